@@ -1,0 +1,1 @@
+"""The library inside a job container, and the vocabulary that all programs share: emulated time, memory and devices."""

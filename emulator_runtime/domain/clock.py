@@ -1,0 +1,20 @@
+"""A clock is an argument: nothing here or above reads the host's time by itself."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Emulated time in integer nanoseconds since the experiment's start."""
+
+    def now_ns(self) -> int:
+        """The emulated time now."""
+        ...
+
+    def wait_until_ns(self, deadline_ns: int) -> int:
+        """Return at `deadline_ns` or later; the answer is the lag in emulated nanoseconds (>= 0).
+
+        Raises LateError where the clock is strict and the lag is above its limit.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Ready-made training jobs that run as real processes."""

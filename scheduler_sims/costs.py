@@ -1,0 +1,36 @@
+"""What a cluster's actions cost, in emulated seconds: charged by the simulator, realised as deadlines elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCosts:
+    """Costs of scheduling actions (section `costs` of a cluster file), emulated seconds, all 0 by default."""
+
+    coalesce_s: float = 0.0
+    """Events that come within this time after the first are handled together."""
+    decide_s: float = 0.0
+    """From the (coalesced) events until the plan takes effect."""
+    start_s: float = 0.0
+    """From the start action until the job can run its first step (pod, image, interpreter)."""
+    restore_s: float = 0.0
+    """Added to a start that resumes from a checkpoint."""
+    warm_up_s: float = 0.0
+    """Added to each start: the first step's warm-up (allocator, kernel selection)."""
+    checkpoint_s: float = 0.0
+    """On a stop: after the end of the current step, to write the checkpoint."""
+    stop_s: float = 0.0
+    """On a stop: after the checkpoint, until the devices are free."""
+
+    def begin_s(self, *, resumed: bool) -> float:
+        """From the start action until the first step begins."""
+        return self.start_s + self.warm_up_s + (self.restore_s if resumed else 0.0)
+
+    def release_s(self) -> float:
+        """From the end of the last step of a stopped job until its devices are free."""
+        return self.checkpoint_s + self.stop_s
+
+
+COST_NAMES = tuple(f.name for f in fields(ClusterCosts))

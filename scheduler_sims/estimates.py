@@ -1,0 +1,100 @@
+"""What policies may know of speed. The truth stays in the cluster; a policy sees it exactly, with an error, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+from emulator_runtime.domain.errors import InputError, PolicyError
+
+if TYPE_CHECKING:
+    from scheduler_sims.plan import Allocation
+    from scheduler_sims.view import JobView
+
+
+class Truth(Protocol):
+    """What jobs really cost: the isolated run time of a whole job."""
+
+    def duration_s(self, job_id: str, configuration: str, gpu_type: str | None) -> float:
+        """Run time of all steps, alone on its devices; `gpu_type` None means the job's fastest allowed type here."""
+        ...
+
+
+class Estimates(Protocol):
+    """Estimated speeds, all that a policy knows about how long jobs run."""
+
+    @property
+    def available(self) -> bool:
+        """Whether policies get durations at all."""
+        ...
+
+    def duration_s(self, job: JobView, configuration: str, gpu_type: str | None = None) -> float:
+        """Estimated run time of the whole job in seconds; `gpu_type` None means its fastest allowed type in the cluster."""
+        ...
+
+    def rate(self, job: JobView, allocation: Allocation, co_located: Sequence[JobView] = ()) -> float:
+        """Estimated steps per second with this allocation."""
+        ...
+
+
+@dataclass(frozen=True)
+class ErrorEstimates:
+    """The truth times (1 + e), e drawn once per job and configuration from N(0, sigma), kept within +-0.99.
+
+    sigma 0 is the oracle. The draw depends on seed, job and configuration only (as AlloX's error model does:
+    Le et al., EuroSys 2020, section 5), so it is the same under each policy.
+    """
+
+    truth: Truth
+    sigma: float
+    seed: int
+    available: bool = True
+
+    def duration_s(self, job: JobView, configuration: str, gpu_type: str | None = None) -> float:
+        return self.truth.duration_s(job.job_id, configuration, gpu_type) * self._factor(job.job_id, configuration)
+
+    def rate(self, job: JobView, allocation: Allocation, co_located: Sequence[JobView] = ()) -> float:
+        shares = [share for task in allocation.tasks for share in task.shares]
+        gpu_type = shares[0].gpu_type if shares else None
+        return job.steps_total / self.duration_s(job, allocation.configuration, gpu_type)
+
+    def _factor(self, job_id: str, configuration: str) -> float:
+        if self.sigma == 0:
+            return 1.0
+        draw = Random(f"{self.seed}/estimates/{job_id}/{configuration}").gauss(0.0, self.sigma)
+        return 1.0 + min(0.99, max(-0.99, draw))
+
+
+@dataclass(frozen=True)
+class NoEstimates:
+    """Policies know nothing about speed; one that asks fails with a sentence that says what to do."""
+
+    available: bool = False
+
+    def duration_s(self, job: JobView, configuration: str, gpu_type: str | None = None) -> float:
+        raise PolicyError(
+            "this policy asks for job durations, but the run gives none: use --estimates oracle or error:0.2"
+        )
+
+    def rate(self, job: JobView, allocation: Allocation, co_located: Sequence[JobView] = ()) -> float:
+        raise PolicyError(
+            "this policy asks for job speeds, but the run gives none: use --estimates oracle or error:0.2"
+        )
+
+
+def parse_estimates(text: str, truth: Truth, seed: int) -> Estimates:
+    """`oracle`, `error:SIGMA` or `none`, as given to --estimates."""
+    kind, _, sigma = text.partition(":")
+    if kind == "oracle" and not sigma:
+        return ErrorEstimates(truth, 0.0, seed)
+    if kind == "none" and not sigma:
+        return NoEstimates()
+    try:
+        value = float(sigma) if kind == "error" else -1.0
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 10:
+        raise InputError("--estimates", f"{text!r} is none of oracle, none, error:SIGMA (such as error:0.2)")
+    return ErrorEstimates(truth, value, seed)

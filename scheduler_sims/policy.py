@@ -1,0 +1,22 @@
+"""The interface of a scheduling policy: a snapshot in, a plan out."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from scheduler_sims.plan import Plan
+from scheduler_sims.view import ClusterView
+
+
+class Policy(Protocol):
+    """A pure object: the same view gives the same plan, and it can't tell which cluster it drives.
+
+    A policy is a class; its options are keyword arguments of `__init__` with defaults (`--policy las:threshold_s=300`).
+    """
+
+    needs_estimates: ClassVar[bool]
+    """Whether it asks for durations; such a policy is refused under `--estimates none`."""
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Which jobs run where from now on. Raises PolicyError for a job it can't handle."""
+        ...

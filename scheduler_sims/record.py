@@ -1,0 +1,78 @@
+"""What a run leaves behind: one record per job and the spans in which devices and nodes were held; input of all reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A job held something of `node` from `start_s` to `end_s`. `device` is its index on the node, None on CPUs only."""
+
+    job_id: str
+    node: str
+    device: int | None
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job of one run; emulated seconds since the run's start. `start_s`: its first allocation took effect.
+
+    `status` is finished or failed; a failed job has a `reason`, and `finish_s` is when it failed.
+    `devices`: NODE/INDEX (or NODE/cpu) of each place it ran on, in order of first use.
+    """
+
+    job_id: str
+    user: str
+    row: int
+    submit_s: float
+    start_s: float | None
+    finish_s: float
+    preemptions: int
+    devices: tuple[str, ...]
+    status: str = "finished"
+    reason: str = ""
+
+    @property
+    def jct_s(self) -> float:
+        """Job completion time: finish - submit."""
+        return self.finish_s - self.submit_s
+
+    @property
+    def queueing_delay_s(self) -> float:
+        """From submission until the first allocation."""
+        return (self.finish_s if self.start_s is None else self.start_s) - self.submit_s
+
+
+@dataclass(frozen=True, slots=True)
+class LagAccount:
+    """How late a real cluster was against its own deadlines; emulated seconds, by kind of deadline (start, step, ...)."""
+
+    count: int = 0
+    late: int = 0
+    p50_s: float = 0.0
+    p99_s: float = 0.0
+    max_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One policy on one cluster, once. `cluster` is `simulated` or `local`; `gpus` counts the cluster's devices.
+
+    `jobs` are in workload order. `wall_s` is how long the run took on the host's clock. `lag` and `notes` say what may
+    distort an observed run; both are empty for a simulated one.
+    """
+
+    policy: str
+    cluster: str
+    repeat: int
+    gpus: int
+    nodes: tuple[str, ...]
+    jobs: tuple[JobRecord, ...]
+    spans: tuple[Span, ...]
+    wall_s: float = 0.0
+    decisions: int = 0
+    lag: dict[str, LagAccount] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""What a comparison leaves behind: metrics, the table, jobs.csv, summary.json and report.html."""

@@ -1,0 +1,148 @@
+"""What a policy sees: a snapshot of the cluster that looks the same whichever cluster it is.
+
+Views are lazy: the loop rebuilds a JobView only when its job changed, and what moves with time (steps done, attained
+service, remaining time) is a method of ClusterView, computed for the jobs a policy asks about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from emulator_runtime.domain.job import Configuration
+from scheduler_sims.costs import ClusterCosts
+from scheduler_sims.estimates import Estimates
+from scheduler_sims.plan import WHOLE_DEVICE_MILLI, Allocation, Plan
+
+
+class Phase(StrEnum):
+    """Where a job is in its life, as a scheduler sees it."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job that is in the system. Times are emulated seconds; `allocation` is set while it is not queued.
+
+    `steps_done` and `attained_gpu_s` are as of the job's last change; for now, ask ClusterView.
+    """
+
+    job_id: str
+    user: str
+    submit_s: float
+    row: int
+    weight: float
+    phase: Phase
+    configurations: tuple[Configuration, ...]
+    steps_total: int
+    steps_done: int = 0
+    attained_gpu_s: float = 0.0
+    queued_since_s: float = 0.0
+    running_since_s: float | None = None
+    preemptions: int = 0
+    allocation: Allocation | None = None
+
+    def configuration(self, name: str) -> Configuration:
+        """The configuration called `name`; KeyError if there is none."""
+        for configuration in self.configurations:
+            if configuration.name == name:
+                return configuration
+        raise KeyError(name)
+
+    @property
+    def queued(self) -> bool:
+        return self.phase is Phase.QUEUED
+
+    @property
+    def holds_resources(self) -> bool:
+        return self.phase is not Phase.QUEUED
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """The tie-break of all policies: submit time, then row."""
+        return (self.submit_s, self.row)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """One device: its free share in thousandths, free usable memory, who holds it (job ids) and its health."""
+
+    uuid: str
+    index: int
+    gpu_type: str
+    usable_memory_bytes: int
+    free_milli: int = WHOLE_DEVICE_MILLI
+    free_memory_bytes: int = 0
+    holders: tuple[str, ...] = ()
+    healthy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node: its capacity, what is free now (what stopping jobs still hold is not free) and its devices."""
+
+    name: str
+    cpu_milli: int
+    memory_bytes: int
+    free_cpu_milli: int
+    free_memory_bytes: int
+    devices: tuple[DeviceView, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    switch: str | None = None
+
+    @property
+    def gpu_type(self) -> str | None:
+        """The type of the node's devices; None for a CPU-only node."""
+        return self.devices[0].gpu_type if self.devices else None
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """The whole snapshot. `jobs` holds the jobs that are in the system, in order of submission (time, then row).
+
+    `changes`: ids of jobs that changed since the last plan, finished ones included. `triggers`: why the policy is asked
+    now (submitted, finished, failed, stopped, wake, node). `plan` is the plan in force; `state` what it remembered.
+    """
+
+    now_s: float
+    triggers: frozenset[str]
+    nodes: Mapping[str, NodeView]
+    jobs: Mapping[str, JobView]
+    changes: frozenset[str]
+    plan: Plan
+    state: Any
+    costs: ClusterCosts
+    estimates: Estimates
+    observed_steps: Callable[[str], int] = field(repr=False, default=lambda _job: 0)
+
+    def queued(self) -> list[JobView]:
+        """The jobs that wait, in order of submission."""
+        return [job for job in self.jobs.values() if job.queued]
+
+    def holding(self) -> list[JobView]:
+        """The jobs that hold resources (starting, running or stopping), in order of submission."""
+        return [job for job in self.jobs.values() if job.holds_resources]
+
+    def attained_gpu_s(self, job: JobView) -> float:
+        """GPU-seconds of service until now (Tiresias' attained service, for all GPU types together)."""
+        if job.running_since_s is None or job.allocation is None:
+            return job.attained_gpu_s
+        return job.attained_gpu_s + job.allocation.gpus * (self.now_s - job.running_since_s)
+
+    def steps_done(self, job: JobView) -> int:
+        """Steps that are done now, as the cluster knows them."""
+        return self.observed_steps(job.job_id) if job.running_since_s is not None else job.steps_done
+
+    def remaining_s(self, job: JobView, configuration: str | None = None) -> float:
+        """Estimated run time left in a configuration (default: where it runs, else its first one).
+
+        Raises PolicyError where the run gives policies no estimates.
+        """
+        name = configuration or (job.allocation.configuration if job.allocation else job.configurations[0].name)
+        return self.estimates.duration_s(job, name) * (1 - self.steps_done(job) / job.steps_total)

@@ -1,0 +1,1 @@
+"""Who gets device time next: pure code, one file per sharing mode."""
