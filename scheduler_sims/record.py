@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from emulator_runtime.domain.units import to_s
+from emulator_runtime.timing.lag import LagHistogram
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -51,10 +54,15 @@ class LagAccount:
     """How late a real cluster was against its own deadlines; emulated seconds, by kind of deadline (start, step, ...)."""
 
     count: int = 0
-    late: int = 0
     p50_s: float = 0.0
     p99_s: float = 0.0
     max_s: float = 0.0
+
+    @classmethod
+    def of(cls, lags: LagHistogram) -> LagAccount:
+        """The figures of a histogram."""
+        p50_s, p99_s = (to_s(round(lags.quantile_ns(share))) for share in (0.5, 0.99))
+        return cls(lags.count, p50_s, p99_s, to_s(lags.max_ns))
 
 
 @dataclass(frozen=True)

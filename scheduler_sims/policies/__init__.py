@@ -1,1 +1,26 @@
 """Scheduling policies, one file each; this file is the table of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from scheduler_sims.policies.allox import Allox
+from scheduler_sims.policies.drf import DrfFifo, DrfSjf
+from scheduler_sims.policies.fifo import Fifo
+from scheduler_sims.policies.las import Las
+from scheduler_sims.policies.sjf import Sjf
+from scheduler_sims.policies.srtf import Srtf
+from scheduler_sims.policy import Policy
+
+POLICIES: Mapping[str, type[Policy]] = MappingProxyType(
+    {
+        "fifo": Fifo,
+        "sjf": Sjf,
+        "srtf": Srtf,
+        "las": Las,
+        "drf-fifo": DrfFifo,
+        "drf-sjf": DrfSjf,
+        "allox": Allox,
+    }
+)

@@ -1,0 +1,44 @@
+"""`emugpu`: the command line. One module per command in emugpu/commands; this file is the table of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from importlib import import_module
+
+from emulator_runtime.domain.errors import EmuGpuError
+
+COMMANDS = ("compare", "simulate", "policies", "gpus", "profile")
+EXIT_INPUT = 2
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; errors are one line on stderr. 0: done, 1: done but jobs failed, 2: an error, 130: interrupted."""
+    parser = argparse.ArgumentParser(
+        prog="emugpu", description="A GPU cluster that isn't there: emulate, schedule, compare."
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    try:
+        for name in COMMANDS:
+            import_module(f"emugpu.commands.{name}").add_parser(subparsers)
+        args = parser.parse_args(argv)
+        return int(args.run(args))
+    except EmuGpuError as error:
+        print(f"emugpu: {error}", file=sys.stderr)
+        return EXIT_INPUT
+    except ModuleNotFoundError as error:
+        print(f"emugpu: the package {error.name} is missing: pip install 'emugpu[scheduler]'", file=sys.stderr)
+        return EXIT_INPUT
+    except KeyboardInterrupt:
+        print("emugpu: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output (head, less) has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

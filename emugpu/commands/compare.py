@@ -1,0 +1,70 @@
+"""`emugpu compare`: run each policy in the simulator and on real processes, and put both side by side.
+
+For each policy there is a predicted run (simulated, virtual time) and observed ones on a local emulated cluster: one
+sharing manager per node, one process per job, and the clock of your choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+
+from emugpu.commands.runs import Bars, add_arguments, leave, load, meta_of
+from emulator_runtime.domain.errors import InputError
+from scheduler_sims.clusters.local import LocalOptions
+
+DEFAULT_SPEED = 10.0
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `compare` to the front door's commands."""
+    parser = subparsers.add_parser(
+        "compare",
+        help="compare policies: predicted and observed JCT",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(parser)
+    clock = parser.add_mutually_exclusive_group()
+    clock.add_argument(
+        "--speed",
+        type=float,
+        default=DEFAULT_SPEED,
+        help=f"emulated seconds per second of this machine (default {DEFAULT_SPEED:g}; 1: real time)",
+    )
+    clock.add_argument("--warp", action="store_true", help="jump over waiting: as fast as this machine can")
+    parser.add_argument("--repeat", type=int, default=1, help="observed runs per policy (default 1)")
+    parser.add_argument(
+        "--standby",
+        type=int,
+        default=LocalOptions().standby,
+        help="job processes that are started ahead of time, about 15 MB each (default %(default)s)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0: done, 1: a job failed. Raises errors of the tree, KeyboardInterrupt after Ctrl-C or SIGTERM."""
+    if args.repeat < 1:
+        raise InputError("--repeat", f"must be at least 1, not {args.repeat}")
+    if not 1e-3 <= args.speed <= 1e4:
+        raise InputError("--speed", f"must be from 0.001 to 10000, not {args.speed:g}")
+    if args.standby < 1:
+        raise InputError("--standby", f"must be at least 1, not {args.standby}")
+    experiment = load(args)
+    options = LocalOptions(args.speed, args.warp, args.standby, str(args.profiles.resolve()) if args.profiles else "")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that processes are ended on both ways out
+    runs = []
+    with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
+        for policy in args.policy:
+            bar = bars.bar(f"{policy}: predicted")
+            runs.append(experiment.simulate(policy, progress=bar.update, explain=bar.explain))
+            for repeat in range(1, args.repeat + 1):
+                bar = bars.bar(f"{policy}: observed" + (f" {repeat}/{args.repeat}" if args.repeat > 1 else ""))
+                runs.append(
+                    experiment.observe(
+                        policy, options, repeat=repeat, progress=bar.update, explain=bar.explain, told=bar.tell
+                    )
+                )
+    clock = "warp" if args.warp else f"scaled, {args.speed:g} emulated seconds per second"
+    return leave(args, runs, meta_of(args, experiment, clock))

@@ -1,0 +1,156 @@
+"""What `compare` and `simulate` share: their arguments, live progress, and what they leave behind."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from emulator_runtime.domain.errors import InputError
+from scheduler_sims.experiment import Experiment
+from scheduler_sims.record import RunRecord
+from scheduler_sims.reports.comparison import compare
+from scheduler_sims.reports.files import summary_dict, write_jobs_csv, write_summary
+from scheduler_sims.reports.html import write_report
+from scheduler_sims.reports.table import print_comparison
+
+_PIPE_WIDTH = 120  # columns where the output isn't a terminal
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of every command that runs policies."""
+    parser.add_argument("workload", type=Path, metavar="WORKLOAD.csv", help="the jobs, one per row")
+    parser.add_argument("--cluster", type=Path, required=True, metavar="CLUSTER.yaml", help="nodes and costs")
+    parser.add_argument(
+        "--policy",
+        action="append",
+        required=True,
+        metavar="NAME",
+        help="a policy (see `emugpu policies`), with options as las:threshold_s=300, or your own as my_policy.py:MyPolicy; "
+        "repeat it for several",
+    )
+    parser.add_argument(
+        "--estimates",
+        default="oracle",
+        metavar="KIND",
+        help="what policies know of run times: oracle, error:SIGMA (such as error:0.2) or none (default oracle)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything drawn by chance (default 0)")
+    parser.add_argument("--profiles", type=Path, metavar="FILE.json", help="your own profiles, beside the bundled ones")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write report.html, jobs.csv and summary.json")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
+    parser.add_argument("--explain", action="store_true", help="print each policy's reasons on stderr")
+
+
+def load(args: argparse.Namespace) -> Experiment:
+    """Read all inputs and check them before anything runs."""
+    experiment = Experiment.load(
+        args.workload, args.cluster, estimates=args.estimates, seed=args.seed, profiles=args.profiles
+    )
+    names = [experiment.check_policy(text) for text in args.policy]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError("--policy", f"{name} is named twice")
+    if args.out is not None and args.out.exists() and not args.out.is_dir():
+        raise InputError("--out", f"{args.out} exists and is not a directory")
+    return experiment
+
+
+def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dict[str, Any]:
+    """What was compared, for the report's header and the summary."""
+    spec = experiment.spec
+    return {
+        "workload": args.workload.name,
+        "jobs": len(experiment.workload.jobs),
+        "cluster": args.cluster.name,
+        "nodes": len(spec.nodes),
+        "gpus": spec.gpus,
+        "clock": clock,
+        "estimates": args.estimates,
+        "seed": args.seed,
+        "costs": {name: f"{value:g} s" for name, value in asdict(spec.costs).items() if value} or "none",
+    }
+
+
+def leave(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> int:
+    """Print the outcome and write the files; 1 where a job failed."""
+    comparison = compare(runs)
+    if args.out is not None:
+        try:
+            args.out.mkdir(parents=True, exist_ok=True)
+            write_jobs_csv(args.out / "jobs.csv", runs)
+            write_summary(args.out / "summary.json", comparison, meta)
+            write_report(args.out / "report.html", runs, comparison, meta)
+        except OSError as error:
+            raise InputError("--out", f"can't write to {args.out}: {error.strerror}") from error
+    if args.json:
+        print(json.dumps(summary_dict(comparison, meta), indent=2))
+    else:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = _PIPE_WIDTH
+        print_comparison(comparison, console)
+        if args.out is not None:
+            console.print(f"report: {args.out / 'report.html'}   jobs: {args.out / 'jobs.csv'}", soft_wrap=True)
+    return int(any(job.status == "failed" for run in runs for job in run.jobs))
+
+
+class Bars:
+    """Live progress on stderr: a bar per run; plain lines where stderr is no terminal."""
+
+    def __init__(self, jobs: int, *, explain: bool) -> None:
+        self._jobs = jobs
+        self._explain = explain
+        self._console = Console(stderr=True, highlight=False)
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} jobs"),
+            TextColumn("{task.fields[clock]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def bar(self, title: str) -> Bar:
+        if not self._console.is_terminal:
+            print(f"{title} ...", file=sys.stderr, flush=True)
+        return Bar(self._progress, title, self._jobs, explain=self._explain)
+
+
+class Bar:
+    """The bar of one run."""
+
+    def __init__(self, progress: Progress, title: str, jobs: int, *, explain: bool) -> None:
+        self._progress = progress
+        self._task = progress.add_task(title, total=jobs, clock="")
+        self.explain = self._print_reason if explain else None
+
+    def update(self, ended: int, now_s: float) -> None:
+        """Jobs that have ended, and the emulated time."""
+        self._progress.update(self._task, completed=ended, clock=f"emulated {now_s:.0f} s")
+
+    def tell(self, text: str) -> None:
+        """What is going on before the jobs run."""
+        self._progress.update(self._task, clock=text)
+
+    def _print_reason(self, now_s: float, job_id: str, reason: str) -> None:
+        self._progress.console.print(f"{now_s:10.3f} s  {job_id}: {reason}", markup=False, soft_wrap=True)

@@ -1,0 +1,62 @@
+"""A blocking connection that sends and receives whole messages."""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from pathlib import Path
+
+from emulator_runtime.domain.errors import ManagerUnavailableError
+from emulator_runtime.ipc.frames import Decoder, Message, encode
+
+_CHUNK_BYTES = 65536
+
+
+class Channel:
+    """Messages over a stream socket. A closed or broken connection raises ManagerUnavailableError."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._decoder = Decoder()
+        self._ready: deque[Message] = deque()
+
+    @classmethod
+    def connect(cls, path: Path, timeout_s: float | None = None) -> Channel:
+        """A connection to the Unix socket at `path`. Raises ManagerUnavailableError when nobody listens there."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(timeout_s)
+        try:
+            sock.connect(str(path))
+        except OSError as error:
+            sock.close()
+            raise ManagerUnavailableError(f"nobody answers at {path}: {error.strerror or error}") from error
+        return cls(sock)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: Message) -> None:
+        try:
+            self._socket.sendall(encode(message))
+        except OSError as error:
+            raise ManagerUnavailableError(f"the connection broke while sending: {error.strerror or error}") from error
+
+    def receive(self) -> Message:
+        """The next message. Raises ManagerUnavailableError at the end of the stream or after the timeout."""
+        while not self._ready:
+            try:
+                data = self._socket.recv(_CHUNK_BYTES)
+            except OSError as error:
+                raise ManagerUnavailableError(f"the connection broke: {error.strerror or error}") from error
+            if not data:
+                raise ManagerUnavailableError("the other side closed the connection")
+            self._ready.extend(self._decoder.feed(data))
+        return self._ready.popleft()
+
+    def request(self, message: Message) -> Message:
+        """Send a message and wait for the answer to it."""
+        self.send(message)
+        return self.receive()
+
+    def close(self) -> None:
+        self._socket.close()

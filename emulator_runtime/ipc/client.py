@@ -1,0 +1,145 @@
+"""The job's side of the manager's socket. A manager that is away delays the reply, not the device: requests carry the
+time of issue, and after a reconnect they are sent again, which gives the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from emulator_runtime.domain.errors import ManagerUnavailableError, RefusedError
+from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.ipc.channel import Channel
+from emulator_runtime.ipc.fields import whole
+from emulator_runtime.ipc.frames import PROTOCOL_VERSION, Message
+from emulator_runtime.ipc.replies import raise_for
+from emulator_runtime.timing.host import monotonic_ns, sleep_ns
+
+PATIENCE_S = 30.0
+"""How long a job waits for a manager that is away (host seconds) before it gives up."""
+_FIRST_PAUSE_NS = 5_000_000
+_LONGEST_PAUSE_NS = 200_000_000
+
+
+class ManagerClient:
+    """One job's connection. Raises RefusedError, OutOfMemoryError or ProtocolError as the manager answers, and
+    ManagerUnavailableError when it stays away for `patience_s`."""
+
+    def __init__(
+        self,
+        path: Path,
+        token: str,
+        job_id: str,
+        *,
+        patience_s: float = PATIENCE_S,
+        now: Callable[[], int] = monotonic_ns,
+        sleep: Callable[[int], None] = sleep_ns,
+    ) -> None:
+        self._path = path
+        self._token = token
+        self._job_id = job_id
+        self._patience_ns = round(patience_s * NS_PER_S)
+        self._now = now
+        self._sleep = sleep
+        self._channel: Channel | None = None
+        self._steps_done = 0
+        self._after_ns = 0
+        self._memory: tuple[int, int] | None = None
+        self._ended = ""
+        self.reconnects = 0
+
+    def attach(self, steps_done: int) -> None:
+        """Present the token; `steps_done` steps are in the checkpoint."""
+        self._steps_done = steps_done
+        self._request(None)
+        if self._ended:
+            raise RefusedError(f"the grant of job {self._job_id!r} has ended ({self._ended})")
+
+    def reserve(self, persistent_bytes: int, peak_bytes: int) -> None:
+        """GPU memory on each device. Raises OutOfMemoryError."""
+        self._memory = (persistent_bytes, peak_bytes)
+        self._request(self._reservation())
+
+    def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease:
+        """Device time for step `step`, issued at `issue_ns`; `Lease.stop` tells to end the run instead."""
+        self._steps_done = step
+        reply = self._request({"op": "lease", "step": step, "duration_ns": duration_ns, "issue_ns": issue_ns})
+        if reply.get("stop"):
+            return Lease(issue_ns, issue_ns, stop=True)
+        lease = Lease(whole(reply, "start_ns"), whole(reply, "end_ns"))
+        self._after_ns = lease.start_ns
+        return lease
+
+    def release(self, steps_done: int) -> None:
+        """The checkpoint is written; the devices are free."""
+        self._end("released", {"op": "release", "steps_done": steps_done})
+
+    def finish(self, steps_done: int) -> None:
+        """All steps are done."""
+        self._end("finished", {"op": "finish", "steps_done": steps_done})
+
+    def fail(self, reason: str) -> None:
+        """The job gives up."""
+        self._end("failed", {"op": "fail", "reason": reason})
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _end(self, state: str, message: Message) -> None:
+        steps_done = message.get("steps_done")
+        if isinstance(steps_done, int):
+            self._steps_done = steps_done
+        self._request(message)
+        if self._ended and self._ended != state:
+            raise RefusedError(f"the grant of job {self._job_id!r} has ended otherwise ({self._ended})")
+
+    def _request(self, message: Message | None) -> Message:
+        """Send a message (None: just be attached); connect again and repeat it as long as the manager is away."""
+        started_ns, pause_ns = self._now(), _FIRST_PAUSE_NS
+        while True:
+            try:
+                return self._try(message)
+            except ManagerUnavailableError:
+                self.close()
+                if self._now() - started_ns > self._patience_ns:
+                    raise
+            self._sleep(pause_ns)
+            pause_ns = min(2 * pause_ns, _LONGEST_PAUSE_NS)
+
+    def _try(self, message: Message | None) -> Message:
+        if self._channel is None:
+            self._connect()
+        if message is None or self._ended:
+            return {"ok": True}
+        assert self._channel is not None
+        return raise_for(self._channel.request(message))
+
+    def _connect(self) -> None:
+        channel = Channel.connect(self._path)
+        try:
+            reply = raise_for(channel.request(self._attachment()))
+            self._ended = str(reply.get("ended", ""))
+            if self._memory is not None and not self._ended:
+                raise_for(channel.request(self._reservation()))
+        except BaseException:
+            channel.close()
+            raise
+        if self._channel is None and self._after_ns:
+            self.reconnects += 1
+        self._channel = channel
+
+    def _attachment(self) -> Message:
+        return {
+            "op": "attach",
+            "version": PROTOCOL_VERSION,
+            "token": self._token,
+            "job_id": self._job_id,
+            "steps_done": self._steps_done,
+            "after_ns": self._after_ns,
+        }
+
+    def _reservation(self) -> Message:
+        assert self._memory is not None
+        return {"op": "reserve", "persistent_bytes": self._memory[0], "peak_bytes": self._memory[1]}

@@ -1,0 +1,45 @@
+"""Reads typed values out of a message, once, at the border; the error names the field."""
+
+from __future__ import annotations
+
+from emulator_runtime.domain.errors import ProtocolError
+from emulator_runtime.ipc.frames import Message
+
+MAX_NS = 2**62
+_MAX_TEXT = 4096
+
+
+def text(message: Message, name: str, default: str | None = None) -> str:
+    """A text of at most 4,096 characters. Raises ProtocolError when missing (without default) or mistyped."""
+    value = message.get(name, default)
+    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+        raise ProtocolError(f"field {name!r} must be a text of at most {_MAX_TEXT} characters")
+    return value
+
+
+def whole(message: Message, name: str, default: int | None = None, *, least: int = 0, most: int = MAX_NS) -> int:
+    """A whole number within [least, most]. Raises ProtocolError when missing (without default), mistyped or outside."""
+    value = message.get(name, default)
+    if type(value) is not int or not least <= value <= most:
+        raise ProtocolError(f"field {name!r} must be a whole number from {least} to {most}")
+    return value
+
+
+def texts(message: Message, name: str, *, most: int = 1024) -> list[str]:
+    """A list of texts. Raises ProtocolError when missing, mistyped or too long."""
+    value = message.get(name)
+    if (
+        not isinstance(value, list)
+        or len(value) > most
+        or not all(isinstance(v, str) and len(v) <= _MAX_TEXT for v in value)
+    ):
+        raise ProtocolError(f"field {name!r} must be a list of at most {most} texts")
+    return value
+
+
+def mapping(message: Message, name: str) -> Message:
+    """A nested object. Raises ProtocolError when missing or mistyped."""
+    value = message.get(name)
+    if not isinstance(value, dict):
+        raise ProtocolError(f"field {name!r} must be an object")
+    return value

@@ -1,0 +1,181 @@
+"""An event loop for message connections, small enough to ask it whether anything is in flight.
+
+Not asyncio: a warp clock may jump only when a poll without waiting finds nothing readable, which asyncio does not
+tell, and a manager's start counts (asyncio costs more than the rest of its imports).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError, ProtocolError
+from emulator_runtime.ipc.frames import Decoder, Message, encode
+from emulator_runtime.ipc.replies import error_reply
+
+_CHUNK_BYTES = 65536
+MAX_UNSENT_BYTES = 4 * 1024 * 1024
+"""A peer that doesn't read its answers is dropped at this backlog, so that it can't use up the server's memory."""
+
+OnMessage = Callable[["Connection", Message], None]
+OnClose = Callable[["Connection"], None]
+
+
+class Connection:
+    """One peer of a Poller; `send` never blocks."""
+
+    def __init__(self, poller: Poller, sock: socket.socket, on_message: OnMessage, on_close: OnClose) -> None:
+        sock.settimeout(0.0)
+        self._poller = poller
+        self._socket = sock
+        self._on_message = on_message
+        self._on_close = on_close
+        self._decoder = Decoder()
+        self._unsent = bytearray()
+        self.open = True
+        poller.watch(sock, self._readable)
+
+    def send(self, message: Message) -> None:
+        """Queue a message; what fits is handed to the kernel at once."""
+        if not self.open:
+            return
+        self._unsent += encode(message)
+        self._flush()
+
+    def close(self) -> None:
+        """End the connection; `on_close` is called once."""
+        if self.open:
+            self.open = False
+            self._poller.unwatch(self._socket)
+            self._socket.close()
+            self._on_close(self)
+
+    def _flush(self) -> None:
+        try:
+            sent = self._socket.send(self._unsent)
+            del self._unsent[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+            return
+        if len(self._unsent) > MAX_UNSENT_BYTES:
+            self.close()
+        elif self._unsent:
+            self._poller.want_write(self._socket, self._readable, self._flush)
+        else:
+            self._poller.watch(self._socket, self._readable)
+
+    def _readable(self) -> None:
+        try:
+            data = self._socket.recv(_CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        try:
+            messages = self._decoder.feed(data)
+        except ProtocolError as error:
+            self.send(error_reply(error))  # one clear line, then the stream can't be trusted any more
+            self.close()
+            return
+        for message in messages:
+            if not self.open:
+                return
+            self._deliver(message)
+
+    def _deliver(self, message: Message) -> None:
+        try:
+            self._on_message(self, message)
+        except EmuGpuError as error:
+            self.send(error_reply(error))
+
+
+class Poller:
+    """Waits on sockets and calls back. `poll(0)` that answers 0 means: nothing is in flight towards this process."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._listeners: list[tuple[socket.socket, Path]] = []
+        self._registered: dict[int, int] = {}
+
+    def listen(self, path: Path, on_message: OnMessage, on_close: OnClose, *, mode: int = 0o666) -> None:
+        """Accept connections on a Unix socket at `path` (a stale socket file is replaced)."""
+        path.unlink(missing_ok=True)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.bind(str(path))
+        path.chmod(mode)
+        sock.listen(512)
+        sock.settimeout(0.0)
+        self._listeners.append((sock, path))
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):  # out of descriptors or gone again: the listener stays
+                peer, _ = sock.accept()
+                Connection(self, peer, on_message, on_close)
+
+        self.watch(sock, accept)
+
+    def connect(self, path: Path, on_message: OnMessage, on_close: OnClose) -> Connection:
+        """A connection to the Unix socket at `path`. Raises ManagerUnavailableError when nobody listens there."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(str(path))
+        except OSError as error:
+            sock.close()
+            raise ManagerUnavailableError(f"nobody answers at {path}: {error.strerror or error}") from error
+        return Connection(self, sock, on_message, on_close)
+
+    def watch(self, sock: socket.socket, readable: Callable[[], None]) -> None:
+        """Call `readable` whenever `sock` can be read (a listener: accepted)."""
+        self._set(sock, selectors.EVENT_READ, (readable, None))
+
+    def want_write(self, sock: socket.socket, readable: Callable[[], None], writable: Callable[[], None]) -> None:
+        """Also call `writable` when `sock` takes bytes again."""
+        self._set(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, (readable, writable))
+
+    def _set(
+        self, sock: socket.socket, events: int, data: tuple[Callable[[], None], Callable[[], None] | None]
+    ) -> None:
+        fd = sock.fileno()
+        has = self._registered.get(fd)
+        if has is None:
+            self._selector.register(sock, events, data)
+        elif has != events:
+            self._selector.modify(sock, events, data)
+        self._registered[fd] = events
+
+    def unwatch(self, sock: socket.socket) -> None:
+        if self._registered.pop(sock.fileno(), None) is not None:
+            self._selector.unregister(sock)
+
+    def poll(self, timeout_s: float | None) -> int:
+        """Wait up to `timeout_s` (None: for ever), serve what is ready, answer how many sockets that were."""
+        ready = self._selector.select(timeout_s)
+        for key, mask in ready:
+            if self._registered.get(key.fd) is None:
+                continue  # closed by an earlier callback of this round
+            readable, writable = key.data
+            if writable is not None and mask & selectors.EVENT_WRITE:
+                writable()
+            if mask & selectors.EVENT_READ and self._registered.get(key.fd) is not None:
+                readable()
+        return len(ready)
+
+    def stop_listening(self) -> None:
+        """Take no new connections; socket files are removed."""
+        for sock, path in self._listeners:
+            self.unwatch(sock)
+            sock.close()
+            path.unlink(missing_ok=True)
+        self._listeners.clear()
+
+    def close(self) -> None:
+        self.stop_listening()
+        self._selector.close()

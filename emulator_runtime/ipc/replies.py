@@ -1,0 +1,28 @@
+"""How an error travels in a reply and becomes the same error again on the other side."""
+
+from __future__ import annotations
+
+from emulator_runtime.domain.errors import (
+    EmuGpuError,
+    ManagerUnavailableError,
+    OutOfMemoryError,
+    ProtocolError,
+    RefusedError,
+)
+from emulator_runtime.ipc.frames import Message
+
+_CLASSES: dict[str, type[EmuGpuError]] = {
+    cls.code: cls for cls in (OutOfMemoryError, ProtocolError, RefusedError, ManagerUnavailableError)
+}
+
+
+def error_reply(error: EmuGpuError) -> Message:
+    return {"ok": False, "code": error.code, "error": str(error)[:2000]}
+
+
+def raise_for(reply: Message) -> Message:
+    """The reply itself if it is a success, else the error that it carries."""
+    if reply.get("ok") is True:
+        return reply
+    cls = _CLASSES.get(str(reply.get("code")), RefusedError)
+    raise cls(str(reply.get("error", "the reply has no error text")))

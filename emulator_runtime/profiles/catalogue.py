@@ -1,0 +1,80 @@
+"""The GPU types that can be emulated, with the names that NVIDIA's tools print and short ones that people type.
+
+A type in the catalogue has memory and links; whether a model's step times are known on it is a matter of profiles.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from emulator_runtime.domain.errors import UnknownNameError
+from emulator_runtime.domain.gpu import GpuSpec
+from emulator_runtime.domain.units import MIB
+
+_DATA = Path(__file__).with_name("gpus.json")
+
+
+def gpu_spec(name: str, place: str) -> GpuSpec:
+    """The bundled GPU type called `name`, which may be an alias such as V100; UnknownNameError names `place`."""
+    return bundled_catalogue().spec(name, place)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """GPU types by canonical name, and the spellings that lead to them (keys as `spelling` makes them)."""
+
+    specs: Mapping[str, GpuSpec]
+    aliases: Mapping[str, str]
+
+    def find(self, name: str) -> str | None:
+        """The canonical name that `name` means, in any case and with `-`, `_` or a space between words; None if none."""
+        return self.aliases.get(spelling(name))
+
+    def spec(self, name: str, place: str) -> GpuSpec:
+        """The type that `name` means; else UnknownNameError, which names `place`."""
+        canonical = self.find(name)
+        if canonical is None:
+            raise UnknownNameError(place, "GPU type", name, self.specs)
+        return self.specs[canonical]
+
+    def short_names(self, gpu_type: str) -> tuple[str, ...]:
+        """The other spellings of a canonical name, as they are typed."""
+        own = spelling(gpu_type)
+        return tuple(alias.upper() for alias, name in self.aliases.items() if name == gpu_type and alias != own)
+
+    def with_spec(self, spec: GpuSpec) -> Catalogue:
+        """A new catalogue that has `spec` as well; the caller has checked that its name is free."""
+        specs = {**self.specs, spec.gpu_type: spec}
+        aliases = {**self.aliases, spelling(spec.gpu_type): spec.gpu_type}
+        return Catalogue(MappingProxyType(specs), MappingProxyType(aliases))
+
+
+def spelling(name: str) -> str:
+    """The form in which names are compared: lower case, words joined by hyphens."""
+    return name.strip().casefold().replace("_", "-").replace(" ", "-")
+
+
+@cache
+def bundled_catalogue() -> Catalogue:
+    """The catalogue that comes with emugpu; constant, so it is read once."""
+    rows = json.loads(_DATA.read_text(encoding="utf-8"))["gpus"]
+    specs = {row["gpu_type"]: _spec(row) for row in rows}
+    aliases = {spelling(name): row["gpu_type"] for row in rows for name in (row["gpu_type"], *row["aliases"])}
+    return Catalogue(MappingProxyType(specs), MappingProxyType(aliases))
+
+
+def _spec(row: Mapping[str, str | float]) -> GpuSpec:
+    return GpuSpec(
+        gpu_type=str(row["gpu_type"]),
+        memory_bytes=int(row["memory_mib"]) * MIB,
+        host_link_bytes_per_s=float(row["host_link_gb_per_s"]) * 1e9,
+        peer_link_bytes_per_s=float(row["peer_link_gb_per_s"]) * 1e9,
+        architecture=str(row["architecture"]),
+        compute_capability=str(row["compute_capability"]),
+        source=str(row["source"]),
+    )

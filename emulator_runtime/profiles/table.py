@@ -1,0 +1,132 @@
+"""The one place that answers: how long is a step of this model here, and how much memory does it need?
+
+It answers inside the measured range. Beyond it the batch size may not even have fitted the GPU, so the table refuses
+unless the caller asks for extrapolation, and then says so in the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from emulator_runtime.domain.errors import BeyondProfileError, InputError, UnknownNameError
+from emulator_runtime.domain.gpu import GpuSpec
+from emulator_runtime.domain.step import StepProfile
+from emulator_runtime.profiles.bundled import read_knots
+from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
+from emulator_runtime.profiles.curves import Curve, ModelProfile, StepCurves
+from emulator_runtime.profiles.user_file import read_profile_file
+
+_PLACE = "profiles"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileTable:
+    """Profiles of models on GPU types; immutable. Reading the bundled one takes a few milliseconds: keep it."""
+
+    catalogue: Catalogue
+    _models: Mapping[str, ModelProfile] = field(repr=False)
+
+    @classmethod
+    def bundled(cls) -> ProfileTable:
+        """The profiles that come with emugpu: 36 vision models on six GPU types (GPEmu, PVLDB 18(6) 2025)."""
+        return cls(bundled_catalogue(), MappingProxyType(read_knots()))
+
+    def with_file(self, path: Path | str) -> ProfileTable:
+        """A new table that has the profiles in the JSON file `path` too (format: user_file.py); InputError if it's bad."""
+        catalogue, models = read_profile_file(Path(path), self.catalogue, self._models)
+        return ProfileTable(catalogue, MappingProxyType(models))
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of all models, sorted."""
+        return tuple(sorted(self._models))
+
+    def gpu_types_of(self, model: str) -> tuple[str, ...]:
+        """The GPU types, in the catalogue's order, on which `model` has a profile."""
+        steps = self._model(model).steps
+        return tuple(gpu_type for gpu_type in self.catalogue.specs if gpu_type in steps)
+
+    def measured_batches(self, model: str, gpu_type: str) -> tuple[int, int]:
+        """The smallest and the largest batch size per GPU measured for `model` on `gpu_type` (an alias will do)."""
+        batches = self._steps(model, self._spec(gpu_type)).forward_s.batches
+        return batches[0], batches[-1]
+
+    def last_measured_batch(self, model: str, gpu_type: str) -> int:
+        """The largest batch size per GPU at which `model` was measured on `gpu_type` (an alias will do)."""
+        return self.measured_batches(model, gpu_type)[1]
+
+    def step_profile(self, model: str, gpu_type: str, batch_size: int, *, extrapolate: bool = False) -> StepProfile:
+        """One step of `model` at `batch_size` samples per GPU on `gpu_type`.
+
+        The transfer is the batch's bytes over the link to the host. Memory was measured at fewer batch sizes: where it
+        ends before the times do, its line goes on and the answer is flagged `extrapolated`.
+        Raises UnknownNameError, InputError (no profile on this type, or no batch size) or BeyondProfileError.
+        """
+        _check_batch(batch_size)
+        spec, profile = self._spec(gpu_type), self._model(model)
+        steps = self._steps(model, spec)
+        measured = steps.forward_s.covers(batch_size)
+        if not (measured or extrapolate):
+            raise _beyond(
+                f"{model} on {spec.gpu_type}", steps.forward_s.batches[0], steps.forward_s.batches[-1], batch_size
+            )
+        peak, persistent = profile.memory.peak_bytes, profile.memory.persistent_bytes
+        return StepProfile(
+            transfer_s=batch_size * profile.sample_bytes / spec.host_link_bytes_per_s,
+            forward_s=steps.forward_s.at(batch_size),
+            backward_s=steps.backward_s.at(batch_size),
+            persistent_bytes=_bytes_at(persistent, batch_size),
+            peak_bytes=_bytes_at(peak, batch_size),
+            extrapolated=not (measured and peak.covers(batch_size)),
+        )
+
+    def memory(self, model: str, batch_size: int, *, extrapolate: bool = False) -> tuple[int, int]:
+        """(peak, persistent) bytes on the device at `batch_size`: the median over GPU types, which agree within 3%.
+
+        Refuses a batch size that ran on no GPU type (BeyondProfileError), unless asked to extrapolate.
+        """
+        _check_batch(batch_size)
+        profile = self._model(model)
+        curves = (profile.memory.peak_bytes, *(steps.forward_s for steps in profile.steps.values()))
+        first, last = min(curve.batches[0] for curve in curves), max(curve.batches[-1] for curve in curves)
+        if not (first <= batch_size <= last or extrapolate):
+            raise _beyond(f"{model}'s memory", first, last, batch_size)
+        return _bytes_at(profile.memory.peak_bytes, batch_size), _bytes_at(profile.memory.persistent_bytes, batch_size)
+
+    def _model(self, model: str) -> ModelProfile:
+        try:
+            return self._models[model]
+        except KeyError:
+            raise UnknownNameError(_PLACE, "model", model, self._models) from None
+
+    def _spec(self, gpu_type: str) -> GpuSpec:
+        return self.catalogue.spec(gpu_type, _PLACE)
+
+    def _steps(self, model: str, spec: GpuSpec) -> StepCurves:
+        steps = self._model(model).steps.get(spec.gpu_type)
+        if steps is None:
+            known = ", ".join(self.gpu_types_of(model))
+            raise InputError(
+                _PLACE,
+                f"{model} has no profile on {spec.gpu_type}, only on {known}; measure it and add a profiles file",
+            )
+        return steps
+
+
+def _bytes_at(curve: Curve, batch_size: int) -> int:
+    return round(curve.at(batch_size))
+
+
+def _check_batch(batch_size: int) -> None:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise InputError("batch size", f"must be a whole number of at least 1, not {batch_size!r}")
+
+
+def _beyond(what: str, first: int, last: int, batch_size: int) -> BeyondProfileError:
+    return BeyondProfileError(
+        f"{what} was measured at batch sizes {first} to {last}, not at {batch_size}; "
+        f"choose one of those or ask for extrapolation (--extrapolate, extrapolate=True)"
+    )

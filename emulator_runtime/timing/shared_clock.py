@@ -1,0 +1,191 @@
+"""One clock for all processes of a host: three numbers in a small mapped file, written by one and read by many.
+
+Layout: 64 bytes, eight native words of 8 bytes, each aligned, so that one word is stored at once (C reads it as a struct):
+
+| offset | type     | word |
+|---|---|---|
+| 0  | char[8]  | magic "EMUCLOCK" |
+| 8  | int64_t  | version, 1 |
+| 16 | int64_t  | mode: 0 host (the rate moves time), 1 warp (somebody also jumps to the next deadline) |
+| 24 | uint64_t | sequence: odd while a change is being written, +2 for each change |
+| 32 | int64_t  | wall anchor, ns of CLOCK_MONOTONIC |
+| 40 | int64_t  | emulated anchor, ns |
+| 48 | double   | rate, emulated per wall time; 0 is paused |
+| 56 | int64_t  | check: bitwise xor of the words at 32, 40 and 48 |
+
+A reader takes the sequence, the anchors, CLOCK_MONOTONIC, and the sequence again; it starts over where the sequence was odd
+or has changed, or where the check differs. emulated = emulated anchor + floor((now - wall anchor) * rate). The writer
+takes its own time after making the sequence odd, so no process ever sees time go back. The check is for hosts that
+reorder stores (ARM), because Python has no memory barriers.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Callable
+from typing import Literal
+
+from emulator_runtime.domain.errors import ClusterError, InputError
+from emulator_runtime.timing.anchors import Anchors, checked_rate
+from emulator_runtime.timing.host import monotonic_ns, sleep_ns
+
+Mode = Literal["host", "warp"]
+MODES: tuple[Mode, ...] = ("host", "warp")
+
+MAGIC = b"EMUCLOCK"
+VERSION = 1
+SIZE = 64
+_VERSION, _MODE, _SEQUENCE, _WALL, _EMULATED, _RATE, _CHECK = range(1, 8)
+
+_QUICK_TRIES = 100
+_TRIES = 5_000  # after the quick ones with a pause of 0.2 ms: a writer that lost its core gets a second to come back
+_PAUSE_NS = 200_000
+
+
+class SharedClockFile:
+    """The clock in the file at `path`; make one with `create` (the writer) or `open`."""
+
+    def __init__(self, path: str, memory: mmap.mmap, now: Callable[[], int]) -> None:
+        self.path = path
+        self._now = now
+        self._memory = memory
+        self._words = memoryview(memory).cast("q")
+        self._doubles = memoryview(memory).cast("d")
+        self._last: tuple[int, Anchors] = (-1, Anchors(0, 0, 0.0))
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        rate: float = 1.0,
+        mode: Mode = "host",
+        *,
+        emulated_ns: int = 0,
+        now: Callable[[], int] = monotonic_ns,
+    ) -> SharedClockFile:
+        """Start a clock at `emulated_ns` now. A file that was there is replaced; who has it open keeps the old one.
+
+        Raises InputError for a rate or mode that isn't one, ClusterError where the file can't be written.
+        """
+        if mode not in MODES:
+            raise InputError("mode", f"must be one of {', '.join(MODES)}, got {mode!r}")
+        path = os.fspath(path)
+        rate, wall = checked_rate(rate), now()
+        (rate_bits,) = struct.unpack("=q", struct.pack("=d", rate))
+        check = wall ^ emulated_ns ^ rate_bits
+        words = (MAGIC, VERSION, MODES.index(mode), 0, wall, emulated_ns, rate, check)
+        temporary = f"{path}.{os.getpid()}.new"
+        try:
+            with open(temporary, "wb") as file:
+                file.write(struct.pack("=8sqqqqqdq", *words))
+            os.replace(temporary, path)
+        except OSError as error:
+            fix = "give a path in a directory that this process may write"
+            raise ClusterError(f"{path}: can't write the shared clock ({error.strerror}); {fix}") from error
+        return cls.open(path, writable=True, now=now)
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], *, writable: bool = False, now: Callable[[], int] = monotonic_ns
+    ) -> SharedClockFile:
+        """Map the clock at `path`, for reading or as its one writer.
+
+        Raises ClusterError where there is no file or it is from before the host's last boot, InputError where it is no
+        clock of this version.
+        """
+        path = os.fspath(path)
+        try:
+            with open(path, "r+b" if writable else "rb") as file:
+                _check_header(path, file.read(SIZE))
+                access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+                memory = mmap.mmap(file.fileno(), SIZE, access=access)
+        except OSError as error:
+            fix = "start what creates it (the sharing manager) first, or correct the path"
+            raise ClusterError(f"{path}: can't open the shared clock ({error.strerror}); {fix}") from error
+        clock = cls(path, memory, now)
+        anchors, wall = clock.sample()
+        if anchors.wall_ns > wall:
+            raise ClusterError(f"{path}: this shared clock is from before the last boot; remove it and create it anew")
+        return clock
+
+    @property
+    def mode(self) -> Mode:
+        return MODES[self._words[_MODE]]
+
+    def read(self) -> Anchors:
+        """The anchors as they are now. Raises ClusterError where a writer died in the middle of a change."""
+        return self.sample()[0]
+
+    def now_ns(self) -> int:
+        """The emulated time now; never less than any process saw before."""
+        anchors, wall = self.sample()
+        return anchors.emulated_at(wall)
+
+    def sample(self) -> tuple[Anchors, int]:
+        """The anchors, and a wall time at which they held. Raises ClusterError as `read` does."""
+        words = self._words
+        for attempt in range(_TRIES):
+            if attempt >= _QUICK_TRIES:
+                sleep_ns(_PAUSE_NS)
+            before = words[_SEQUENCE]
+            known, anchors = self._last
+            if known != before:
+                anchors = Anchors(words[_WALL], words[_EMULATED], self._doubles[_RATE])
+                if before & 1 or words[_WALL] ^ words[_EMULATED] ^ words[_RATE] != words[_CHECK]:
+                    continue
+            wall = self._now()
+            if words[_SEQUENCE] == before:
+                self._last = (before, anchors)
+                return anchors, wall
+        raise ClusterError(
+            f"{self.path}: the shared clock's writer died in the middle of a change; create the clock anew"
+        )
+
+    def set_rate(self, rate: float) -> None:
+        """Go on from now at `rate`; time doesn't jump. Raises InputError for a rate that isn't one."""
+        rate = checked_rate(rate)
+        self._change(lambda anchors, wall: anchors.with_rate(rate, wall))
+
+    def pause(self) -> None:
+        """Stop emulated time where it is; `set_rate` starts it again."""
+        self.set_rate(0.0)
+
+    def jump_to_ns(self, emulated_ns: int) -> None:
+        """Move emulated time forward to `emulated_ns`; nothing happens where it is later already."""
+        self._change(lambda anchors, wall: anchors.jumped_to(emulated_ns, wall))
+
+    def close(self) -> None:
+        """Unmap the file; the object can't be used any more."""
+        self._words.release()
+        self._doubles.release()
+        self._memory.close()
+
+    def _change(self, change: Callable[[Anchors, int], Anchors]) -> None:
+        words = self._words
+        if words.readonly:
+            raise ClusterError(f"{self.path}: this process only reads the shared clock; open it with writable=True")
+        before, _ = self.sample()
+        words[_SEQUENCE] += 1
+        try:
+            new = change(before, self._now())
+            words[_WALL], words[_EMULATED], self._doubles[_RATE] = new.wall_ns, new.emulated_ns, new.rate
+            words[_CHECK] = words[_WALL] ^ words[_EMULATED] ^ words[_RATE]
+        finally:
+            words[_SEQUENCE] += 1
+
+
+def _check_header(path: str, header: bytes) -> None:
+    if len(header) < SIZE:
+        raise InputError(
+            path, f"not a shared clock: {len(header)} bytes instead of {SIZE}; give the file that create() made"
+        )
+    magic, version, mode = struct.unpack_from("=8sqq", header)
+    if magic != MAGIC:
+        raise InputError(path, f"not a shared clock: starts with {magic!r} instead of {MAGIC!r}; check the path")
+    if version != VERSION:
+        fix = "run the same version of emugpu on both sides"
+        raise InputError(path, f"shared clock of version {version}, this program reads version {VERSION}; {fix}")
+    if not 0 <= mode < len(MODES):
+        raise InputError(path, f"shared clock with the unknown mode {mode}; create it anew")

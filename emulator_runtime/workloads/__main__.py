@@ -1,0 +1,117 @@
+"""The process of a training job: `python -m emulator_runtime.workloads`.
+
+In a container it runs one job that the environment describes (EMUGPU_ORDER: the order as JSON; EMUGPU_CLOCK: the shared
+clock's file) and ends with 0 after the last step, 143 when it was told to stop, 1 when it failed. With `--standby FD` it
+is started ahead of time, says that it is ready and then runs what it is told over that socket, run after run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+
+from emulator_runtime.domain.clock import Clock
+from emulator_runtime.domain.errors import EmuGpuError, InputError, ManagerUnavailableError
+from emulator_runtime.ipc.channel import Channel
+from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.ipc.frames import Message
+from emulator_runtime.ipc.warp import WarpClock
+from emulator_runtime.timing.anchors import Anchors, FixedAnchors
+from emulator_runtime.timing.clocks import HostClock
+from emulator_runtime.timing.host import monotonic_ns, prepare_waiting, set_realtime_priority, shorten_slice
+from emulator_runtime.timing.shared_clock import SharedClockFile
+from emulator_runtime.workloads.order import RunOrder
+from emulator_runtime.workloads.training import Outcome, TrainingRun
+
+EXIT_STOPPED = 128 + signal.SIGTERM
+
+
+def main(argv: list[str]) -> int:
+    """Errors are one line on stderr."""
+    prepare_waiting()
+    if os.environ.get("EMUGPU_REALTIME") != "1" or not set_realtime_priority():
+        shorten_slice()
+    try:
+        match argv:
+            case ["--standby", fd] if fd.isdigit():
+                return _standby(Channel(socket.socket(fileno=int(fd))))
+            case []:
+                return _one_job()
+            case _:
+                print(__doc__)
+                return 0 if argv in (["-h"], ["--help"]) else 2
+    except EmuGpuError as error:
+        print(f"emugpu job: {error}", file=sys.stderr)
+        return 1
+
+
+def _one_job() -> int:
+    """Run the job of EMUGPU_ORDER; SIGTERM stops it after the current step, with a checkpoint."""
+    try:
+        order = RunOrder.from_message(json.loads(os.environ["EMUGPU_ORDER"]))
+    except KeyError:
+        raise InputError("EMUGPU_ORDER", "is missing: it holds the run order as JSON") from None
+    except ValueError as error:
+        raise InputError("EMUGPU_ORDER", f"is not JSON: {error}") from error
+    told_to_stop: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: told_to_stop.append(number))
+    client = ManagerClient(order.manager, order.token, order.job_id)
+    outcome = TrainingRun(order, _clock(None), client, asked_to_stop=lambda: bool(told_to_stop)).run()
+    client.close()
+    if outcome.reason:
+        print(f"emugpu job: {outcome.reason}", file=sys.stderr)
+    return {"finished": 0, "stopped": EXIT_STOPPED}.get(outcome.kind, 1)
+
+
+def _standby(control: Channel) -> int:
+    """Run order after order; the end of the control socket is the end of this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever holds the other end
+    clock = _clock(control)
+    control.send({"op": "ready"})
+    while True:
+        try:
+            message = control.receive()
+        except ManagerUnavailableError:
+            return 0
+        control.send(_run(RunOrder.from_message(message), clock))
+
+
+def _run(order: RunOrder, clock: Clock) -> Message:
+    client = ManagerClient(order.manager, order.token, order.job_id)
+    run = TrainingRun(order, clock, client)
+    try:
+        outcome = run.run()
+    except EmuGpuError as error:
+        outcome = Outcome("failed", 0, 0, str(error))
+    finally:
+        client.close()
+    return {
+        "op": "ended",
+        "outcome": outcome.kind,
+        "steps_done": outcome.steps_done,
+        "steps_run": outcome.steps_run,
+        "reason": outcome.reason[:2000],
+        "start_lag_ns": run.start_lag_ns,
+        "lags": run.lags.to_json(),
+        "reconnects": client.reconnects,
+    }
+
+
+def _clock(control: Channel | None) -> Clock:
+    """The shared clock of EMUGPU_CLOCK, else the host's own."""
+    path = os.environ.get("EMUGPU_CLOCK")
+    if not path:
+        return HostClock(FixedAnchors(Anchors(0, 0, 1.0), monotonic_ns))
+    source = SharedClockFile.open(path)
+    if source.mode == "warp":
+        if control is None:
+            raise InputError("EMUGPU_CLOCK", "is a warp clock, which needs a cluster that registers this process")
+        return WarpClock(source, control)
+    return HostClock(source)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

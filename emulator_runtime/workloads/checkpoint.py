@@ -1,0 +1,38 @@
+"""A job's checkpoint: how many steps are done, written so that a crash leaves the old one or the new one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from emulator_runtime.domain.errors import InputError
+
+
+class Checkpoint:
+    """The file at `path`; no file means that no step is done."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> int:
+        """Steps that are done. Raises InputError for a file that isn't a checkpoint."""
+        try:
+            steps_done = json.loads(self._path.read_text(encoding="ascii"))["steps_done"]
+        except FileNotFoundError:
+            return 0
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                str(self._path), f"is not a checkpoint ({error}); remove it to start from step 0"
+            ) from error
+        if type(steps_done) is not int or steps_done < 0:
+            raise InputError(str(self._path), f"steps_done must be a whole number >= 0, not {steps_done!r}")
+        return steps_done
+
+    def save(self, steps_done: int) -> None:
+        temporary = self._path.with_suffix(".new")
+        with temporary.open("w", encoding="ascii") as file:
+            json.dump({"steps_done": steps_done}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)

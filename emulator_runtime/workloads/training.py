@@ -1,0 +1,113 @@
+"""A training run: attach, allocate, run the steps on the emulated device, report; stop between two steps when told to.
+
+The program is emulated too, so it has a time of its own that moves from deadline to deadline: a step is issued when the
+one before has ended and its input is ready, not when this process got round to it. Nothing that the emulator is late
+with adds up, while a late start (the process wasn't ready at `begin_ns`) is real and stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from emulator_runtime.domain.clock import Clock
+from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.step import StepTimes
+from emulator_runtime.timing.lag import LagHistogram
+from emulator_runtime.workloads.checkpoint import Checkpoint
+from emulator_runtime.workloads.order import RunOrder
+
+
+class Manager(Protocol):
+    """What a run needs of the sharing manager (ipc.client.ManagerClient)."""
+
+    def attach(self, steps_done: int) -> None: ...
+    def reserve(self, persistent_bytes: int, peak_bytes: int) -> None: ...
+    def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease: ...
+    def release(self, steps_done: int) -> None: ...
+    def finish(self, steps_done: int) -> None: ...
+    def fail(self, reason: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended: finished, stopped or failed (with a reason); `steps_run` counts the steps of this run."""
+
+    kind: str
+    steps_done: int
+    steps_run: int
+    reason: str = ""
+
+
+class TrainingRun:
+    """One run of a job. `lags`: how late the waits for step ends were; `start_lag_ns`: how late the run began."""
+
+    def __init__(
+        self,
+        order: RunOrder,
+        clock: Clock,
+        manager: Manager,
+        *,
+        asked_to_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._order = order
+        self._clock = clock
+        self._manager = manager
+        self._asked_to_stop = asked_to_stop
+        self._checkpoint = Checkpoint(order.checkpoint)
+        self.lags = LagHistogram()
+        self.start_lag_ns = 0
+        self._steps_run = 0
+
+    def run(self) -> Outcome:
+        """Run until the last step, a stop, or an error that retrying doesn't help; the manager is told which."""
+        try:
+            return self._run()
+        except EmuGpuError as error:
+            if error.retry_helps:
+                raise
+            self._manager.fail(str(error))
+            return Outcome("failed", 0, self._steps_run, str(error))
+
+    def _run(self) -> Outcome:
+        first = self._checkpoint.load()
+        profiles = self._order.profile_table()
+        times = self._order.step_times(profiles)
+        self._manager.attach(first)
+        persistent_bytes, peak_bytes = self._order.memory_bytes(profiles)
+        if peak_bytes:
+            self._manager.reserve(persistent_bytes, peak_bytes)
+        done, end_ns = self._steps(times, first, self._begin())
+        if done == times.steps:
+            self._manager.finish(done)
+            return Outcome("finished", done, self._steps_run)
+        self._clock.wait_until_ns(end_ns + self._order.release_ns)
+        self._checkpoint.save(done)
+        self._manager.release(done)
+        return Outcome("stopped", done, self._steps_run)
+
+    def _begin(self) -> int:
+        """When the first step can begin: as ordered, or now if that is past already."""
+        now_ns = self._clock.now_ns()
+        self.start_lag_ns = max(0, now_ns - self._order.begin_ns)
+        if now_ns < self._order.begin_ns:
+            self._clock.wait_until_ns(self._order.begin_ns)
+        return max(now_ns, self._order.begin_ns)
+
+    def _steps(self, times: StepTimes, done: int, begin_ns: int) -> tuple[int, int]:
+        """Run steps until all are done or the manager says stop; answers the steps done and when the last one ended."""
+        end_ns, input_ready_ns = begin_ns, begin_ns + times.input_ns
+        while done < times.steps and not self._asked_to_stop():
+            issue_ns = max(end_ns, input_ready_ns)
+            if issue_ns > end_ns:
+                self._clock.wait_until_ns(issue_ns)
+            input_ready_ns = issue_ns + times.input_ns  # the next input is prepared while the device works
+            lease = self._manager.lease(done, times.device_ns(done), issue_ns)
+            if lease.stop:
+                break
+            self.lags.add(self._clock.wait_until_ns(lease.end_ns))
+            done, end_ns = done + 1, lease.end_ns
+            self._steps_run += 1
+        return done, end_ns

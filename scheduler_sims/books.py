@@ -1,0 +1,131 @@
+"""The loop's books of jobs: what each job's view is now, and the records that a run leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.units import to_s
+from scheduler_sims.cluster_file import ClusterSpec
+from scheduler_sims.clusters.base import Event, Happening
+from scheduler_sims.plan import Allocation
+from scheduler_sims.record import JobRecord, Span
+from scheduler_sims.view import JobView, Phase
+
+
+@dataclass(slots=True)
+class _History:
+    """What one job has been through; `held_since_ns` while it holds resources."""
+
+    start_ns: int | None = None
+    held_since_ns: int | None = None
+    devices: dict[str, None] = field(default_factory=dict)
+
+
+class JobBooks:
+    """Jobs that are in the system (`views`, in order of submission) and the records of those that have ended."""
+
+    def __init__(self, jobs: Iterable[JobSpec], cluster: ClusterSpec) -> None:
+        self.waiting = sorted(jobs, key=lambda job: (job.submit_s, job.row), reverse=True)
+        self.specs = {job.job_id: job for job in self.waiting}
+        self.views: dict[str, JobView] = {}
+        self.spans: list[Span] = []
+        self._records: dict[int, JobRecord] = {}
+        self._history: dict[str, _History] = {}
+        self._places = {device.uuid: device for node in cluster.nodes for device in node.devices}
+
+    @property
+    def done(self) -> bool:
+        return not self.waiting and not self.views
+
+    @property
+    def ended(self) -> int:
+        return len(self._records)
+
+    def records(self) -> tuple[JobRecord, ...]:
+        """The records of all ended jobs, in workload order."""
+        return tuple(self._records[row] for row in sorted(self._records))
+
+    def submit(self, job: JobSpec) -> None:
+        """The job enters the system."""
+        self._history[job.job_id] = _History()
+        self.views[job.job_id] = JobView(
+            job_id=job.job_id,
+            user=job.user,
+            submit_s=job.submit_s,
+            row=job.row,
+            weight=job.weight,
+            phase=Phase.QUEUED,
+            configurations=job.configurations,
+            steps_total=job.steps,
+            queued_since_s=job.submit_s,
+        )
+
+    def starting(self, job_id: str, allocation: Allocation) -> None:
+        """The loop has asked the cluster to start the job."""
+        self.views[job_id] = replace(self.views[job_id], phase=Phase.STARTING, allocation=allocation)
+
+    def stopping(self, job_id: str) -> None:
+        """The loop has asked the cluster to stop the job."""
+        self.views[job_id] = replace(self.views[job_id], phase=Phase.STOPPING)
+
+    def not_started(self, job_id: str) -> None:
+        """The cluster could not start the job just now: it is queued again."""
+        self.views[job_id] = replace(self.views[job_id], phase=Phase.QUEUED, allocation=None)
+
+    def started(self, event: Event) -> None:
+        """The allocation took effect at `event.at_ns`."""
+        view, history = self.views[event.job_id], self._history[event.job_id]
+        history.held_since_ns = event.at_ns
+        if history.start_ns is None:
+            history.start_ns = event.at_ns
+        phase = Phase.RUNNING if view.phase is Phase.STARTING else view.phase
+        self.views[event.job_id] = replace(view, phase=phase, running_since_s=to_s(event.at_ns))
+
+    def released(self, event: Event) -> None:
+        """The job gave its resources back: it is queued again (stopped) or gone (finished, failed)."""
+        view = self.views[event.job_id]
+        attained = self._close_span(view, event.at_ns)
+        if event.what is not Happening.STOPPED:
+            self._end(event)
+            return
+        self.views[event.job_id] = replace(
+            view,
+            phase=Phase.QUEUED,
+            allocation=None,
+            running_since_s=None,
+            steps_done=event.steps_done,
+            attained_gpu_s=view.attained_gpu_s + attained,
+            queued_since_s=to_s(event.at_ns),
+            preemptions=view.preemptions + 1,
+        )
+
+    def _close_span(self, view: JobView, end_ns: int) -> float:
+        """Notes where the job was; answers the GPU-seconds that it got."""
+        history = self._history[view.job_id]
+        since_ns, history.held_since_ns = history.held_since_ns, None
+        if since_ns is None or view.allocation is None:
+            return 0.0
+        for task in view.allocation.tasks:
+            indexes: list[int | None] = [self._places[share.device].index for share in task.shares if share.device]
+            for index in indexes or [None]:
+                self.spans.append(Span(view.job_id, task.node, index, to_s(since_ns), to_s(end_ns)))
+                history.devices[f"{task.node}/{'cpu' if index is None else index}"] = None
+        return view.allocation.gpus * to_s(end_ns - since_ns)
+
+    def _end(self, event: Event) -> None:
+        view = self.views.pop(event.job_id)
+        history = self._history.pop(event.job_id)
+        self._records[view.row] = JobRecord(
+            job_id=view.job_id,
+            user=view.user,
+            row=view.row,
+            submit_s=view.submit_s,
+            start_s=None if history.start_ns is None else to_s(history.start_ns),
+            finish_s=to_s(event.at_ns),
+            preemptions=view.preemptions,
+            devices=tuple(history.devices),
+            status=str(event.what),
+            reason=event.reason,
+        )

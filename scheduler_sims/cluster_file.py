@@ -1,0 +1,161 @@
+"""Reads a cluster file (YAML) into a ClusterSpec: which nodes there are and what actions cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.units import GIB
+from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
+from scheduler_sims.costs import COST_NAMES, ClusterCosts
+
+_NODE_FIELDS = ("name", "count", "gpus", "gpu_type", "gpu_memory_gib", "cpus", "memory_gib", "labels")
+_TOP_FIELDS = ("nodes", "costs")
+MAX_NODES = 10_000
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One emulated node. CPUs are thousandths, memory is bytes (0: not accounted)."""
+
+    name: str
+    cpu_milli: int
+    memory_bytes: int
+    devices: tuple[Device, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gpu_type(self) -> str | None:
+        return self.devices[0].gpu_type if self.devices else None
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """A cluster as its file describes it: nodes in file order, and the costs of scheduling actions."""
+
+    nodes: tuple[NodeSpec, ...]
+    costs: ClusterCosts = field(default_factory=ClusterCosts)
+
+    @cached_property
+    def gpus(self) -> int:
+        return sum(len(node.devices) for node in self.nodes)
+
+    @cached_property
+    def gpu_types(self) -> tuple[str, ...]:
+        """The types of GPU that are there, in file order."""
+        return tuple(dict.fromkeys(node.gpu_type for node in self.nodes if node.gpu_type))
+
+
+def load_cluster(path: Path, catalogue: Catalogue | None = None) -> ClusterSpec:
+    """The cluster that `path` describes; GPU types come from `catalogue` (default: the bundled one).
+
+    Raises InputError that names the file and the field.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(str(path), f"can't read the cluster file: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"not valid YAML: {' '.join(str(error).split())}") from error
+    return parse_cluster(document, str(path), catalogue or bundled_catalogue())
+
+
+def parse_cluster(document: object, place: str, catalogue: Catalogue) -> ClusterSpec:
+    """The cluster of a parsed YAML document; `place` starts every error message."""
+    top = _mapping(document, place, _TOP_FIELDS)
+    entries = top.get("nodes")
+    if not isinstance(entries, list) or not entries:
+        raise InputError(f"{place}: nodes", "must be a list of at least one node")
+    nodes: list[NodeSpec] = []
+    for number, entry in enumerate(entries):
+        nodes.extend(_nodes(entry, f"{place}: nodes[{number}]", catalogue))
+    names = [node.name for node in nodes]
+    if len(nodes) > MAX_NODES:
+        raise InputError(f"{place}: nodes", f"{len(nodes)} nodes; at most {MAX_NODES} are supported")
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{place}: nodes", f"two nodes are called {name!r}")
+    return ClusterSpec(tuple(nodes), _costs(top.get("costs"), f"{place}: costs"))
+
+
+def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
+    fields = _mapping(entry, place, _NODE_FIELDS)
+    name = fields.get("name")
+    if not isinstance(name, str) or not name or not all(c.isalnum() or c in "-." for c in name):
+        raise InputError(f"{place}.name", f"must be a name of letters, digits, '-' and '.', not {name!r}")
+    count = _whole(fields, "count", place, default=1, least=1)
+    gpus = _whole(fields, "gpus", place, default=0, least=0)
+    cpu_milli = round(_number(fields, "cpus", place, default=None, above=0) * 1000)
+    memory_bytes = round(_number(fields, "memory_gib", place, default=0.0) * GIB)
+    labels = _labels(fields.get("labels"), f"{place}.labels")
+    gpu_type, gpu_memory = _gpu(fields, gpus, place, catalogue)
+    built = []
+    for index in range(1, count + 1):
+        full = name if count == 1 else f"{name}-{index}"
+        devices = tuple(Device(full, i, gpu_type, gpu_memory) for i in range(gpus))
+        built.append(NodeSpec(full, cpu_milli, memory_bytes, devices, labels))
+    return built
+
+
+def _gpu(fields: Mapping[str, Any], gpus: int, place: str, catalogue: Catalogue) -> tuple[str, int]:
+    if gpus == 0:
+        if "gpu_type" in fields:
+            raise InputError(f"{place}.gpu_type", "is given, but gpus is 0: set gpus or leave gpu_type out")
+        return "", 0
+    if "gpu_type" not in fields:
+        raise InputError(f"{place}.gpu_type", f"is missing, but gpus is {gpus}: name a type (see `emugpu gpus`)")
+    spec = catalogue.spec(str(fields["gpu_type"]), f"{place}.gpu_type")
+    if "gpu_memory_gib" in fields:
+        return spec.gpu_type, round(_number(fields, "gpu_memory_gib", place, default=None, above=0) * GIB)
+    return spec.gpu_type, spec.memory_bytes
+
+
+def _costs(document: object, place: str) -> ClusterCosts:
+    if document is None:
+        return ClusterCosts()
+    fields = _mapping(document, place, COST_NAMES)
+    return ClusterCosts(**{name: _number(fields, name, place, default=0.0) for name in fields})
+
+
+def _mapping(value: object, place: str, known: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(place, f"must be a mapping with {', '.join(known)}")
+    for key in value:
+        if key not in known:
+            raise UnknownNameError(place, "field", str(key), known)
+    return value
+
+
+def _labels(value: object, place: str) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InputError(place, "must be a mapping of texts")
+    return {str(key): str(item) for key, item in value.items()}
+
+
+def _whole(fields: Mapping[str, Any], name: str, place: str, *, default: int, least: int) -> int:
+    value = fields.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{place}.{name}", f"must be a whole number >= {least}, not {value!r}")
+    return value
+
+
+def _number(
+    fields: Mapping[str, Any], name: str, place: str, *, default: float | None, above: float | None = None
+) -> float:
+    value = fields.get(name, default)
+    if value is None:
+        raise InputError(f"{place}.{name}", "is missing")
+    wrong = isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > 1e15
+    if wrong or value < 0 or (above is not None and value <= above):
+        wanted = f"> {above:g}" if above is not None else ">= 0"
+        raise InputError(f"{place}.{name}", f"must be a number {wanted}, not {value!r}")
+    return float(value)

@@ -1,0 +1,100 @@
+"""The interface that the scheduler loop drives, whichever cluster is behind it, and the events that come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from emulator_runtime.domain.job import JobSpec
+from scheduler_sims.plan import Allocation
+from scheduler_sims.record import LagAccount
+
+
+class Happening(StrEnum):
+    """What can happen to a job on a cluster."""
+
+    STARTED = "started"
+    """Its allocation took effect: the job holds its devices."""
+    STOPPED = "stopped"
+    """After a stop: the step ended, the checkpoint is written, the devices are free."""
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+ORDER = {Happening.FINISHED: 0, Happening.FAILED: 1, Happening.STOPPED: 2, Happening.STARTED: 3}
+"""Simultaneous events: what frees devices comes before what takes them; then the row of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something happened to a job at `at_ns` of emulated time (when it was seen, on a real cluster).
+
+    `steps_done` counts the job's finished steps over all its runs.
+    """
+
+    at_ns: int
+    what: Happening
+    job_id: str
+    row: int
+    steps_done: int = 0
+    reason: str = ""
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """The one total order of events."""
+        return (self.at_ns, ORDER[self.what], self.row)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start `job` with `allocation` (all devices named) at `at_ns`; `steps_done` > 0 resumes from its checkpoint."""
+
+    job: JobSpec
+    allocation: Allocation
+    at_ns: int
+    steps_done: int
+
+
+class Cluster(Protocol):
+    """What the loop needs of a cluster. All times are emulated nanoseconds since the run began."""
+
+    name: str
+
+    def prepare(self, jobs: Sequence[JobSpec]) -> None:
+        """Bring the cluster up and make it ready for these jobs; emulated time starts when this returns."""
+        ...
+
+    def now_ns(self) -> int: ...
+
+    def wait(self, until_ns: int | None) -> list[Event]:
+        """The next events, in order; an empty list when `until_ns` came first (None: wait for an event).
+
+        A simulated cluster answers None with an empty list when nothing can ever happen any more.
+        """
+        ...
+
+    def start(self, start: Start) -> None:
+        """Begin a job's run. Raises a retryable error where the cluster can't just now."""
+        ...
+
+    def stop(self, job_id: str, at_ns: int) -> None:
+        """Ask a run to end after its current step; STOPPED (or FINISHED) follows."""
+        ...
+
+    def steps_done(self, job_id: str) -> int:
+        """Steps of a job that holds devices, as far as the cluster knows."""
+        ...
+
+    def lag(self) -> dict[str, LagAccount]:
+        """How late the cluster was against its own deadlines, by kind; empty where it can't be late."""
+        ...
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what happened to the cluster itself (a manager was restarted)."""
+        ...
+
+    def close(self) -> None:
+        """End everything that `prepare` began. Can be called twice."""
+        ...

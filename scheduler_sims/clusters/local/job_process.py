@@ -1,0 +1,58 @@
+"""One job's process: started ahead of time, waits attached to the cluster, is told what to run, says how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from emulator_runtime.ipc.frames import Message
+from emulator_runtime.ipc.poller import Connection, Poller
+from emulator_runtime.workloads.order import RunOrder
+from scheduler_sims.clusters.local.processes import Child
+
+OnMessage = Callable[[str, Message], None]
+OnDeath = Callable[[str, str], None]
+
+
+class JobProcess:
+    """The process that will run (and, after a preemption, run again) one job."""
+
+    def __init__(
+        self, job_id: str, log: Path, clock: Path, poller: Poller, on_message: OnMessage, on_death: OnDeath
+    ) -> None:
+        self.job_id = job_id
+        self.ready = False
+        self.running = False
+        self._closing = False
+        self._on_message = on_message
+        self._on_death = on_death
+        environment = {"EMUGPU_CLOCK": str(clock)}
+        self._child = Child("emulator_runtime.workloads", ["--standby", "{fd}"], environment, log)
+        self._connection = Connection(poller, self._child.socket, self._message, self._closed)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def run(self, order: RunOrder) -> None:
+        """Hand it a run (it reads this once it is ready)."""
+        self.running = True
+        self._connection.send(order.to_message())
+
+    def send(self, message: Message) -> None:
+        self._connection.send(message)
+
+    def ask_to_end(self) -> None:
+        self._closing = True
+        self._connection.close()
+        self._child.ask_to_end()
+
+    def make_sure_it_ended(self, timeout_s: float) -> None:
+        self._child.make_sure_it_ended(timeout_s)
+
+    def _message(self, _: Connection, message: Message) -> None:
+        self._on_message(self.job_id, message)
+
+    def _closed(self, _: Connection) -> None:
+        if not self._closing:
+            self._on_death(self.job_id, self._child.how_it_ended())

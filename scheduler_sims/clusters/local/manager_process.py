@@ -1,0 +1,120 @@
+"""One node's sharing manager as a child process: start, ask, listen to its events, start again when it dies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from emulator_runtime.domain.errors import ClusterError, ManagerUnavailableError
+from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.ipc.channel import Channel
+from emulator_runtime.ipc.frames import Message
+from emulator_runtime.ipc.poller import Connection, Poller
+from emulator_runtime.ipc.replies import raise_for
+from emulator_runtime.timing.host import monotonic_ns, sleep_ns
+from scheduler_sims.cluster_file import NodeSpec
+from scheduler_sims.clusters.local.processes import Child
+
+START_S = 60.0
+MAX_RESTARTS = 5
+_ADMIN_TIMEOUT_S = 10.0
+
+OnEvent = Callable[[str, Message], None]
+
+
+class ManagerProcess:
+    """The manager of one node. Requests raise ManagerUnavailableError while it is away."""
+
+    def __init__(self, node: NodeSpec, directory: Path, clock: Path, poller: Poller, on_event: OnEvent) -> None:
+        self.node = node.name
+        self._directory = directory
+        self._poller = poller
+        self._on_event = on_event
+        self._last_sequence = 0
+        self._admin: Channel | None = None
+        self._events: Connection | None = None
+        self._closing = False
+        self.restarts = 0
+        inventory = directory / "inventory.json"
+        devices = [{"index": d.index, "gpu_type": d.gpu_type, "memory_bytes": d.memory_bytes} for d in node.devices]
+        directory.mkdir(parents=True)
+        inventory.write_text(json.dumps(devices), encoding="utf-8")
+        self._environment = {
+            "EMUGPU_MANAGER_NODE": node.name,
+            "EMUGPU_MANAGER_INVENTORY": str(inventory),
+            "EMUGPU_MANAGER_SOCKET_DIR": str(directory),
+            "EMUGPU_MANAGER_STATE_DIR": str(directory / "state"),
+            "EMUGPU_MANAGER_CLOCK": str(clock),
+        }
+        self._child = self._spawn()
+
+    @property
+    def job_socket(self) -> Path:
+        return self._directory / "manager.sock"
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def connect(self) -> None:
+        """Wait until the manager answers, then listen to its events. Raises ClusterError if it never does."""
+        give_up_ns = monotonic_ns() + round(START_S * NS_PER_S)
+        while True:
+            try:
+                self._admin = Channel.connect(self._directory / "admin.sock", _ADMIN_TIMEOUT_S)
+                break
+            except ManagerUnavailableError as error:
+                if not self._child.alive or monotonic_ns() > give_up_ns:
+                    how = "it does not answer" if self._child.alive else self._child.how_it_ended()
+                    raise ClusterError(f"the sharing manager of node {self.node} did not start: {how}") from error
+            sleep_ns(5_000_000)
+        self._events = self._poller.connect(self._directory / "admin.sock", self._on_message, self._on_close)
+        self._events.send({"op": "subscribe", "after": self._last_sequence})
+
+    def request(self, message: Message) -> Message:
+        """Ask the manager. Raises what it answers, or ManagerUnavailableError while it is away."""
+        if self._admin is None:
+            raise ManagerUnavailableError(f"the sharing manager of node {self.node} is away")
+        try:
+            return raise_for(self._admin.request(message))
+        except ManagerUnavailableError:
+            self._admin = None
+            raise
+
+    def ask_to_end(self) -> None:
+        self._closing = True
+        if self._events is not None:
+            self._events.close()
+        if self._admin is not None:
+            self._admin.close()
+        self._child.ask_to_end()
+
+    def make_sure_it_ended(self, timeout_s: float) -> None:
+        self._child.make_sure_it_ended(timeout_s)
+
+    def _spawn(self) -> Child:
+        log = self._directory / "stderr"
+        return Child("sharing_manager", [], self._environment, log, "EMUGPU_MANAGER_LIFELINE_FD")
+
+    def _on_message(self, _: Connection, message: Message) -> None:
+        if "event" in message:
+            self._last_sequence = int(message["sequence"])
+            self._on_event(self.node, message)
+
+    def _on_close(self, _: Connection) -> None:
+        """The manager died: start it again on the same state, as a kubelet would; it restores what it promised."""
+        if self._closing:
+            return
+        how = self._child.how_it_ended()
+        self._child.socket.close()
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+        self.restarts += 1
+        if self.restarts > MAX_RESTARTS:
+            raise ClusterError(
+                f"the sharing manager of node {self.node} died {self.restarts} times; the last time: {how}"
+            )
+        self._child = self._spawn()
+        self.connect()

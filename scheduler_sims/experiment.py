@@ -1,0 +1,100 @@
+"""One run of one policy on one cluster, from inputs to a RunRecord; a comparison is a list of such runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator_runtime.domain.errors import PolicyError
+from emulator_runtime.timing.host import monotonic_ns
+from scheduler_sims.cluster_file import ClusterSpec, load_cluster
+from scheduler_sims.clusters.base import Cluster
+from scheduler_sims.clusters.local import LocalCluster, LocalOptions
+from scheduler_sims.clusters.simulated import SimulatedCluster
+from scheduler_sims.estimates import Estimates, parse_estimates
+from scheduler_sims.loop import Explain, Progress, SchedulerLoop
+from scheduler_sims.policies.resolve import resolve_policy
+from scheduler_sims.record import RunRecord
+from scheduler_sims.truth import WorkloadTruth, check_fits
+from scheduler_sims.workload import Workload, load_workload
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A workload and a cluster that belong together, checked, with what policies may know of speed."""
+
+    workload: Workload
+    spec: ClusterSpec
+    truth: WorkloadTruth
+    estimates: Estimates
+
+    @classmethod
+    def load(
+        cls,
+        workload_path: Path,
+        cluster_path: Path,
+        *,
+        estimates: str = "oracle",
+        seed: int = 0,
+        profiles: Path | None = None,
+    ) -> Experiment:
+        """Read and check both files. Raises InputError that names the place, also for a job larger than the cluster."""
+        workload = load_workload(workload_path, profiles)
+        spec = load_cluster(cluster_path, workload.profiles.catalogue)
+        check_fits(workload, spec, str(workload_path))
+        truth = WorkloadTruth(workload, spec)
+        return cls(workload, spec, truth, parse_estimates(estimates, truth, seed))
+
+    def check_policy(self, text: str) -> str:
+        """The display name of a `--policy` value. Raises InputError for one that can't be used here."""
+        name, policy = resolve_policy(text)
+        if getattr(policy, "needs_estimates", False) and not self.estimates.available:
+            raise PolicyError(f"policy {name} needs estimates of run times: use --estimates oracle or error:0.2")
+        return name
+
+    def simulate(self, policy: str, *, progress: Progress | None = None, explain: Explain | None = None) -> RunRecord:
+        """The predicted run."""
+        return self._run(policy, SimulatedCluster(self.truth, self.spec.costs), 0, progress, explain)
+
+    def observe(
+        self,
+        policy: str,
+        options: LocalOptions,
+        *,
+        repeat: int = 1,
+        progress: Progress | None = None,
+        explain: Explain | None = None,
+        told: Callable[[str], None] | None = None,
+    ) -> RunRecord:
+        """The observed run: real processes on this machine."""
+        return self._run(policy, LocalCluster(self.spec, options, told=told), repeat, progress, explain)
+
+    def _run(
+        self, text: str, cluster: Cluster, repeat: int, progress: Progress | None, explain: Explain | None
+    ) -> RunRecord:
+        started_ns = monotonic_ns()
+        name, policy = resolve_policy(text)  # a fresh object for each run
+        loop = SchedulerLoop(
+            cluster, self.spec, policy, self.estimates, self.workload.jobs, progress=progress, explain=explain
+        )
+        try:
+            loop.run()
+            lag, notes = {**cluster.lag(), **loop.lag()}, cluster.notes()
+        except PolicyError as error:
+            raise PolicyError(f"policy {name}: {error}") from error
+        finally:
+            cluster.close()
+        return RunRecord(
+            policy=name,
+            cluster=cluster.name,
+            repeat=repeat,
+            gpus=self.spec.gpus,
+            nodes=tuple(node.name for node in self.spec.nodes),
+            jobs=loop.books.records(),
+            spans=tuple(loop.books.spans),
+            wall_s=(monotonic_ns() - started_ns) / 1e9,
+            decisions=loop.decisions,
+            lag=lag,
+            notes=notes,
+        )

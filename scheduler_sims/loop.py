@@ -1,0 +1,291 @@
+"""The scheduler loop: events -> view -> plan -> difference -> actions, the same on every cluster.
+
+The loop never asks which cluster it drives. Events that come within `coalesce_s` are handled together, a plan takes
+effect `decide_s` later, a start that must wait for a stopping job is left to the next plan, and one that the cluster
+can't carry out just now is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+
+from emulator_runtime.domain.errors import EmuGpuError, PolicyError
+from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.units import to_ns, to_s
+from emulator_runtime.timing.lag import LagHistogram
+from scheduler_sims.books import JobBooks
+from scheduler_sims.cluster_file import ClusterSpec
+from scheduler_sims.clusters.base import Cluster, Event, Happening, Start
+from scheduler_sims.estimates import Estimates
+from scheduler_sims.ledger import Ledger
+from scheduler_sims.plan import Allocation, Plan
+from scheduler_sims.policy import Policy
+from scheduler_sims.record import LagAccount
+from scheduler_sims.view import ClusterView, Phase
+
+RETRY_S = 1.0
+"""Emulated time until a start that the cluster refused for a moment is tried again."""
+
+Progress = Callable[[int, float], None]
+Explain = Callable[[float, str, str], None]
+
+
+class SchedulerLoop:
+    """Drives one policy over one cluster until every job has ended. `books` then has the records."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        spec: ClusterSpec,
+        policy: Policy,
+        estimates: Estimates,
+        jobs: Sequence[JobSpec],
+        *,
+        progress: Progress | None = None,
+        explain: Explain | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._costs = spec.costs
+        self._policy = policy
+        self._estimates = estimates
+        self._jobs = jobs
+        self.books = JobBooks(jobs, spec)
+        self._ledger = Ledger.of(spec)
+        self._state: object = None
+        self._wake_ns: int | None = None
+        self._retry_ns: int | None = None
+        self._changes: set[str] = set()
+        self._triggers: set[str] = set()
+        self._progress = progress or (lambda _ended, _now_s: None)
+        self._explain = explain
+        self.decisions = 0
+        self._decide_lags = LagHistogram()
+
+    def run(self) -> None:
+        """Run to the end. Raises PolicyError for a plan that can't be, ClusterError when the cluster breaks."""
+        self._cluster.prepare(self._jobs)
+        while not self.books.done:
+            if not self._triggers:  # else: events came while the last plan was on its way
+                self._wait_for_events()
+            if self._triggers:
+                self._absorb_until(self._cluster.now_ns() + to_ns(self._costs.coalesce_s))
+                self._decide()
+
+    def lag(self) -> dict[str, LagAccount]:
+        """How much later than `decide_s` plans were ready; empty where a decision takes no time of the cluster's clock."""
+        return {"decide": LagAccount.of(self._decide_lags)} if self._decide_lags.max_ns else {}
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def _wait_for_events(self) -> None:
+        until_ns = self._next_deadline()
+        if until_ns is None and not any(view.holds_resources for view in self.books.views.values()):
+            raise PolicyError(self._starvation())
+        self._absorb(self._cluster.wait(until_ns))
+
+    def _absorb_until(self, end_ns: int) -> None:
+        while self._cluster.now_ns() < end_ns:
+            submit_ns = self._next_submit()
+            self._absorb(self._cluster.wait(end_ns if submit_ns is None else min(end_ns, submit_ns)))
+
+    def _next_submit(self) -> int | None:
+        return to_ns(self.books.waiting[-1].submit_s) if self.books.waiting else None
+
+    def _next_deadline(self) -> int | None:
+        deadlines = [d for d in (self._next_submit(), self._wake_ns, self._retry_ns) if d is not None]
+        return min(deadlines) if deadlines else None
+
+    def _absorb(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._note(event)
+        now_ns = self._cluster.now_ns()
+        while self.books.waiting and to_ns(self.books.waiting[-1].submit_s) <= now_ns:
+            job = self.books.waiting.pop()
+            self.books.submit(job)
+            self._changed(job.job_id, "submitted")
+        if self._wake_ns is not None and self._wake_ns <= now_ns:
+            self._wake_ns = None
+            self._triggers.add("wake")
+        if self._retry_ns is not None and self._retry_ns <= now_ns:
+            self._retry_ns = None
+            self._triggers.add("retry")
+        self._progress(self.books.ended, to_s(now_ns))
+
+    def _note(self, event: Event) -> None:
+        if event.what is Happening.STARTED:
+            self.books.started(event)
+            self._changes.add(event.job_id)
+            return
+        allocation = self.books.views[event.job_id].allocation
+        self.books.released(event)
+        if allocation is not None:
+            self._ledger.release(event.job_id, allocation)
+        self._changed(event.job_id, str(event.what))
+
+    def _changed(self, job_id: str, trigger: str) -> None:
+        self._changes.add(job_id)
+        self._triggers.add(trigger)
+
+    # --- decisions ------------------------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        """Ask the policy, wait for the plan to take effect, act on the difference."""
+        if not self.books.views:
+            self._triggers.clear()
+            return
+        decided_ns = self._cluster.now_ns()
+        view = self._view(decided_ns)
+        self._changes, self._triggers = set(), set()
+        plan = self._ask(view)
+        self.decisions += 1
+        self._state = plan.state
+        self._wake_ns = self._wake_of(plan, view.now_s)
+        if self._explain is not None:
+            for job_id, reason in plan.reasons.items():
+                self._explain(view.now_s, job_id, reason)
+        effective_ns = decided_ns + to_ns(self._costs.decide_s)
+        self._decide_lags.add(max(0, self._cluster.now_ns() - effective_ns))
+        self._absorb_until(effective_ns)
+        stops, starts = self._difference(view.plan, plan)
+        self._stop(stops)
+        self._start(starts)
+
+    def _ask(self, view: ClusterView) -> Plan:
+        try:
+            return self._policy.plan(view)
+        except EmuGpuError:
+            raise
+        except Exception as error:
+            where = _last_line(error)
+            raise PolicyError(
+                f"the policy failed at {view.now_s:.3f} s: {type(error).__name__}: {error} ({where})"
+            ) from error
+
+    def _view(self, now_ns: int) -> ClusterView:
+        live = {
+            job_id: view.allocation
+            for job_id, view in self.books.views.items()
+            if view.allocation is not None and view.phase is not Phase.STOPPING
+        }
+        return ClusterView(
+            now_s=to_s(now_ns),
+            triggers=frozenset(self._triggers),
+            nodes=MappingProxyType(self._ledger.views()),
+            jobs=MappingProxyType(self.books.views),
+            changes=frozenset(self._changes),
+            plan=Plan.full(live),
+            state=self._state,
+            costs=self._costs,
+            estimates=self._estimates,
+            observed_steps=self._cluster.steps_done,
+        )
+
+    def _wake_of(self, plan: Plan, now_s: float) -> int | None:
+        if plan.wake_at_s is None:
+            return None
+        if not plan.wake_at_s > now_s:
+            raise PolicyError(f"the plan's wake_at_s is {plan.wake_at_s}, which is not after now ({now_s})")
+        # One nanosecond later: rounding must not wake the policy just before what it waits for.
+        return to_ns(plan.wake_at_s) + 1
+
+    def _difference(self, base: Plan, plan: Plan) -> tuple[list[str], dict[str, Allocation]]:
+        """Which jobs to stop and which to start (or move), in the plan's order."""
+        if plan.base is base:
+            wanted, gone = dict(plan.started), [job for job in plan.stopped if job in base.allocations]
+        elif plan.base is None:
+            wanted, gone = dict(plan.started), [job for job in base.allocations if job not in plan.started]
+        else:
+            wanted = dict(plan.allocations)
+            gone = [job for job in base.allocations if job not in wanted]
+        stops, starts = gone, {}
+        for job_id, allocation in wanted.items():
+            has = base.allocations.get(job_id)
+            if has is None:
+                starts[job_id] = allocation
+            elif not allocation.same_place(has):
+                stops.append(job_id)  # a move: stopped here, started there by a later plan
+        return stops, starts
+
+    def _stop(self, job_ids: Sequence[str]) -> None:
+        now_ns = self._cluster.now_ns()
+        for job_id in job_ids:
+            view = self.books.views.get(job_id)
+            if view is None or view.phase not in (Phase.STARTING, Phase.RUNNING):
+                continue  # it ended while the plan was made
+            self.books.stopping(job_id)
+            self._changes.add(job_id)
+            self._cluster.stop(job_id, now_ns)
+
+    def _start(self, starts: dict[str, Allocation]) -> None:
+        if not starts:
+            return
+        views = self.books.views
+        leaving = [
+            (j, v.allocation) for j, v in views.items() if v.phase is Phase.STOPPING and v.allocation is not None
+        ]
+        sketch = self._ledger.without(leaving)
+        for job_id, allocation in starts.items():
+            self._check(job_id, allocation)
+            if job_id not in views or not views[job_id].queued:
+                continue  # stopping still, or gone: a later plan starts it
+            planned = sketch.resolve(allocation)
+            if planned is None:
+                raise PolicyError(
+                    f"the plan places job {job_id!r} on {', '.join(allocation.nodes)}, where it does not fit beside the rest"
+                )
+            sketch.take(job_id, planned)
+            resolved = self._ledger.resolve(allocation)
+            if resolved is not None:  # else: a stopping job still holds its place
+                self._begin(job_id, resolved)
+
+    def _begin(self, job_id: str, allocation: Allocation) -> None:
+        view = self.books.views[job_id]
+        self.books.starting(job_id, allocation)
+        self._changes.add(job_id)
+        try:
+            self._cluster.start(Start(self.books.specs[job_id], allocation, self._cluster.now_ns(), view.steps_done))
+        except EmuGpuError as error:
+            if not error.retry_helps:
+                raise
+            self.books.not_started(job_id)
+            self._retry_ns = self._cluster.now_ns() + to_ns(RETRY_S)
+            return
+        self._ledger.take(job_id, allocation)
+
+    def _check(self, job_id: str, allocation: Allocation) -> None:
+        """A plan's allocation names a known job, one of its configurations, and enough of everything for it."""
+        spec = self.books.specs.get(job_id)
+        if spec is None:
+            raise PolicyError(f"the plan starts job {job_id!r}, which is not in the workload")
+        try:
+            configuration = spec.configuration(allocation.configuration)
+        except KeyError:
+            known = ", ".join(c.name for c in spec.configurations)
+            raise PolicyError(f"the plan runs job {job_id!r} as {allocation.configuration!r}; it has {known}") from None
+        if len(allocation.tasks) != 1:
+            raise PolicyError(
+                f"the plan gives job {job_id!r} {len(allocation.tasks)} tasks; clusters run jobs of one task yet"
+            )
+        task = allocation.tasks[0]
+        if len(task.shares) != configuration.gpus or task.cpu_milli < configuration.cpu_milli:
+            raise PolicyError(
+                f"the plan gives job {job_id!r} {len(task.shares)} GPUs and {task.cpu_milli / 1000:g} CPUs; its configuration "
+                f"{configuration.name} needs {configuration.gpus} and {configuration.cpu_milli / 1000:g}"
+            )
+        if any(configuration.gpu_types and s.gpu_type not in configuration.gpu_types for s in task.shares):
+            raise PolicyError(f"the plan puts job {job_id!r} on a GPU type that it can't use")
+
+    def _starvation(self) -> str:
+        stuck = list(self.books.views)
+        more = f" and {len(stuck) - 5} more" if len(stuck) > 5 else ""
+        return (
+            f"the policy leaves {', '.join(stuck[:5])}{more} queued although nothing runs and nothing else will happen"
+        )
+
+
+def _last_line(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "unknown place"

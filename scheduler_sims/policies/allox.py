@@ -1,0 +1,161 @@
+"""AlloX: lowest mean JCT when each job may run on a GPU or on CPUs (Le et al., AlloX, EuroSys 2020).
+
+Unlike the other policies it weighs a job's GPU against its CPU configuration: a job that gains little from a GPU goes to
+CPUs, so that the GPUs are free for those that gain much. The matching itself is in matching.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, zip_longest
+from math import ceil, inf
+from typing import ClassVar
+
+from emulator_runtime.domain.errors import InputError, PolicyError
+from scheduler_sims.plan import Allocation, Plan
+from scheduler_sims.policies.machines import Kind, Machine, kinds_of, left_s, machines_of, whole_s
+from scheduler_sims.policies.matching import match
+from scheduler_sims.policies.placing import FreeSpace
+from scheduler_sims.view import ClusterView, JobView
+
+
+class Allox:
+    """Jobs are matched with GPUs and CPU nodes, and places in their queues, for the least sum of completion times.
+
+    Only the first job of each free machine starts; the rest is matched anew at the next event. One-GPU jobs only; running
+    jobs aren't stopped. `alpha` (0 to 1]: only the ceil(alpha * users) users that received least may start jobs, alpha
+    is doubled until one can; 1 is for mean JCT alone. `max_candidates`: match only so many jobs, taken in turns from the
+    shortest on GPUs and the shortest on CPUs (0: all); bounds the time that a plan takes.
+
+    A user's service is the share of steps done of its jobs times each job's shortest run time, finished jobs in full.
+    """
+
+    needs_estimates: ClassVar[bool] = True
+    preemptive: ClassVar[bool] = False
+
+    def __init__(self, alpha: float = 1.0, max_candidates: int = 0) -> None:
+        if not 0 < alpha <= 1:
+            raise InputError("allox: alpha", f"must be above 0 and at most 1, not {alpha!r}")
+        if max_candidates < 0:
+            raise InputError("allox: max_candidates", f"must be >= 0 (0: all jobs), not {max_candidates!r}")
+        self.alpha = alpha
+        self.max_candidates = max_candidates
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Starts jobs on free machines. Raises PolicyError for jobs of several GPUs and for unusable estimates."""
+        service = _Service.now(view) if self.alpha < 1 else None
+        waiting = view.queued()
+        starts: dict[str, Allocation] = {}
+        reasons: dict[str, str] = {}
+        if waiting:
+            machines = machines_of(view)
+            for share in _doubled(self.alpha):
+                eligible = service.least_served(waiting, share) if service else waiting
+                starts, reasons = self._start(view, machines, eligible)
+                if starts:
+                    break
+        planned = [i for i in view.plan.allocations if (job := view.jobs.get(i)) is not None and job.queued]
+        return view.plan.evolve(
+            start=starts, stop=[i for i in planned if i not in starts], state=service, reasons=reasons
+        )
+
+    def _start(
+        self, view: ClusterView, machines: Sequence[Machine], jobs: Sequence[JobView]
+    ) -> tuple[dict[str, Allocation], dict[str, str]]:
+        """The first jobs of the free machines, and a sentence for each of them and for the first job that waits."""
+        kinds = kinds_of(view)
+        times = [[left_s(view, job, whole_s(view, job, kind)) for job in jobs] for kind in kinds]
+        _refuse_homeless(jobs, times)
+        chosen = _candidates(kinds, times, self.max_candidates)
+        jobs = [jobs[index] for index in chosen]
+        run_s = {number: [of_kind[index] for index in chosen] for number, of_kind in enumerate(times)}
+        queues = match([kinds.index(m.kind) for m in machines], [m.ready_s for m in machines], run_s)
+        space = FreeSpace.now(view)
+        starts: dict[str, Allocation] = {}
+        reasons: dict[str, str] = {}
+        waits: list[tuple[JobView, str]] = []
+        for queue in queues:
+            machine = machines[queue.machine]
+            for ahead, job in enumerate(jobs[index] for index in queue.jobs):
+                allocation = machine.place(space, job) if machine.free and not ahead else None
+                if allocation:
+                    starts[job.job_id] = allocation
+                    reasons[job.job_id] = f"matched to {machine.name}, where {len(queue.jobs) - 1} jobs are to follow"
+                else:
+                    waits.append((job, f"waits for {machine.name}, where {ahead} jobs go before it"))
+        if waits:
+            head, why = min(waits, key=lambda wait: wait[0].order)
+            reasons[head.job_id] = why
+        return starts, reasons
+
+
+@dataclass(frozen=True)
+class _Service:
+    """The service that users received: of jobs that left (by user), and of those in the system (user, shortest run time)."""
+
+    left_s: Mapping[str, float]
+    jobs: Mapping[str, tuple[str, float]]
+    received_s: Mapping[str, float]
+
+    @classmethod
+    def now(cls, view: ClusterView) -> _Service:
+        old: _Service = view.state or cls({}, {}, {})
+        left_s = dict(old.left_s)
+        for job_id, (user, shortest_s) in old.jobs.items():
+            if job_id not in view.jobs:
+                left_s[user] = left_s.get(user, 0.0) + shortest_s
+        kinds = kinds_of(view)
+        jobs = {
+            job.job_id: old.jobs.get(job.job_id) or (job.user, _shortest_s(view, kinds, job))
+            for job in view.jobs.values()
+        }
+        received_s = dict(left_s)
+        for job in view.jobs.values():
+            share = view.steps_done(job) / job.steps_total
+            received_s[job.user] = received_s.get(job.user, 0.0) + share * jobs[job.job_id][1]
+        return cls(left_s, jobs, received_s)
+
+    def least_served(self, waiting: Sequence[JobView], share: float) -> list[JobView]:
+        """The waiting jobs of the ceil(share * users) users that received least, of those with waiting jobs."""
+        users = sorted(dict.fromkeys(job.user for job in waiting), key=lambda user: self.received_s.get(user, 0.0))
+        eligible = set(users[: ceil(share * len(users) - 1e-9)])
+        return [job for job in waiting if job.user in eligible]
+
+
+def _shortest_s(view: ClusterView, kinds: Sequence[Kind], job: JobView) -> float:
+    """The job's whole run time on the fastest kind of machine; 0 if it can run on none (the matching refuses it)."""
+    return min((time for kind in kinds if (time := whole_s(view, job, kind)) < inf), default=0.0)
+
+
+def _doubled(share: float) -> Iterator[float]:
+    while share < 1:
+        yield share
+        share *= 2
+    yield 1.0
+
+
+def _refuse_homeless(jobs: Sequence[JobView], times: Sequence[Sequence[float]]) -> None:
+    for index, job in enumerate(jobs):
+        if all(of_kind[index] == inf for of_kind in times):
+            raise PolicyError(
+                f"allox: job {job.job_id!r} can run on no machine of this cluster: GPUs take one-GPU jobs, "
+                "CPU configurations run on nodes without GPUs only; add such nodes or use another policy"
+            )
+
+
+def _candidates(kinds: Sequence[Kind], times: Sequence[Sequence[float]], most: int) -> list[int]:
+    """At most `most` jobs (0: all): the next shortest on GPUs and the next shortest on CPUs in turns; in their old order."""
+    jobs = range(len(times[0]))
+    if not 0 < most < len(jobs):
+        return list(jobs)
+    on_gpu = _shortest_first(jobs, [of_kind for kind, of_kind in zip(kinds, times, strict=True) if kind.gpu_type])
+    on_cpu = _shortest_first(jobs, [of_kind for kind, of_kind in zip(kinds, times, strict=True) if not kind.gpu_type])
+    turns = (index for index in chain.from_iterable(zip_longest(on_gpu, on_cpu)) if index is not None)
+    return sorted(islice(dict.fromkeys(turns), most))
+
+
+def _shortest_first(jobs: Sequence[int], times: Sequence[Sequence[float]]) -> list[int]:
+    """The jobs that can run on one of these kinds, by their run time on the fastest."""
+    fastest = {index: min((of_kind[index] for of_kind in times), default=inf) for index in jobs}
+    return sorted((index for index in jobs if fastest[index] < inf), key=lambda index: fastest[index])

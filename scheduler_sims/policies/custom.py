@@ -1,0 +1,84 @@
+"""Loads a user's policy class from a file, and turns whatever is wrong with that file into one line with its place."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from zlib import crc32
+
+from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
+
+
+def load_class(path_text: str, class_name: str) -> type[Any]:
+    """The policy class called `class_name` in the Python file at `path_text`.
+
+    A class without `needs_estimates` gets False. Raises InputError that names the file, and the line where one is known.
+    """
+    path = Path(path_text)
+    if not class_name:
+        raise InputError(path_text, f"name the class after the file: {path_text}:MyPolicy")
+    module = _run(path)
+    found = vars(module).get(class_name)
+    if not isinstance(found, type):
+        raise UnknownNameError(path_text, "class", class_name, _policy_names(module))
+    if not callable(getattr(found, "plan", None)):
+        raise InputError(
+            f"{path_text}:{_line_of(path, class_name)}",
+            f"class {class_name} has no method plan(self, view) -> Plan, so it is no policy",
+        )
+    if not isinstance(getattr(found, "needs_estimates", False), bool):
+        raise InputError(
+            f"{path_text}:{_line_of(path, class_name)}", f"{class_name}.needs_estimates must be True or False"
+        )
+    if not hasattr(found, "needs_estimates"):
+        # Set on the class, as the interface has it there; a policy that asks for durations all the same gets a clear error.
+        type.__setattr__(found, "needs_estimates", False)
+    return found
+
+
+def _run(path: Path) -> ModuleType:
+    """The file as a module, run afresh each time (its text may have changed)."""
+    if not path.is_file():
+        raise InputError(str(path), "no such file; give the path of a Python file with your policy class")
+    # The name depends on the whole path, so that two files of the same name don't replace each other.
+    name = f"emugpu_policy_{path.stem}_{crc32(str(path.resolve()).encode()):08x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(str(path), "is not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except EmuGpuError:
+        raise
+    except SyntaxError as error:
+        place = f"{error.filename or path}:{error.lineno or 1}"
+        raise InputError(place, f"{type(error).__name__}: {error.msg}") from error
+    except Exception as error:
+        raise InputError(_place_in(path, error), f"{type(error).__name__}: {error}") from error
+    return module
+
+
+def _place_in(path: Path, error: BaseException) -> str:
+    """FILE:LINE of the deepest call inside the user's file."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
+
+def _policy_names(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "plan")
+    ]
+
+
+def _line_of(path: Path, class_name: str) -> int:
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.lstrip().startswith(f"class {class_name}"):
+            return number
+    return 1

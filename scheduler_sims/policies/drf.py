@@ -1,0 +1,115 @@
+"""DRF: what fair sharing between users means when jobs want several resources; the base line of AlloX's evaluation.
+
+Dominant resource fairness (Ghodsi et al., NSDI 2011): the user whose largest share of any one resource is smallest is
+served next. Here with equal weights, whole devices, one configuration per job, and without stopping running jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heapreplace
+from typing import ClassVar
+
+from scheduler_sims.plan import Allocation, Plan
+from scheduler_sims.policies.placing import main_configuration
+from scheduler_sims.policies.sjf import isolated_s
+from scheduler_sims.policies.waiting import Entry, Order, Scan, Waiting, answer
+from scheduler_sims.view import ClusterView, JobView
+
+
+class DrfFifo:
+    """The user with the lowest dominant share of what runs is served next, with the first of that user's jobs.
+
+    Ties between users go to the job that was submitted first. A user whose next job doesn't fit is passed over until
+    the next event. Jobs use their GPU configuration (only jobs without one run on CPUs). Running jobs aren't stopped.
+    """
+
+    needs_estimates: ClassVar[bool] = False
+    preemptive: ClassVar[bool] = False
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Starts jobs user by user until nobody's next job fits."""
+        return _serve(view, Order(lambda _view, _job: 0.0, _user))
+
+
+class DrfSjf:
+    """The user with the lowest dominant share of what runs is served next, with the shortest of that user's jobs.
+
+    As drf-fifo, but a user's jobs are ordered by estimated isolated run time in their GPU configuration.
+    """
+
+    needs_estimates: ClassVar[bool] = True
+    preemptive: ClassVar[bool] = False
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Starts jobs user by user until nobody's next job fits. Raises PolicyError for an unusable estimate."""
+        return _serve(view, Order(isolated_s, _user))
+
+
+class DominantShares:
+    """What each user's running jobs hold of the whole cluster's GPUs, CPUs and memory."""
+
+    def __init__(self, view: ClusterView, holders: Iterable[JobView]) -> None:
+        nodes = view.nodes.values()
+        self._totals = (
+            sum(len(node.devices) for node in nodes),
+            sum(node.cpu_milli for node in nodes),
+            sum(node.memory_bytes for node in nodes),
+        )
+        self._held: dict[str, tuple[int, int, int]] = {}
+        for job in holders:
+            if job.allocation:
+                self.add(job.user, job.allocation)
+
+    def add(self, user: str, allocation: Allocation) -> None:
+        """Counts one more running job of `user`. What jobs don't state (memory 0) isn't counted."""
+        gpus, cpu_milli, memory_bytes = self._held.get(user, (0, 0, 0))
+        self._held[user] = (
+            gpus + allocation.gpus,
+            cpu_milli + sum(task.cpu_milli for task in allocation.tasks),
+            memory_bytes + sum(task.memory_bytes for task in allocation.tasks),
+        )
+
+    def of(self, user: str) -> float:
+        """The user's largest share of one resource, 0 to 1."""
+        held = self._held.get(user, (0, 0, 0))
+        return max((h / total for h, total in zip(held, self._totals, strict=True) if total), default=0.0)
+
+
+def _user(_view: ClusterView, job: JobView) -> str:
+    return job.user
+
+
+def _serve(view: ClusterView, order: Order) -> Plan:
+    waiting = Waiting(view, view.state, order)
+    shares = DominantShares(view, waiting.holders())
+    heads = [head for line in waiting.lines() if (head := _next_of(view, waiting, shares, str(line), 0))]
+    heapify(heads)
+    scan = Scan({}, [])
+    while heads:
+        _, _, job_id, index = heads[0]
+        job = view.jobs[job_id]
+        allocation = waiting.space.place(main_configuration(view, job))
+        follower = None
+        if allocation is None:
+            scan.blocked.append(job)
+        else:
+            scan.starts[job_id] = allocation
+            shares.add(job.user, allocation)
+            follower = _next_of(view, waiting, shares, job.user, index + 1)
+        if follower:
+            heapreplace(heads, follower)
+        else:
+            heappop(heads)
+    return answer(view, waiting, scan, "its user has the lowest dominant share of those whose next job fits")
+
+
+def _next_of(
+    view: ClusterView, waiting: Waiting, shares: DominantShares, user: str, start: int
+) -> tuple[float, tuple[float, int], str, int] | None:
+    """The user's next job as (dominant share, submission order, job id, index in the user's line), to be compared."""
+    following: tuple[int, Entry] | None = next(waiting.line(user, start), None)
+    if following is None:
+        return None
+    index, (_, submit_s, row, job_id, _) = following
+    return shares.of(user), (submit_s, row), job_id, index

@@ -1,0 +1,144 @@
+"""LAS: favours jobs that have had little service, for clusters where nobody knows how long a job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import ClassVar
+
+from emulator_runtime.domain.errors import InputError
+from scheduler_sims.plan import Allocation, Plan
+from scheduler_sims.policies.placing import main_configuration
+from scheduler_sims.policies.preempting import Room
+from scheduler_sims.policies.waiting import Lines, Order, Scan, Waiting, answer
+from scheduler_sims.view import ClusterView, JobView, Phase
+
+_SLACK_S = 1e-6
+"""Clocks count integer nanoseconds: a wake-up that aims at the very end of a quantum may see it a rounding error early."""
+
+
+_NEVER_SOONER_S = 1e-3
+"""A job that starts later than expected is looked at again after this time, not at each microsecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """The lines; the seconds that jobs ran on CPUs in runs that this policy ended (the cluster counts GPUs only);
+    and when the jobs that were started but don't run yet should begin their first step."""
+
+    lines: Lines
+    cpu_s: Mapping[str, float]
+    begins_s: Mapping[str, float]
+
+
+class Las:
+    """Jobs below `threshold_s` of attained service go before all others; submission order inside each of the two queues.
+
+    Least attained service with discretised queues: Gu et al., Tiresias, NSDI 2019, section 3.3. Service is GPU-seconds;
+    a job on CPUs only attains its run time in seconds (a run that the policy didn't end itself is forgotten). Backfill
+    scan. A waiting job of the first queue stops jobs of the second, youngest first, once they ran `quantum_s` since
+    their last start.
+    """
+
+    needs_estimates: ClassVar[bool] = False
+    preemptive: ClassVar[bool] = True
+
+    def __init__(self, threshold_s: float = 60.0, quantum_s: float = 10.0) -> None:
+        if not isfinite(threshold_s) or threshold_s <= 0:
+            raise InputError("las: threshold_s", f"must be a finite number > 0, not {threshold_s!r}")
+        if not isfinite(quantum_s) or quantum_s < 0:
+            raise InputError("las: quantum_s", f"must be a finite number >= 0, not {quantum_s!r}")
+        self.threshold_s = threshold_s
+        self.quantum_s = quantum_s
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Starts and stops jobs, and asks to be woken when a running job can next give way to one that waits."""
+        memory: _Memory | None = view.state
+        cpu_s = memory.cpu_s if memory else {}
+        waiting = Waiting(view, memory.lines if memory else None, Order(lambda v, job: self._queue(v, job, cpu_s)))
+        holders = waiting.holders()
+        running = [job for job in holders if job.phase is not Phase.STOPPING]
+        victims = [
+            job for job in reversed(running) if self._queue(view, job, cpu_s) and self._ran_its_quantum(view, job)
+        ]
+        room = Room(waiting.space, holders, victims)
+
+        def place(job: JobView) -> Allocation | None:
+            outranks = self._queue(view, job, cpu_s) == 0
+            return room.place(main_configuration(view, job), lambda _victim: outranks)
+
+        scan = waiting.scan(place)
+        stopped = {job.job_id: "stopped: a job with less attained service needs its place" for job in room.stopped}
+        plan = answer(view, waiting, scan, "least attained service of the jobs that fit", stopped=stopped)
+        begins_s = _begins_s(view, scan, memory.begins_s if memory else {})
+        return replace(
+            plan,
+            wake_at_s=self._wake_at_s(
+                view, scan, [job for job in running if job.job_id not in stopped], cpu_s, begins_s
+            ),
+            state=_Memory(plan.state, _cpu_seconds(view, room.stopped, cpu_s), begins_s),
+        )
+
+    def _queue(self, view: ClusterView, job: JobView, cpu_s: Mapping[str, float]) -> int:
+        """0 for the queue that goes first, else 1."""
+        return int(self._missing_s(view, job, cpu_s) <= _SLACK_S)
+
+    def _missing_s(self, view: ClusterView, job: JobView, cpu_s: Mapping[str, float]) -> float:
+        """Service until the job reaches the threshold."""
+        on_cpu = _run_s(view, job) if job.allocation and not job.allocation.gpus else 0.0
+        return self.threshold_s - view.attained_gpu_s(job) - cpu_s.get(job.job_id, 0.0) - on_cpu
+
+    def _ran_its_quantum(self, view: ClusterView, job: JobView) -> bool:
+        return _run_s(view, job) >= self.quantum_s - _SLACK_S
+
+    def _wake_at_s(
+        self,
+        view: ClusterView,
+        scan: Scan,
+        stays: list[JobView],
+        cpu_s: Mapping[str, float],
+        begins_s: Mapping[str, float],
+    ) -> float | None:
+        """When a running job next becomes one that a waiting job may stop; None if no job of the first queue waits."""
+        if not any(self._queue(view, job, cpu_s) == 0 for job in scan.blocked):
+            return None
+        holdings = [(job, job.allocation) for job in stays if job.allocation]
+        holdings += [(view.jobs[job_id], allocation) for job_id, allocation in scan.starts.items()]
+        times = (
+            self._gives_way_s(view, job, self._missing_s(view, job, cpu_s) / max(1, allocation.gpus), begins_s)
+            for job, allocation in holdings
+        )
+        return min((at_s for at_s in times if at_s > view.now_s + _SLACK_S), default=None)
+
+    def _gives_way_s(self, view: ClusterView, job: JobView, missing_s: float, begins_s: Mapping[str, float]) -> float:
+        """From when on a job is in the second queue (after `missing_s` of running) and past its quantum."""
+        runs_s = max(missing_s, self.quantum_s - _run_s(view, job))
+        if job.running_since_s is not None:
+            return view.now_s + runs_s
+        return max(begins_s.get(job.job_id, view.now_s) + runs_s, view.now_s + _NEVER_SOONER_S)
+
+
+def _run_s(view: ClusterView, job: JobView) -> float:
+    """How long the job has been running since its last start; 0 while it waits or starts."""
+    return 0.0 if job.running_since_s is None else view.now_s - job.running_since_s
+
+
+def _cpu_seconds(view: ClusterView, stopped: list[JobView], cpu_s: Mapping[str, float]) -> Mapping[str, float]:
+    """What to remember of runs on CPUs, once `stopped` are stopped."""
+    ended = {job.job_id: _run_s(view, job) for job in stopped if job.allocation and not job.allocation.gpus}
+    if not ended and all(job_id in view.jobs for job_id in cpu_s):
+        return cpu_s
+    merged = {job_id: seconds for job_id, seconds in cpu_s.items() if job_id in view.jobs}
+    for job_id, seconds in ended.items():
+        merged[job_id] = merged.get(job_id, 0.0) + seconds
+    return merged
+
+
+def _begins_s(view: ClusterView, scan: Scan, before: Mapping[str, float]) -> Mapping[str, float]:
+    """When jobs that don't run yet should begin, by the cluster's costs: those of `before` and those started now."""
+    begins = {i: at for i, at in before.items() if (job := view.jobs.get(i)) and job.phase is Phase.STARTING}
+    for job_id in scan.starts:
+        resumed = view.jobs[job_id].steps_done > 0
+        begins[job_id] = view.now_s + view.costs.decide_s + view.costs.begin_s(resumed=resumed)
+    return begins

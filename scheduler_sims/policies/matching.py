@@ -1,0 +1,122 @@
+"""Which job on which machine, and after how many others: AlloX's matching, apart from clusters and plans.
+
+A job that is k-th from the end of a machine's queue delays itself and the k-1 jobs behind it by its run time p, and
+waits like all of them until the machine is free (after R). So it adds R + k*p to the sum of completion times, whatever
+stands elsewhere in the queue, and the least sum is a minimum-cost bipartite matching of jobs with pairs (machine, k):
+Le et al., AlloX, EuroSys 2020, section 4; Horn 1973 and Bruno et al. 1974 for the underlying scheduling problem.
+What a job has waited until now adds a constant and is left out. The only file that needs NumPy and SciPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, inf, isfinite
+
+from emulator_runtime.domain.errors import PolicyError
+
+_TIE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The jobs that a matching gives to one machine, by index into the jobs, in the order in which they are to run."""
+
+    machine: int
+    jobs: tuple[int, ...]
+
+
+def match(kinds: Sequence[int], ready_s: Sequence[float], run_s: Mapping[int, Sequence[float]]) -> list[Queue]:
+    """The queues with the least sum of completion times, one for each machine that gets jobs, in machine order.
+
+    `kinds[m]` is the kind of machine m and `ready_s[m]` the time until it is free; `run_s[kind][j]` is job j's run time
+    on that kind, inf where it can't run. Jobs that can run nowhere get no place. Reproducible: a job's run time counts
+    1 + 1e-9 * j fold, so that of equal jobs the earlier one runs first; what is then still equal is up to SciPy's solver,
+    which sees jobs and machines in the given order. Raises PolicyError for times too large to add up.
+    """
+    jobs = [j for j in range(_width(run_s)) if any(isfinite(run_s[kind][j]) for kind in set(kinds))]
+    if not jobs:
+        return []
+    costs = {kind: [run_s[kind][j] * (1 + _TIE * i) for i, j in enumerate(jobs)] for kind in set(kinds)}
+    places = [
+        (machine, k)
+        for machine, most in enumerate(_most_positions(kinds, ready_s, costs, len(jobs)))
+        for k in range(1, most + 1)
+    ]
+    by_machine: dict[int, list[tuple[int, int]]] = {}
+    for place, column in _assign(places, kinds, ready_s, costs):
+        machine, k = places[place]
+        by_machine.setdefault(machine, []).append((k, jobs[column]))
+    return [
+        Queue(machine, tuple(job for _, job in sorted(queue, reverse=True)))
+        for machine, queue in sorted(by_machine.items())
+    ]
+
+
+def _width(run_s: Mapping[int, Sequence[float]]) -> int:
+    return max((len(times) for times in run_s.values()), default=0)
+
+
+def _assign(
+    places: Sequence[tuple[int, int]],
+    kinds: Sequence[int],
+    ready_s: Sequence[float],
+    costs: Mapping[int, Sequence[float]],
+) -> list[tuple[int, int]]:
+    """Pairs (index of a place, job column) of least cost. Infeasible pairs cost inf, which the solver never takes."""
+    try:
+        import numpy as np
+        from scipy.optimize import linear_sum_assignment
+    except ImportError as error:
+        raise PolicyError("allox needs NumPy and SciPy: pip install 'emugpu[scheduler]'") from error
+    times = {kind: np.array(of_jobs) for kind, of_jobs in costs.items()}
+    with np.errstate(over="ignore"):
+        rows = [ready_s[machine] + k * times[kinds[machine]] for machine, k in places]
+        matrix = np.array(rows)
+        possible = np.array([np.isfinite(times[kinds[machine]]) for machine, _ in places])
+        if not np.isfinite(matrix[possible].sum()):
+            raise PolicyError("allox: estimated run times are too large to add up; give them in seconds")
+    row, column = linear_sum_assignment(matrix)
+    return list(zip(row.tolist(), column.tolist(), strict=True))
+
+
+def _most_positions(
+    kinds: Sequence[int], ready_s: Sequence[float], costs: Mapping[int, Sequence[float]], jobs: int
+) -> list[int]:
+    """How long each machine's queue can be in an optimal matching; saves most of the n * m places.
+
+    The front job of a queue of length L, of run time p, counts L fold. In front of the queue (length L') of a machine of
+    the same kind that is free d later it would count L' + 1 fold, so an optimum has L' >= L - 1 - d/p. With the shortest
+    p (and d = 0 for machines that are free earlier) that is a number of jobs which a queue of length L implies elsewhere.
+    """
+    most = []
+    for machine, kind in enumerate(kinds):
+        shortest = min(costs[kind])
+        if shortest == inf:
+            most.append(0)
+            continue
+        later = [ready_s[m] - ready_s[machine] for m, other in enumerate(kinds) if other == kind and m != machine]
+        heads = [_in_jobs(d, shortest, jobs) for d in later]
+        most.append(_longest(heads, jobs))
+    return most
+
+
+def _in_jobs(later_s: float, shortest_s: float, jobs: int) -> int:
+    """A head start in numbers of the shortest job, rounded up, from none to all jobs."""
+    if later_s <= 0:
+        return 0
+    if later_s >= jobs * shortest_s:
+        return jobs
+    return ceil(later_s / shortest_s + _TIE)
+
+
+def _longest(heads: Sequence[int], jobs: int) -> int:
+    """The largest L with L + sum(max(0, L - 1 - head)) <= jobs, by bisection."""
+    low, high = 1, jobs
+    while low < high:
+        middle = (low + high + 1) // 2
+        if middle + sum(max(0, middle - 1 - head) for head in heads) <= jobs:
+            low = middle
+        else:
+            high = middle - 1
+    return low

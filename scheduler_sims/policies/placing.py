@@ -1,0 +1,246 @@
+"""Where a job would fit: a sketch of the nodes' free capacity that policies can fill, empty and throw away.
+
+It exists so that no policy counts devices by itself, and so that all of them place alike: a plan names the very devices,
+and the same view gives the same ones. Nodes are copied on the first change only, and what was worked out for a node is
+used again as long as the cluster shows the same NodeView (`like`), since clusters of hundreds of nodes ask at each event.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from emulator_runtime.domain.errors import PolicyError
+from emulator_runtime.domain.job import Configuration
+from scheduler_sims.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.view import ClusterView, DeviceView, JobView, NodeView
+
+
+def main_configuration(view: ClusterView, job: JobView) -> Configuration:
+    """The configuration that policies without a choice of their own use: the first one on GPUs, else the first one.
+
+    One that doesn't fit even the empty cluster is passed over, if there is another that does.
+    """
+    if len(job.configurations) == 1:
+        return job.configurations[0]
+    by_preference = sorted(job.configurations, key=lambda c: not c.on_gpu)
+    return next((c for c in by_preference if fits_somewhere(view, c)), by_preference[0])
+
+
+def fits_somewhere(view: ClusterView, configuration: Configuration) -> bool:
+    """Whether a node of the empty cluster has room for one task of `configuration`, all devices healthy."""
+    return any(_fits_empty(node, configuration) for node in view.nodes.values())
+
+
+def device_suits(device: DeviceView, configuration: Configuration) -> bool:
+    """Whether the type and the usable memory of a device are right; not whether it is free."""
+    allowed = configuration.gpu_types is None or device.gpu_type in configuration.gpu_types
+    return allowed and device.usable_memory_bytes >= configuration.device_memory_bytes
+
+
+def _fits_empty(node: NodeView, configuration: Configuration) -> bool:
+    return (
+        node.cpu_milli >= configuration.cpu_milli
+        and node.memory_bytes >= configuration.memory_bytes
+        and len(node.devices) >= configuration.gpus
+        and (not configuration.gpus or sum(device_suits(d, configuration) for d in node.devices) >= configuration.gpus)
+    )
+
+
+class FreeSpace:
+    """Free capacity of each node, for whole devices and one task per job.
+
+    A job on GPUs goes to the node with the fewest free devices on which it fits (that keeps large holes whole); one on
+    CPUs prefers nodes without devices. Ties: the order of the view's nodes. Devices are taken in order of their index.
+    """
+
+    def __init__(self, pristine: Mapping[str, _NodeSpace]) -> None:
+        self._pristine = pristine
+        self._nodes = dict(pristine)
+        self._free_devices = sum(len(node.whole) for node in pristine.values())
+
+    @classmethod
+    def now(cls, view: ClusterView, like: FreeSpace | None = None) -> FreeSpace:
+        """What is free now; stopping jobs still occupy. `like`: an earlier sketch, to reuse what hasn't changed."""
+        known: Mapping[str, _NodeSpace] = like._pristine if like else {}
+        pristine = {}
+        for name, node in view.nodes.items():
+            old = known.get(name)
+            pristine[name] = old if old and old.view is node else _NodeSpace.now(node)
+        return cls(pristine)
+
+    @classmethod
+    def empty(cls, view: ClusterView) -> FreeSpace:
+        """The cluster as if nothing ran on it. Devices that aren't healthy are not there."""
+        return cls({name: _NodeSpace.empty(node) for name, node in view.nodes.items()})
+
+    def place(
+        self, configuration: Configuration, *, node: str | None = None, device: str | None = None
+    ) -> Allocation | None:
+        """Takes room for one task and says where; None if there is none. `node`, `device` (UUID) restrict the search.
+
+        Raises PolicyError for a configuration that needs more than one task.
+        """
+        if configuration.min_tasks > 1:
+            raise PolicyError(
+                f"configuration {configuration.name} needs {configuration.min_tasks} tasks; "
+                "built-in policies place one task per job, so set min_tasks to 1"
+            )
+        if configuration.gpus > self._free_devices:
+            return None
+        best = self._best(configuration, node, device)
+        if best is None:
+            return None
+        shares = tuple(
+            DeviceShare(d.uuid, d.gpu_type, WHOLE_DEVICE_MILLI, configuration.device_memory_bytes)
+            for d in best.usable(configuration, device)[: configuration.gpus]
+        )
+        task = TaskPlacement(best.view.name, shares, configuration.cpu_milli, configuration.memory_bytes)
+        allocation = Allocation(configuration.name, (task,))
+        self.take(allocation)
+        return allocation
+
+    def has_room(self, allocation: Allocation) -> bool:
+        """Whether `take` would succeed."""
+        return all(self._node(task.node).lacks(task) is None for task in _per_node(allocation))
+
+    def take(self, allocation: Allocation) -> None:
+        """Occupies what `allocation` names. Raises PolicyError if some of it isn't free; then nothing is taken."""
+        tasks = _per_node(allocation)
+        for task in tasks:
+            if lack := self._node(task.node).lacks(task):
+                raise PolicyError(lack)
+        for task in tasks:
+            self._change(task, -1)
+
+    def release(self, allocation: Allocation) -> None:
+        """Gives back what `allocation` names. Raises PolicyError for a node or device that isn't in the cluster."""
+        for task in allocation.tasks:
+            self._change(task, +1)
+
+    def _best(self, configuration: Configuration, node: str | None, device: str | None) -> _NodeSpace | None:
+        best: _NodeSpace | None = None
+        nodes = self._nodes.values() if node is None else (self._node(node),)
+        for candidate in nodes:
+            better = best is None or candidate.crowding < best.crowding
+            if better and candidate.fits(configuration, device):
+                best = candidate
+        return best
+
+    def _node(self, name: str) -> _NodeSpace:
+        if name not in self._nodes:
+            raise PolicyError(f"node {name!r} is not in the cluster; it has {', '.join(self._nodes) or 'no nodes'}")
+        return self._nodes[name]
+
+    def _change(self, task: TaskPlacement, sign: int) -> None:
+        node = self._node(task.node)
+        if node is self._pristine[task.node]:
+            node = self._nodes[task.node] = node.copy()
+        before = len(node.whole)
+        node.change(task, sign)
+        self._free_devices += len(node.whole) - before
+
+
+@dataclass(slots=True)
+class _NodeSpace:
+    """One node of the sketch: free host resources, its healthy devices that are wholly free, and the shares of others."""
+
+    view: NodeView
+    cpu_milli: int
+    memory_bytes: int
+    whole: list[DeviceView]
+    partly: dict[str, int]
+
+    @classmethod
+    def now(cls, node: NodeView) -> _NodeSpace:
+        free = {d.uuid: d.free_milli for d in node.devices}
+        return cls(node, node.free_cpu_milli, node.free_memory_bytes, *_split(node, free))
+
+    @classmethod
+    def empty(cls, node: NodeView) -> _NodeSpace:
+        free = {d.uuid: WHOLE_DEVICE_MILLI for d in node.devices}
+        return cls(node, node.cpu_milli, node.memory_bytes, *_split(node, free))
+
+    def copy(self) -> _NodeSpace:
+        return _NodeSpace(self.view, self.cpu_milli, self.memory_bytes, list(self.whole), dict(self.partly))
+
+    @property
+    def crowding(self) -> tuple[bool, int]:
+        """Smaller is a better place: nodes without devices first (only CPU configurations fit there), then full ones."""
+        return (bool(self.view.devices), len(self.whole))
+
+    def usable(self, configuration: Configuration, device: str | None) -> list[DeviceView]:
+        return [d for d in self.whole if device in (None, d.uuid) and device_suits(d, configuration)]
+
+    def fits(self, configuration: Configuration, device: str | None) -> bool:
+        return (
+            len(self.whole) >= configuration.gpus
+            and self.cpu_milli >= configuration.cpu_milli
+            and self.memory_bytes >= configuration.memory_bytes
+            and (not configuration.gpus or len(self.usable(configuration, device)) >= configuration.gpus)
+        )
+
+    def lacks(self, task: TaskPlacement) -> str | None:
+        """The first thing that `task` wants and that isn't free, as a sentence; None if all is free."""
+        if task.cpu_milli > self.cpu_milli or task.memory_bytes > self.memory_bytes:
+            return f"node {task.node} has not enough free CPUs or memory for what the plan places there"
+        wanted: dict[str, int] = {}
+        for device, milli in _shares(task):
+            wanted[device] = wanted.get(device, 0) + milli
+            if wanted[device] > self._free_milli(device):
+                return f"device {device} of node {task.node} is not free, but the plan places a job on it"
+        return None
+
+    def change(self, task: TaskPlacement, sign: int) -> None:
+        self.cpu_milli += sign * task.cpu_milli
+        self.memory_bytes += sign * task.memory_bytes
+        for device, milli in _shares(task):
+            self._set(device, self._free_milli(device) + sign * milli)
+
+    def _free_milli(self, device: str) -> int:
+        if device in self.partly:
+            return self.partly[device]
+        return WHOLE_DEVICE_MILLI if any(d.uuid == device for d in self.whole) else 0
+
+    def _set(self, device: str, milli: int) -> None:
+        view = next((d for d in self.view.devices if d.uuid == device), None)
+        if view is None:
+            raise PolicyError(
+                f"node {self.view.name} has no device {device}; its devices are listed in NodeView.devices"
+            )
+        self.whole = [d for d in self.whole if d.uuid != device]
+        self.partly.pop(device, None)
+        if not view.healthy:
+            return
+        if milli >= WHOLE_DEVICE_MILLI:
+            insort(self.whole, view, key=lambda d: d.index)
+        elif milli > 0:
+            self.partly[device] = milli
+
+
+def _split(node: NodeView, free_milli: Mapping[str, int]) -> tuple[list[DeviceView], dict[str, int]]:
+    healthy = [d for d in node.devices if d.healthy]
+    whole = [d for d in healthy if free_milli[d.uuid] >= WHOLE_DEVICE_MILLI]
+    partly = {d.uuid: free_milli[d.uuid] for d in healthy if 0 < free_milli[d.uuid] < WHOLE_DEVICE_MILLI}
+    return sorted(whole, key=lambda d: d.index), partly
+
+
+def _per_node(allocation: Allocation) -> list[TaskPlacement]:
+    """The tasks with those of one node summed up."""
+    if len(allocation.tasks) == 1:
+        return list(allocation.tasks)
+    merged: dict[str, TaskPlacement] = {}
+    for task in allocation.tasks:
+        one = merged.get(task.node, TaskPlacement(task.node, (), 0))
+        merged[task.node] = TaskPlacement(
+            task.node, one.shares + task.shares, one.cpu_milli + task.cpu_milli, one.memory_bytes + task.memory_bytes
+        )
+    return list(merged.values())
+
+
+def _shares(task: TaskPlacement) -> Iterator[tuple[str, int]]:
+    for share in task.shares:
+        if share.device is None:
+            raise PolicyError(f"a share on node {task.node} names no device; give DeviceShare.device the UUID of one")
+        yield share.device, share.milli

@@ -1,0 +1,219 @@
+"""Predicted beside observed, policy by policy: how far the simulated cluster may be trusted.
+
+All errors are fractions of the observed value, (predicted - observed) / observed, where an observed value is the mean
+over the repeats. An error of None is undefined: nothing observed, or zero observed and something predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from emulator_runtime.domain.errors import InputError
+from scheduler_sims.record import LagAccount, RunRecord
+from scheduler_sims.reports.metrics import FIGURE_NAMES, Figures, failed_jobs, figures, finished_jobs, mean_figures
+from scheduler_sims.reports.stats import mean, quantile, relative_error, spearman
+
+SIMULATED = "simulated"
+
+COMPARED = ("mean_jct", "median_jct", "p95_jct", "makespan", "utilisation", "mean_queueing_delay")
+"""The figures that have an error, by their name in it (without the unit)."""
+
+QUANTILE_GRID = tuple(i / 20 for i in range(1, 20))
+"""Where JCT distributions are compared: 5%, 10%, ... 95%. A grid, so that runs with unequal job counts compare too."""
+
+
+@dataclass(frozen=True, slots=True)
+class PerJobError:
+    """How far single jobs are off, over the `jobs` that finished in the prediction and in at least one repeat.
+
+    `spearman` is the rank correlation of predicted and observed JCTs, ties averaged; None with fewer than two jobs or
+    where all JCTs of one side are equal.
+    """
+
+    jobs: int
+    mean_signed: float | None
+    median_abs: float | None
+    p95_abs: float | None
+    spearman: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Errors of one policy: by figure (COMPARED), per job, and the largest one over the quantiles of the JCTs."""
+
+    by_figure: Mapping[str, float | None]
+    per_job: PerJobError
+    jct_quantiles_max_abs: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How much a figure varies over the repeats; `relative` is (max - min) / mean, None with fewer than two repeats."""
+
+    min: float
+    max: float
+    relative: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was observed of one policy. `lag` takes the worst percentiles of all repeats and sums their counts."""
+
+    cluster: str
+    figures: Figures
+    repeats: tuple[Figures, ...]
+    spread: Mapping[str, Spread]
+    lag: Mapping[str, LagAccount]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A job that did not finish in one run."""
+
+    policy: str
+    cluster: str
+    repeat: int
+    job_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyComparison:
+    """One policy: `predicted` or `observed` may be missing, `error` needs both.
+
+    `unmatched`: jobs that finished in the prediction but in no repeat, or the other way round. `notes`: the runs' own
+    notes, each once.
+    """
+
+    policy: str
+    predicted: Figures | None
+    observed: Observed | None
+    error: Errors | None
+    failures: tuple[Failure, ...] = ()
+    unmatched: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All policies in the order in which their first runs were given."""
+
+    policies: tuple[PolicyComparison, ...]
+
+
+def compare(runs: Iterable[RunRecord]) -> Comparison:
+    """Group runs by policy and compare each policy's simulated run with the mean of its other runs.
+
+    Raises InputError for a policy with two simulated runs, two runs of the same repeat, or two kinds of real cluster.
+    """
+    by_policy: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        by_policy.setdefault(run.policy, []).append(run)
+    return Comparison(tuple(_compare_policy(policy, own) for policy, own in by_policy.items()))
+
+
+def mean_jcts(repeats: Sequence[RunRecord]) -> dict[str, float]:
+    """Job id -> JCT in seconds, the mean over the repeats in which the job finished; in order of first appearance."""
+    values: dict[str, list[float]] = {}
+    for run in repeats:
+        for job in finished_jobs(run):
+            values.setdefault(job.job_id, []).append(job.jct_s)
+    return {job_id: sum(jcts) / len(jcts) for job_id, jcts in values.items()}
+
+
+def _compare_policy(policy: str, runs: list[RunRecord]) -> PolicyComparison:
+    _check(policy, runs)
+    predicted = next((run for run in runs if run.cluster == SIMULATED), None)
+    repeats = [run for run in runs if run.cluster != SIMULATED]
+    alone = PolicyComparison(
+        policy,
+        predicted=figures(predicted) if predicted else None,
+        observed=_observed(repeats) if repeats else None,
+        error=None,
+        failures=tuple(
+            Failure(policy, run.cluster, run.repeat, job.job_id, job.reason) for run in runs for job in failed_jobs(run)
+        ),
+        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
+    )
+    if predicted is None or alone.predicted is None or alone.observed is None:
+        return alone
+    ours, theirs = mean_jcts([predicted]), mean_jcts(repeats)
+    by_figure = _figure_errors(alone.predicted, alone.observed.figures)
+    errors = Errors(by_figure, _per_job(ours, theirs), _quantile_error(predicted, repeats))
+    return replace(alone, error=errors, unmatched=tuple(sorted(ours.keys() ^ theirs.keys())))
+
+
+def _check(policy: str, runs: list[RunRecord]) -> None:
+    place = f"policy {policy!r}"
+    if sum(run.cluster == SIMULATED for run in runs) > 1:
+        raise InputError(place, "has several simulated runs; compare one prediction at a time")
+    real = sorted({run.cluster for run in runs} - {SIMULATED})
+    if len(real) > 1:
+        raise InputError(place, f"was observed on several clusters ({', '.join(real)}); compare them one by one")
+    if len({(run.cluster, run.repeat) for run in runs}) < len(runs):
+        raise InputError(place, "has two runs with the same repeat number; give each run its own")
+
+
+def _observed(repeats: list[RunRecord]) -> Observed:
+    rows = tuple(figures(run) for run in repeats)
+    dicts = [row.as_dict() for row in rows]
+    spread: dict[str, Spread] = {}
+    for name in FIGURE_NAMES:
+        values = [value for row in dicts if (value := row[name]) is not None]
+        if values:
+            spread[name] = _spread(values)
+    return Observed(repeats[0].cluster, mean_figures(rows), rows, spread, worst_lag(repeats))
+
+
+def _spread(values: list[float]) -> Spread:
+    low, high, middle = min(values), max(values), sum(values) / len(values)
+    if len(values) < 2:
+        return Spread(low, high, None)
+    return Spread(low, high, (high - low) / middle if middle else 0.0)
+
+
+def worst_lag(runs: Iterable[RunRecord]) -> dict[str, LagAccount]:
+    """Kind of deadline -> counts summed over the runs, percentiles and maximum of the worst run; sorted by kind."""
+    worst: dict[str, LagAccount] = {}
+    for run in runs:
+        for kind, lag in run.lag.items():
+            so_far = worst.get(kind, LagAccount())
+            worst[kind] = LagAccount(
+                so_far.count + lag.count,
+                so_far.late + lag.late,
+                max(so_far.p50_s, lag.p50_s),
+                max(so_far.p99_s, lag.p99_s),
+                max(so_far.max_s, lag.max_s),
+            )
+    return dict(sorted(worst.items()))
+
+
+def _figure_errors(predicted: Figures, observed: Figures) -> dict[str, float | None]:
+    ours, theirs = predicted.as_dict(), observed.as_dict()
+    names = {name: name if name in ours else f"{name}_s" for name in COMPARED}
+    return {name: relative_error(ours[key], theirs[key]) for name, key in names.items()}
+
+
+def _per_job(predicted: Mapping[str, float], observed: Mapping[str, float]) -> PerJobError:
+    both = [job for job in predicted if job in observed]
+    errors = [e for job in both if (e := relative_error(predicted[job], observed[job])) is not None]
+    absolute = [abs(e) for e in errors]
+    return PerJobError(
+        jobs=len(both),
+        mean_signed=mean(errors),
+        median_abs=quantile(absolute, 0.5),
+        p95_abs=quantile(absolute, 0.95),
+        spearman=spearman([predicted[job] for job in both], [observed[job] for job in both]),
+    )
+
+
+def _quantile_error(predicted: RunRecord, repeats: Sequence[RunRecord]) -> float | None:
+    ours = [job.jct_s for job in finished_jobs(predicted)]
+    samples = [[job.jct_s for job in finished_jobs(run)] for run in repeats]
+    errors = []
+    for share in QUANTILE_GRID:
+        seen = [value for sample in samples if (value := quantile(sample, share)) is not None]
+        errors.append(relative_error(quantile(ours, share), mean(seen)))
+    known = [abs(e) for e in errors if e is not None]
+    return max(known) if known else None

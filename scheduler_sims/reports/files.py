@@ -1,0 +1,175 @@
+"""jobs.csv and summary.json: the same runs give the same bytes, and a reader never sees half a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from emulator_runtime.domain.errors import InputError
+from scheduler_sims.record import JobRecord, RunRecord
+from scheduler_sims.reports.comparison import Comparison, Errors, Observed, PolicyComparison
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One line of jobs.csv: a job of one run. Times in emulated seconds; `start_s` is None for a job that never ran."""
+
+    policy: str
+    cluster: str
+    repeat: int
+    job_id: str
+    user: str
+    status: str
+    submit_s: float
+    start_s: float | None
+    finish_s: float
+    jct_s: float
+    queueing_delay_s: float
+    preemptions: int
+    devices: tuple[str, ...]
+    reason: str
+
+
+JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
+
+
+def write_jobs_csv(path: Path, runs: Iterable[RunRecord]) -> None:
+    """One row per policy, cluster, repeat and job; seconds with six decimals. Raises InputError if it can't be written."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(JOB_COLUMNS)
+    for run in runs:
+        writer.writerows(_csv_cells(run, job) for job in run.jobs)
+    write_atomically(path, text.getvalue())
+
+
+def read_jobs_csv(path: Path) -> list[JobRow]:
+    """The rows of a file that write_jobs_csv wrote. Raises InputError naming file and line."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            if tuple(reader.fieldnames or ()) != JOB_COLUMNS:
+                raise InputError(f"{path}:1", f"is not a jobs.csv; its first line must be {','.join(JOB_COLUMNS)}")
+            return [_job_row(f"{path}:{reader.line_num}", cells) for cells in reader]
+    except OSError as error:
+        raise InputError(str(path), f"can't be read: {error.strerror}") from error
+
+
+def summary_dict(comparison: Comparison, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """All figures and errors as plain JSON values; errors are fractions, what is undefined is None."""
+    policies = {policy.policy: _policy_dict(policy) for policy in comparison.policies}
+    summary: dict[str, Any] = _plain({"policies": policies, "meta": dict(meta or {})})
+    return summary
+
+
+def write_summary(path: Path, comparison: Comparison, meta: Mapping[str, Any] | None = None) -> None:
+    """summary.json: see summary_dict. Raises InputError if it can't be written."""
+    write_atomically(path, json.dumps(summary_dict(comparison, meta), indent=2, allow_nan=False) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write beside the target, flush to disk, rename: readers see the old file or the new one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with beside.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise InputError(str(path), f"can't be written: {error.strerror}; choose another output folder") from error
+
+
+def _csv_cells(run: RunRecord, job: JobRecord) -> tuple[str | int, ...]:
+    return (
+        run.policy,
+        run.cluster,
+        run.repeat,
+        job.job_id,
+        job.user,
+        job.status,
+        _time(job.submit_s),
+        "" if job.start_s is None else _time(job.start_s),
+        _time(job.finish_s),
+        _time(job.jct_s),
+        _time(job.queueing_delay_s),
+        job.preemptions,
+        " ".join(job.devices),
+        job.reason,
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds + 0.0:.6f}"  # + 0.0: no negative zero
+
+
+def _job_row(place: str, cells: Mapping[str, str]) -> JobRow:
+    try:
+        return JobRow(
+            policy=cells["policy"],
+            cluster=cells["cluster"],
+            repeat=int(cells["repeat"]),
+            job_id=cells["job_id"],
+            user=cells["user"],
+            status=cells["status"],
+            submit_s=float(cells["submit_s"]),
+            start_s=float(cells["start_s"]) if cells["start_s"] else None,
+            finish_s=float(cells["finish_s"]),
+            jct_s=float(cells["jct_s"]),
+            queueing_delay_s=float(cells["queueing_delay_s"]),
+            preemptions=int(cells["preemptions"]),
+            devices=tuple(cells["devices"].split()),
+            reason=cells["reason"],
+        )
+    except (TypeError, ValueError, AttributeError) as error:  # a short row leaves None in its last cells
+        raise InputError(place, f"is not a row of a jobs.csv ({error}); write the file again") from error
+
+
+def _policy_dict(policy: PolicyComparison) -> dict[str, Any]:
+    return {
+        "predicted": policy.predicted.as_dict() if policy.predicted else None,
+        "observed": _observed_dict(policy.observed) if policy.observed else None,
+        "error": _error_dict(policy.error) if policy.error else None,
+        "unmatched_jobs": list(policy.unmatched),
+        "failures": [asdict(failure) for failure in policy.failures],
+        "notes": list(policy.notes),
+    }
+
+
+def _observed_dict(observed: Observed) -> dict[str, Any]:
+    return {
+        "cluster": observed.cluster,
+        **observed.figures.as_dict(),
+        "repeats": [one.as_dict() for one in observed.repeats],
+        "spread": {name: asdict(spread) for name, spread in observed.spread.items()},
+        "lag": {kind: asdict(lag) for kind, lag in observed.lag.items()},
+    }
+
+
+def _error_dict(error: Errors) -> dict[str, Any]:
+    return {
+        **error.by_figure,
+        "per_job": asdict(error.per_job),
+        "jct_quantiles_max_abs": error.jct_quantiles_max_abs,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN or infinity, and no keys or values but its own kinds."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)

@@ -1,0 +1,114 @@
+"""The figures of one run: what "this policy is better" is said in.
+
+Only finished jobs count in the job completion time (JCT) and queueing statistics: the time until a failure is no
+completion time. Failed jobs are counted beside them, and the makespan waits for them as the cluster did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from itertools import groupby
+from operator import attrgetter
+
+from scheduler_sims.record import JobRecord, RunRecord
+from scheduler_sims.reports.stats import mean, quantile
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Figures of one run, or their means over repeats. Times in emulated seconds; None: undefined, as no job finished.
+
+    `p95_jct_s` and the median interpolate linearly (see stats.quantile). `makespan_s` is the last end of any job less
+    the first submission. `utilisation` is the share of
+    gpus x makespan in which a device was held by at least one job; None on a cluster without GPUs.
+    """
+
+    mean_jct_s: float | None
+    median_jct_s: float | None
+    p95_jct_s: float | None
+    makespan_s: float | None
+    utilisation: float | None
+    mean_queueing_delay_s: float | None
+    preemptions: float
+    finished: float
+    failed: float
+
+    def as_dict(self) -> dict[str, float | None]:
+        """The figures by name, in the order of the table."""
+        return asdict(self)
+
+
+FIGURE_NAMES = tuple(field.name for field in fields(Figures))
+COUNT_NAMES = ("preemptions", "finished", "failed")
+
+
+def finished_jobs(run: RunRecord) -> list[JobRecord]:
+    """The jobs whose completion times count."""
+    return [job for job in run.jobs if job.status == "finished"]
+
+
+def failed_jobs(run: RunRecord) -> list[JobRecord]:
+    """The jobs that did not finish."""
+    return [job for job in run.jobs if job.status != "finished"]
+
+
+def figures(run: RunRecord) -> Figures:
+    """The figures of one run."""
+    done = finished_jobs(run)
+    jcts = [job.jct_s for job in done]
+    window = _window(run)
+    return Figures(
+        mean_jct_s=mean(jcts),
+        median_jct_s=quantile(jcts, 0.5),
+        p95_jct_s=quantile(jcts, 0.95),
+        makespan_s=window[1] - window[0] if window else None,
+        utilisation=_utilisation(run, window),
+        mean_queueing_delay_s=mean([job.queueing_delay_s for job in done]),
+        preemptions=sum(job.preemptions for job in run.jobs),
+        finished=len(done),
+        failed=len(run.jobs) - len(done),
+    )
+
+
+def mean_figures(several: Iterable[Figures]) -> Figures:
+    """Each figure's mean over the runs that define it."""
+    rows = [one.as_dict() for one in several]
+    means = {name: mean([value for row in rows if (value := row[name]) is not None]) for name in FIGURE_NAMES}
+    counts = {name: means.pop(name) or 0.0 for name in COUNT_NAMES}
+    return Figures(**means, **counts)  # type: ignore[arg-type]  # counts are never None
+
+
+def held_gpu_s(run: RunRecord, within: Interval) -> float:
+    """Device-seconds held in a window. Jobs that share a device hold it once, so that this is at most gpus x window."""
+    on_devices = sorted((s for s in run.spans if s.device is not None), key=attrgetter("node", "device"))
+    total = 0.0
+    for _device, spans in groupby(on_devices, key=attrgetter("node", "device")):
+        clipped = [(max(s.start_s, within[0]), min(s.end_s, within[1])) for s in spans]
+        total += sum(end - start for start, end in union(clipped))
+    return total
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """The intervals merged where they overlap or touch, in order; empty ones are dropped."""
+    merged: list[Interval] = []
+    for start, end in sorted(i for i in intervals if i[1] > i[0]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _window(run: RunRecord) -> Interval | None:
+    if not run.jobs:
+        return None
+    return min(job.submit_s for job in run.jobs), max(job.finish_s for job in run.jobs)
+
+
+def _utilisation(run: RunRecord, window: Interval | None) -> float | None:
+    if window is None or run.gpus == 0 or window[1] <= window[0]:
+        return None
+    return held_gpu_s(run, window) / (run.gpus * (window[1] - window[0]))

@@ -1,0 +1,218 @@
+"""The words and tables of the page: all figures are readable as text, whether or not the charts are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
+
+from scheduler_sims.reports.comparison import Comparison, PolicyComparison
+from scheduler_sims.reports.distortion import failures, warnings
+from scheduler_sims.reports.formats import correlation, count, percent, seconds, share
+from scheduler_sims.reports.metrics import Figures
+from scheduler_sims.reports.verdict import verdict
+
+META_FIRST = ("workload", "cluster", "clock", "seed", "estimates", "costs")
+"""What the header names first; whatever else `meta` holds follows in its own order."""
+
+MOST_IN_TITLE = 4
+
+FIGURE_HEADINGS = (
+    ("mean JCT", "mean_jct"),
+    ("median JCT", "median_jct"),
+    ("p95 JCT", "p95_jct"),
+    ("makespan", "makespan"),
+    ("utilisation", "utilisation"),
+    ("mean queueing delay", "mean_queueing_delay"),
+)
+
+DEFINITIONS = (
+    ("JCT", "job completion time: from submission to the end. Only finished jobs count; failed ones are named."),
+    ("error", "(predicted − observed) / observed. Observed is the mean over the repeats."),
+    ("median, p95", "interpolated linearly between the two nearest ranks."),
+    ("makespan", "from the first submission to the last end of any job."),
+    ("utilisation", "share of GPUs × makespan in which a GPU was held by at least one job."),
+    ("queueing delay", "from submission to the first allocation."),
+    ("Spearman", "rank correlation of predicted and observed JCTs, ties averaged; 1: the same order."),
+    ("quantiles |e|", "largest absolute error of the JCT distribution at its 5%, 10%, … 95% quantiles."),
+    ("spread", "(largest − smallest) / mean of the repeats' mean JCTs."),
+    ("lag", "how much later than its deadline the observed cluster acted, in emulated seconds."),
+)
+
+
+def header(comparison: Comparison, meta: Mapping[str, Any]) -> str:
+    """What was compared."""
+    names = [*(name for name in META_FIRST if name in meta), *(name for name in meta if name not in META_FIRST)]
+    items = "".join(f"<div><dt>{escape(str(name))}</dt><dd>{escape(in_words(meta[name]))}</dd></div>" for name in names)
+    return (
+        f"<header><h1>{escape(title(comparison))}</h1><p class='lead'>{escape(_lead(comparison))}</p>"
+        f"<dl class='meta'>{items}</dl></header>"
+    )
+
+
+def title(comparison: Comparison) -> str:
+    """The page's title: the policies by name."""
+    names = [policy.policy for policy in comparison.policies]
+    if len(names) < 2:
+        return f"Scheduling policy {names[0]}" if names else "No scheduling policy was run"
+    if len(names) > MOST_IN_TITLE:
+        return f"{len(names)} scheduling policies compared"
+    return f"{', '.join(names[:-1])} and {names[-1]} compared"
+
+
+def warning_section(comparison: Comparison) -> str:
+    """What distorts the result; nothing if nothing is known to."""
+    lines = warnings(comparison)
+    if not lines:
+        return ""
+    return f"<section class='warnings'><h2>Read this first</h2>{_list(lines)}</section>"
+
+
+def headline_section(comparison: Comparison, colours: Mapping[str, str]) -> str:
+    """The result in sentences, then the tables that the terminal shows too."""
+    sentences = "".join(f"<li>{escape(line)}</li>" for line in verdict(comparison))
+    return (
+        f"<section><h2>Result</h2><ul class='headline'>{sentences}</ul>"
+        f"{_figures_table(comparison, colours)}{_errors_table(comparison, colours)}</section>"
+    )
+
+
+def lag_section(comparison: Comparison) -> str:
+    """How late the observed runs were, by policy and kind of deadline; nothing if no run says."""
+    rows = [
+        _row(
+            [policy.policy, kind], [count(lag.count), count(lag.late), *_milliseconds(lag.p50_s, lag.p99_s, lag.max_s)]
+        )
+        for policy in comparison.policies
+        if policy.observed
+        for kind, lag in policy.observed.lag.items()
+    ]
+    if not rows:
+        return ""
+    head = _head(["policy", "deadline"], ["deadlines", "late", "p50 (ms)", "p99 (ms)", "max (ms)"])
+    return (
+        "<section><h2>Lag of the observed runs</h2><p class='muted'>How much later than planned the real cluster acted, "
+        "in emulated milliseconds: counts over all repeats, percentiles of the worst repeat.</p>"
+        f"{_table(head, ['<tbody>', *rows, '</tbody>'])}</section>"
+    )
+
+
+def _milliseconds(*values_s: float) -> list[str]:
+    return [seconds(1000 * value) for value in values_s]
+
+
+def failure_section(comparison: Comparison) -> str:
+    """The jobs that failed, with reasons; nothing if none did."""
+    lines = failures(comparison)
+    return f"<section><h2>Failed jobs</h2>{_list(lines)}</section>" if lines else ""
+
+
+def definitions_section() -> str:
+    """What each figure means, folded away."""
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in DEFINITIONS)
+    return f"<section><details><summary>How the figures are defined</summary><dl>{items}</dl></details></section>"
+
+
+def in_words(value: Any) -> str:
+    """A meta value as one line: mappings as `name value, name value`, lists with commas."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {in_words(item)}" for name, item in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(in_words(item) for item in value) or "none"
+    return "none" if value is None else str(value)
+
+
+def _lead(comparison: Comparison) -> str:
+    observed = [policy.observed for policy in comparison.policies if policy.observed]
+    if not observed:
+        return "Predicted on a simulated cluster; nothing was observed."
+    clusters = " and ".join(dict.fromkeys(one.cluster for one in observed))
+    most = max(len(one.repeats) for one in observed)
+    times = "once" if most == 1 else f"{most} times"
+    observing = f"bserved on the {clusters} cluster, each policy {times}."
+    predicted = any(policy.predicted for policy in comparison.policies)
+    return f"Predicted on a simulated cluster and o{observing}" if predicted else f"O{observing}"
+
+
+def _figures_table(comparison: Comparison, colours: Mapping[str, str]) -> str:
+    head = _head(["policy", ""], [name for name, _ in FIGURE_HEADINGS] + ["preemptions", "finished", "failed"])
+    bodies = [f"<tbody>{_figure_rows(policy, colours[policy.policy])}</tbody>" for policy in comparison.policies]
+    errors = any(policy.error for policy in comparison.policies)
+    caption = f"times in emulated seconds{'; error = (predicted − observed) / observed' if errors else ''}"
+    return _table(head, bodies, caption)
+
+
+def _figure_rows(policy: PolicyComparison, colour: str) -> str:
+    rows: list[tuple[str, list[str]]] = []
+    if policy.predicted:
+        rows.append(("predicted", _figure_cells(policy.predicted)))
+    if policy.observed:
+        rows.append(("observed", _figure_cells(policy.observed.figures)))
+    if policy.error:
+        rows.append(("error", [percent(policy.error.by_figure[name]) for _, name in FIGURE_HEADINGS] + [""] * 3))
+    name = f"<td class='name' rowspan='{len(rows)}'>{_named(policy.policy, colour)}</td>"
+    return "".join(
+        f"<tr class='{kind}'>{name if number == 0 else ''}<td class='kind'>{kind}</td>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        + "</tr>"
+        for number, (kind, cells) in enumerate(rows)
+    )
+
+
+def _figure_cells(figures: Figures) -> list[str]:
+    times = (figures.mean_jct_s, figures.median_jct_s, figures.p95_jct_s, figures.makespan_s)
+    counts = (figures.preemptions, figures.finished, figures.failed)
+    return [
+        *(seconds(value) for value in times),
+        share(figures.utilisation),
+        seconds(figures.mean_queueing_delay_s),
+        *(count(value) for value in counts),
+    ]
+
+
+def _errors_table(comparison: Comparison, colours: Mapping[str, str]) -> str:
+    rows = []
+    for policy in comparison.policies:
+        if policy.error is None or policy.observed is None:
+            continue
+        jobs, spread = policy.error.per_job, policy.observed.spread.get("mean_jct_s")
+        cells = [
+            count(jobs.jobs),
+            percent(jobs.mean_signed),
+            percent(jobs.median_abs, signed=False),
+            percent(jobs.p95_abs, signed=False),
+            correlation(jobs.spearman),
+            percent(policy.error.jct_quantiles_max_abs, signed=False),
+            count(len(policy.observed.repeats)),
+            percent(spread.relative if spread else None, signed=False),
+        ]
+        name = f"<td class='name'>{_named(policy.policy, colours[policy.policy])}</td>"
+        rows.append(f"<tr>{name}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
+    if not rows:
+        return ""
+    headings = ["jobs", "mean error", "median |e|", "p95 |e|", "Spearman", "quantiles |e|", "repeats", "spread"]
+    caption = "errors of single jobs’ JCTs, and how much the repeats of an observation differ"
+    return _table(_head(["policy"], headings), ["<tbody>", *rows, "</tbody>"], caption)
+
+
+def _named(policy: str, colour: str) -> str:
+    return f"<span class='policy'><span class='swatch' style='background:{colour}'></span>{escape(policy)}</span>"
+
+
+def _head(names: Iterable[str], numbers: Iterable[str]) -> str:
+    left = "".join(f"<th class='name'>{escape(name)}</th>" for name in names)
+    return f"<thead><tr>{left}{''.join(f'<th>{escape(name)}</th>' for name in numbers)}</tr></thead>"
+
+
+def _row(names: Iterable[str], numbers: Iterable[str]) -> str:
+    left = "".join(f"<td class='name'>{escape(name)}</td>" for name in names)
+    return f"<tr>{left}{''.join(f'<td>{escape(number)}</td>' for number in numbers)}</tr>"
+
+
+def _table(head: str, bodies: Iterable[str], caption: str = "") -> str:
+    above = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<div class='scroll'><table>{above}{head}{''.join(bodies)}</table></div>"
+
+
+def _list(lines: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"

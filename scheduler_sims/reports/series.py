@@ -1,0 +1,96 @@
+"""From records to the points of a line, thinned so that a page with thousands of jobs stays light."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from scheduler_sims.record import RunRecord
+from scheduler_sims.reports.metrics import Interval, union
+
+MOST_POINTS = 600
+"""Points per line; more can't be told apart on a screen."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeScale:
+    """The unit of a time axis: what to call it and how many seconds it has."""
+
+    unit: str
+    seconds: float
+
+    @classmethod
+    def for_longest(cls, longest_s: float) -> TimeScale:
+        """Seconds up to two hours, hours up to eight days, days beyond."""
+        if longest_s <= 7200:
+            return cls("s", 1.0)
+        return cls("h", 3600.0) if longest_s <= 8 * 86400 else cls("days", 86400.0)
+
+    def of(self, seconds: float) -> float:
+        """Seconds in this unit, with the six digits that a chart can show."""
+        return short(seconds / self.seconds)
+
+
+def short(value: float) -> float:
+    """Six significant digits: keeps the page small and free of 0.30000000000000004."""
+    return float(f"{value:.6g}")
+
+
+def cumulative(values: Iterable[float], most: int = MOST_POINTS) -> tuple[list[float], list[float]]:
+    """The empirical distribution as a step line: values in order and the share that is at most that; starts at 0."""
+    ordered = sorted(values)
+    if not ordered:
+        return [], []
+    last = len(ordered) - 1
+    picks = range(len(ordered)) if last < most else sorted({round(i * last / (most - 1)) for i in range(most)})
+    return [ordered[0], *(ordered[i] for i in picks)], [0.0, *(short((i + 1) / len(ordered)) for i in picks)]
+
+
+def queue_length(run: RunRecord, most: int = MOST_POINTS) -> tuple[list[float], list[int]]:
+    """How many jobs hold nothing between submission and end, over time in seconds, as a step line.
+
+    Where there are more steps than `most`, each of `most` slices of time shows its highest queue.
+    """
+    changes: dict[float, int] = {}
+    for start, end in _waits(run):
+        changes[start] = changes.get(start, 0) + 1
+        changes[end] = changes.get(end, 0) - 1
+    for job in run.jobs:  # the line spans the run even where nothing waits
+        changes.setdefault(job.submit_s, 0)
+        changes.setdefault(job.finish_s, 0)
+    times, lengths, now = [], [], 0
+    for time in sorted(changes):
+        now += changes[time]
+        times.append(time)
+        lengths.append(now)
+    return (times, lengths) if len(times) <= most else _highest(times, lengths, most)
+
+
+def _waits(run: RunRecord) -> Iterable[Interval]:
+    held: dict[str, list[Interval]] = {}
+    for span in run.spans:
+        held.setdefault(span.job_id, []).append((span.start_s, span.end_s))
+    for job in run.jobs:
+        since = job.submit_s
+        for start, end in union(held.get(job.job_id, ())):
+            until = min(start, job.finish_s)
+            if until > since:
+                yield since, until
+            since = max(since, end)
+        if since < job.finish_s:
+            yield since, job.finish_s
+
+
+def _highest(times: Sequence[float], lengths: Sequence[int], slices: int) -> tuple[list[float], list[int]]:
+    width = (times[-1] - times[0]) / slices
+    starts = [times[0] + piece * width for piece in range(slices)]
+    tops, now, index = [], 0, 0
+    for end in [*starts[1:], inf]:
+        top = now
+        while index < len(times) and times[index] < end:
+            now = lengths[index]
+            top = max(top, now)
+            index += 1
+        tops.append(top)
+    return [*starts, times[-1]], [*tops, now]

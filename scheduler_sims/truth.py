@@ -1,0 +1,89 @@
+"""What jobs really cost on a given cluster. Clusters use it; policies see it only through Estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.job import Configuration, JobSpec
+from emulator_runtime.domain.step import StepTimes
+from emulator_runtime.domain.units import to_s
+from emulator_runtime.workloads.work import step_times
+from scheduler_sims.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.plan import Allocation
+from scheduler_sims.workload import Workload
+
+
+class WorkloadTruth:
+    """Step times of a workload's jobs on a cluster's GPU types."""
+
+    def __init__(self, workload: Workload, cluster: ClusterSpec) -> None:
+        self._jobs: Mapping[str, JobSpec] = workload.by_id
+        self._profiles = workload.profiles
+        self._cluster = cluster
+        self._times = lru_cache(maxsize=None)(self._compute)
+
+    def step_times(self, job: JobSpec, allocation: Allocation) -> StepTimes:
+        """The steps of `job` with `allocation`, on devices that nobody else uses."""
+        shares = allocation.tasks[0].shares
+        return self._times(job.job_id, allocation.configuration, shares[0].gpu_type if shares else None)
+
+    def duration_s(self, job_id: str, configuration: str, gpu_type: str | None) -> float:
+        """Isolated run time of the whole job; `gpu_type` None means its fastest allowed type in the cluster."""
+        wanted = self._jobs[job_id].configuration(configuration)
+        types = [gpu_type] if gpu_type else self._types_for(wanted)
+        return min(to_s(t.end_ns(0, t.steps)) for t in (self._times(job_id, configuration, g) for g in types))
+
+    def _types_for(self, configuration: Configuration) -> list[str | None]:
+        if not configuration.on_gpu:
+            return [None]
+        allowed = configuration.gpu_types
+        return [t for t in self._cluster.gpu_types if allowed is None or t in allowed]
+
+    def _compute(self, job_id: str, configuration: str, gpu_type: str | None) -> StepTimes:
+        job = self._jobs[job_id]
+        cpu_milli = job.configuration(configuration).cpu_milli
+        return step_times(job.work[configuration], job.steps, gpu_type, cpu_milli, self._profiles)
+
+
+def check_fits(workload: Workload, cluster: ClusterSpec, place: str) -> None:
+    """Raises InputError for the first job of which no configuration fits the empty cluster, and says why."""
+    for job in workload.jobs:
+        reasons = [reason for c in job.configurations if (reason := _misfit(c, cluster))]
+        if len(reasons) == len(job.configurations):
+            raise InputError(place, f"job {job.job_id!r} is larger than the cluster: {'; '.join(reasons)}")
+
+
+def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str | None:
+    """Why a configuration fits on no node; None if it does fit on one."""
+    if any(_node_fits(configuration, node) for node in cluster.nodes):
+        return None
+    types = f" of {' or '.join(configuration.gpu_types)}" if configuration.gpu_types else ""
+    wants = f"{configuration.gpus} GPUs{types}, " if configuration.on_gpu else ""
+    memory = (
+        f", {configuration.device_memory_bytes / 2**30:.1f} GiB on each GPU"
+        if configuration.device_memory_bytes
+        else ""
+    )
+    host = f", {configuration.memory_bytes / 2**30:g} GiB of memory" if configuration.memory_bytes else ""
+    most = max((len(node.devices) for node in cluster.nodes), default=0)
+    return (
+        f"configuration {configuration.name} wants {wants}{configuration.cpu_milli / 1000:g} CPUs{host}{memory} on one node, "
+        f"and no node has that (most GPUs on a node: {most}, most CPUs: "
+        f"{max(node.cpu_milli for node in cluster.nodes) / 1000:g})"
+    )
+
+
+def _node_fits(configuration: Configuration, node: NodeSpec) -> bool:
+    usable = [
+        device
+        for device in node.devices
+        if (configuration.gpu_types is None or device.gpu_type in configuration.gpu_types)
+        and device.usable_memory_bytes >= configuration.device_memory_bytes
+    ]
+    return (
+        len(usable) >= configuration.gpus
+        and node.cpu_milli >= configuration.cpu_milli
+        and node.memory_bytes >= configuration.memory_bytes
+    )

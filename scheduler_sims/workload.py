@@ -1,0 +1,225 @@
+"""Reads a workload (CSV, one job per row) into JobSpecs, and knows what the jobs really cost.
+
+A row gives durations (`gpu_duration_s`, `cpu_duration_s`: isolated run time in that configuration) or a profiled model
+with a number of steps (`model`, `batch_size` per GPU, `steps`). Columns that a workload doesn't need may be left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
+from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork, Work
+from emulator_runtime.domain.units import GIB
+from emulator_runtime.profiles.table import ProfileTable
+
+DEFAULT_STEPS = 100
+GPU_CONFIGURATION = "gpu"
+CPU_CONFIGURATION = "cpu"
+
+COLUMNS: Mapping[str, str] = {
+    "job_id": "name of the job, unique",
+    "user": "who submits it (default: user)",
+    "submit_s": "submit time in emulated seconds (default 0)",
+    "num_gpus": "GPUs of the GPU configuration (default 1)",
+    "gpu_type": "GPU types that it may run on, separated by '|' (default: any)",
+    "cpus": "CPUs of the GPU configuration (default 1)",
+    "memory_gib": "host memory (default 0: not accounted)",
+    "gpu_memory_gib": "peak memory on each GPU (default: from the model's profile, else 0)",
+    "gpu_duration_s": "isolated run time on its GPUs",
+    "cpu_duration_s": "isolated run time in its CPU configuration",
+    "cpu_cpus": "CPUs of the CPU configuration (default 1)",
+    "model": "profiled model (see `emugpu profile list`), instead of gpu_duration_s",
+    "batch_size": "batch size per GPU of the model",
+    "input_cpu_s": "CPU seconds that the input pipeline needs per step (default 0)",
+    "steps": f"training steps (default {DEFAULT_STEPS} for durations)",
+    "weight": "share weight of the job (default 1)",
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The jobs of a workload in row order; `profiles` is the table that their models are looked up in."""
+
+    name: str
+    jobs: tuple[JobSpec, ...]
+    profiles: ProfileTable
+    profiles_path: Path | None = None
+
+    @cached_property
+    def by_id(self) -> Mapping[str, JobSpec]:
+        return {job.job_id: job for job in self.jobs}
+
+
+def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
+    """The workload in `path`; `profiles_path` adds the user's own profiles.
+
+    Raises InputError that names file, line and column.
+    """
+    profiles = ProfileTable.bundled()
+    if profiles_path is not None:
+        profiles = profiles.with_file(profiles_path)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            jobs = _read(file.read().splitlines(), str(path), profiles)
+    except OSError as error:
+        raise InputError(str(path), f"can't read the workload: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), "is not UTF-8 text") from error
+    return Workload(path.name, tuple(jobs), profiles, profiles_path)
+
+
+def _read(lines: Sequence[str], place: str, profiles: ProfileTable) -> list[JobSpec]:
+    # Comment lines keep their place in the count, so that errors name the line an editor shows.
+    numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    if not numbered:
+        raise InputError(place, f"is empty; the first line names columns of {', '.join(COLUMNS)}")
+    rows = csv.reader([line for _, line in numbered], strict=True)
+    try:
+        header = [name.strip() for name in next(rows)]
+        for name in header:
+            if name not in COLUMNS:
+                raise UnknownNameError(f"{place}:{numbered[0][0]}", "column", name, COLUMNS)
+        if len(set(header)) < len(header):
+            raise InputError(f"{place}:{numbered[0][0]}", "a column is named twice")
+        cells_of_rows = list(rows)
+        if len(cells_of_rows) != len(numbered) - 1:
+            raise InputError(place, "a quoted cell spans several lines; keep each job on one line")
+        jobs = [
+            _Row(dict(zip(header, cells, strict=False)), len(cells) - len(header), f"{place}:{n}", row, profiles).job()
+            for row, ((n, _), cells) in enumerate(zip(numbered[1:], cells_of_rows, strict=True))
+        ]
+    except csv.Error as error:
+        raise InputError(
+            f"{place}:{numbered[min(rows.line_num, len(numbered)) - 1][0]}", f"not CSV: {error}"
+        ) from error
+    if not jobs:
+        raise InputError(place, "has a header but no jobs")
+    seen: set[str] = set()
+    for (n, _), job in zip(numbered[1:], jobs, strict=True):
+        if job.job_id in seen:
+            raise InputError(f"{place}:{n}", f"job_id {job.job_id!r} is used twice")
+        seen.add(job.job_id)
+    return jobs
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One row on its way from texts to a JobSpec."""
+
+    cells: Mapping[str, str]
+    surplus: int
+    place: str
+    row: int
+    profiles: ProfileTable
+
+    def job(self) -> JobSpec:
+        if self.surplus != 0:
+            raise InputError(self.place, f"has {abs(self.surplus)} cells too {'many' if self.surplus > 0 else 'few'}")
+        job_id = self._text("job_id")
+        if not job_id:
+            raise InputError(f"{self.place}: job_id", "is missing")
+        configurations, work = self._ways()
+        return JobSpec(
+            job_id=job_id,
+            user=self._text("user") or "user",
+            submit_s=self._number("submit_s", 0.0),
+            steps=self._whole("steps", DEFAULT_STEPS, least=1),
+            configurations=tuple(configurations),
+            work=work,
+            row=self.row,
+            weight=self._number("weight", 1.0, above=0.0),
+        )
+
+    def _ways(self) -> tuple[list[Configuration], dict[str, Work]]:
+        configurations: list[Configuration] = []
+        work: dict[str, Work] = {}
+        gpu_work = self._gpu_work()
+        if gpu_work is not None:
+            configurations.append(self._gpu_configuration(gpu_work))
+            work[GPU_CONFIGURATION] = gpu_work
+        if self._text("cpu_duration_s"):
+            cpu_milli = round(self._number("cpu_cpus", 1.0, above=0.0) * 1000)
+            configurations.append(Configuration(CPU_CONFIGURATION, 0, cpu_milli, self._memory("memory_gib")))
+            work[CPU_CONFIGURATION] = TimedWork(self._number("cpu_duration_s", 0.0, above=0.0))
+        if not configurations:
+            raise InputError(self.place, "says neither gpu_duration_s, cpu_duration_s nor model: how long does it run?")
+        return configurations, work
+
+    def _gpu_work(self) -> Work | None:
+        model = self._text("model")
+        if self._text("gpu_duration_s"):
+            # A model beside a duration is a label: the duration counts.
+            return TimedWork(self._number("gpu_duration_s", 0.0, above=0.0))
+        if not model:
+            return None
+        if model not in self.profiles.models:
+            raise UnknownNameError(f"{self.place}: model", "model", model, self.profiles.models)
+        for needed in ("batch_size", "steps"):
+            if not self._text(needed):
+                raise InputError(f"{self.place}: {needed}", f"is missing, but model is {model}")
+        return ModelWork(model, self._whole("batch_size", 1, least=1), self._number("input_cpu_s", 0.0))
+
+    def _gpu_configuration(self, work: Work) -> Configuration:
+        named = [name.strip() for name in self._text("gpu_type").split("|") if name.strip()]
+        catalogue = self.profiles.catalogue
+        types = tuple(catalogue.spec(name, f"{self.place}: gpu_type").gpu_type for name in named) or None
+        memory = self._memory("gpu_memory_gib")
+        if isinstance(work, ModelWork):
+            types = self._profiled_types(work, types)
+            memory = memory or self._peak(work)
+        cpu_milli = round(self._number("cpus", 1.0, above=0.0) * 1000)
+        gpus = self._whole("num_gpus", 1, least=1)
+        return Configuration(GPU_CONFIGURATION, gpus, cpu_milli, self._memory("memory_gib"), types, memory)
+
+    def _profiled_types(self, work: ModelWork, types: tuple[str, ...] | None) -> tuple[str, ...]:
+        """The types (of those named, else all) that have a profile for this model at this batch size."""
+        usable, reasons = [], []
+        for gpu_type in types or self.profiles.gpu_types_of(work.model):
+            try:
+                self.profiles.step_profile(work.model, gpu_type, work.batch_size)
+            except EmuGpuError as error:
+                reasons.append(str(error))
+            else:
+                usable.append(gpu_type)
+        if not usable or (types and len(usable) < len(types)):
+            raise InputError(f"{self.place}: model", reasons[0])
+        return tuple(usable)
+
+    def _peak(self, work: ModelWork) -> int:
+        try:
+            return self.profiles.memory(work.model, work.batch_size)[0]
+        except EmuGpuError as error:
+            raise InputError(f"{self.place}: batch_size", str(error)) from error
+
+    def _text(self, column: str) -> str:
+        return self.cells.get(column, "").strip()
+
+    def _memory(self, column: str) -> int:
+        return round(self._number(column, 0.0) * GIB)
+
+    def _number(self, column: str, default: float, *, above: float | None = None) -> float:
+        text = self._text(column)
+        if not text:
+            return default
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < 0 or value > 1e12 or (above is not None and value <= above):
+            wanted = f"> {above:g}" if above is not None else ">= 0"
+            raise InputError(f"{self.place}: {column}", f"must be a number {wanted}, not {text!r}")
+        return value
+
+    def _whole(self, column: str, default: int, *, least: int) -> int:
+        text = self._text(column)
+        if not text:
+            return default
+        if not text.isascii() or not text.isdigit() or len(text) > 15 or int(text) < least:
+            raise InputError(f"{self.place}: {column}", f"must be a whole number >= {least}, not {text!r}")
+        return int(text)

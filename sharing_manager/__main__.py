@@ -1,0 +1,29 @@
+"""Starts a sharing manager: `python -m sharing_manager`, configured by environment variables."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from emulator_runtime.domain.errors import EmuGpuError
+from sharing_manager.daemon import Daemon
+from sharing_manager.settings import Settings
+
+
+def main(argv: list[str]) -> int:
+    if argv in (["-h"], ["--help"]):
+        print(f"usage: python -m sharing_manager\n\nOwns the emulated GPUs of one node. Settings:\n{Settings.help()}")
+        return 0
+    if argv:
+        print("sharing_manager: takes no arguments; see --help", file=sys.stderr)
+        return 2
+    try:
+        Daemon(Settings.from_env(os.environ)).run()
+    except EmuGpuError as error:
+        print(f"sharing_manager: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

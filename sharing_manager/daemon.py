@@ -1,0 +1,107 @@
+"""The manager's life: start, serve, drain, stop. A signal only sets a flag; a second one ends at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+from emulator_runtime.domain.clock import Clock
+from emulator_runtime.domain.errors import UnknownNameError
+from emulator_runtime.ipc.poller import Poller
+from emulator_runtime.timing.anchors import Anchors, FixedAnchors
+from emulator_runtime.timing.clocks import HostClock
+from emulator_runtime.timing.host import monotonic_ns
+from emulator_runtime.timing.shared_clock import SharedClockFile
+from sharing_manager.arbitration import MODES
+from sharing_manager.devices import DevicePool, load_inventory
+from sharing_manager.event_log import ManagerEvent, SqliteEventLog
+from sharing_manager.manager import Manager
+from sharing_manager.service import AdminService, JobService
+from sharing_manager.settings import Settings
+
+FLUSH_S = 0.2
+"""How often progress is written (host seconds)."""
+DRAIN_S = 0.5
+"""How long answers may still be on their way when the daemon is told to end (host seconds)."""
+
+
+class Daemon:
+    """One sharing manager. `run` returns after a signal or when its parent is gone."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._poller = Poller()
+        self._stopping = False
+
+    def run(self) -> None:
+        self.start()
+        try:
+            self.serve()
+            self.drain()
+        finally:
+            self.stop()
+
+    def start(self) -> None:
+        """Restore what was promised, then open the sockets. Raises InputError or ClusterError."""
+        settings = self._settings
+        if settings.sharing not in MODES:
+            raise UnknownNameError("EMUGPU_MANAGER_SHARING", "sharing mode", settings.sharing, MODES)
+        pool = DevicePool(load_inventory(Path(settings.inventory), settings.node), MODES[settings.sharing])
+        for directory in (settings.socket_dir, settings.state_dir):
+            Path(directory).mkdir(parents=True, exist_ok=True)
+        self._log = SqliteEventLog(settings.state_file)
+        self._manager = Manager(pool, self._log, _clock(settings), self._publish)
+        jobs = JobService(self._manager)
+        self._admin = AdminService(self._manager, pool, self._log)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        self._watch_parent()
+        self._poller.listen(settings.job_socket, jobs.on_message, jobs.on_close)
+        # The admin socket comes last: whoever finds it there may use the daemon.
+        self._poller.listen(settings.admin_socket, self._admin.on_message, self._admin.on_close, mode=0o600)
+
+    def serve(self) -> None:
+        while not self._stopping:
+            self._poller.poll(FLUSH_S)
+            self._manager.flush_progress()
+
+    def drain(self) -> None:
+        """Take no new connections, answer what has come, write what isn't written."""
+        self._poller.stop_listening()
+        for _ in range(10):
+            if not self._poller.poll(DRAIN_S / 10):
+                break
+        self._manager.flush_progress()
+
+    def stop(self) -> None:
+        self._poller.close()
+        if hasattr(self, "_log"):
+            self._log.close()
+
+    def _publish(self, event: ManagerEvent) -> None:
+        self._admin.publish(event)
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        if self._stopping:
+            os._exit(1)
+        self._stopping = True
+
+    def _watch_parent(self) -> None:
+        """End when the descriptor that the parent holds open is at its end: no manager outlives its cluster."""
+        if self._settings.lifeline_fd:
+            lifeline = socket.socket(fileno=int(self._settings.lifeline_fd))
+
+            def parent_gone() -> None:
+                self._poller.unwatch(lifeline)
+                self._stopping = True
+
+            self._poller.watch(lifeline, parent_gone)
+
+
+def _clock(settings: Settings) -> Clock:
+    """The shared clock if there is one; else the host's monotonic clock as it is, the same for all processes."""
+    if settings.clock:
+        return HostClock(SharedClockFile.open(settings.clock))
+    return HostClock(FixedAnchors(Anchors(0, 0, 1.0), monotonic_ns))
