@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from emulator_runtime.domain.units import to_ns
@@ -56,13 +57,17 @@ class StepTimes:
         input_bound = count * self.input_ns + self.device_ns(first + count - 1)
         return max(device_bound, input_bound)
 
+    def issue_ns(self, first: int, index: int) -> int:
+        """When the step at `index` of a run (0: its first) is issued: the one before has ended and its input is ready.
+
+        This is the moment between two steps at which a run can be stopped.
+        """
+        return self.end_ns(first, index + 1) - self.device_ns(first + index)
+
+    def steps_issued(self, first: int, elapsed_ns: int) -> int:
+        """How many steps of a run that began at step `first` have been issued at `elapsed_ns` or before."""
+        return bisect_right(range(self.steps - first), elapsed_ns, key=lambda index: self.issue_ns(first, index))
+
     def steps_done(self, first: int, elapsed_ns: int) -> int:
         """How many steps of a run that began at step `first` have ended `elapsed_ns` after its start."""
-        low, high = 0, self.steps - first
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.end_ns(first, middle) <= elapsed_ns:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        return bisect_right(range(self.steps - first), elapsed_ns, key=lambda index: self.end_ns(first, index + 1))

@@ -97,7 +97,7 @@ class TrainingRun:
         return max(now_ns, self._order.begin_ns)
 
     def _steps(self, times: StepTimes, done: int, begin_ns: int) -> tuple[int, int]:
-        """Run steps until all are done or the manager says stop; answers the steps done and when the last one ended."""
+        """Run steps until all are done or the manager says stop; answers the steps done and when that was."""
         end_ns, input_ready_ns = begin_ns, begin_ns + times.input_ns
         while done < times.steps and not self._asked_to_stop():
             issue_ns = max(end_ns, input_ready_ns)
@@ -106,7 +106,7 @@ class TrainingRun:
             input_ready_ns = issue_ns + times.input_ns  # the next input is prepared while the device works
             lease = self._manager.lease(done, times.device_ns(done), issue_ns)
             if lease.stop:
-                break
+                return done, issue_ns
             self.lags.add(self._clock.wait_until_ns(lease.end_ns))
             done, end_ns = done + 1, lease.end_ns
             self._steps_run += 1

@@ -85,16 +85,14 @@ class SimulatedCluster:
         run = self._runs.get(job_id)
         if run is None:
             return
-        left = run.times.steps - run.first
-        count = 0
-        if at_ns >= run.begin_ns:  # a step that begins at the very instant of the stop is still run
-            count = run.times.steps_done(run.first, at_ns - run.begin_ns) + 1
-        if count >= left:
+        # A step that is issued at the very instant of the stop is still run; the job hears of the stop at the next one.
+        count = run.times.steps_issued(run.first, at_ns - run.begin_ns)
+        if run.first + count == run.times.steps:
             return  # the current step is the last one: the job finishes
         self._numbers += 1
         run.number = self._numbers  # forgets the planned finish
         run.last = run.first + count
-        free_ns = run.begin_ns + run.times.end_ns(run.first, count) + to_ns(self._costs.release_s())
+        free_ns = run.begin_ns + run.times.issue_ns(run.first, count) + to_ns(self._costs.release_s())
         self._push(run, free_ns, Happening.STOPPED, run.first + count)
 
     def steps_done(self, job_id: str) -> int:

@@ -25,8 +25,8 @@ class Allox:
 
     Only the first job of each free machine starts; the rest is matched anew at the next event. One-GPU jobs only; running
     jobs aren't stopped. `alpha` (0 to 1]: only the ceil(alpha * users) users that received least may start jobs, alpha
-    is doubled until one can; 1 is for mean JCT alone. `max_candidates`: match only so many jobs, taken in turns from the
-    shortest on GPUs and the shortest on CPUs (0: all); bounds the time that a plan takes.
+    is doubled until one can; 1 is for mean JCT alone. `max_candidates`: match only so many jobs (or as many as machines
+    are free), taken in turns from the shortest on GPUs and the shortest on CPUs (0: all); bounds the time of a plan.
 
     A user's service is the share of steps done of its jobs times each job's shortest run time, finished jobs in full.
     """
@@ -67,7 +67,9 @@ class Allox:
         kinds = kinds_of(view)
         times = [[left_s(view, job, whole_s(view, job, kind)) for job in jobs] for kind in kinds]
         _refuse_homeless(jobs, times)
-        chosen = _candidates(kinds, times, self.max_candidates)
+        # Fewer candidates than free machines would leave machines idle until the next event.
+        most = max(self.max_candidates, sum(m.free for m in machines)) if self.max_candidates else 0
+        chosen = _candidates(kinds, times, most)
         jobs = [jobs[index] for index in chosen]
         run_s = {number: [of_kind[index] for index in chosen] for number, of_kind in enumerate(times)}
         queues = match([kinds.index(m.kind) for m in machines], [m.ready_s for m in machines], run_s)

@@ -181,7 +181,6 @@ def worst_lag(runs: Iterable[RunRecord]) -> dict[str, LagAccount]:
             so_far = worst.get(kind, LagAccount())
             worst[kind] = LagAccount(
                 so_far.count + lag.count,
-                so_far.late + lag.late,
                 max(so_far.p50_s, lag.p50_s),
                 max(so_far.p99_s, lag.p99_s),
                 max(so_far.max_s, lag.max_s),

@@ -12,9 +12,6 @@ from scheduler_sims.reports.formats import correlation, count, percent, seconds,
 from scheduler_sims.reports.metrics import Figures
 from scheduler_sims.reports.verdict import verdict
 
-META_FIRST = ("workload", "cluster", "clock", "seed", "estimates", "costs")
-"""What the header names first; whatever else `meta` holds follows in its own order."""
-
 MOST_IN_TITLE = 4
 
 FIGURE_HEADINGS = (
@@ -30,11 +27,12 @@ DEFINITIONS = (
     ("JCT", "job completion time: from submission to the end. Only finished jobs count; failed ones are named."),
     ("error", "(predicted − observed) / observed. Observed is the mean over the repeats."),
     ("median, p95", "interpolated linearly between the two nearest ranks."),
+    ("e", "the error of a single job’s JCT; |e| is its size without the sign."),
     ("makespan", "from the first submission to the last end of any job."),
     ("utilisation", "share of GPUs × makespan in which a GPU was held by at least one job."),
     ("queueing delay", "from submission to the first allocation."),
     ("Spearman", "rank correlation of predicted and observed JCTs, ties averaged; 1: the same order."),
-    ("quantiles |e|", "largest absolute error of the JCT distribution at its 5%, 10%, … 95% quantiles."),
+    ("CDF |e|", "largest absolute error of the JCT distribution at its 5%, 10%, … 95% quantiles."),
     ("spread", "(largest − smallest) / mean of the repeats' mean JCTs."),
     ("lag", "how much later than its deadline the observed cluster acted, in emulated seconds."),
 )
@@ -42,8 +40,9 @@ DEFINITIONS = (
 
 def header(comparison: Comparison, meta: Mapping[str, Any]) -> str:
     """What was compared."""
-    names = [*(name for name in META_FIRST if name in meta), *(name for name in meta if name not in META_FIRST)]
-    items = "".join(f"<div><dt>{escape(str(name))}</dt><dd>{escape(in_words(meta[name]))}</dd></div>" for name in names)
+    items = "".join(
+        f"<div><dt>{escape(str(name))}</dt><dd>{escape(in_words(value))}</dd></div>" for name, value in meta.items()
+    )
     return (
         f"<header><h1>{escape(title(comparison))}</h1><p class='lead'>{escape(_lead(comparison))}</p>"
         f"<dl class='meta'>{items}</dl></header>"
@@ -80,16 +79,14 @@ def headline_section(comparison: Comparison, colours: Mapping[str, str]) -> str:
 def lag_section(comparison: Comparison) -> str:
     """How late the observed runs were, by policy and kind of deadline; nothing if no run says."""
     rows = [
-        _row(
-            [policy.policy, kind], [count(lag.count), count(lag.late), *_milliseconds(lag.p50_s, lag.p99_s, lag.max_s)]
-        )
+        _row([policy.policy, kind], [count(lag.count), *_milliseconds(lag.p50_s, lag.p99_s, lag.max_s)])
         for policy in comparison.policies
         if policy.observed
         for kind, lag in policy.observed.lag.items()
     ]
     if not rows:
         return ""
-    head = _head(["policy", "deadline"], ["deadlines", "late", "p50 (ms)", "p99 (ms)", "max (ms)"])
+    head = _head(["policy", "deadline"], ["deadlines", "p50 (ms)", "p99 (ms)", "max (ms)"])
     return (
         "<section><h2>Lag of the observed runs</h2><p class='muted'>How much later than planned the real cluster acted, "
         "in emulated milliseconds: counts over all repeats, percentiles of the worst repeat.</p>"
@@ -190,7 +187,7 @@ def _errors_table(comparison: Comparison, colours: Mapping[str, str]) -> str:
         rows.append(f"<tr>{name}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
     if not rows:
         return ""
-    headings = ["jobs", "mean error", "median |e|", "p95 |e|", "Spearman", "quantiles |e|", "repeats", "spread"]
+    headings = ["jobs", "mean e", "median |e|", "p95 |e|", "Spearman", "CDF |e|", "repeats", "spread"]
     caption = "errors of single jobs’ JCTs, and how much the repeats of an observation differ"
     return _table(_head(["policy"], headings), ["<tbody>", *rows, "</tbody>"], caption)
 

@@ -35,22 +35,23 @@ def figures_table(comparison: Comparison) -> Table:
     errors = any(policy.error for policy in comparison.policies)
     meaning = "; error = (predicted - observed) / observed" if errors else ""
     table = _table(f"JCT and makespan in emulated seconds{meaning}")
-    table.add_column("policy", overflow="fold", max_width=24)
+    table.add_column("policy", overflow="fold", min_width=16, max_width=24)
     table.add_column("", no_wrap=True)
     for heading in ("mean JCT", "median JCT", "p95 JCT", "makespan", "utilisation"):
         table.add_column(heading, justify="right", no_wrap=True)
     for policy in comparison.policies:
         for name, (kind, cells, style) in zip(_once(policy.policy), _figure_rows(policy), strict=False):
             table.add_row(name, kind, *cells, style=style)
-        table.add_section()
+        if policy.predicted and policy.observed:
+            table.add_section()
     return table
 
 
 def error_table(comparison: Comparison) -> Table:
     """Per policy how far single jobs are off, whether their order is right, and how much the repeats vary."""
     table = _table("errors of single jobs' JCTs, and how much the repeats of an observation differ")
-    table.add_column("policy", overflow="fold", max_width=24)
-    for heading in ("jobs", "mean", "median |e|", "p95 |e|", "Spearman", "quantiles |e|", "repeats", "spread"):
+    table.add_column("policy", overflow="fold", min_width=16, max_width=24)
+    for heading in ("jobs", "mean e", "median |e|", "p95 |e|", "Spearman", "CDF |e|", "repeats", "spread"):
         table.add_column(heading, justify="right", no_wrap=True)
     for policy in comparison.policies:
         if policy.error and policy.observed:
@@ -59,7 +60,9 @@ def error_table(comparison: Comparison) -> Table:
 
 
 def _table(title: str) -> Table:
-    return Table(title=Text(title), title_style="dim", title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    return Table(
+        title=Text(title), title_style="dim", title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False
+    )
 
 
 def _once(name: str) -> Iterator[Text]:

@@ -2,7 +2,7 @@
 
 Every figure is taken in a child process, as a job would see it. Methods take turns wait by wait, so that a disturbance
 of the machine hits all of them; each sets its own timer slack and slice first. "busy" adds 4 computing processes per core.
-CPU is what one wait burns in the waiting thread.
+In the rows marked FIFO all methods, the plain one too, run in the real-time class. CPU is what one wait burns.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import prepare_waiting, set_realtime_priority, shorten_slice
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     share = 10 if options.quick else 1
     spins = [int(spin) for spin in options.spin_us.split(",")]
-    print(f"{'':12}{'':>7} {'':16}{'p50':>9}{'p99':>9}{'max':>9}{'CPU':>8}   p50, p99 over plain")
+    print(f"{'':12}{'':>7} {'':16}{'p50 us':>9}{'p99 us':>9}{'max us':>9}{'CPU us':>8}   p50, p99 over plain")
     for busy in (False, True):
         with busy_processes(BUSY_PER_CORE * (os.cpu_count() or 1) if busy else 0):
             for realtime in (False, True):
@@ -49,7 +50,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def print_waits(busy: bool, result: dict[str, object]) -> None:
+def print_waits(busy: bool, result: dict[str, Any]) -> None:
     """One block: microseconds of lag by requested length and method."""
     name = ("busy" if busy else "idle") + (" FIFO" if result["realtime"] else "")
     if result["refused"]:
@@ -60,10 +61,10 @@ def print_waits(busy: bool, result: dict[str, object]) -> None:
         for method, figures in methods.items():
             ratios = "".join(f"{figures[key] / plain[key]:7.2f}" for key in ("p50", "p99"))
             numbers = "".join(f"{figures[key] / 1000:9.1f}" for key in ("p50", "p99", "max"))
-            print(f"{name:12}{length:>4} ms {method:16}{numbers}{figures['cpu'] / 1000:8.1f}   {ratios} us", flush=True)
+            print(f"{name:12}{length:>4} ms {method:16}{numbers}{figures['cpu'] / 1000:8.1f}   {ratios}", flush=True)
 
 
-def print_steps(busy: bool, results: list[dict[str, object]]) -> None:
+def print_steps(busy: bool, results: list[dict[str, Any]]) -> None:
     """One line for each method: the relative deviation from steps x 20 ms."""
     for result in results:
         wanted = result["steps"] * STEP_NS
@@ -75,12 +76,12 @@ def print_steps(busy: bool, results: list[dict[str, object]]) -> None:
 # ---- the parent's side: processes
 
 
-def child(task: str, **arguments: object) -> dict[str, object]:
+def child(task: str, **arguments: object) -> dict[str, Any]:
     """What one child process measured."""
     return children(task, [arguments])[0]
 
 
-def children(task: str, arguments: list[dict[str, object]]) -> list[dict[str, object]]:
+def children(task: str, arguments: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What child processes measured that ran at the same time."""
     command = [sys.executable, "-m", "tests.benchmarks.wait_accuracy", task]
     started = [subprocess.Popen([*command, json.dumps(each)], stdout=subprocess.PIPE) for each in arguments]
@@ -103,7 +104,7 @@ def busy_processes(count: int) -> Iterator[None]:
 # ---- the child's side: measuring
 
 
-def measure_waits(share: int, spins: list[int], realtime: bool) -> dict[str, object]:
+def measure_waits(share: int, spins: list[int], realtime: bool) -> dict[str, Any]:
     """Lags and CPU time by requested length and method, nanoseconds."""
     if realtime and not set_realtime_priority():
         return {"realtime": True, "refused": True}
@@ -160,7 +161,7 @@ def our_wait(spin_ns: int) -> Callable[[int], object]:
     return Waiter(spin_ns).wait_until_ns
 
 
-def measure_steps(method: str, share: int) -> dict[str, object]:
+def measure_steps(method: str, share: int) -> dict[str, Any]:
     """How long steps of 20 ms take one after the other, by the host's clock."""
     steps = STEPS // share
     step = plain_step()
@@ -181,5 +182,5 @@ def plain_step() -> Callable[[int], object]:
 
 
 if __name__ == "__main__":
-    measured = {"waits": measure_waits, "steps": measure_steps}[sys.argv[1]](**json.loads(sys.argv[2]))
-    print(json.dumps(measured))
+    tasks: dict[str, Callable[..., dict[str, Any]]] = {"waits": measure_waits, "steps": measure_steps}
+    print(json.dumps(tasks[sys.argv[1]](**json.loads(sys.argv[2]))))

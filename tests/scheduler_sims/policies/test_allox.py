@@ -68,17 +68,21 @@ def test_matching_counts_from_when_a_machine_is_free(seed):
     random = Random(f"{seed}/ready")
     kinds = [random.randint(0, 1) for _ in range(3)]
     ready = [random.choice([0.0, random.uniform(0, 20)]) for _ in kinds]
-    run = {kind: [float("inf") if kind and random.random() < 0.3 else random.uniform(1, 9) for _ in range(5)] for kind in (0, 1)}
+    run = {
+        kind: [float("inf") if kind and random.random() < 0.3 else random.uniform(1, 9) for _ in range(5)]
+        for kind in (0, 1)
+    }
     if 0 not in kinds:
         kinds[0] = 0
 
     def total(queues):
         return sum(
-            sum(ready[m] + t for t in itertools.accumulate(run[kinds[m]][j] for j in jobs)) for m, jobs in queues.items()
+            sum(ready[m] + t for t in itertools.accumulate(run[kinds[m]][j] for j in jobs))
+            for m, jobs in queues.items()
         )
 
     best = min(
-        total({m: sorted((j for j in range(5) if where[j] == m), key=lambda j: run[kinds[m]][j]) for m in set(where)})  # noqa: B023
+        total({m: sorted((j for j in range(5) if where[j] == m), key=lambda j: run[kinds[m]][j]) for m in set(where)})
         for where in itertools.product(range(3), repeat=5)
     )
     found = match(kinds, ready, run)
@@ -169,7 +173,7 @@ def test_jobs_of_several_gpus_are_refused_by_name():
 
 
 def test_a_job_that_no_machine_can_run_is_refused_by_name():
-    with pytest.raises(PolicyError, match="job 'c' can run on no machine .* nodes without GPUs only"):
+    with pytest.raises(PolicyError, match=r"job 'c' can run on no machine .* nodes without GPUs only"):
         Allox().plan(cluster_view([Node("n", gpus=4)], [Job("c", cpu_s=1)]))
 
 
@@ -222,7 +226,9 @@ def test_alpha_doubles_until_somebody_can_start():
 
 def test_service_of_finished_jobs_is_remembered(replay):
     """With one GPU and alpha 0.1 users take turns by service, although u1's jobs are all shorter than u2's."""
-    jobs = [Job(f"u1-{i}", gpu_s=10, user="u1") for i in range(4)] + [Job(f"u2-{i}", gpu_s=20, user="u2") for i in range(2)]
+    jobs = [Job(f"u1-{i}", gpu_s=10, user="u1") for i in range(4)] + [
+        Job(f"u2-{i}", gpu_s=20, user="u2") for i in range(2)
+    ]
     run = replay(Allox(alpha=0.1), [Node("n", gpus=1)], jobs)
     order = [name for _, name, _ in run.moves]
     assert order == ["u1-0", "u2-0", "u1-1", "u1-2", "u2-1", "u1-3"]
@@ -232,9 +238,19 @@ def test_service_of_finished_jobs_is_remembered(replay):
 def test_max_candidates_takes_turns_between_short_on_gpus_and_short_on_cpus(monkeypatch):
     seen = []
     monkeypatch.setattr("scheduler_sims.policies.allox.match", lambda kinds, ready, run: seen.append(run) or [])
-    jobs = [Job("g1", gpu_s=1, cpu_s=90), Job("c1", gpu_s=80, cpu_s=2), Job("g2", gpu_s=3, cpu_s=91), Job("x", gpu_s=50, cpu_s=50)]
+    jobs = [
+        Job("g1", gpu_s=1, cpu_s=90),
+        Job("c1", gpu_s=80, cpu_s=2),
+        Job("g2", gpu_s=3, cpu_s=91),
+        Job("x", gpu_s=50, cpu_s=50),
+    ]
     Allox(max_candidates=3).plan(cluster_view(GPU_AND_CPU, jobs))
     assert seen[0] == {0: [1, 80, 3], 1: [90, 2, 91]}
+
+
+def test_max_candidates_below_the_free_machines_leaves_none_idle():
+    view = cluster_view([Node("n", gpus=5)], [Job(f"j{i}", gpu_s=i + 1) for i in range(9)])
+    assert set(Allox(max_candidates=1).plan(view).started) == {f"j{i}" for i in range(5)}
 
 
 def test_max_candidates_still_runs_everything(replay):
