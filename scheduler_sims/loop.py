@@ -71,6 +71,7 @@ class SchedulerLoop:
             if self._triggers:
                 self._absorb_until(self._cluster.now_ns() + to_ns(self._costs.coalesce_s))
                 self._decide()
+        self._cluster.settle()
 
     def lag(self) -> dict[str, LagAccount]:
         """How much later than `decide_s` plans were ready; empty where a decision takes no time of the cluster's clock."""

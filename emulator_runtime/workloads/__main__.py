@@ -24,6 +24,7 @@ from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import monotonic_ns, prepare_waiting, set_realtime_priority, shorten_slice
 from emulator_runtime.timing.shared_clock import SharedClockFile
 from emulator_runtime.workloads.order import RunOrder
+from emulator_runtime.workloads.parent import end_with_parent
 from emulator_runtime.workloads.training import Outcome, TrainingRun
 
 EXIT_STOPPED = 128 + signal.SIGTERM
@@ -68,6 +69,7 @@ def _one_job() -> int:
 
 def _standby(control: Channel) -> int:
     """Run order after order; the end of the control socket is the end of this process."""
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever holds the other end
     clock = _clock(control)
     control.send({"op": "ready"})

@@ -87,6 +87,10 @@ class Cluster(Protocol):
         """Steps of a job that holds devices, as far as the cluster knows."""
         ...
 
+    def settle(self) -> None:
+        """All jobs have ended: wait for what is still on its way (the last jobs' reports)."""
+        ...
+
     def lag(self) -> dict[str, LagAccount]:
         """How late the cluster was against its own deadlines, by kind; empty where it can't be late."""
         ...

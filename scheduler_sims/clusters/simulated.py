@@ -101,6 +101,9 @@ class SimulatedCluster:
         done = run.times.steps_done(run.first, elapsed) if elapsed > 0 else 0
         return min(run.first + done, run.last)
 
+    def settle(self) -> None:
+        pass
+
     def lag(self) -> dict[str, LagAccount]:
         return {}
 

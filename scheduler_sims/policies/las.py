@@ -17,28 +17,25 @@ from scheduler_sims.view import ClusterView, JobView, Phase
 _SLACK_S = 1e-6
 """Clocks count integer nanoseconds: a wake-up that aims at the very end of a quantum may see it a rounding error early."""
 
-
 _NEVER_SOONER_S = 1e-3
-"""A job that starts later than expected is looked at again after this time, not at each microsecond."""
+"""A job whose start takes longer than it should is looked at again after this time, not at each microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """The lines; the seconds that jobs ran on CPUs in runs that this policy ended (the cluster counts GPUs only);
-    and when the jobs that were started but don't run yet should begin their first step."""
+    """The lines, and the seconds that jobs ran on CPUs in runs that this policy ended (the cluster counts GPUs only)."""
 
     lines: Lines
     cpu_s: Mapping[str, float]
-    begins_s: Mapping[str, float]
 
 
 class Las:
     """Jobs below `threshold_s` of attained service go before all others; submission order inside each of the two queues.
 
-    Least attained service with discretised queues: Gu et al., Tiresias, NSDI 2019, section 3.3. Service is GPU-seconds;
-    a job on CPUs only attains its run time in seconds (a run that the policy didn't end itself is forgotten). Backfill
-    scan. A waiting job of the first queue stops jobs of the second, youngest first, once they ran `quantum_s` since
-    their last start.
+    Least attained service with discretised queues: Gu et al., Tiresias, NSDI 2019, section 3.3. Service is GPU-seconds
+    of holding devices; a job on CPUs attains the seconds that it holds them (a run that the policy didn't end itself is
+    forgotten). Backfill scan. A waiting job of the first queue stops jobs of the second, youngest first, once they ran
+    `quantum_s` since the first step after their last start.
     """
 
     needs_estimates: ClassVar[bool] = False
@@ -60,7 +57,9 @@ class Las:
         holders = waiting.holders()
         running = [job for job in holders if job.phase is not Phase.STOPPING]
         victims = [
-            job for job in reversed(running) if self._queue(view, job, cpu_s) and self._ran_its_quantum(view, job)
+            job
+            for job in reversed(running)
+            if self._queue(view, job, cpu_s) and self._quantum_left_s(view, job) <= _SLACK_S
         ]
         room = Room(waiting.space, holders, victims)
 
@@ -71,13 +70,11 @@ class Las:
         scan = waiting.scan(place)
         stopped = {job.job_id: "stopped: a job with less attained service needs its place" for job in room.stopped}
         plan = answer(view, waiting, scan, "least attained service of the jobs that fit", stopped=stopped)
-        begins_s = _begins_s(view, scan, memory.begins_s if memory else {})
+        stays = [job for job in running if job.job_id not in stopped]
         return replace(
             plan,
-            wake_at_s=self._wake_at_s(
-                view, scan, [job for job in running if job.job_id not in stopped], cpu_s, begins_s
-            ),
-            state=_Memory(plan.state, _cpu_seconds(view, room.stopped, cpu_s), begins_s),
+            wake_at_s=self._wake_at_s(view, scan, stays, cpu_s),
+            state=_Memory(plan.state, _cpu_seconds(view, room.stopped, cpu_s)),
         )
 
     def _queue(self, view: ClusterView, job: JobView, cpu_s: Mapping[str, float]) -> int:
@@ -86,59 +83,46 @@ class Las:
 
     def _missing_s(self, view: ClusterView, job: JobView, cpu_s: Mapping[str, float]) -> float:
         """Service until the job reaches the threshold."""
-        on_cpu = _run_s(view, job) if job.allocation and not job.allocation.gpus else 0.0
+        on_cpu = _held_s(view, job) if job.allocation and not job.allocation.gpus else 0.0
         return self.threshold_s - view.attained_gpu_s(job) - cpu_s.get(job.job_id, 0.0) - on_cpu
 
-    def _ran_its_quantum(self, view: ClusterView, job: JobView) -> bool:
-        return _run_s(view, job) >= self.quantum_s - _SLACK_S
+    def _quantum_left_s(self, view: ClusterView, job: JobView) -> float:
+        """Time until the quantum of a job that starts now, or holds its devices, is over; the start itself isn't in it."""
+        return view.costs.begin_s(resumed=job.steps_done > 0) + self.quantum_s - _held_s(view, job)
 
     def _wake_at_s(
-        self,
-        view: ClusterView,
-        scan: Scan,
-        stays: list[JobView],
-        cpu_s: Mapping[str, float],
-        begins_s: Mapping[str, float],
+        self, view: ClusterView, scan: Scan, stays: list[JobView], cpu_s: Mapping[str, float]
     ) -> float | None:
         """When a running job next becomes one that a waiting job may stop; None if no job of the first queue waits."""
         if not any(self._queue(view, job, cpu_s) == 0 for job in scan.blocked):
             return None
         holdings = [(job, job.allocation) for job in stays if job.allocation]
         holdings += [(view.jobs[job_id], allocation) for job_id, allocation in scan.starts.items()]
-        times = (
-            self._gives_way_s(view, job, self._missing_s(view, job, cpu_s) / max(1, allocation.gpus), begins_s)
-            for job, allocation in holdings
-        )
+        times = (self._gives_way_s(view, job, allocation, cpu_s) for job, allocation in holdings)
         return min((at_s for at_s in times if at_s > view.now_s + _SLACK_S), default=None)
 
-    def _gives_way_s(self, view: ClusterView, job: JobView, missing_s: float, begins_s: Mapping[str, float]) -> float:
-        """From when on a job is in the second queue (after `missing_s` of running) and past its quantum."""
-        runs_s = max(missing_s, self.quantum_s - _run_s(view, job))
+    def _gives_way_s(
+        self, view: ClusterView, job: JobView, allocation: Allocation, cpu_s: Mapping[str, float]
+    ) -> float:
+        """From when on a job is in the second queue and past its quantum, if it starts now or as it runs."""
+        demoted_s = self._missing_s(view, job, cpu_s) / max(1, allocation.gpus)
+        in_s = max(demoted_s, self._quantum_left_s(view, job))
         if job.running_since_s is not None:
-            return view.now_s + runs_s
-        return max(begins_s.get(job.job_id, view.now_s) + runs_s, view.now_s + _NEVER_SOONER_S)
+            return view.now_s + in_s
+        return view.now_s + max(in_s, _NEVER_SOONER_S) + (view.costs.decide_s if job.queued else 0.0)
 
 
-def _run_s(view: ClusterView, job: JobView) -> float:
-    """How long the job has been running since its last start; 0 while it waits or starts."""
+def _held_s(view: ClusterView, job: JobView) -> float:
+    """How long the job has held its resources since its last start; 0 while it waits or the cluster is about to start it."""
     return 0.0 if job.running_since_s is None else view.now_s - job.running_since_s
 
 
 def _cpu_seconds(view: ClusterView, stopped: list[JobView], cpu_s: Mapping[str, float]) -> Mapping[str, float]:
     """What to remember of runs on CPUs, once `stopped` are stopped."""
-    ended = {job.job_id: _run_s(view, job) for job in stopped if job.allocation and not job.allocation.gpus}
+    ended = {job.job_id: _held_s(view, job) for job in stopped if job.allocation and not job.allocation.gpus}
     if not ended and all(job_id in view.jobs for job_id in cpu_s):
         return cpu_s
     merged = {job_id: seconds for job_id, seconds in cpu_s.items() if job_id in view.jobs}
     for job_id, seconds in ended.items():
         merged[job_id] = merged.get(job_id, 0.0) + seconds
     return merged
-
-
-def _begins_s(view: ClusterView, scan: Scan, before: Mapping[str, float]) -> Mapping[str, float]:
-    """When jobs that don't run yet should begin, by the cluster's costs: those of `before` and those started now."""
-    begins = {i: at for i, at in before.items() if (job := view.jobs.get(i)) and job.phase is Phase.STARTING}
-    for job_id in scan.starts:
-        resumed = view.jobs[job_id].steps_done > 0
-        begins[job_id] = view.now_s + view.costs.decide_s + view.costs.begin_s(resumed=resumed)
-    return begins

@@ -15,7 +15,8 @@ from math import ceil, inf, isfinite
 
 from emulator_runtime.domain.errors import PolicyError
 
-_TIE = 1e-9
+_EARLIER = 1e-12
+_MAKESPAN = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,19 @@ def match(kinds: Sequence[int], ready_s: Sequence[float], run_s: Mapping[int, Se
     """The queues with the least sum of completion times, one for each machine that gets jobs, in machine order.
 
     `kinds[m]` is the kind of machine m and `ready_s[m]` the time until it is free; `run_s[kind][j]` is job j's run time
-    on that kind, inf where it can't run. Jobs that can run nowhere get no place. Reproducible: a job's run time counts
-    1 + 1e-9 * j fold, so that of equal jobs the earlier one runs first; what is then still equal is up to SciPy's solver,
-    which sees jobs and machines in the given order. Raises PolicyError for times too large to add up.
+    on that kind, inf where it can't run. Jobs that can run nowhere get no place. Raises PolicyError for times too large
+    to add up.
+
+    Many matchings have the least sum: which of the last jobs goes to which machine doesn't change it. Two small terms
+    choose among them, so that a little noise in `ready_s` doesn't: run times count more (by 1e-6 of the ready time) on
+    machines that are free later, which gives them the shorter jobs and the whole a short makespan; and of equal jobs the
+    earlier one runs first (1 + 1e-12 * j). What is then still equal is up to SciPy's solver, which sees jobs and machines
+    in the given order.
     """
     jobs = [j for j in range(_width(run_s)) if any(isfinite(run_s[kind][j]) for kind in set(kinds))]
     if not jobs:
         return []
-    costs = {kind: [run_s[kind][j] * (1 + _TIE * i) for i, j in enumerate(jobs)] for kind in set(kinds)}
+    costs = {kind: [run_s[kind][j] * (1 + _EARLIER * i) for i, j in enumerate(jobs)] for kind in set(kinds)}
     places = [
         (machine, k)
         for machine, most in enumerate(_most_positions(kinds, ready_s, costs, len(jobs)))
@@ -71,7 +77,11 @@ def _assign(
         raise PolicyError("allox needs NumPy and SciPy: pip install 'emugpu[scheduler]'") from error
     times = {kind: np.array(of_jobs) for kind, of_jobs in costs.items()}
     with np.errstate(over="ignore"):
-        rows = [ready_s[machine] + k * times[kinds[machine]] for machine, k in places]
+        latest = max(ready_s) or 1.0
+        rows = [
+            ready_s[machine] + (k + _MAKESPAN * ready_s[machine] / latest) * times[kinds[machine]]
+            for machine, k in places
+        ]
         matrix = np.array(rows)
         possible = np.array([np.isfinite(times[kinds[machine]]) for machine, _ in places])
         if not np.isfinite(matrix[possible].sum()):
@@ -107,7 +117,7 @@ def _in_jobs(later_s: float, shortest_s: float, jobs: int) -> int:
         return 0
     if later_s >= jobs * shortest_s:
         return jobs
-    return ceil(later_s / shortest_s + _TIE)
+    return ceil(later_s / shortest_s + 1e-9)
 
 
 def _longest(heads: Sequence[int], jobs: int) -> int:

@@ -6,6 +6,7 @@ what a process sent on a Unix socket before it said that it waits is readable by
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections import deque
@@ -76,6 +77,7 @@ class LocalCluster:
         self._notes: list[str] = []
         self._waiter = Waiter()
         self.steps_run: dict[str, int] = {}
+        self._closed = False
         self._directory: Path | None = None
         self._clock: SharedClockFile | None = None
 
@@ -91,7 +93,7 @@ class LocalCluster:
         """Start managers and the first job processes, wait until all are ready, then let emulated time run from 0."""
         prepare_waiting()
         shorten_slice()
-        self._directory = Path(tempfile.mkdtemp(prefix="emugpu-", dir="/tmp"))
+        self._directory = Path(tempfile.mkdtemp(prefix=f"emugpu-{os.getpid()}-", dir="/tmp"))
         mode = "warp" if self._options.warp else "host"
         self._clock = SharedClockFile.create(self._directory / "clock", 0.0, mode)  # type: ignore[arg-type]
         for node in self._spec.nodes:
@@ -109,15 +111,19 @@ class LocalCluster:
         self._clock.set_rate(1.0 if self._options.warp else self._options.speed)
 
     def close(self) -> None:
-        children: list[JobProcess | ManagerProcess] = [*self._processes.values(), *self._ended, *self._managers.values()]
+        if self._closed:
+            return
+        self._closed = True
+        children: list[JobProcess | ManagerProcess] = [
+            *self._processes.values(),
+            *self._ended,
+            *self._managers.values(),
+        ]
         for child in children:
             child.ask_to_end()
         deadline_ns = monotonic_ns() + round(_END_S * NS_PER_S)
         for child in children:
             child.make_sure_it_ended(max(0.01, (deadline_ns - monotonic_ns()) / NS_PER_S))
-        self._processes.clear()
-        self._ended.clear()
-        self._managers.clear()
         self._poller.close()
         if self._clock is not None:
             self._clock.close()
@@ -185,6 +191,11 @@ class LocalCluster:
     def steps_done(self, job_id: str) -> int:
         reply = self._managers[self._node_of[job_id]].request({"op": "steps", "job_id": job_id})
         return int(reply["steps_done"])
+
+    def settle(self) -> None:
+        give_up_ns = monotonic_ns() + round(_END_S * NS_PER_S)
+        while any(process.running for process in self._processes.values()) and monotonic_ns() < give_up_ns:
+            self._poller.poll(0.05)
 
     def lag(self) -> dict[str, LagAccount]:
         return self._lags.accounts()

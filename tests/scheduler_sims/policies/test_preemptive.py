@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from emulator_runtime.domain.errors import InputError, PolicyError
@@ -166,25 +164,22 @@ def test_las_does_not_wake_if_nobody_of_the_first_queue_waits():
         assert Las().plan(cluster_view(ONE, [running, *others], now_s=5.0)).wake_at_s is None
 
 
-def test_las_wake_counts_the_start_of_jobs_it_starts():
-    costs = ClusterCosts(decide_s=1.0, start_s=2.0, restore_s=4.0)
-    view = cluster_view(ONE, [Job("a", gpu_s=900), Job("b", gpu_s=900)], costs=costs)
-    plan = Las().plan(view)
-    assert (list(plan.started), plan.wake_at_s) == (["a"], pytest.approx(63.0))
-    # A look in between, while `a` is still starting, doesn't put the end of its quantum off.
-    again = Las().plan(
-        replace(
-            cluster_view(ONE, [Job("a", gpu_s=900, on="n/0", phase=Phase.STARTING), Job("b", gpu_s=900)], after=plan),
-            now_s=2.0,
-        )
-    )
-    assert again.wake_at_s == pytest.approx(63.0)
+def test_las_wake_counts_the_decision_and_service_from_the_allocation_on():
+    """The job holds its GPU from 1 s on: it has 60 GPU-seconds at 61 s, although its first step begins at 3 s."""
+    costs = ClusterCosts(decide_s=1.0, start_s=2.0)
+    plan = Las().plan(cluster_view(ONE, [Job("a", gpu_s=900), Job("b", gpu_s=900)], costs=costs))
+    assert (list(plan.started), plan.wake_at_s) == (["a"], pytest.approx(61.0))
 
 
-def test_las_resumed_jobs_also_pay_the_restore():
+@pytest.mark.parametrize(("done", "quantum_ends_s"), [(0.0, 22.0), (0.5, 26.0)])
+def test_las_quantum_begins_with_the_first_step(done, quantum_ends_s):
+    """Held since 10 s; a start takes 2 s, and 4 s more from a checkpoint."""
     costs = ClusterCosts(start_s=2.0, restore_s=4.0)
-    jobs = [Job("a", gpu_s=900, done=0.01, attained_gpu_s=9.0), Job("b", gpu_s=900)]
-    assert Las().plan(cluster_view(ONE, jobs, costs=costs)).wake_at_s == pytest.approx(6.0 + 51.0)
+    old = Job("old", gpu_s=900, on="n/0", done=done, attained_gpu_s=500.0, running_since_s=10.0)
+    for now_s, stopped in ((quantum_ends_s - 0.1, set()), (quantum_ends_s, {"old"})):
+        plan = Las().plan(cluster_view(ONE, [old, Job("new", gpu_s=9)], now_s=now_s, costs=costs))
+        assert plan.stopped == stopped
+        assert plan.wake_at_s == (None if stopped else pytest.approx(quantum_ends_s))
 
 
 def test_las_looks_again_soon_but_not_at_once_at_a_job_that_starts_late():

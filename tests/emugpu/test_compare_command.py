@@ -1,0 +1,198 @@
+"""The command as a user runs it: files, exit codes, one clear line for each mistake, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from emugpu.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+WORKLOAD = "job_id,user,gpu_duration_s\na,u,30\nb,u,20\nc,v,10\n"
+CLUSTER = "nodes: [{name: n, gpus: 1, gpu_type: T4, cpus: 8}]"
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    (tmp_path / "w.csv").write_text(WORKLOAD)
+    (tmp_path / "c.yaml").write_text(CLUSTER)
+    return tmp_path
+
+
+def run(inputs: Path, command: str, *arguments: str) -> int:
+    return main([command, str(inputs / "w.csv"), "--cluster", str(inputs / "c.yaml"), *arguments])
+
+
+def test_simulate_prints_json_and_leaves_files(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(inputs, "simulate", "--policy", "sjf", "--policy", "fifo", "--json", "--out", str(inputs / "out")) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["policies"]["sjf"]["predicted"]["mean_jct_s"] == pytest.approx(100 / 3)
+    assert printed == json.loads((inputs / "out" / "summary.json").read_text())
+    assert (inputs / "out" / "report.html").stat().st_size > 1_000_000
+    assert len((inputs / "out" / "jobs.csv").read_text().splitlines()) == 7
+
+
+def test_the_same_seed_gives_the_same_bytes(inputs: Path) -> None:
+    for name in ("one", "two"):
+        arguments = ("--policy", "srtf", "--estimates", "error:0.5", "--seed", "7", "--out", str(inputs / name))
+        assert run(inputs, "simulate", *arguments) == 0
+    assert (inputs / "one" / "jobs.csv").read_bytes() == (inputs / "two" / "jobs.csv").read_bytes()
+
+
+@pytest.mark.processes
+def test_compare_puts_both_side_by_side(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(inputs, "compare", "--policy", "sjf", "--warp", "--repeat", "2", "--out", str(inputs / "out")) == 0
+    summary = json.loads((inputs / "out" / "summary.json").read_text())["policies"]["sjf"]
+    assert abs(summary["error"]["mean_jct"]) < 0.01
+    assert len(summary["observed"]["repeats"]) == 2
+    table = capsys.readouterr().out
+    assert "predicted" in table
+    assert "observed" in table
+
+
+def test_explain_says_why(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(inputs, "simulate", "--policy", "sjf", "--explain") == 0
+    assert "c: " in capsys.readouterr().err
+
+
+MISTAKES = [
+    ("unknown policy", ["--policy", "sjff"], "did you mean sjf"),
+    ("unknown option", ["--policy", "las:treshold_s=3"], "threshold_s"),
+    ("policy twice", ["--policy", "sjf", "--policy", "sjf"], "twice"),
+    ("missing policy file", ["--policy", "nothing.py:Mine"], "nothing.py"),
+    ("estimates kind", ["--policy", "sjf", "--estimates", "oracles"], "--estimates"),
+    ("estimates needed", ["--policy", "sjf", "--estimates", "none"], "needs estimates"),
+    ("out is a file", ["--policy", "sjf", "--out", "/dev/null"], "not a directory"),
+    ("profiles missing", ["--policy", "sjf", "--profiles", "/nowhere.json"], "/nowhere.json"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), [m[1:] for m in MISTAKES], ids=[m[0] for m in MISTAKES])
+def test_a_mistake_in_a_flag_is_one_clear_line(
+    inputs: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(inputs, "simulate", *arguments) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+
+
+BAD_FILES = [
+    ("negative duration", "job_id,gpu_duration_s\na,-3\n", CLUSTER, "w.csv:2: gpu_duration_s"),
+    ("unknown column", "job_id,gpu_duration\na,3\n", CLUSTER, "did you mean gpu_duration_s"),
+    ("unknown model", "job_id,model,batch_size,steps\na,resnet5,8,10\n", CLUSTER, "w.csv:2: model"),
+    ("unknown GPU of a job", "job_id,gpu_duration_s,gpu_type\na,3,V1000\n", CLUSTER, "w.csv:2: gpu_type"),
+    ("unknown GPU of a node", WORKLOAD, CLUSTER.replace("T4", "T5"), "nodes[0].gpu_type"),
+    ("job too large", "job_id,gpu_duration_s,num_gpus\na,3,2\n", CLUSTER, "larger than the cluster"),
+    ("no profile here", "job_id,model,batch_size,steps\na,resnet50,8,10\n", CLUSTER, "larger than the cluster"),
+    ("not YAML", WORKLOAD, "nodes: [", "c.yaml"),
+]
+
+
+@pytest.mark.parametrize(("workload", "cluster", "says"), [b[1:] for b in BAD_FILES], ids=[b[0] for b in BAD_FILES])
+@pytest.mark.parametrize("command", ["simulate", "compare"])
+def test_a_mistake_in_a_file_is_one_clear_line(
+    inputs: Path, command: str, workload: str, cluster: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (inputs / "w.csv").write_text(workload)
+    (inputs / "c.yaml").write_text(cluster)
+    assert run(inputs, command, "--policy", "fifo") == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("flag", [["--speed", "0"], ["--speed", "nan"], ["--repeat", "0"], ["--standby", "0"]])
+def test_numbers_out_of_range_are_refused(inputs: Path, flag: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(inputs, "compare", "--policy", "fifo", *flag) == 2
+    assert flag[0] in capsys.readouterr().err
+
+
+def test_a_policy_that_fails_is_named(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (inputs / "mine.py").write_text("class Mine:\n    def plan(self, view):\n        return 1 / 0\n")
+    assert run(inputs, "simulate", "--policy", f"{inputs}/mine.py:Mine") == 2
+    error = capsys.readouterr().err
+    assert "policy Mine" in error
+    assert "mine.py:3" in error
+    assert error.count("emugpu:") == 1
+
+
+def descendants(pid: int) -> list[int]:
+    found = [pid]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            found += [int(child) for child in task.read_text().split()]
+    return found[1:]
+
+
+def started_compare(inputs: Path) -> subprocess.Popen[bytes]:
+    """A compare that would run for a minute; returns when its processes are there."""
+    (inputs / "w.csv").write_text("job_id,gpu_duration_s\n" + "".join(f"j{n},60\n" for n in range(5)))
+    command = [
+        "compare",
+        str(inputs / "w.csv"),
+        "--cluster",
+        str(inputs / "c.yaml"),
+        "--policy",
+        "fifo",
+        "--speed",
+        "1",
+    ]
+    process = subprocess.Popen([sys.executable, "-m", "emugpu", *command], stderr=subprocess.PIPE, cwd=ROOT)
+    give_up = time.monotonic() + 30
+    while len(descendants(process.pid)) < 6 and time.monotonic() < give_up:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    return process
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_everything_within_three_seconds(inputs: Path, number: signal.Signals) -> None:
+    process = started_compare(inputs)
+    children = descendants(process.pid)
+    assert len(children) == 6
+    asked = time.monotonic()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert time.monotonic() - asked < 3
+    assert process.returncode == 130
+    assert b"interrupted" in errors
+    assert b"Traceback" not in errors
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    assert not list(Path("/tmp").glob(f"emugpu-{process.pid}-*"))
+
+
+@pytest.mark.processes
+def test_no_process_outlives_a_killed_compare(inputs: Path) -> None:
+    process = started_compare(inputs)
+    children = descendants(process.pid)
+    process.kill()
+    process.communicate()
+    give_up = time.monotonic() + 3
+    while (left := [pid for pid in children if _runs(pid)]) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert not left
+    for directory in Path("/tmp").glob(f"emugpu-{process.pid}-*"):
+        subprocess.run(["rm", "-r", str(directory)], check=True)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_module_answers_help() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "emugpu", "--help"], capture_output=True, check=True, env={**os.environ}
+    )
+    assert b"compare" in done.stdout

@@ -1,0 +1,203 @@
+"""The local cluster against the simulator: real processes, warp time unless a test needs the host's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.timing.host import sleep_ns
+from scheduler_sims.clusters.base import Start
+from scheduler_sims.clusters.local import LocalCluster, LocalOptions
+from scheduler_sims.experiment import Experiment
+from scheduler_sims.loop import SchedulerLoop
+from scheduler_sims.policies.resolve import resolve_policy
+from scheduler_sims.record import JobRecord, RunRecord
+from scheduler_sims.reports.comparison import compare
+
+pytestmark = pytest.mark.processes
+ROOT = Path(__file__).parents[3]
+ALLOX = ROOT / "examples" / "allox-40"
+WARP = LocalOptions(warp=True)
+
+MIXED_WORKLOAD = """job_id,user,submit_s,num_gpus,cpus,gpu_duration_s,model,batch_size,steps,input_cpu_s
+long,u,0,1,4,120,,,,
+pair,u,3,2,4,60,,,,
+middle,v,10,1,4,20,,,,
+short,v,12.5,1,4,5,,,,
+input-bound,w,13,1,2,,resnet50,64,60,1.2
+vgg,w,14,2,8,,vgg16,32,100,
+late,u,40,1,4,3,,,,
+"""
+MIXED_CLUSTER = """
+nodes:
+  - {name: v, gpus: 2, gpu_type: V100, cpus: 16}
+  - {name: a, gpus: 2, gpu_type: A100, cpus: 16}
+costs: {coalesce_s: 0.1, decide_s: 0.05, start_s: 1, restore_s: 2, warm_up_s: 0.5, checkpoint_s: 1.5, stop_s: 0.25}
+"""
+ONE_GPU = "nodes: [{name: n, gpus: 1, gpu_type: T4, cpus: 8}]"
+TWO_GPUS = "nodes: [{name: n, gpus: 1, gpu_type: T4, cpus: 8, count: 2}]"
+
+
+def experiment(tmp_path: Path, workload: str, cluster: str) -> Experiment:
+    (tmp_path / "workload.csv").write_text(workload)
+    (tmp_path / "cluster.yaml").write_text(cluster)
+    return Experiment.load(tmp_path / "workload.csv", tmp_path / "cluster.yaml")
+
+
+def rows(*durations: float) -> str:
+    return "job_id,gpu_duration_s\n" + "".join(f"j{n},{duration}\n" for n, duration in enumerate(durations))
+
+
+def by_id(jobs: tuple[JobRecord, ...]) -> dict[str, JobRecord]:
+    return {job.job_id: job for job in jobs}
+
+
+def watched_run(run: Experiment, cluster: LocalCluster, policy: str = "fifo") -> SchedulerLoop:
+    """Run on a given cluster object, so that a test can reach its processes."""
+    loop = SchedulerLoop(cluster, run.spec, resolve_policy(policy)[1], run.estimates, run.workload.jobs)
+    with cluster:
+        loop.run()
+    return loop
+
+
+@pytest.mark.parametrize("policy", ["drf-fifo", "drf-sjf", "allox"])
+def test_warp_observes_what_was_predicted(policy: str) -> None:
+    run = Experiment.load(ALLOX / "workload.csv", ALLOX / "cluster.yaml")
+    predicted, observed = run.simulate(policy), run.observe(policy, WARP)
+    (result,) = compare([predicted, observed]).policies
+    assert result.error is not None
+    assert abs(result.error.by_figure["mean_jct"] or 0) < 0.005
+    assert (result.error.jct_quantiles_max_abs or 0) < 0.05
+    assert [job.status for job in observed.jobs] == ["finished"] * 40
+
+
+def test_preemption_input_pipeline_and_costs_agree_job_by_job(tmp_path: Path) -> None:
+    run = experiment(tmp_path, MIXED_WORKLOAD, MIXED_CLUSTER)
+    for policy in ("srtf", "las:threshold_s=10,quantum_s=5"):
+        predicted, observed = by_id(run.simulate(policy).jobs), by_id(run.observe(policy, WARP).jobs)
+        assert sum(job.preemptions for job in predicted.values()) >= 2
+        for job_id, job in observed.items():
+            assert job.preemptions == predicted[job_id].preemptions
+            assert job.devices == predicted[job_id].devices
+            assert job.jct_s == pytest.approx(predicted[job_id].jct_s, rel=0.01, abs=0.1)
+
+
+def test_every_step_runs_exactly_once_across_preemptions(tmp_path: Path) -> None:
+    run = experiment(tmp_path, MIXED_WORKLOAD, MIXED_CLUSTER)
+    cluster = LocalCluster(run.spec, WARP)
+    watched_run(run, cluster, "srtf")
+    assert cluster.steps_run == {job.job_id: job.steps for job in run.workload.jobs}
+
+
+def test_scaled_time_observes_what_was_predicted(tmp_path: Path) -> None:
+    run = experiment(tmp_path, rows(12, 8, 20, 6), TWO_GPUS)
+    observed = run.observe("sjf", LocalOptions(speed=10))
+    (result,) = compare([run.simulate("sjf"), observed]).policies
+    assert result.error is not None
+    assert abs(result.error.by_figure["mean_jct"] or 0) < 0.05
+    assert observed.lag["step"].count == 400
+
+
+class SlowStart(LocalCluster):
+    """A cluster whose starts take a second longer than it says."""
+
+    def start(self, start: Start) -> None:
+        sleep_ns(NS_PER_S)
+        super().start(start)
+
+
+def test_a_real_start_delay_moves_what_is_observed_and_not_what_is_predicted(tmp_path: Path) -> None:
+    run = experiment(tmp_path, rows(10, 10), ONE_GPU)
+    predicted = by_id(run.simulate("fifo").jobs)
+    cluster = SlowStart(run.spec, WARP)
+    observed = by_id(watched_run(run, cluster).books.records())
+    assert {job.jct_s for job in predicted.values()} == {10, 20}
+    assert observed["j0"].jct_s == pytest.approx(11, abs=0.5)
+    assert observed["j1"].jct_s == pytest.approx(22, abs=0.8)
+    assert cluster.lag()["start"].max_s > 0.9
+
+
+def test_jobs_beyond_the_standby_processes_start_theirs_when_they_start(tmp_path: Path) -> None:
+    run = experiment(tmp_path, rows(3, 2, 1, 4, 5, 6), ONE_GPU)
+    observed = run.observe("sjf", LocalOptions(warp=True, standby=2))
+    assert [job.status for job in observed.jobs] == ["finished"] * 6
+
+
+def kill_later(delay_s: float, pids: dict[str, int], name: str) -> threading.Timer:
+    timer = threading.Timer(delay_s, lambda: os.kill(pids[name], signal.SIGKILL))
+    timer.start()
+    return timer
+
+
+class KillsWhenReady(LocalCluster):
+    """Kills one of its processes, host seconds after emulated time has begun."""
+
+    victim: tuple[str, str] = ("", "")
+    after_s = 0.5
+
+    def prepare(self, jobs: object) -> None:
+        super().prepare(jobs)  # type: ignore[arg-type]
+        kind, name = self.victim
+        kill_later(self.after_s, self.manager_pids() if kind == "manager" else self.job_pids(), name)
+
+
+@pytest.mark.parametrize("options", [LocalOptions(speed=10), WARP], ids=["scaled", "warp"])
+def test_a_killed_manager_costs_no_step(tmp_path: Path, options: LocalOptions) -> None:
+    jobs = rows(20, 20, 10) if not options.warp else rows(*[300] * 30)
+    run = experiment(tmp_path, jobs, TWO_GPUS)
+    cluster = KillsWhenReady(run.spec, options)
+    cluster.victim = ("manager", "n-1")
+    records = watched_run(run, cluster).books.records()
+    assert [job.status for job in records] == ["finished"] * len(records)
+    assert set(cluster.steps_run.values()) == {100}
+    assert any("n-1 was restarted 1 time" in note for note in cluster.notes())
+    if not options.warp:  # the device went on while its manager was away
+        predicted = max(job.finish_s for job in run.simulate("fifo").jobs)
+        assert max(job.finish_s for job in records) == pytest.approx(predicted, abs=15)
+
+
+def test_a_killed_job_fails_with_the_reason_and_frees_its_device(tmp_path: Path) -> None:
+    run = experiment(tmp_path, rows(600, 5), ONE_GPU)
+    cluster = KillsWhenReady(run.spec, LocalOptions(speed=10))
+    cluster.victim = ("job", "j0")
+    records = by_id(watched_run(run, cluster).books.records())
+    assert records["j0"].status == "failed"
+    assert records["j0"].reason == "its process ended: killed by SIGKILL"
+    assert records["j1"].status == "finished"
+    assert records["j1"].start_s is not None
+    assert records["j1"].start_s - records["j0"].finish_s < 10  # one host second at speed 10
+
+
+def test_a_killed_waiting_process_is_replaced(tmp_path: Path) -> None:
+    run = experiment(tmp_path, rows(20, 5), ONE_GPU)
+    cluster = KillsWhenReady(run.spec, LocalOptions(speed=10))
+    cluster.victim = ("job", "j1")
+    records = watched_run(run, cluster).books.records()
+    assert [job.status for job in records] == ["finished", "finished"]
+    assert any("job j1" in note and "replaced" in note for note in cluster.notes())
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    run = experiment(tmp_path, rows(1, 1), ONE_GPU)
+    cluster = LocalCluster(run.spec, WARP)
+    cluster.prepare(run.workload.jobs)
+    pids = [*cluster.manager_pids().values(), *cluster.job_pids().values()]
+    assert len(pids) == 3
+    cluster.close()
+    cluster.close()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    assert not list(Path("/tmp").glob(f"emugpu-{os.getpid()}-*"))
+
+
+def test_records_of_an_observed_run_add_up(tmp_path: Path) -> None:
+    run = experiment(tmp_path, rows(5, 5, 5), ONE_GPU)
+    observed: RunRecord = run.observe("fifo", WARP)
+    spans = sorted((span.start_s, span.end_s) for span in observed.spans)
+    assert len(spans) == 3
+    assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
+    assert [job.devices for job in observed.jobs] == [("n/0",)] * 3
