@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,11 +20,12 @@ from scheduler_sims.costs import COST_NAMES, ClusterCosts
 _NODE_FIELDS = ("name", "count", "gpus", "gpu_type", "gpu_memory_gib", "cpus", "memory_gib", "labels")
 _TOP_FIELDS = ("nodes", "costs")
 MAX_NODES = 10_000
+MAX_GPUS_PER_NODE = 256
 
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One emulated node. CPUs are thousandths, memory is bytes (0: not accounted)."""
+    """One emulated node. CPUs are thousandths, memory is bytes (0: none for jobs that state how much they need)."""
 
     name: str
     cpu_milli: int
@@ -59,11 +61,13 @@ def load_cluster(path: Path, catalogue: Catalogue | None = None) -> ClusterSpec:
     Raises InputError that names the file and the field.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except OSError as error:
         raise InputError(str(path), f"can't read the cluster file: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"not valid YAML: {' '.join(str(error).split())}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), "is not UTF-8 text") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2001-99-99
+        raise _not_yaml(path, error) from error
     return parse_cluster(document, str(path), catalogue or bundled_catalogue())
 
 
@@ -76,23 +80,26 @@ def parse_cluster(document: object, place: str, catalogue: Catalogue) -> Cluster
     nodes: list[NodeSpec] = []
     for number, entry in enumerate(entries):
         nodes.extend(_nodes(entry, f"{place}: nodes[{number}]", catalogue))
-    names = [node.name for node in nodes]
-    if len(nodes) > MAX_NODES:
-        raise InputError(f"{place}: nodes", f"{len(nodes)} nodes; at most {MAX_NODES} are supported")
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"{place}: nodes", f"two nodes are called {name!r}")
+        if len(nodes) > MAX_NODES:
+            raise InputError(f"{place}: nodes", f"at most {MAX_NODES} nodes are supported")
+    for name, times in Counter(node.name for node in nodes).items():
+        if times > 1:
+            raise InputError(f"{place}: nodes", f"{times} nodes are called {name!r}; names must differ")
     return ClusterSpec(tuple(nodes), _costs(top.get("costs"), f"{place}: costs"))
 
 
 def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
     fields = _mapping(entry, place, _NODE_FIELDS)
     name = fields.get("name")
-    if not isinstance(name, str) or not name or not all(c.isalnum() or c in "-." for c in name):
-        raise InputError(f"{place}.name", f"must be a name of letters, digits, '-' and '.', not {name!r}")
-    count = _whole(fields, "count", place, default=1, least=1)
-    gpus = _whole(fields, "gpus", place, default=0, least=0)
+    if not isinstance(name, str) or not name[:1].isalnum() or not all(c.isalnum() or c in "-." for c in name):
+        raise InputError(
+            f"{place}.name", f"must be letters, digits, '-' and '.', a letter or digit first, not {name!r}"
+        )
+    count = _whole(fields, "count", place, default=1, least=1, most=MAX_NODES)
+    gpus = _whole(fields, "gpus", place, default=0, least=0, most=MAX_GPUS_PER_NODE)
     cpu_milli = round(_number(fields, "cpus", place, default=None, above=0) * 1000)
+    if not cpu_milli:
+        raise InputError(f"{place}.cpus", f"must be at least 0.001, not {fields['cpus']!r}")
     memory_bytes = round(_number(fields, "memory_gib", place, default=0.0) * GIB)
     labels = _labels(fields.get("labels"), f"{place}.labels")
     gpu_type, gpu_memory = _gpu(fields, gpus, place, catalogue)
@@ -106,8 +113,9 @@ def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
 
 def _gpu(fields: Mapping[str, Any], gpus: int, place: str, catalogue: Catalogue) -> tuple[str, int]:
     if gpus == 0:
-        if "gpu_type" in fields:
-            raise InputError(f"{place}.gpu_type", "is given, but gpus is 0: set gpus or leave gpu_type out")
+        for name in ("gpu_type", "gpu_memory_gib"):
+            if name in fields:
+                raise InputError(f"{place}.{name}", f"is given, but gpus is 0: set gpus or leave {name} out")
         return "", 0
     if "gpu_type" not in fields:
         raise InputError(f"{place}.gpu_type", f"is missing, but gpus is {gpus}: name a type (see `emugpu gpus`)")
@@ -141,10 +149,10 @@ def _labels(value: object, place: str) -> dict[str, str]:
     return {str(key): str(item) for key, item in value.items()}
 
 
-def _whole(fields: Mapping[str, Any], name: str, place: str, *, default: int, least: int) -> int:
+def _whole(fields: Mapping[str, Any], name: str, place: str, *, default: int, least: int, most: int) -> int:
     value = fields.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{place}.{name}", f"must be a whole number >= {least}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"{place}.{name}", f"must be a whole number from {least} to {most}, not {value!r}")
     return value
 
 
@@ -159,3 +167,21 @@ def _number(
         wanted = f"> {above:g}" if above is not None else ">= 0"
         raise InputError(f"{place}.{name}", f"must be a number {wanted}, not {value!r}")
     return float(value)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is given twice: YAML forbids it, the library would silently take the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep=deep)
+
+
+def _not_yaml(path: Path, error: Exception) -> InputError:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or " ".join(str(error).split())
+    return InputError(f"{path}:{mark.line + 1}" if mark else str(path), f"not valid YAML: {problem}")

@@ -64,7 +64,9 @@ class NodeLedger:
         self.free_memory_bytes -= task.memory_bytes
         for share in task.shares:
             assert share.device is not None
-            self._holders[share.device][job_id] = (share.milli, share.memory_bytes)
+            # Tasks of one job may share a device: what they hold adds up.
+            milli, memory_bytes = self._holders[share.device].get(job_id, (0, 0))
+            self._holders[share.device][job_id] = (milli + share.milli, memory_bytes + share.memory_bytes)
         self._view = None
 
     def release(self, job_id: str, task: TaskPlacement) -> None:
@@ -72,7 +74,9 @@ class NodeLedger:
         self.free_memory_bytes += task.memory_bytes
         for share in task.shares:
             assert share.device is not None
-            del self._holders[share.device][job_id]
+            milli, memory_bytes = self._holders[share.device].pop(job_id)
+            if milli > share.milli:
+                self._holders[share.device][job_id] = (milli - share.milli, memory_bytes - share.memory_bytes)
         self._view = None
 
     def view(self) -> NodeView:

@@ -8,11 +8,12 @@ can't carry out just now is tried again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from types import MappingProxyType
 
 from emulator_runtime.domain.errors import EmuGpuError, PolicyError
 from emulator_runtime.domain.job import JobSpec
-from emulator_runtime.domain.units import to_ns, to_s
+from emulator_runtime.domain.units import gib, to_ns, to_s
 from emulator_runtime.timing.lag import LagHistogram
 from scheduler_sims.books import JobBooks
 from scheduler_sims.cluster_file import ClusterSpec
@@ -26,6 +27,9 @@ from scheduler_sims.view import ClusterView, Phase
 
 RETRY_S = 1.0
 """Emulated time until a start that the cluster refused for a moment is tried again."""
+
+MAX_FRUITLESS = 10_000
+"""So many plans in a row that start nothing while nothing runs are one too many."""
 
 Progress = Callable[[int, float], None]
 Explain = Callable[[float, str, str], None]
@@ -60,6 +64,7 @@ class SchedulerLoop:
         self._progress = progress or (lambda _ended, _now_s: None)
         self._explain = explain
         self.decisions = 0
+        self._fruitless = 0
         self._decide_lags = LagHistogram()
 
     def run(self) -> None:
@@ -151,10 +156,19 @@ class SchedulerLoop:
         stops, starts = self._difference(view.plan, plan)
         self._stop(stops)
         self._start(starts)
+        self._check_fruitful(view)
+
+    def _check_fruitful(self, view: ClusterView) -> None:
+        """A policy that only ever asks to be woken again would go on for ever."""
+        runs = any(job.holds_resources for job in self.books.views.values())
+        idle = not runs and not self.books.waiting and view.triggers <= {"wake", "retry"}
+        self._fruitless = self._fruitless + 1 if idle else 0
+        if self._fruitless > MAX_FRUITLESS:
+            raise PolicyError(f"{self._starvation()} but the wakes that it asks for")
 
     def _ask(self, view: ClusterView) -> Plan:
         try:
-            return self._policy.plan(view)
+            plan = self._policy.plan(view)
         except EmuGpuError:
             raise
         except Exception as error:
@@ -162,6 +176,12 @@ class SchedulerLoop:
             raise PolicyError(
                 f"the policy failed at {view.now_s:.3f} s: {type(error).__name__}: {error} ({where})"
             ) from error
+        if not isinstance(plan, Plan):
+            raise PolicyError(
+                f"the policy answered {type(plan).__name__} at {view.now_s:.3f} s, not a Plan: return Plan.full(...) "
+                "or view.plan.evolve(...)"
+            )
+        return plan
 
     def _view(self, now_ns: int) -> ClusterView:
         live = {
@@ -183,7 +203,7 @@ class SchedulerLoop:
         )
 
     def _wake_of(self, plan: Plan, now_s: float) -> int | None:
-        if plan.wake_at_s is None:
+        if plan.wake_at_s is None or plan.wake_at_s == inf:
             return None
         if not plan.wake_at_s > now_s:
             raise PolicyError(f"the plan's wake_at_s is {plan.wake_at_s}, which is not after now ({now_s})")
@@ -193,7 +213,7 @@ class SchedulerLoop:
     def _difference(self, base: Plan, plan: Plan) -> tuple[list[str], dict[str, Allocation]]:
         """Which jobs to stop and which to start (or move), in the plan's order."""
         if plan.base is base:
-            wanted, gone = dict(plan.started), [job for job in plan.stopped if job in base.allocations]
+            wanted, gone = dict(plan.started), [job for job in base.allocations if job in plan.stopped]
         elif plan.base is None:
             wanted, gone = dict(plan.started), [job for job in base.allocations if job not in plan.started]
         else:
@@ -232,9 +252,7 @@ class SchedulerLoop:
                 continue  # stopping still, or gone: a later plan starts it
             planned = sketch.resolve(allocation)
             if planned is None:
-                raise PolicyError(
-                    f"the plan places job {job_id!r} on {', '.join(allocation.nodes)}, where it does not fit beside the rest"
-                )
+                raise PolicyError(f"the plan places job {job_id!r} on {self._why_not(allocation)}")
             sketch.take(job_id, planned)
             resolved = self._ledger.resolve(allocation)
             if resolved is not None:  # else: a stopping job still holds its place
@@ -253,6 +271,13 @@ class SchedulerLoop:
             self._retry_ns = self._cluster.now_ns() + to_ns(RETRY_S)
             return
         self._ledger.take(job_id, allocation)
+
+    def _why_not(self, allocation: Allocation) -> str:
+        known = self._ledger.views()
+        unknown = [node for node in allocation.nodes if node not in known]
+        if unknown:
+            return f"{unknown[0]!r}, which is no node of the cluster; see ClusterView.nodes"
+        return f"{', '.join(allocation.nodes)}, where it does not fit beside the rest"
 
     def _check(self, job_id: str, allocation: Allocation) -> None:
         """A plan's allocation names a known job, one of its configurations, and enough of everything for it."""
@@ -273,6 +298,12 @@ class SchedulerLoop:
             raise PolicyError(
                 f"the plan gives job {job_id!r} {len(task.shares)} GPUs and {task.cpu_milli / 1000:g} CPUs; its configuration "
                 f"{configuration.name} needs {configuration.gpus} and {configuration.cpu_milli / 1000:g}"
+            )
+        least = min((share.memory_bytes for share in task.shares), default=configuration.device_memory_bytes)
+        if task.memory_bytes < configuration.memory_bytes or least < configuration.device_memory_bytes:
+            raise PolicyError(
+                f"the plan gives job {job_id!r} {gib(task.memory_bytes)} of memory and {gib(least)} on a GPU; its configuration "
+                f"{configuration.name} needs {gib(configuration.memory_bytes)} and {gib(configuration.device_memory_bytes)}"
             )
         if any(configuration.gpu_types and s.gpu_type not in configuration.gpu_types for s in task.shares):
             raise PolicyError(f"the plan puts job {job_id!r} on a GPU type that it can't use")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from math import inf
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec
 from emulator_runtime.domain.step import StepTimes
-from emulator_runtime.domain.units import to_s
+from emulator_runtime.domain.units import GIB, to_s
 from emulator_runtime.workloads.work import step_times
 from scheduler_sims.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.plan import Allocation
@@ -26,14 +27,19 @@ class WorkloadTruth:
 
     def step_times(self, job: JobSpec, allocation: Allocation) -> StepTimes:
         """The steps of `job` with `allocation`, on devices that nobody else uses."""
-        shares = allocation.tasks[0].shares
-        return self._times(job.job_id, allocation.configuration, shares[0].gpu_type if shares else None)
+        task = allocation.tasks[0]
+        gpu_type = task.shares[0].gpu_type if task.shares else None
+        return self._times(job.job_id, allocation.configuration, gpu_type, task.cpu_milli)
 
     def duration_s(self, job_id: str, configuration: str, gpu_type: str | None) -> float:
-        """Isolated run time of the whole job; `gpu_type` None means its fastest allowed type in the cluster."""
+        """Isolated run time of the whole job; `gpu_type` None means its fastest allowed type in the cluster.
+
+        Infinite where the cluster has no type that the configuration allows.
+        """
         wanted = self._jobs[job_id].configuration(configuration)
         types = [gpu_type] if gpu_type else self._types_for(wanted)
-        return min(to_s(t.end_ns(0, t.steps)) for t in (self._times(job_id, configuration, g) for g in types))
+        all_times = (self._times(job_id, configuration, each, wanted.cpu_milli) for each in types)
+        return min((to_s(times.end_ns(0, times.steps)) for times in all_times), default=inf)
 
     def _types_for(self, configuration: Configuration) -> list[str | None]:
         if not configuration.on_gpu:
@@ -41,9 +47,8 @@ class WorkloadTruth:
         allowed = configuration.gpu_types
         return [t for t in self._cluster.gpu_types if allowed is None or t in allowed]
 
-    def _compute(self, job_id: str, configuration: str, gpu_type: str | None) -> StepTimes:
+    def _compute(self, job_id: str, configuration: str, gpu_type: str | None, cpu_milli: int) -> StepTimes:
         job = self._jobs[job_id]
-        cpu_milli = job.configuration(configuration).cpu_milli
         return step_times(job.work[configuration], job.steps, gpu_type, cpu_milli, self._profiles)
 
 
@@ -61,17 +66,23 @@ def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str | None:
         return None
     types = f" of {' or '.join(configuration.gpu_types)}" if configuration.gpu_types else ""
     wants = f"{configuration.gpus} GPUs{types}, " if configuration.on_gpu else ""
-    memory = (
-        f", {configuration.device_memory_bytes / 2**30:.1f} GiB on each GPU"
-        if configuration.device_memory_bytes
-        else ""
-    )
-    host = f", {configuration.memory_bytes / 2**30:g} GiB of memory" if configuration.memory_bytes else ""
-    most = max((len(node.devices) for node in cluster.nodes), default=0)
+    host = f", {configuration.memory_bytes / GIB:g} GiB of memory" if configuration.memory_bytes else ""
+    each = configuration.device_memory_bytes
+    memory = f", {each / GIB:.1f} GiB on each GPU" if each else ""
     return (
-        f"configuration {configuration.name} wants {wants}{configuration.cpu_milli / 1000:g} CPUs{host}{memory} on one node, "
-        f"and no node has that (most GPUs on a node: {most}, most CPUs: "
-        f"{max(node.cpu_milli for node in cluster.nodes) / 1000:g})"
+        f"configuration {configuration.name} wants {wants}{configuration.cpu_milli / 1000:g} CPUs{host}{memory} on one "
+        f"node, and no node has that ({_largest(cluster)})"
+    )
+
+
+def _largest(cluster: ClusterSpec) -> str:
+    """The most of each resource that any node has."""
+    usable = max((device.usable_memory_bytes for node in cluster.nodes for device in node.devices), default=0)
+    on_gpu = f" with up to {usable / GIB:.1f} GiB usable" if usable else ""
+    return (
+        f"most on a node: {max(len(node.devices) for node in cluster.nodes)} GPUs{on_gpu}, "
+        f"{max(node.cpu_milli for node in cluster.nodes) / 1000:g} CPUs, "
+        f"{max(node.memory_bytes for node in cluster.nodes) / GIB:g} GiB of memory"
     )
 
 

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork, Work
-from emulator_runtime.domain.units import GIB
+from emulator_runtime.domain.units import GIB, NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
 
 DEFAULT_STEPS = 100
 GPU_CONFIGURATION = "gpu"
 CPU_CONFIGURATION = "cpu"
+_MOST = 1e12
 
 COLUMNS: Mapping[str, str] = {
     "job_id": "name of the job, unique",
@@ -65,8 +66,8 @@ def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
     if profiles_path is not None:
         profiles = profiles.with_file(profiles_path)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            jobs = _read(file.read().splitlines(), str(path), profiles)
+        with path.open(encoding="utf-8-sig") as file:
+            jobs = _read(file.read().split("\n"), str(path), profiles)
     except OSError as error:
         raise InputError(str(path), f"can't read the workload: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -76,36 +77,38 @@ def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
 
 def _read(lines: Sequence[str], place: str, profiles: ProfileTable) -> list[JobSpec]:
     # Comment lines keep their place in the count, so that errors name the line an editor shows.
-    numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    numbered = [(f"{place}:{n}", line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     if not numbered:
         raise InputError(place, f"is empty; the first line names columns of {', '.join(COLUMNS)}")
-    rows = csv.reader([line for _, line in numbered], strict=True)
-    try:
-        header = [name.strip() for name in next(rows)]
-        for name in header:
-            if name not in COLUMNS:
-                raise UnknownNameError(f"{place}:{numbered[0][0]}", "column", name, COLUMNS)
-        if len(set(header)) < len(header):
-            raise InputError(f"{place}:{numbered[0][0]}", "a column is named twice")
-        cells_of_rows = list(rows)
-        if len(cells_of_rows) != len(numbered) - 1:
-            raise InputError(place, "a quoted cell spans several lines; keep each job on one line")
-        jobs = [
-            _Row(dict(zip(header, cells, strict=False)), len(cells) - len(header), f"{place}:{n}", row, profiles).job()
-            for row, ((n, _), cells) in enumerate(zip(numbered[1:], cells_of_rows, strict=True))
-        ]
-    except csv.Error as error:
-        raise InputError(
-            f"{place}:{numbered[min(rows.line_num, len(numbered)) - 1][0]}", f"not CSV: {error}"
-        ) from error
+    header = _header(*numbered[0])
+    jobs: dict[str, JobSpec] = {}
+    for row, (where, line) in enumerate(numbered[1:]):
+        cells = _cells(where, line)
+        job = _Row(dict(zip(header, cells, strict=False)), len(cells) - len(header), where, row, profiles).job()
+        if job.job_id in jobs:
+            raise InputError(where, f"job_id {job.job_id!r} is used twice")
+        jobs[job.job_id] = job
     if not jobs:
         raise InputError(place, "has a header but no jobs")
-    seen: set[str] = set()
-    for (n, _), job in zip(numbered[1:], jobs, strict=True):
-        if job.job_id in seen:
-            raise InputError(f"{place}:{n}", f"job_id {job.job_id!r} is used twice")
-        seen.add(job.job_id)
-    return jobs
+    return list(jobs.values())
+
+
+def _header(place: str, line: str) -> list[str]:
+    header = [name.strip() for name in _cells(place, line)]
+    for name in header:
+        if name not in COLUMNS:
+            raise UnknownNameError(place, "column", name, COLUMNS)
+    if len(set(header)) < len(header):
+        raise InputError(place, "a column is named twice")
+    return header
+
+
+def _cells(place: str, line: str) -> list[str]:
+    """The cells of one line, which is one job: read alone, so that an open quote is blamed on its own line."""
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error as error:
+        raise InputError(place, f"not CSV: {error}; close quotes on the line on which they open") from error
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ class _Row:
             configurations=tuple(configurations),
             work=work,
             row=self.row,
-            weight=self._number("weight", 1.0, above=0.0),
+            weight=self._number("weight", 1.0, least=1e-9),
         )
 
     def _ways(self) -> tuple[list[Configuration], dict[str, Work]]:
@@ -144,9 +147,9 @@ class _Row:
             configurations.append(self._gpu_configuration(gpu_work))
             work[GPU_CONFIGURATION] = gpu_work
         if self._text("cpu_duration_s"):
-            cpu_milli = round(self._number("cpu_cpus", 1.0, above=0.0) * 1000)
+            cpu_milli = self._cpu_milli("cpu_cpus")
             configurations.append(Configuration(CPU_CONFIGURATION, 0, cpu_milli, self._memory("memory_gib")))
-            work[CPU_CONFIGURATION] = TimedWork(self._number("cpu_duration_s", 0.0, above=0.0))
+            work[CPU_CONFIGURATION] = self._timed_work("cpu_duration_s")
         if not configurations:
             raise InputError(self.place, "says neither gpu_duration_s, cpu_duration_s nor model: how long does it run?")
         return configurations, work
@@ -155,7 +158,7 @@ class _Row:
         model = self._text("model")
         if self._text("gpu_duration_s"):
             # A model beside a duration is a label: the duration counts.
-            return TimedWork(self._number("gpu_duration_s", 0.0, above=0.0))
+            return self._timed_work("gpu_duration_s")
         if not model:
             return None
         if model not in self.profiles.models:
@@ -173,7 +176,7 @@ class _Row:
         if isinstance(work, ModelWork):
             types = self._profiled_types(work, types)
             memory = memory or self._peak(work)
-        cpu_milli = round(self._number("cpus", 1.0, above=0.0) * 1000)
+        cpu_milli = self._cpu_milli("cpus")
         gpus = self._whole("num_gpus", 1, least=1)
         return Configuration(GPU_CONFIGURATION, gpus, cpu_milli, self._memory("memory_gib"), types, memory)
 
@@ -200,10 +203,16 @@ class _Row:
     def _text(self, column: str) -> str:
         return self.cells.get(column, "").strip()
 
+    def _timed_work(self, column: str) -> TimedWork:
+        return TimedWork(self._number(column, 1.0, least=1 / NS_PER_S))
+
+    def _cpu_milli(self, column: str) -> int:
+        return round(self._number(column, 1.0, least=0.001) * 1000)
+
     def _memory(self, column: str) -> int:
         return round(self._number(column, 0.0) * GIB)
 
-    def _number(self, column: str, default: float, *, above: float | None = None) -> float:
+    def _number(self, column: str, default: float, *, least: float = 0.0) -> float:
         text = self._text(column)
         if not text:
             return default
@@ -211,9 +220,8 @@ class _Row:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or value < 0 or value > 1e12 or (above is not None and value <= above):
-            wanted = f"> {above:g}" if above is not None else ">= 0"
-            raise InputError(f"{self.place}: {column}", f"must be a number {wanted}, not {text!r}")
+        if not least <= value <= _MOST:
+            raise InputError(f"{self.place}: {column}", f"must be a number from {least:g} to {_MOST:g}, not {text!r}")
         return value
 
     def _whole(self, column: str, default: int, *, least: int) -> int:

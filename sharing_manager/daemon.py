@@ -8,7 +8,8 @@ import socket
 from pathlib import Path
 
 from emulator_runtime.domain.clock import Clock
-from emulator_runtime.domain.errors import UnknownNameError
+from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.timing.anchors import Anchors, FixedAnchors
 from emulator_runtime.timing.clocks import HostClock
@@ -36,8 +37,8 @@ class Daemon:
         self._stopping = False
 
     def run(self) -> None:
-        self.start()
         try:
+            self.start()
             self.serve()
             self.drain()
         finally:
@@ -49,8 +50,8 @@ class Daemon:
         if settings.sharing not in MODES:
             raise UnknownNameError("EMUGPU_MANAGER_SHARING", "sharing mode", settings.sharing, MODES)
         pool = DevicePool(load_inventory(Path(settings.inventory), settings.node), MODES[settings.sharing])
-        for directory in (settings.socket_dir, settings.state_dir):
-            Path(directory).mkdir(parents=True, exist_ok=True)
+        _make_directory("EMUGPU_MANAGER_SOCKET_DIR", settings.socket_dir)
+        _make_directory("EMUGPU_MANAGER_STATE_DIR", settings.state_dir)
         self._log = SqliteEventLog(settings.state_file)
         self._manager = Manager(pool, self._log, _clock(settings), self._publish)
         jobs = JobService(self._manager)
@@ -63,9 +64,13 @@ class Daemon:
         self._poller.listen(settings.admin_socket, self._admin.on_message, self._admin.on_close, mode=0o600)
 
     def serve(self) -> None:
+        """Answer requests. Progress is written by a deadline: a write for each request would cost twice its answer."""
+        flush_ns = monotonic_ns()
         while not self._stopping:
-            self._poller.poll(FLUSH_S)
-            self._manager.flush_progress()
+            self._poller.poll(max(0, flush_ns - monotonic_ns()) / NS_PER_S)
+            if monotonic_ns() >= flush_ns:
+                self._manager.flush_progress()
+                flush_ns = monotonic_ns() + round(FLUSH_S * NS_PER_S)
 
     def drain(self) -> None:
         """Take no new connections, answer what has come, write what isn't written."""
@@ -91,13 +96,24 @@ class Daemon:
     def _watch_parent(self) -> None:
         """End when the descriptor that the parent holds open is at its end: no manager outlives its cluster."""
         if self._settings.lifeline_fd:
-            lifeline = socket.socket(fileno=int(self._settings.lifeline_fd))
+            try:
+                lifeline = socket.socket(fileno=int(self._settings.lifeline_fd))
+            except (ValueError, OSError) as error:
+                problem = f"must be the number of an open socket: {error}"
+                raise InputError("EMUGPU_MANAGER_LIFELINE_FD", problem) from error
 
             def parent_gone() -> None:
                 self._poller.unwatch(lifeline)
                 self._stopping = True
 
             self._poller.watch(lifeline, parent_gone)
+
+
+def _make_directory(variable: str, path: str) -> None:
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(variable, f"can't make the directory {path}: {error.strerror}") from error
 
 
 def _clock(settings: Settings) -> Clock:

@@ -41,10 +41,13 @@ class DevicePool:
         return [self._get(uuid).device for uuid in uuids]
 
     def admit(self, job_id: str, uuids: Iterable[str]) -> None:
-        """Raises RefusedError for a device that isn't here, or that has no room for another holder."""
+        """Raises RefusedError for a device that isn't here, is named twice, or has no room for another holder."""
+        wanted = list(uuids)
+        if len(set(wanted)) < len(wanted):
+            raise RefusedError(f"job {job_id!r} asks for the same device twice")
         admitted: list[ManagedDevice] = []
         try:
-            for device in [self._get(uuid) for uuid in uuids]:
+            for device in [self._get(uuid) for uuid in wanted]:
                 device.arbiter.admit(job_id)
                 device.holders.add(job_id)
                 admitted.append(device)
@@ -106,15 +109,21 @@ def load_inventory(path: Path, node: str) -> list[Device]:
         entries = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(str(path), f"can't read the inventory: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(str(path), f"not valid JSON: {error}") from error
     if not isinstance(entries, list):
         raise InputError(str(path), "must hold a list of devices")
-    return [_device(entry, node, f"{path}: [{number}]") for number, entry in enumerate(entries)]
+    devices = [_device(entry, node, f"{path}: [{number}]") for number, entry in enumerate(entries)]
+    for number, device in enumerate(devices):
+        if any(device.index == earlier.index for earlier in devices[:number]):
+            raise InputError(f"{path}: [{number}]", f"index {device.index} is taken by an entry before it")
+    return devices
 
 
 def _device(entry: object, node: str, place: str) -> Device:
     match entry:
+        case {"index": bool()} | {"memory_bytes": bool()}:
+            pass
         case {"index": int(index), "gpu_type": str(gpu_type), "memory_bytes": int(memory)} if index >= 0 and memory > 0:
             return Device(node, index, gpu_type, memory)
     raise InputError(place, "must have index (>= 0), gpu_type (a text) and memory_bytes (> 0)")

@@ -6,6 +6,7 @@ power cut takes the emulated jobs with it, so there is nothing to keep from it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -19,8 +20,12 @@ from sharing_manager.grants import Grant, GrantState
 
 @dataclass(frozen=True, slots=True)
 class ManagerEvent:
-    """One entry. `kind`: granted, attached, progress, released, finished, failed. A progress entry covers the steps
-    [from_step, steps_done). `at_ns` is the manager's clock when it saw it."""
+    """One entry. `kind`: granted, attached, stopping, progress, released, finished, failed.
+
+    Each entry covers the steps [from_step, steps_done) of its job and begins where the one before ended. Where
+    `steps_done` is the lower one, the job came back with an older checkpoint and does the steps between again. `at_ns` is
+    the manager's clock when it saw it.
+    """
 
     at_ns: int
     kind: str
@@ -62,15 +67,17 @@ class SqliteEventLog:
     """The embedded store: one file per node. Raises ClusterError when the file can't be used."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            self._db = sqlite3.connect(path, isolation_level=None)
-            self._db.execute("pragma journal_mode=wal")
-            self._db.execute("pragma synchronous=off")
-            self._db.executescript(_SCHEMA)
-        except sqlite3.Error as error:
-            raise ClusterError(
-                f"{path}: can't use this file as event log: {error}; move it away to start afresh"
-            ) from error
+        with contextlib.ExitStack() as undo:
+            try:
+                self._db = sqlite3.connect(path, isolation_level=None)
+                undo.callback(self._db.close)
+                self._db.execute("pragma journal_mode=wal")
+                self._db.execute("pragma synchronous=off")
+                self._db.executescript(_SCHEMA)
+            except sqlite3.Error as error:
+                fix = "move it away to start afresh"
+                raise ClusterError(f"{path}: can't use this file as event log: {error}; {fix}") from error
+            undo.pop_all()
 
     def record(self, event: ManagerEvent, grant: Grant) -> ManagerEvent:
         self._db.execute("begin immediate")

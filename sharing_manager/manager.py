@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Iterable
 
 from emulator_runtime.domain.clock import Clock
-from emulator_runtime.domain.errors import ProtocolError, RefusedError
+from emulator_runtime.domain.errors import ClusterError, ProtocolError, RefusedError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.memory.admission import Reservation
@@ -23,7 +23,10 @@ STOP = Lease(0, 0, stop=True)
 
 
 class Manager:
-    """The owner of a node's emulated GPUs. `on_event` is called after an event is safely in the log."""
+    """The owner of a node's emulated GPUs. `on_event` is called after an event is safely in the log.
+
+    Raises ClusterError where the log promises devices that the pool can't give.
+    """
 
     def __init__(self, pool: DevicePool, log: EventLog, clock: Clock, on_event: OnEvent) -> None:
         self._pool = pool
@@ -35,8 +38,17 @@ class Manager:
         self._unlogged: set[str] = set()
         for grant in log.grants():  # restore first: what was promised before a crash still holds
             if grant.live:
-                pool.admit(grant.job_id, grant.devices)
+                self._restore(grant)
             self._by_token[grant.token] = self._by_job[grant.job_id] = grant
+
+    def _restore(self, grant: Grant) -> None:
+        try:
+            self._pool.admit(grant.job_id, grant.devices)
+        except RefusedError as error:
+            fix = "restore the inventory and the sharing mode, or move the event log away"
+            raise ClusterError(
+                f"job {grant.job_id!r} was granted devices before the restart: {error}; {fix}"
+            ) from error
 
     # --- for the node's owner (device plugin, cluster) ------------------------------------------------------------
 
@@ -81,9 +93,10 @@ class Manager:
 
     # --- for jobs ---------------------------------------------------------------------------------------------------
 
-    def attach(self, token: str, job_id: str, steps_done: int, after_ns: int) -> Grant:
+    def attach(self, token: str, job_id: str, steps_done: int | None, after_ns: int) -> Grant:
         """A job presents its token; before `after_ns` (the start of its last lease) a restarted manager gives no time.
 
+        `steps_done` is what the job has done or finds in its checkpoint; None: it doesn't know (it comes to give up).
         The answer may be a grant that has ended: the job's last word was heard, only the reply to it was lost.
         Raises RefusedError for an unknown token, or one of another job.
         """
@@ -93,7 +106,7 @@ class Manager:
         if not grant.live:
             return grant
         grant.floor_ns = max(grant.floor_ns, min(after_ns, self._clock.now_ns()))
-        if steps_done != grant.steps_done:
+        if steps_done is not None and steps_done != grant.steps_done:
             grant.last_step, grant.last_lease = -1, None
             self._progress_to(grant, steps_done)
         if grant.state is GrantState.GRANTED:
@@ -105,7 +118,8 @@ class Manager:
         return self._pool.specs(grant.devices)
 
     def reserve(self, grant: Grant, wanted: Reservation) -> None:
-        """Memory on each of the grant's devices. Raises OutOfMemoryError."""
+        """Memory on each of the grant's devices. Raises OutOfMemoryError, or RefusedError where the grant has ended."""
+        _check_live(grant)
         if wanted.peak_bytes < wanted.persistent_bytes:
             raise ProtocolError("field 'peak_bytes' must not be below 'persistent_bytes'")
         self._pool.reserve(grant.job_id, grant.devices, wanted)
@@ -113,14 +127,19 @@ class Manager:
     def lease(self, grant: Grant, step: int, duration_ns: int, issue_ns: int) -> Lease:
         """Device time for step `step` (0-based), issued at `issue_ns`; asking for it says that all steps before are done.
 
-        Answers with STOP where the job is to end its run. Raises ProtocolError for a step out of order.
+        Answers with STOP where the job is to end its run. Raises ProtocolError for a step out of order or an issue in the
+        future (which would keep the device from all others until then), RefusedError where the grant has ended.
         """
+        _check_live(grant)
         if step == grant.last_step and grant.last_lease is not None:
             return grant.last_lease
-        if step not in (grant.steps_done, grant.steps_done + 1) or (
-            step > grant.steps_done and grant.last_lease is None
-        ):
+        if step != grant.steps_done and not (step == grant.steps_done + 1 and grant.last_step == grant.steps_done):
             raise ProtocolError(f"step {step} is out of order: {grant.steps_done} steps are done")
+        ahead_ns = issue_ns - self._clock.now_ns()
+        if ahead_ns > 0:
+            raise ProtocolError(
+                f"step {step} is issued {ahead_ns} ns in the future; give job and manager the same EMUGPU clock"
+            )
         self._progress_to(grant, step)
         if grant.stopping:
             return STOP
@@ -162,8 +181,9 @@ class Manager:
             self._unlogged.add(grant.job_id)
 
     def _end(self, grant: Grant, state: GrantState, steps_done: int, reason: str) -> None:
-        if not grant.live:
+        if grant.state is state:
             return
+        _check_live(grant)
         grant.steps_done = max(grant.steps_done, steps_done)
         grant.state = state
         self._pool.leave(grant.job_id, grant.devices, self._clock.now_ns())
@@ -181,3 +201,9 @@ class Manager:
         )
         grant.logged_steps = grant.steps_done
         self._on_event(self._log.record(event, grant))
+
+
+def _check_live(grant: Grant) -> None:
+    """A job whose devices were taken away may still be connected; from then on it gets nothing."""
+    if not grant.live:
+        raise RefusedError(f"the grant of job {grant.job_id!r} has ended ({grant.state})")

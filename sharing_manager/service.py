@@ -59,8 +59,9 @@ class JobService:
             raise ProtocolError(f"protocol version {message['version']} is not spoken here, only {PROTOCOL_VERSION}")
         if connection in self._grants:
             raise RefusedError("this connection is attached already")
+        steps_done = whole(message, "steps_done") if "steps_done" in message else None
         grant = self._manager.attach(
-            text(message, "token"), text(message, "job_id"), whole(message, "steps_done"), whole(message, "after_ns", 0)
+            text(message, "token"), text(message, "job_id"), steps_done, whole(message, "after_ns", 0)
         )
         if not grant.live:
             return {"ok": True, "ended": str(grant.state), "devices": []}
@@ -167,7 +168,8 @@ class AdminService:
     def _subscribe(self, connection: Connection, message: Message) -> Message:
         for event in self._log.after(whole(message, "after", 0)):
             connection.send(event_message(event))
-        self._subscribers.add(connection)
+        if connection.open:  # else it was dropped while the backlog was sent
+            self._subscribers.add(connection)
         return _OK
 
 

@@ -68,9 +68,9 @@ def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dic
     """What was compared, for the report's header and the summary."""
     spec = experiment.spec
     return {
-        "workload": args.workload.name,
+        "workload": str(args.workload),
         "jobs": len(experiment.workload.jobs),
-        "cluster": args.cluster.name,
+        "cluster": str(args.cluster),
         "nodes": len(spec.nodes),
         "gpus": spec.gpus,
         "clock": clock,

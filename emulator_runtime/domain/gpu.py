@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from functools import cache
 
 _UUID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "emugpu.dev")
 
@@ -47,6 +48,7 @@ class Device:
         return int(self.memory_bytes * USABLE_MEMORY_FRACTION)
 
 
+@cache
 def device_uuid(node: str, index: int) -> str:
     """The stable UUID of the device at `index` on `node`, in the form that NVIDIA's tools print."""
     return f"GPU-{uuid.uuid5(_UUID_NAMESPACE, f'{node}/{index}')}"

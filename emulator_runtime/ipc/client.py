@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from emulator_runtime.domain.errors import ManagerUnavailableError, RefusedError
+from emulator_runtime.domain.errors import ManagerUnavailableError, ProtocolError, RefusedError
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.channel import Channel
@@ -16,9 +16,11 @@ from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 
 PATIENCE_S = 30.0
-"""How long a job waits for a manager that is away (host seconds) before it gives up."""
+"""How long a job waits for a manager that is away or hangs (host seconds) before it gives up."""
 _FIRST_PAUSE_NS = 5_000_000
 _LONGEST_PAUSE_NS = 200_000_000
+_LEAST_ANSWER_S = 1.0
+_MAX_REASON = 2000
 
 
 class ManagerClient:
@@ -38,32 +40,31 @@ class ManagerClient:
         self._path = path
         self._token = token
         self._job_id = job_id
-        self._patience_ns = round(patience_s * NS_PER_S)
+        self._patience_s = patience_s
         self._now = now
         self._sleep = sleep
         self._channel: Channel | None = None
-        self._steps_done = 0
+        self._steps_done: int | None = None
         self._after_ns = 0
         self._memory: tuple[int, int] | None = None
         self._ended = ""
+        self._connected_before = False
         self.reconnects = 0
 
     def attach(self, steps_done: int) -> None:
         """Present the token; `steps_done` steps are in the checkpoint."""
         self._steps_done = steps_done
-        self._request(None)
-        if self._ended:
-            raise RefusedError(f"the grant of job {self._job_id!r} has ended ({self._ended})")
+        self._request_as_holder(None)
 
     def reserve(self, persistent_bytes: int, peak_bytes: int) -> None:
         """GPU memory on each device. Raises OutOfMemoryError."""
         self._memory = (persistent_bytes, peak_bytes)
-        self._request(self._reservation())
+        self._request_as_holder(self._reservation())
 
     def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease:
         """Device time for step `step`, issued at `issue_ns`; `Lease.stop` tells to end the run instead."""
         self._steps_done = step
-        reply = self._request({"op": "lease", "step": step, "duration_ns": duration_ns, "issue_ns": issue_ns})
+        reply = self._request_as_holder({"op": "lease", "step": step, "duration_ns": duration_ns, "issue_ns": issue_ns})
         if reply.get("stop"):
             return Lease(issue_ns, issue_ns, stop=True)
         lease = Lease(whole(reply, "start_ns"), whole(reply, "end_ns"))
@@ -79,8 +80,8 @@ class ManagerClient:
         self._end("finished", {"op": "finish", "steps_done": steps_done})
 
     def fail(self, reason: str) -> None:
-        """The job gives up."""
-        self._end("failed", {"op": "fail", "reason": reason})
+        """The job gives up; how many steps are done stays as the manager knows it."""
+        self._end("failed", {"op": "fail", "reason": reason[:_MAX_REASON]})
 
     def close(self) -> None:
         if self._channel is not None:
@@ -88,12 +89,20 @@ class ManagerClient:
             self._channel = None
 
     def _end(self, state: str, message: Message) -> None:
+        self._memory = None  # a new connection must not fail for want of memory that nobody needs any more
         steps_done = message.get("steps_done")
         if isinstance(steps_done, int):
             self._steps_done = steps_done
         self._request(message)
         if self._ended and self._ended != state:
             raise RefusedError(f"the grant of job {self._job_id!r} has ended otherwise ({self._ended})")
+
+    def _request_as_holder(self, message: Message | None) -> Message:
+        """A request that makes sense only as long as the grant holds."""
+        reply = self._request(message)
+        if self._ended:
+            raise RefusedError(f"the grant of job {self._job_id!r} has ended ({self._ended})")
+        return reply
 
     def _request(self, message: Message | None) -> Message:
         """Send a message (None: just be attached); connect again and repeat it as long as the manager is away."""
@@ -103,8 +112,11 @@ class ManagerClient:
                 return self._try(message)
             except ManagerUnavailableError:
                 self.close()
-                if self._now() - started_ns > self._patience_ns:
+                if self._now() - started_ns > self._patience_s * NS_PER_S:
                     raise
+            except ProtocolError:
+                self.close()  # what else is on that stream can't be told any more
+                raise
             self._sleep(pause_ns)
             pause_ns = min(2 * pause_ns, _LONGEST_PAUSE_NS)
 
@@ -117,7 +129,7 @@ class ManagerClient:
         return raise_for(self._channel.request(message))
 
     def _connect(self) -> None:
-        channel = Channel.connect(self._path)
+        channel = Channel.connect(self._path, max(self._patience_s, _LEAST_ANSWER_S))
         try:
             reply = raise_for(channel.request(self._attachment()))
             self._ended = str(reply.get("ended", ""))
@@ -126,19 +138,18 @@ class ManagerClient:
         except BaseException:
             channel.close()
             raise
-        if self._channel is None and self._after_ns:
-            self.reconnects += 1
-        self._channel = channel
+        self.reconnects += self._connected_before
+        self._channel, self._connected_before = channel, True
 
     def _attachment(self) -> Message:
-        return {
+        attachment = {
             "op": "attach",
             "version": PROTOCOL_VERSION,
             "token": self._token,
             "job_id": self._job_id,
-            "steps_done": self._steps_done,
             "after_ns": self._after_ns,
         }
+        return attachment if self._steps_done is None else attachment | {"steps_done": self._steps_done}
 
     def _reservation(self) -> Message:
         assert self._memory is not None

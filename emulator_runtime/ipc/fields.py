@@ -12,7 +12,7 @@ _MAX_TEXT = 4096
 def text(message: Message, name: str, default: str | None = None) -> str:
     """A text of at most 4,096 characters. Raises ProtocolError when missing (without default) or mistyped."""
     value = message.get(name, default)
-    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+    if not isinstance(value, str) or not _is_text(value):
         raise ProtocolError(f"field {name!r} must be a text of at most {_MAX_TEXT} characters")
     return value
 
@@ -28,11 +28,7 @@ def whole(message: Message, name: str, default: int | None = None, *, least: int
 def texts(message: Message, name: str, *, most: int = 1024) -> list[str]:
     """A list of texts. Raises ProtocolError when missing, mistyped or too long."""
     value = message.get(name)
-    if (
-        not isinstance(value, list)
-        or len(value) > most
-        or not all(isinstance(v, str) and len(v) <= _MAX_TEXT for v in value)
-    ):
+    if not isinstance(value, list) or len(value) > most or not all(isinstance(v, str) and _is_text(v) for v in value):
         raise ProtocolError(f"field {name!r} must be a list of at most {most} texts")
     return value
 
@@ -43,3 +39,8 @@ def mapping(message: Message, name: str) -> Message:
     if not isinstance(value, dict):
         raise ProtocolError(f"field {name!r} must be an object")
     return value
+
+
+def _is_text(value: str) -> bool:
+    """Short enough, and free of half surrogate pairs, which JSON can spell but neither files nor databases can hold."""
+    return len(value) <= _MAX_TEXT and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))

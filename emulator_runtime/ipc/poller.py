@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError, ProtocolError
+from emulator_runtime.domain.errors import ClusterError, EmuGpuError, ManagerUnavailableError, ProtocolError
 from emulator_runtime.ipc.frames import Decoder, Message, encode
 from emulator_runtime.ipc.replies import error_reply
 
@@ -106,12 +106,20 @@ class Poller:
         self._registered: dict[int, int] = {}
 
     def listen(self, path: Path, on_message: OnMessage, on_close: OnClose, *, mode: int = 0o666) -> None:
-        """Accept connections on a Unix socket at `path` (a stale socket file is replaced)."""
-        path.unlink(missing_ok=True)
+        """Accept connections on a Unix socket at `path` (a stale socket file is replaced).
+
+        Raises ClusterError where no socket can be made there, e.g. for a path of more than 107 bytes (unix(7)).
+        """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.bind(str(path))
-        path.chmod(mode)
-        sock.listen(512)
+        try:
+            path.unlink(missing_ok=True)
+            sock.bind(str(path))
+            path.chmod(mode)
+            sock.listen(512)
+        except OSError as error:
+            sock.close()
+            fix = "choose a short path in a directory that this process may write"
+            raise ClusterError(f"{path}: can't listen there ({error.strerror or error}); {fix}") from error
         sock.settimeout(0.0)
         self._listeners.append((sock, path))
 
@@ -177,5 +185,10 @@ class Poller:
         self._listeners.clear()
 
     def close(self) -> None:
+        """Stop listening and close every socket that is watched, without calling back. Closing twice is closing once."""
         self.stop_listening()
+        for key in list((self._selector.get_map() or {}).values()):
+            assert isinstance(key.fileobj, socket.socket)
+            key.fileobj.close()
+        self._registered.clear()
         self._selector.close()

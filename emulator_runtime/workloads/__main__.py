@@ -14,7 +14,7 @@ import socket
 import sys
 
 from emulator_runtime.domain.clock import Clock
-from emulator_runtime.domain.errors import EmuGpuError, InputError, ManagerUnavailableError
+from emulator_runtime.domain.errors import EmuGpuError, InputError, ManagerUnavailableError, ProtocolError
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.client import ManagerClient
 from emulator_runtime.ipc.frames import Message
@@ -51,12 +51,7 @@ def main(argv: list[str]) -> int:
 
 def _one_job() -> int:
     """Run the job of EMUGPU_ORDER; SIGTERM stops it after the current step, with a checkpoint."""
-    try:
-        order = RunOrder.from_message(json.loads(os.environ["EMUGPU_ORDER"]))
-    except KeyError:
-        raise InputError("EMUGPU_ORDER", "is missing: it holds the run order as JSON") from None
-    except ValueError as error:
-        raise InputError("EMUGPU_ORDER", f"is not JSON: {error}") from error
+    order = _order_of_environment()
     told_to_stop: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: told_to_stop.append(number))
     client = ManagerClient(order.manager, order.token, order.job_id)
@@ -65,6 +60,21 @@ def _one_job() -> int:
     if outcome.reason:
         print(f"emugpu job: {outcome.reason}", file=sys.stderr)
     return {"finished": 0, "stopped": EXIT_STOPPED}.get(outcome.kind, 1)
+
+
+def _order_of_environment() -> RunOrder:
+    """Raises InputError that names the variable and the field."""
+    try:
+        message = json.loads(os.environ["EMUGPU_ORDER"])
+        if not isinstance(message, dict):
+            raise ProtocolError(f"must be a JSON object, not {type(message).__name__}")
+        return RunOrder.from_message(message)
+    except KeyError:
+        raise InputError("EMUGPU_ORDER", "is missing: it holds the run order as JSON") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError("EMUGPU_ORDER", f"is not JSON: {error}") from error
+    except ProtocolError as error:
+        raise InputError("EMUGPU_ORDER", str(error)) from error
 
 
 def _standby(control: Channel) -> int:

@@ -16,12 +16,16 @@ class Checkpoint:
         self._path = path
 
     def load(self) -> int:
-        """Steps that are done. Raises InputError for a file that isn't a checkpoint."""
+        """Steps that are done. Raises InputError for a file that can't be read or isn't a checkpoint."""
         try:
             steps_done = json.loads(self._path.read_text(encoding="ascii"))["steps_done"]
         except FileNotFoundError:
             return 0
-        except (ValueError, KeyError, TypeError) as error:
+        except OSError as error:
+            raise InputError(
+                str(self._path), f"can't read the checkpoint ({error.strerror}); correct the path"
+            ) from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(
                 str(self._path), f"is not a checkpoint ({error}); remove it to start from step 0"
             ) from error
@@ -30,9 +34,14 @@ class Checkpoint:
         return steps_done
 
     def save(self, steps_done: int) -> None:
-        temporary = self._path.with_suffix(".new")
-        with temporary.open("w", encoding="ascii") as file:
-            json.dump({"steps_done": steps_done}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+        """Raises InputError where the file can't be written."""
+        temporary = f"{self._path}.new"  # not with_suffix: `job.1` and `job.2` are two checkpoints
+        try:
+            with open(temporary, "w", encoding="ascii") as file:
+                json.dump({"steps_done": steps_done}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._path)
+        except OSError as error:
+            fix = "give a path in a directory that this process may write"
+            raise InputError(str(self._path), f"can't write the checkpoint ({error.strerror}); {fix}") from error

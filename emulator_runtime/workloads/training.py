@@ -7,12 +7,13 @@ with adds up, while a late start (the process wasn't ready at `begin_ns`) is rea
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from emulator_runtime.domain.clock import Clock
-from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.timing.lag import LagHistogram
@@ -68,11 +69,12 @@ class TrainingRun:
         except EmuGpuError as error:
             if error.retry_helps:
                 raise
-            self._manager.fail(str(error))
+            with contextlib.suppress(EmuGpuError):  # the first error is the one to tell, also when nobody hears of it
+                self._manager.fail(str(error))
             return Outcome("failed", 0, self._steps_run, str(error))
 
     def _run(self) -> Outcome:
-        first = self._checkpoint.load()
+        first = self._first_step()
         profiles = self._order.profile_table()
         times = self._order.step_times(profiles)
         self._manager.attach(first)
@@ -87,6 +89,14 @@ class TrainingRun:
         self._checkpoint.save(done)
         self._manager.release(done)
         return Outcome("stopped", done, self._steps_run)
+
+    def _first_step(self) -> int:
+        """Where the checkpoint says that this run begins. Raises InputError for one of another, longer job."""
+        first = self._checkpoint.load()
+        if first > self._order.steps:
+            problem = f"{first} steps are done, but the job has {self._order.steps}; remove it or correct the order"
+            raise InputError(str(self._order.checkpoint), problem)
+        return first
 
     def _begin(self) -> int:
         """When the first step can begin: as ordered, or now if that is past already."""

@@ -64,11 +64,11 @@ class DominantShares:
     def add(self, user: str, allocation: Allocation) -> None:
         """Counts one more running job of `user`. What jobs don't state (memory 0) isn't counted."""
         gpus, cpu_milli, memory_bytes = self._held.get(user, (0, 0, 0))
-        self._held[user] = (
-            gpus + allocation.gpus,
-            cpu_milli + sum(task.cpu_milli for task in allocation.tasks),
-            memory_bytes + sum(task.memory_bytes for task in allocation.tasks),
-        )
+        for task in allocation.tasks:
+            gpus += len(task.shares)
+            cpu_milli += task.cpu_milli
+            memory_bytes += task.memory_bytes
+        self._held[user] = (gpus, cpu_milli, memory_bytes)
 
     def of(self, user: str) -> float:
         """The user's largest share of one resource, 0 to 1."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from typing import ClassVar
 
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.plan import Allocation, Plan
 from scheduler_sims.policies.placing import main_configuration
-from scheduler_sims.policies.preempting import Room
+from scheduler_sims.policies.preempting import Ranks, Room
 from scheduler_sims.policies.waiting import Lines, Order, Scan, Waiting, answer
 from scheduler_sims.view import ClusterView, JobView, Phase
 
@@ -56,16 +56,10 @@ class Las:
         waiting = Waiting(view, memory.lines if memory else None, Order(lambda v, job: self._queue(v, job, cpu_s)))
         holders = waiting.holders()
         running = [job for job in holders if job.phase is not Phase.STOPPING]
-        victims = [
-            job
-            for job in reversed(running)
-            if self._queue(view, job, cpu_s) and self._quantum_left_s(view, job) <= _SLACK_S
-        ]
-        room = Room(waiting.space, holders, victims)
+        room = Room(waiting.space, holders, Ranks(self._may_stop(view, running, cpu_s)))
 
         def place(job: JobView) -> Allocation | None:
-            outranks = self._queue(view, job, cpu_s) == 0
-            return room.place(main_configuration(view, job), lambda _victim: outranks)
+            return room.place(main_configuration(view, job), inf if self._queue(view, job, cpu_s) else 0.0)
 
         scan = waiting.scan(place)
         stopped = {job.job_id: "stopped: a job with less attained service needs its place" for job in room.stopped}
@@ -76,6 +70,14 @@ class Las:
             wake_at_s=self._wake_at_s(view, scan, stays, cpu_s),
             state=_Memory(plan.state, _cpu_seconds(view, room.stopped, cpu_s)),
         )
+
+    def _may_stop(self, view: ClusterView, running: list[JobView], cpu_s: Mapping[str, float]) -> dict[str, float]:
+        """The jobs of the second queue that are past their quantum; the number grows with the order of submission."""
+        return {
+            job.job_id: float(number)
+            for number, job in enumerate(running, 1)
+            if self._queue(view, job, cpu_s) and self._quantum_left_s(view, job) <= _SLACK_S
+        }
 
     def _queue(self, view: ClusterView, job: JobView, cpu_s: Mapping[str, float]) -> int:
         """0 for the queue that goes first, else 1."""

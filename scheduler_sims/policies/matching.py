@@ -16,7 +16,7 @@ from math import ceil, inf, isfinite
 from emulator_runtime.domain.errors import PolicyError
 
 _EARLIER = 1e-12
-_MAKESPAN = 1e-6
+_SHORT_FIRST = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ def match(kinds: Sequence[int], ready_s: Sequence[float], run_s: Mapping[int, Se
     to add up.
 
     Many matchings have the least sum: which of the last jobs goes to which machine doesn't change it. Two small terms
-    choose among them, so that a little noise in `ready_s` doesn't: run times count more (by 1e-6 of the ready time) on
-    machines that are free later, which gives them the shorter jobs and the whole a short makespan; and of equal jobs the
-    earlier one runs first (1 + 1e-12 * j). What is then still equal is up to SciPy's solver, which sees jobs and machines
-    in the given order.
+    choose among them, so that a little noise in `ready_s` doesn't: run times count less (by 1e-6 of the ready time) on
+    machines that are free later, so shorter jobs go to machines that are free earlier, which leaves most room for jobs that
+    are still to come (on equal machines this is shortest job first); and of equal jobs the earlier one runs first
+    (1 + 1e-12 * j). What is then still equal is up to SciPy's solver, which sees jobs and machines in the given order.
     """
     jobs = [j for j in range(_width(run_s)) if any(isfinite(run_s[kind][j]) for kind in set(kinds))]
     if not jobs:
@@ -79,7 +79,7 @@ def _assign(
     with np.errstate(over="ignore"):
         latest = max(ready_s) or 1.0
         rows = [
-            ready_s[machine] + (k + _MAKESPAN * ready_s[machine] / latest) * times[kinds[machine]]
+            ready_s[machine] + (k - _SHORT_FIRST * ready_s[machine] / latest) * times[kinds[machine]]
             for machine, k in places
         ]
         matrix = np.array(rows)

@@ -8,7 +8,7 @@ used again as long as the cluster shows the same NodeView (`like`), since cluste
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import PolicyError
@@ -101,9 +101,10 @@ class FreeSpace:
         self.take(allocation)
         return allocation
 
-    def has_room(self, allocation: Allocation) -> bool:
-        """Whether `take` would succeed."""
-        return all(self._node(task.node).lacks(task) is None for task in _per_node(allocation))
+    def fits(self, configuration: Configuration, node: str, without: Sequence[Allocation] = ()) -> bool:
+        """Whether `place` would find room on `node` once `without` were released; changes nothing."""
+        tasks = [task for allocation in without for task in allocation.tasks if task.node == node]
+        return self._node(node).fits_without(configuration, tasks)
 
     def take(self, allocation: Allocation) -> None:
         """Occupies what `allocation` names. Raises PolicyError if some of it isn't free; then nothing is taken."""
@@ -180,6 +181,23 @@ class _NodeSpace:
             and self.memory_bytes >= configuration.memory_bytes
             and (not configuration.gpus or len(self.usable(configuration, device)) >= configuration.gpus)
         )
+
+    def fits_without(self, configuration: Configuration, tasks: Sequence[TaskPlacement]) -> bool:
+        """Whether `configuration` fits once `tasks` are gone."""
+        if (
+            self.cpu_milli + sum(task.cpu_milli for task in tasks) < configuration.cpu_milli
+            or self.memory_bytes + sum(task.memory_bytes for task in tasks) < configuration.memory_bytes
+            or len(self.whole) + sum(len(task.shares) for task in tasks) < configuration.gpus
+        ):
+            return False
+        if not configuration.gpus:
+            return True
+        free = dict(self.partly) | {d.uuid: WHOLE_DEVICE_MILLI for d in self.whole}
+        for task in tasks:
+            for device, milli in _shares(task):
+                free[device] = free.get(device, 0) + milli
+        whole = (d for d in self.view.devices if d.healthy and free.get(d.uuid, 0) >= WHOLE_DEVICE_MILLI)
+        return sum(device_suits(d, configuration) for d in whole) >= configuration.gpus
 
     def lacks(self, task: TaskPlacement) -> str | None:
         """The first thing that `task` wants and that isn't free, as a sentence; None if all is free."""

@@ -7,66 +7,123 @@ a waiting job takes the devices of those that rank behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import inf
 
 from emulator_runtime.domain.job import Configuration
 from scheduler_sims.plan import Allocation
 from scheduler_sims.policies.placing import FreeSpace
 from scheduler_sims.view import JobView, Phase
 
+_Key = tuple[float, float, float]
+"""What a job deserves, to be compared: rank, submit time, row; the largest stops first."""
 
-class Room:
-    """Free space, what stopping jobs are about to free, and the jobs that may be stopped.
+_LAST = (inf, inf, inf)
 
-    `victims` come in the order in which they are to be stopped. `stopped` collects those that are.
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """How little jobs deserve their place: those of the largest rank stop first (ties: who came last).
+
+    `at_most` has a rank for each job that may be stopped; where `refine` is given it is an upper bound, and `refine`
+    says the exact rank. It is asked only for jobs on which something depends, and `at_most` then holds its answer.
     """
 
-    def __init__(self, space: FreeSpace, holders: Sequence[JobView], victims: Sequence[JobView]) -> None:
+    at_most: dict[str, float]
+    refine: Callable[[JobView], float] | None = None
+
+    def exact(self, job: JobView) -> float:
+        if self.refine is not None:
+            self.at_most[job.job_id] = self.refine(job)
+        return self.at_most[job.job_id]
+
+
+class Room:
+    """Free space, what stopping jobs are about to free, and the jobs that may be stopped; `stopped` collects those."""
+
+    def __init__(self, space: FreeSpace, holders: Iterable[JobView], ranks: Ranks) -> None:
         self._space = space
-        self._stopping = [job for job in holders if job.phase is Phase.STOPPING]
-        self._victims = list(victims)
+        self._ranks = ranks
+        self._on_node: dict[str, list[JobView]] = {}
+        self._highest: dict[str, float] = {}
+        for job in holders:
+            rank = inf if _leaves(job) else ranks.at_most.get(job.job_id)
+            if rank is not None:
+                for node in set(_allocation(job).nodes):
+                    self._on_node.setdefault(node, []).append(job)
+                    self._highest[node] = max(rank, self._highest.get(node, 0.0))
         self.stopped: list[JobView] = []
 
-    def place(self, configuration: Configuration, outranks: Callable[[JobView], bool]) -> Allocation | None:
-        """Room for `configuration`: free, else being freed, else of victims, up to the first that isn't outranked.
+    def place(self, configuration: Configuration, above: float) -> Allocation | None:
+        """Room for `configuration`: free, else on the node that costs least.
 
-        The devices of a stopping job or a victim are not free yet; the plan may name them all the same.
+        Only jobs of a rank above `above` are stopped. The node that costs least is the one on which the most deserving
+        job that has to stop deserves least; one that needs nobody's place but that of stopping jobs costs nothing. Such
+        devices are not free yet; the plan may name them all the same.
         """
         allocation = self._space.place(configuration)
         if allocation is not None:
             return allocation
-        released: list[JobView] = []
-        for job, holding in self._candidates(outranks):
-            self._space.release(holding)
-            released.append(job)
-            allocation = self._place_on(configuration, holding)
-            if allocation is not None:
-                break
-        self._settle(released)
-        return allocation
+        best: tuple[str, list[JobView]] | None = None
+        limit = (above, inf, inf)
+        for node, highest in self._highest.items():
+            leaving = self._leaving(configuration, node, limit) if (highest, inf, inf) >= limit else None
+            if leaving is not None:
+                best = node, leaving
+                limit = min((self._key(job) for job in leaving if not _leaves(job)), default=_LAST)
+                if limit == _LAST:
+                    break
+                # From here on only a node that costs less will do.
+        return None if best is None else self._clear(configuration, *best)
 
-    def _candidates(self, outranks: Callable[[JobView], bool]) -> Iterator[tuple[JobView, Allocation]]:
-        for job in (*self._stopping, *self._victims):
-            if job.phase is not Phase.STOPPING and not outranks(job):
-                return
-            if job.allocation is not None:
-                yield job, job.allocation
-
-    def _place_on(self, configuration: Configuration, released: Allocation) -> Allocation | None:
-        """A place on the nodes that `released` was on; there was none elsewhere."""
-        for node in dict.fromkeys(released.nodes):
-            allocation = self._space.place(configuration, node=node)
-            if allocation is not None:
-                return allocation
+    def _leaving(self, configuration: Configuration, node: str, limit: _Key) -> list[JobView] | None:
+        """Who has to leave `node`, all of them behind `limit`, so that `configuration` fits; None if that isn't enough."""
+        may = [job for job in self._on_node[node] if _leaves(job) or self._key(job) > limit]
+        if not may or not self._enough(configuration, node, may):
+            return None
+        for job in may:
+            if not _leaves(job):
+                self._ranks.exact(job)
+        going = sorted((_LAST if _leaves(job) else self._key(job), job.job_id, job) for job in may)
+        leaving: list[JobView] = []
+        while going and (going[-1][0] > limit or _leaves(going[-1][2])):
+            leaving.append(going.pop()[2])
+            if self._enough(configuration, node, leaving):
+                return self._needed(configuration, node, leaving)
         return None
 
-    def _settle(self, released: list[JobView]) -> None:
-        """Those whose place wasn't needed keep it, the most deserving first; the others are stopped."""
-        for job in reversed(released):
-            if job.allocation is not None and self._space.has_room(job.allocation):
-                self._space.take(job.allocation)
-            elif job.phase is Phase.STOPPING:
-                self._stopping.remove(job)
-            else:
-                self._victims.remove(job)
+    def _key(self, job: JobView) -> _Key:
+        return (self._ranks.at_most[job.job_id], *job.order)
+
+    def _needed(self, configuration: Configuration, node: str, leaving: list[JobView]) -> list[JobView]:
+        """Without those who would leave in vain; the most deserving are asked first whether they can stay."""
+        for job in reversed(leaving):
+            others = [other for other in leaving if other is not job]
+            if self._enough(configuration, node, others):
+                leaving = others
+        return leaving
+
+    def _enough(self, configuration: Configuration, node: str, leaving: list[JobView]) -> bool:
+        """Whether `configuration` fits on `node` without `leaving`."""
+        return self._space.fits(configuration, node, [_allocation(job) for job in leaving])
+
+    def _clear(self, configuration: Configuration, node: str, leaving: list[JobView]) -> Allocation | None:
+        for job in leaving:
+            self._space.release(_allocation(job))
+            for other in set(_allocation(job).nodes):
+                self._on_node[other] = [j for j in self._on_node[other] if j.job_id != job.job_id]
+            if not _leaves(job):
                 self.stopped.append(job)
+        return self._space.place(configuration, node=node)
+
+
+def _leaves(job: JobView) -> bool:
+    """Whether a job is leaving anyway."""
+    return job.phase is Phase.STOPPING
+
+
+def _allocation(job: JobView) -> Allocation:
+    """Where a job is that holds resources."""
+    assert job.allocation is not None, f"job {job.job_id} holds resources, but the view doesn't say which"
+    return job.allocation

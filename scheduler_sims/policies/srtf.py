@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from scheduler_sims.plan import Allocation, Plan
+from scheduler_sims.plan import Plan
 from scheduler_sims.policies.placing import main_configuration
-from scheduler_sims.policies.preempting import Room
-from scheduler_sims.policies.waiting import Order, Waiting, answer, checked_s
+from scheduler_sims.policies.preempting import Ranks, Room
+from scheduler_sims.policies.waiting import Lines, Order, Waiting, answer, checked_s
 from scheduler_sims.view import ClusterView, JobView, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """The lines, and the remaining time of running jobs when it was last worked out: it can only have become less."""
+
+    lines: Lines
+    at_most_s: Mapping[str, float]
 
 
 class Srtf:
@@ -23,22 +33,32 @@ class Srtf:
 
     def plan(self, view: ClusterView) -> Plan:
         """Starts and stops jobs. Raises PolicyError for an estimate that isn't a finite time."""
-        waiting = Waiting(view, view.state, Order(_remaining_s))
+        memory: _Memory | None = view.state
+        waiting = Waiting(view, memory.lines if memory else None, Order(_remaining_s))
         holders = waiting.holders()
-        left = {job.job_id: _remaining_s(view, job) for job in holders if job.phase is not Phase.STOPPING}
-        running = [job for job in holders if job.job_id in left]
-        running.sort(key=lambda job: (left[job.job_id], job.order), reverse=True)
-        room = Room(waiting.space, holders, running)
-
-        def place(job: JobView) -> Allocation | None:
-            mine = _remaining_s(view, job)
-            return room.place(main_configuration(view, job), lambda other: left[other.job_id] > mine)
-
-        scan = waiting.scan(place)
+        running = [job for job in holders if job.phase is not Phase.STOPPING]
+        left_s = _at_most_s(view, running, memory.at_most_s if memory else {})
+        room = Room(waiting.space, holders, Ranks(left_s, lambda job: _remaining_s(view, job)))
+        scan = waiting.scan(lambda job: room.place(main_configuration(view, job), _remaining_s(view, job)))
         stopped = {
-            job.job_id: f"stopped with {left[job.job_id]:g} s left: shorter jobs need its place" for job in room.stopped
+            job.job_id: f"stopped with {left_s[job.job_id]:g} s left: shorter jobs need its place"
+            for job in room.stopped
         }
-        return answer(view, waiting, scan, "shortest remaining time of the jobs that fit", stopped=stopped)
+        plan = answer(view, waiting, scan, "shortest remaining time of the jobs that fit", stopped=stopped)
+        return replace(plan, state=_Memory(plan.state, left_s))
+
+
+def _at_most_s(view: ClusterView, running: list[JobView], before: Mapping[str, float]) -> dict[str, float]:
+    """An upper bound of what running jobs have left: exact for those that changed, else what was last worked out.
+
+    Asking a cluster for the progress of all running jobs at each event would cost more than all the rest.
+    """
+    return {
+        job.job_id: before[job.job_id]
+        if job.job_id in before and job.job_id not in view.changes
+        else _remaining_s(view, job)
+        for job in running
+    }
 
 
 def _remaining_s(view: ClusterView, job: JobView) -> float:

@@ -23,6 +23,6 @@ class Fifo:
 
     def leave(self, holder: str, now_ns: int) -> None:
         self.holders.discard(holder)
-        if self._tail is not None and self._tail[0] == holder and self._free_at_ns > now_ns:
-            self._free_at_ns = max(now_ns, self._tail[1])
+        if self._tail is not None and self._tail[0] == holder:
+            self._free_at_ns = min(self._free_at_ns, max(now_ns, self._tail[1]))
             self._tail = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-BENCHMARKS = ("wait_accuracy",)
+BENCHMARKS = ("wait_accuracy", "manager_leases", "predicted_observed", "simulator_speed")
 
 
 def main(argv: list[str]) -> int:

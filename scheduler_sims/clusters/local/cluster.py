@@ -202,7 +202,7 @@ class LocalCluster:
 
     def notes(self) -> tuple[str, ...]:
         restarted = [
-            f"the sharing manager of {m.node} was restarted {m.restarts} times"
+            f"the sharing manager of {m.node} was restarted {m.restarts} time{'s' if m.restarts > 1 else ''}"
             for m in self._managers.values()
             if m.restarts
         ]
@@ -317,7 +317,7 @@ class LocalCluster:
             self._warp.leave(process.job_id)
         self._processes.pop(process.job_id, None)
         process.ask_to_end()
-        self._ended.append(process)
+        self._ended = [ended for ended in self._ended if ended.alive] + [process]
         self._spawn_ahead()
 
     def _on_job_death(self, job_id: str, how: str) -> None:

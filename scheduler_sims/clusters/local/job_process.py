@@ -34,6 +34,10 @@ class JobProcess:
     def pid(self) -> int:
         return self._child.pid
 
+    @property
+    def alive(self) -> bool:
+        return self._child.alive
+
     def run(self, order: RunOrder) -> None:
         """Hand it a run (it reads this once it is ready)."""
         self.running = True

@@ -19,12 +19,13 @@ from scheduler_sims.clusters.local.processes import Child
 START_S = 60.0
 MAX_RESTARTS = 5
 _ADMIN_TIMEOUT_S = 10.0
+_TRY_AGAIN_NS = 5_000_000
 
 OnEvent = Callable[[str, Message], None]
 
 
 class ManagerProcess:
-    """The manager of one node. Requests raise ManagerUnavailableError while it is away."""
+    """The manager of one node."""
 
     def __init__(self, node: NodeSpec, directory: Path, clock: Path, poller: Poller, on_event: OnEvent) -> None:
         self.node = node.name
@@ -60,34 +61,32 @@ class ManagerProcess:
     def connect(self) -> None:
         """Wait until the manager answers, then listen to its events. Raises ClusterError if it never does."""
         give_up_ns = monotonic_ns() + round(START_S * NS_PER_S)
-        while True:
+        while self._admin is None:
             try:
                 self._admin = Channel.connect(self._directory / "admin.sock", _ADMIN_TIMEOUT_S)
-                break
             except ManagerUnavailableError as error:
                 if not self._child.alive or monotonic_ns() > give_up_ns:
                     how = "it does not answer" if self._child.alive else self._child.how_it_ended()
                     raise ClusterError(f"the sharing manager of node {self.node} did not start: {how}") from error
-            sleep_ns(5_000_000)
+                sleep_ns(_TRY_AGAIN_NS)
         self._events = self._poller.connect(self._directory / "admin.sock", self._on_message, self._on_close)
         self._events.send({"op": "subscribe", "after": self._last_sequence})
 
     def request(self, message: Message) -> Message:
-        """Ask the manager. Raises what it answers, or ManagerUnavailableError while it is away."""
-        if self._admin is None:
-            raise ManagerUnavailableError(f"the sharing manager of node {self.node} is away")
-        try:
-            return raise_for(self._admin.request(message))
-        except ManagerUnavailableError:
-            self._admin = None
-            raise
+        """Ask the manager; if it died, start it again and ask again (every request may come twice).
+
+        Raises what the manager answers, or ClusterError when it doesn't stay alive.
+        """
+        while True:
+            assert self._admin is not None
+            try:
+                return raise_for(self._admin.request(message))
+            except ManagerUnavailableError:
+                self._restart()
 
     def ask_to_end(self) -> None:
         self._closing = True
-        if self._events is not None:
-            self._events.close()
-        if self._admin is not None:
-            self._admin.close()
+        self._disconnect()
         self._child.ask_to_end()
 
     def make_sure_it_ended(self, timeout_s: float) -> None:
@@ -102,15 +101,15 @@ class ManagerProcess:
             self._last_sequence = int(message["sequence"])
             self._on_event(self.node, message)
 
-    def _on_close(self, _: Connection) -> None:
-        """The manager died: start it again on the same state, as a kubelet would; it restores what it promised."""
-        if self._closing:
-            return
+    def _on_close(self, connection: Connection) -> None:
+        if not self._closing and connection is self._events:
+            self._restart()
+
+    def _restart(self) -> None:
+        """The manager died: start it on the same state, as a kubelet would; it restores what it promised."""
         how = self._child.how_it_ended()
+        self._disconnect()
         self._child.socket.close()
-        if self._admin is not None:
-            self._admin.close()
-            self._admin = None
         self.restarts += 1
         if self.restarts > MAX_RESTARTS:
             raise ClusterError(
@@ -118,3 +117,11 @@ class ManagerProcess:
             )
         self._child = self._spawn()
         self.connect()
+
+    def _disconnect(self) -> None:
+        events, self._events = self._events, None
+        if events is not None:
+            events.close()
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None

@@ -101,11 +101,29 @@ def test_broken_devices_are_not_there_even_when_released():
 def test_release_and_take_undo_each_other():
     view = cluster_view([Node("n", gpus=2, cpus=2)], [Job("a", gpu_s=1, on="n/1")])
     space, held = FreeSpace.now(view), view.jobs["a"].allocation
-    assert not space.has_room(held)
+    with pytest.raises(PolicyError, match="is not free"):
+        space.take(held)
     space.release(held)
-    assert space.has_room(held)
+    space.take(held)
+    assert space.place(gpus(2)) is None
+    space.release(held)
     assert where(space.place(gpus(2, 2000))) == uuids("n", 0, 1)
-    assert not space.has_room(held)
+
+
+def test_fits_asks_without_changing_anything():
+    jobs = [Job("a", gpu_s=1, cpus=2, memory_gib=1, on="n/0"), Job("b", gpu_s=1, cpus=1, on="n/1")]
+    view = cluster_view([Node("n", gpus=3, cpus=4, memory_gib=1, unhealthy=(2,))], jobs)
+    space = FreeSpace.now(view)
+    a, b = (view.jobs[name].allocation for name in "ab")
+    one = gpus(1, 1000)
+    assert [space.fits(one, "n", without) for without in ([], [a], [b], [a, b])] == [False, True, True, True]
+    assert [space.fits(gpus(2, 4000), "n", without) for without in ([a], [a, b])] == [False, True]
+    assert [space.fits(gpus(1, 2000), "n", [a]), space.fits(gpus(1, 3000), "n", [b])] == [True, False]
+    assert [space.fits(gpus(1, memory_bytes=2**30), "n", [x]) for x in (a, b)] == [True, False]
+    assert not space.fits(gpus(3), "n", [a, b])
+    assert not space.fits(gpus(1, gpu_types=("V100",)), "n", [a, b])
+    assert [space.fits(on_cpus(3000), "n", without) for without in ([], [a])] == [False, True]
+    assert space.place(one) is None
 
 
 def test_a_sketch_leaves_the_view_and_later_sketches_alone():
@@ -133,10 +151,12 @@ def test_shared_devices_are_not_whole_until_all_shares_are_back():
         return Allocation("gpu", (TaskPlacement("n", (DeviceShare(device_uuid("n", 0), "Tesla-T4", milli),), 0),))
 
     assert space.place(gpus(1)) is None
-    assert space.has_room(share(400))
-    assert not space.has_room(share(500))
+    assert [space.fits(gpus(1), "n", [share(milli)]) for milli in (500, 600)] == [False, True]
+    with pytest.raises(PolicyError, match="is not free"):
+        space.take(share(500))
     space.take(share(100))
-    assert not space.has_room(share(400))
+    with pytest.raises(PolicyError, match="is not free"):
+        space.take(share(400))
     space.release(share(700))
     assert space.place(gpus(1))
 

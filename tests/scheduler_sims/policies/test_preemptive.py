@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from emulator_runtime.domain.errors import InputError, PolicyError
@@ -99,6 +101,9 @@ def test_srtf_never_starts_a_stopping_job_nor_counts_its_place_twice():
 def test_srtf_of_equal_victims_stops_the_one_that_came_last():
     jobs = [Job("first", gpu_s=50, on="n/0"), Job("second", gpu_s=50, on="n/1"), Job("new", gpu_s=10)]
     assert Srtf().plan(cluster_view(TWO, jobs)).stopped == {"second"}
+    apart = [replace(job, on=on) for job, on in zip(jobs, ("a/0", "b/0", ""), strict=True)]
+    assert Srtf().plan(cluster_view([Node("a", gpus=1), Node("b", gpus=1)], apart)).stopped == {"second"}
+    assert Srtf().plan(cluster_view([Node("b", gpus=1), Node("a", gpus=1)], apart)).stopped == {"second"}
 
 
 def test_srtf_refuses_unusable_estimates_of_running_jobs():
@@ -235,3 +240,45 @@ def test_las_options_are_checked(options):
 def test_an_empty_cluster_or_queue_is_fine(policy):
     assert policy.plan(cluster_view(FOUR, [])).started == {}
     assert policy.plan(cluster_view([], [Job("a", gpu_s=1)])).started == {}
+
+
+def test_srtf_asks_for_the_progress_of_those_only_that_may_have_to_stop():
+    """What was worked out earlier can only have become less: r0 is no candidate, so the cluster isn't asked for it."""
+    jobs = [Job("r0", gpu_s=50, on="n/0", row=0), Job("r1", gpu_s=500, on="n/1", row=1)]
+    first = Srtf().plan(cluster_view(TWO, jobs))
+    later = [replace(jobs[0], done=0.2), replace(jobs[1], done=0.7)]
+    for seconds, stopped in ((200, set()), (100, {"r1"})):  # r1 has 150 s left
+        view = cluster_view(TWO, [*later, Job("w", gpu_s=seconds, row=2)], after=first)
+        asked: list[str] = []
+        progress = view.observed_steps
+        watched = replace(
+            view, changes=frozenset({"w"}), observed_steps=lambda j, p=progress, a=asked: a.append(j) or p(j)
+        )
+        assert Srtf().plan(watched).stopped == stopped
+        assert asked == ["r1"]
+
+
+def test_las_jobs_of_the_second_queue_may_be_planned_where_another_stops():
+    jobs = [Job("old", gpu_s=900, on="n/0", phase=Phase.STOPPING), Job("waits", gpu_s=9, attained_gpu_s=99.0)]
+    view = cluster_view(ONE, jobs)
+    assert places(view, Las().plan(view))["waits"] == "n/0"
+
+
+def test_room_is_made_on_the_node_where_the_most_deserving_loses_least():
+    """Two jobs of 300 and 200 s on a, of 900 and 100 s on b: the 200 s one stops rather than the 100 s one."""
+    nodes = [Node("b", gpus=2), Node("a", gpus=2)]
+    places_ = {"a/0": 300, "a/1": 200, "b/0": 900, "b/1": 100}
+    jobs = [Job(f"j{seconds}", gpu_s=seconds, on=on) for on, seconds in places_.items()]
+    assert Srtf().plan(cluster_view(nodes, [*jobs, Job("w", gpu_s=9, gpus=2)])).stopped == {"j300", "j200"}
+    assert Srtf().plan(cluster_view(nodes, [*jobs, Job("w", gpu_s=9)])).stopped == {"j900"}
+
+
+def test_a_small_job_that_gives_way_in_vain_keeps_its_place():
+    """The wide job alone frees enough; the narrow one that has more left needn't go."""
+    jobs = [
+        Job("narrow", gpu_s=900, on="n/0"),
+        Job("wide", gpu_s=500, gpus=3, on="n/1 n/2 n/3"),
+        Job("new", gpu_s=9, gpus=3),
+    ]
+    plan = Srtf().plan(cluster_view(FOUR, jobs))
+    assert plan.stopped == {"wide"}

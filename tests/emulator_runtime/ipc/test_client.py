@@ -1,0 +1,229 @@
+"""The job's side: whatever the manager does to a connection, a request is repeated until it is answered, and not longer."""
+
+import pytest
+
+from emulator_runtime.domain.errors import (
+    ManagerUnavailableError,
+    OutOfMemoryError,
+    ProtocolError,
+    RefusedError,
+)
+from emulator_runtime.domain.lease import Lease
+from emulator_runtime.ipc import client as client_module
+from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.ipc.frames import encode
+from emulator_runtime.ipc.replies import error_reply
+
+OK = {"ok": True}
+LEASE = {"ok": True, "start_ns": 100, "end_ns": 150}
+NEXT = {"ok": True, "start_ns": 150, "end_ns": 200}
+
+
+def ops(messages):
+    return [message["op"] for message in messages]
+
+
+@pytest.fixture
+def client(tmp_path, host):
+    client = ManagerClient(tmp_path / "sock", "secret", "job-1", patience_s=2.0, now=host.now, sleep=host.sleep)
+    yield client
+    client.close()
+
+
+def test_a_whole_run_over_one_connection(serve, client, host):
+    server = serve([OK, OK, LEASE, NEXT, OK])
+    client.attach(3)
+    client.reserve(10, 20)
+    assert client.lease(3, 50, 90) == Lease(100, 150)
+    assert client.lease(4, 50, 150) == Lease(150, 200)
+    client.finish(5)
+    assert server.received == [
+        [
+            {"op": "attach", "version": 1, "token": "secret", "job_id": "job-1", "after_ns": 0, "steps_done": 3},
+            {"op": "reserve", "persistent_bytes": 10, "peak_bytes": 20},
+            {"op": "lease", "step": 3, "duration_ns": 50, "issue_ns": 90},
+            {"op": "lease", "step": 4, "duration_ns": 50, "issue_ns": 150},
+            {"op": "finish", "steps_done": 5},
+        ]
+    ]
+    assert client.reconnects == 0
+    assert host.sleeps == []
+
+
+def test_stop(serve, client):
+    serve([OK, {"ok": True, "stop": True}, OK])
+    client.attach(0)
+    assert client.lease(0, 50, 90).stop
+    client.release(0)
+
+
+@pytest.mark.parametrize(
+    "first_session", [[OK, LEASE, None], [OK, LEASE]], ids=["before the reply", "between requests"]
+)
+def test_the_manager_dies_and_the_lease_is_asked_for_again(serve, client, first_session):
+    server = serve(first_session, [OK, NEXT])
+    client.attach(0)
+    client.lease(0, 50, 90)
+    assert client.lease(1, 50, 150) == Lease(150, 200)
+    attachment, repeated = server.received[1]
+    assert (attachment["steps_done"], attachment["after_ns"]) == (1, 100)
+    assert repeated == {"op": "lease", "step": 1, "duration_ns": 50, "issue_ns": 150}
+    assert client.reconnects == 1
+
+
+def test_it_dies_again_and_again(serve, client, host):
+    server = serve([OK], [None], [OK, None], [], [OK, LEASE])
+    client.attach(0)
+    assert client.lease(0, 50, 90) == Lease(100, 150)
+    assert [ops(session) for session in server.received] == [
+        ["attach"],
+        ["attach"],
+        ["attach", "lease"],
+        [],
+        ["attach", "lease"],
+    ]
+    assert len(host.sleeps) >= 4
+
+
+def test_memory_is_reserved_again_with_the_connection(serve, client):
+    server = serve([OK, OK, None], [OK, OK, LEASE])
+    client.attach(0)
+    client.reserve(10, 20)
+    client.lease(0, 50, 90)
+    assert server.received[1][1] == {"op": "reserve", "persistent_bytes": 10, "peak_bytes": 20}
+    assert ops(server.received[1]) == ["attach", "reserve", "lease"]
+
+
+def test_memory_that_is_gone_after_a_reconnect_is_an_error_that_the_manager_hears_of(serve, client):
+    full = error_reply(OutOfMemoryError("out of memory on GPU-0"))
+    server = serve([OK, OK, None], [OK, full], [OK, OK])
+    client.attach(0)
+    client.reserve(10, 20)
+    with pytest.raises(OutOfMemoryError, match="out of memory on GPU-0"):
+        client.lease(0, 50, 90)
+    client.fail("out of memory on GPU-0")
+    assert ops(server.received[2]) == ["attach", "fail"]
+
+
+@pytest.mark.parametrize("end", ["finish", "release"])
+def test_the_end_needs_no_memory(serve, client, end):
+    server = serve([OK, OK, None], [OK, OK])
+    client.attach(0)
+    client.reserve(10, 20)
+    getattr(client, end)(7)
+    assert ops(server.received[1]) == ["attach", end]
+    assert server.received[1][0]["steps_done"] == 7
+
+
+def test_the_reply_to_finish_was_lost(serve, client):
+    server = serve([OK, None], [{"ok": True, "ended": "finished", "devices": []}])
+    client.attach(0)
+    client.finish(7)
+    assert ops(server.received[1]) == ["attach"]
+
+
+def test_finished_here_but_revoked_there(serve, client):
+    serve([OK, None], [{"ok": True, "ended": "failed", "devices": []}])
+    client.attach(0)
+    with pytest.raises(RefusedError, match=r"the grant of job 'job-1' has ended otherwise \(failed\)"):
+        client.finish(7)
+
+
+@pytest.mark.parametrize(
+    "request_", [lambda c: c.lease(1, 50, 90), lambda c: c.reserve(1, 2)], ids=["lease", "reserve"]
+)
+def test_the_grant_ended_while_the_manager_was_away(serve, client, request_):
+    serve([OK, None], [{"ok": True, "ended": "failed", "devices": []}])
+    client.attach(0)
+    with pytest.raises(RefusedError, match=r"the grant of job 'job-1' has ended \(failed\)"):
+        request_(client)
+    client.fail("revoked")  # it is known already: no third connection is needed
+
+
+def test_attaching_to_a_grant_that_has_ended(serve, client):
+    serve([{"ok": True, "ended": "released", "devices": []}])
+    with pytest.raises(RefusedError, match=r"has ended \(released\)"):
+        client.attach(0)
+
+
+def test_an_error_reply_keeps_the_connection(serve, client, host):
+    server = serve([OK, error_reply(OutOfMemoryError("full")), OK])
+    client.attach(0)
+    with pytest.raises(OutOfMemoryError, match="full"):
+        client.reserve(10, 20)
+    client.fail("full")
+    assert len(server.received) == 1
+    assert host.sleeps == []
+
+
+def test_a_refused_token_is_not_asked_for_again(serve, client, host):
+    serve([error_reply(RefusedError("unknown token"))])
+    with pytest.raises(RefusedError, match="unknown token"):
+        client.attach(0)
+    assert host.sleeps == []
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"HTTP/1.1 400 Bad\r\n", encode({"a": 1})[:4] + b"x" * 7, b"\x00\x00\x00\x02[]"],
+    ids=["text", "body", "list"],
+)
+def test_garbage_ends_the_connection_and_the_failure_goes_over_another(serve, client, garbage):
+    server = serve([OK, garbage, OK], [OK, OK])
+    client.attach(0)
+    with pytest.raises(ProtocolError):
+        client.lease(0, 50, 90)
+    client.fail("garbage")
+    assert ops(server.received[1]) == ["attach", "fail"]
+
+
+@pytest.mark.parametrize("reply", [OK, {"ok": True, "start_ns": "1", "end_ns": 2}, {"ok": True, "start_ns": 1}])
+def test_a_lease_without_its_times(serve, client, reply):
+    serve([OK, reply])
+    client.attach(0)
+    with pytest.raises(ProtocolError, match=r"field '(start|end)_ns' must be a whole number"):
+        client.lease(0, 50, 90)
+
+
+def test_giving_up_without_having_attached_says_nothing_about_steps(serve, client):
+    server = serve([OK, OK])
+    client.fail("no profile for this GPU; " + "x" * 5000)
+    attachment, failure = server.received[0]
+    assert "steps_done" not in attachment
+    assert len(failure["reason"]) == 2000
+
+
+def test_patience_ends(client, host):
+    with pytest.raises(ManagerUnavailableError, match="nobody answers at"):
+        client.attach(0)
+    assert 2_000_000_000 < host.time_ns < 2_500_000_000
+    assert host.sleeps[:3] == [5_000_000, 10_000_000, 20_000_000]
+    assert max(host.sleeps) == 200_000_000
+
+
+def test_patience_starts_anew_with_each_request(serve, client, host):
+    serve([OK, LEASE])
+    client.attach(0)
+    host.time_ns += 3_000_000_000
+    client.lease(0, 50, 90)
+    with pytest.raises(ManagerUnavailableError):
+        client.lease(1, 50, 150)
+    assert host.time_ns > 5_000_000_000
+
+
+def test_a_manager_that_hangs_is_away_too(serve, client, host, monkeypatch):
+    monkeypatch.setattr(client_module, "_LEAST_ANSWER_S", 0.05)
+    hanging = ManagerClient(client._path, "secret", "job-1", patience_s=0.01, now=host.now, sleep=host.sleep)
+    serve([OK, None, None])
+    hanging.attach(0)
+    host.time_ns -= 10**9  # the client's time stands still while a real socket times out
+    with pytest.raises(ManagerUnavailableError, match=r"timed out|closed|nobody answers"):
+        hanging.lease(0, 50, 90)
+    hanging.close()
+
+
+def test_closing_twice(serve, client):
+    serve([OK])
+    client.attach(0)
+    client.close()
+    client.close()

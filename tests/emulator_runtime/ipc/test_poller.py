@@ -1,0 +1,276 @@
+"""The event loop: no peer, however it behaves, takes anything from the others."""
+
+import contextlib
+import resource
+import socket
+import stat
+
+import pytest
+
+from emulator_runtime.domain.errors import ClusterError, ManagerUnavailableError, RefusedError
+from emulator_runtime.ipc.channel import Channel
+from emulator_runtime.ipc.frames import Decoder, encode
+from emulator_runtime.ipc.poller import MAX_UNSENT_BYTES, Poller
+
+
+class Echo:
+    """A server that answers each message with itself; `{"op": "close"}` is hung up on, `{"op": "no"}` refused."""
+
+    def __init__(self, path):
+        self.path = path
+        self.poller = Poller()
+        self.served = []
+        self.connections = []
+        self.closed = []
+        self.poller.listen(path, self.on_message, self.closed.append)
+        self.clients = []
+
+    def on_message(self, connection, message):
+        if connection not in self.connections:
+            self.connections.append(connection)
+        self.served.append(message)
+        if message.get("op") == "close":
+            connection.close()
+        if message.get("op") == "no":
+            raise RefusedError("not you")
+        for _ in range(message.get("times", 1)):
+            connection.send(message)
+
+    def connect(self):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(str(self.path))
+        self.clients.append(sock)
+        return sock
+
+    def turn(self):
+        """Serve until nothing is in flight."""
+        while self.poller.poll(0):
+            pass
+
+    def ask(self, sock, message):
+        sock.sendall(encode(message))
+        self.turn()
+        return received(sock)[-1]
+
+
+def received(sock):
+    """What has come so far; None in the end where the server hung up."""
+    sock.setblocking(False)
+    decoder, messages = Decoder(), []
+    with contextlib.suppress(BlockingIOError):
+        while data := sock.recv(1 << 20):
+            messages += decoder.feed(data)
+        messages.append(None)
+    sock.setblocking(True)
+    assert decoder.pending_bytes == 0
+    return messages
+
+
+@pytest.fixture
+def echo(tmp_path):
+    server = Echo(tmp_path / "sock")
+    yield server
+    for sock in server.clients:
+        sock.close()
+    server.poller.close()
+
+
+def test_nothing_in_flight_is_told(echo):
+    assert echo.poller.poll(0) == 0
+    client = echo.connect()
+    assert echo.poller.poll(0) == 1
+    assert echo.poller.poll(0) == 0
+    client.sendall(encode({"n": 1}))
+    assert echo.poller.poll(0) == 1
+    assert echo.poller.poll(0) == 0
+    assert received(client) == [{"n": 1}]
+
+
+def test_a_slow_reader_gets_everything_in_order(echo):
+    slow = echo.connect()
+    count = MAX_UNSENT_BYTES // 100_000 - 2
+    for n in range(count):
+        slow.sendall(encode({"n": n, "t": "x" * 100_000}))
+        echo.turn()
+    decoder, numbers = Decoder(), []
+    while len(numbers) < count:
+        numbers += [m["n"] for m in decoder.feed(slow.recv(7_001))]
+        echo.poller.poll(0)
+    assert numbers == list(range(count))
+    assert echo.closed == []
+    assert echo.poller.poll(0) == 0  # and the poller doesn't wake up for writing any more
+
+
+def test_a_peer_that_never_reads_is_dropped_and_the_others_notice_nothing(echo):
+    deaf, good = echo.connect(), echo.connect()
+    request = encode({"times": 20, "t": "x" * 10_000})
+    asked = 0
+    while not echo.closed:
+        asked += 1
+        assert asked * 200_000 < 3 * MAX_UNSENT_BYTES, "it was never dropped"
+        deaf.sendall(request)
+        assert echo.ask(good, {"n": asked}) == {"n": asked}
+    assert asked * 200_000 > MAX_UNSENT_BYTES
+    assert len(echo.closed) == 1
+    assert not echo.closed[0].open
+    assert echo.ask(good, {"n": "after"}) == {"n": "after"}
+
+
+def test_bytes_that_are_not_the_contract_cost_their_sender_the_connection(echo):
+    bad, good = echo.connect(), echo.connect()
+    bad.sendall(encode({"n": 1}))
+    echo.turn()
+    bad.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    echo.turn()
+    first, error, end = received(bad)
+    assert (first, end) == ({"n": 1}, None)
+    assert error["code"] == "protocol"
+    assert "a frame of 1195725856 bytes" in error["error"]
+    assert echo.ask(good, {"n": 2}) == {"n": 2}
+    assert len(echo.closed) == 1
+
+
+def test_a_refusal_keeps_the_connection(echo):
+    client = echo.connect()
+    assert echo.ask(client, {"op": "no"}) == {"ok": False, "code": "refused", "error": "not you"}
+    assert echo.ask(client, {"n": 1}) == {"n": 1}
+
+
+def test_an_answer_that_is_too_long_is_an_error_reply(echo, monkeypatch):
+    client = echo.connect()
+    monkeypatch.setattr(echo, "served", [])
+    connection_of = echo.on_message
+
+    def too_much(connection, message):
+        connection_of(connection, {"t": "x" * 300_000})
+
+    echo.poller.stop_listening()
+    echo.poller.listen(echo.path, too_much, echo.closed.append)
+    client = echo.connect()
+    assert echo.ask(client, {"n": 1})["code"] == "protocol"
+
+
+def test_closing_in_the_callback_drops_what_came_behind(echo):
+    client = echo.connect()
+    client.sendall(encode({"n": 1}) + encode({"op": "close"}) + encode({"n": 2}))
+    echo.turn()
+    assert echo.served == [{"n": 1}, {"op": "close"}]
+    assert received(client) == [{"n": 1}, None]
+    assert len(echo.closed) == 1
+    echo.closed[0].send({"n": 3})
+    echo.closed[0].close()
+    assert len(echo.closed) == 1
+
+
+def test_closing_another_connection_that_is_ready_in_the_same_round(tmp_path):
+    poller, connections, served, closed = Poller(), [], [], []
+
+    def close_the_others(connection, message):
+        served.append(message)
+        for other in connections:
+            if other is not connection:
+                other.close()
+
+    poller.listen(tmp_path / "sock", close_the_others, closed.append)
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+    for client in clients:
+        connections.append(poller.connect(tmp_path / "sock", close_the_others, closed.append))
+        client.connect(str(tmp_path / "sock"))
+    while poller.poll(0):
+        pass
+    for connection in connections:  # all three are readable when the next round begins: each side closes the other two
+        connection.send({"from": "inside"})
+    for client in clients:
+        client.sendall(encode({"from": "outside"}))
+    while poller.poll(0):
+        pass
+    assert len(closed) == len(set(closed))
+    assert served
+    for client in clients:
+        client.close()
+    poller.close()
+
+
+def test_out_of_descriptors_leaves_the_listener_alive(echo):
+    waiting = [echo.connect() for _ in range(3)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        assert echo.poller.poll(0) == 1
+        assert echo.poller.poll(0) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [echo.ask(client, {"n": n}) for n, client in enumerate(waiting)] == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
+def test_a_flood_of_one_peer_does_not_keep_another_waiting(echo):
+    flooding, other = echo.connect(), echo.connect()
+    echo.turn()
+    frame = encode({"f": 1})
+    flooding.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            flooding.send(frame * 500)
+    other.sendall(encode({"o": 1}))
+    echo.poller.poll(0)
+    assert {"o": 1} in echo.served
+    assert len(echo.served) <= 65536 // len(frame) + 1
+
+
+def test_a_peer_that_leaves_in_the_middle_of_a_frame(echo):
+    client = echo.connect()
+    client.sendall(encode({"n": 1}) + encode({"n": 2})[:-1])
+    client.close()
+    echo.turn()
+    assert echo.served == [{"n": 1}]
+    assert len(echo.closed) == 1
+
+
+def test_stop_listening_keeps_who_is_connected(echo):
+    client = echo.connect()
+    echo.turn()
+    echo.poller.stop_listening()
+    assert not echo.path.exists()
+    with pytest.raises(ManagerUnavailableError, match="nobody answers"):
+        Channel.connect(echo.path)
+    assert echo.ask(client, {"n": 1}) == {"n": 1}
+
+
+def test_close_hangs_up_on_all_peers_and_calls_nobody_back(echo):
+    client = echo.connect()
+    echo.ask(client, {"n": 1})
+    echo.poller.close()
+    assert received(client) == [None]
+    assert echo.closed == []
+    echo.connections[0].send({"n": 2})
+    assert not echo.connections[0].open
+
+
+def test_a_stale_socket_file_is_replaced_and_the_mode_is_set(tmp_path):
+    path = tmp_path / "sock"
+    path.write_text("stale")
+    poller = Poller()
+    poller.listen(path, lambda *_: None, lambda _: None, mode=0o600)
+    assert stat.S_ISSOCK(path.stat().st_mode)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    poller.close()
+
+
+@pytest.mark.parametrize("name", ["x" * 200, "missing/sock"])
+def test_a_place_where_no_socket_can_be(tmp_path, name):
+    poller = Poller()
+    with pytest.raises(ClusterError, match=r"can't listen there \(.+\); choose a short path in a directory that"):
+        poller.listen(tmp_path / name, lambda *_: None, lambda _: None)
+    poller.close()
+
+
+def test_connecting_from_a_poller(echo):
+    answers = []
+    connection = echo.poller.connect(echo.path, lambda _, m: answers.append(m), lambda _: answers.append(None))
+    connection.send({"n": 1})
+    echo.turn()
+    connection.send({"op": "close"})
+    echo.turn()
+    assert answers == [{"n": 1}, None]
+    with pytest.raises(ManagerUnavailableError, match="nobody answers at"):
+        echo.poller.connect(echo.path.with_name("other"), lambda *_: None, lambda _: None)

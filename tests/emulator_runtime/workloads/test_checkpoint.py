@@ -1,0 +1,57 @@
+"""Checkpoints: what was saved is loaded, a bad file is named together with the fix."""
+
+import pytest
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.workloads.checkpoint import Checkpoint
+
+
+def test_no_file_means_no_step(tmp_path):
+    assert Checkpoint(tmp_path / "job.json").load() == 0
+
+
+def test_the_last_save_counts_and_leaves_nothing_else(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "job.json")
+    checkpoint.save(7)
+    checkpoint.save(3)
+    assert checkpoint.load() == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
+
+
+def test_a_crash_while_saving_leaves_the_old_one(tmp_path):
+    Checkpoint(tmp_path / "job.json").save(7)
+    (tmp_path / "job.json.new").write_text('{"steps_d')
+    assert Checkpoint(tmp_path / "job.json").load() == 7
+    Checkpoint(tmp_path / "job.json").save(8)
+    assert Checkpoint(tmp_path / "job.json").load() == 8
+
+
+def test_jobs_whose_names_differ_behind_a_dot_do_not_share_the_temporary_file(tmp_path):
+    (tmp_path / "job.1.new").mkdir()  # in the way of job.1 only
+    Checkpoint(tmp_path / "job.2").save(5)
+    assert Checkpoint(tmp_path / "job.2").load() == 5
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"[]", b"7", b'{"steps_done"', b"\xff\xfe", b"null", b"[" * 100_000, b'{"steps": 7}'],
+    ids=["empty", "no field", "list", "number", "cut off", "binary", "null", "deep", "other field"],
+)
+def test_not_a_checkpoint(tmp_path, content):
+    (tmp_path / "job.json").write_bytes(content)
+    with pytest.raises(InputError, match=rf"^{tmp_path}/job.json: is not a checkpoint \(.+\); remove it to start from"):
+        Checkpoint(tmp_path / "job.json").load()
+
+
+@pytest.mark.parametrize("steps", ["-1", "1.5", "true", '"3"', "null"])
+def test_not_a_number_of_steps(tmp_path, steps):
+    (tmp_path / "job.json").write_text(f'{{"steps_done": {steps}}}')
+    with pytest.raises(InputError, match="steps_done must be a whole number >= 0, not "):
+        Checkpoint(tmp_path / "job.json").load()
+
+
+def test_places_that_cannot_be_read_or_written(tmp_path):
+    with pytest.raises(InputError, match=r"can't read the checkpoint \(Is a directory\); correct the path"):
+        Checkpoint(tmp_path).load()
+    with pytest.raises(InputError, match=r"can't write the checkpoint \(No such file or directory\); give a path"):
+        Checkpoint(tmp_path / "missing" / "job.json").save(1)

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import pytest
+
+from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.gpu import device_uuid
+from emulator_runtime.domain.units import GIB
+from scheduler_sims.cluster_file import MAX_GPUS_PER_NODE, MAX_NODES, load_cluster
+from scheduler_sims.costs import COST_NAMES, ClusterCosts
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(text):
+        path = tmp_path / "cluster.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return load_cluster(path)
+
+    return load
+
+
+@pytest.fixture
+def refused(load, tmp_path):
+    """The error of a cluster file, without the folder in front."""
+
+    def refused(text, error_class=InputError):
+        with pytest.raises(error_class) as caught:
+            load(text)
+        assert "\n" not in str(caught.value)
+        return str(caught.value).removeprefix(f"{tmp_path}/")
+
+    return refused
+
+
+def test_a_counted_node_becomes_numbered_nodes_with_devices_of_their_own(load):
+    spec = load(
+        """
+        nodes:
+          - {name: big, count: 2, gpus: 2, gpu_type: V100, cpus: 8.5, memory_gib: 64, labels: {rack: 1}}
+          - {name: small, cpus: 4}
+        """
+    )
+    assert [node.name for node in spec.nodes] == ["big-1", "big-2", "small"]
+    big, _, small = spec.nodes
+    assert (big.cpu_milli, big.memory_bytes, big.labels) == (8500, 64 * GIB, {"rack": "1"})
+    assert [device.uuid for device in big.devices] == [device_uuid("big-1", 0), device_uuid("big-1", 1)]
+    assert (big.gpu_type, small.gpu_type) == ("Tesla_V100-PCIE-32GB", None)
+    assert (spec.gpus, spec.gpu_types) == (4, ("Tesla_V100-PCIE-32GB",))
+    assert spec.costs == ClusterCosts()
+
+
+def test_gpu_memory_can_differ_from_the_catalogue(load):
+    spec = load("nodes: [{name: n, gpus: 1, gpu_type: T4, gpu_memory_gib: 2.5, cpus: 1}]")
+    assert spec.nodes[0].devices[0].memory_bytes == 2.5 * GIB
+
+
+@pytest.mark.parametrize("name", COST_NAMES)
+def test_each_cost_is_read(load, name):
+    assert load(f"nodes: [{{name: n, cpus: 1}}]\ncosts: {{{name}: 0.5}}").costs == ClusterCosts(**{name: 0.5})
+
+
+NODE = "name: n, gpus: 1, gpu_type: T4, cpus: 1"
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ("cpus: 1", "nodes[0].name: must be letters, digits, '-' and '.', a letter or digit first, not None"),
+        ("name: 7, cpus: 1", "nodes[0].name: must be letters"),
+        ("name: a/b, cpus: 1", "not 'a/b'"),
+        ("name: .., cpus: 1", "not '..'"),
+        ("name: '', cpus: 1", "not ''"),
+        ("name: n, cpus: 1, count: 0", f"nodes[0].count: must be a whole number from 1 to {MAX_NODES}, not 0"),
+        ("name: n, cpus: 1, count: two", "nodes[0].count: must be a whole number from 1 to 10000, not 'two'"),
+        ("name: n, cpus: 1, count: 1.5", "not 1.5"),
+        ("name: n, cpus: 1, count: true", "not True"),
+        ("name: n, cpus: 1, count: 1000000000000", "nodes[0].count: must be a whole number from 1 to 10000"),
+        ("name: n, cpus: 1, gpus: -1", f"nodes[0].gpus: must be a whole number from 0 to {MAX_GPUS_PER_NODE}, not -1"),
+        ("name: n, cpus: 1, gpus: 1000000000, gpu_type: T4", "nodes[0].gpus: must be a whole number from 0 to"),
+        ("name: n, cpus: 1, gpus: 2", "nodes[0].gpu_type: is missing, but gpus is 2: name a type (see `emugpu gpus`)"),
+        (
+            "name: n, cpus: 1, gpu_type: T4",
+            "nodes[0].gpu_type: is given, but gpus is 0: set gpus or leave gpu_type out",
+        ),
+        ("name: n, cpus: 1, gpu_memory_gib: 4", "nodes[0].gpu_memory_gib: is given, but gpus is 0"),
+        (f"{NODE}, gpu_memory_gib: 0", "nodes[0].gpu_memory_gib: must be a number > 0, not 0"),
+        (f"{NODE}, gpu_memory_gib: much", "nodes[0].gpu_memory_gib: must be a number > 0, not 'much'"),
+        ("name: n", "nodes[0].cpus: is missing"),
+        ("name: n, cpus: 0", "nodes[0].cpus: must be a number > 0, not 0"),
+        ("name: n, cpus: 0.0001", "nodes[0].cpus: must be at least 0.001, not 0.0001"),
+        ("name: n, cpus: -2", "nodes[0].cpus: must be a number > 0, not -2"),
+        ("name: n, cpus: .nan", "nodes[0].cpus: must be a number > 0, not nan"),
+        ("name: n, cpus: .inf", "nodes[0].cpus: must be a number > 0, not inf"),
+        ("name: n, cpus: false", "nodes[0].cpus: must be a number > 0, not False"),
+        ("name: n, cpus: 1, memory_gib: -1", "nodes[0].memory_gib: must be a number >= 0, not -1"),
+        ("name: n, cpus: 1, labels: [a]", "nodes[0].labels: must be a mapping of texts"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_value(refused, node, message):
+    told = refused(f"nodes:\n  - {{{node}}}\n")
+    assert told.startswith("cluster.yaml: nodes[0]")
+    assert message in told
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nodes: [{nmae: n, cpus: 1}]", "cluster.yaml: nodes[0]: unknown field 'nmae'; did you mean name?"),
+        ("node: []", "cluster.yaml: unknown field 'node'; did you mean nodes?"),
+        ("nodes: [{name: n, cpus: 1}]\ncosts: {strat_s: 1}", "costs: unknown field 'strat_s'; did you mean start_s"),
+        ("nodes: [{name: n, gpus: 1, cpus: 1, gpu_type: Tesla-T5}]", "gpu_type: unknown GPU type 'Tesla-T5'; did you"),
+        ("nodes: [{name: n, gpus: 1, cpus: 1, gpu_type: }]", "nodes[0].gpu_type: unknown GPU type 'None'"),
+    ],
+)
+def test_an_unknown_name_comes_with_a_suggestion(refused, text, message):
+    assert message in refused(text, UnknownNameError)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cluster.yaml: must be a mapping with nodes, costs"),
+        ("[1, 2]", "cluster.yaml: must be a mapping with nodes, costs"),
+        ("costs: {}", "cluster.yaml: nodes: must be a list of at least one node"),
+        ("nodes: []", "cluster.yaml: nodes: must be a list of at least one node"),
+        ("nodes: {name: n}", "cluster.yaml: nodes: must be a list of at least one node"),
+        ("nodes: [5]", "cluster.yaml: nodes[0]: must be a mapping with name, count"),
+        ("nodes: [{name: n, cpus: 1}]\ncosts: 5", "cluster.yaml: costs: must be a mapping with coalesce_s"),
+        ("nodes: [{name: n, cpus: 1}]\ncosts: {stop_s: -1}", "costs.stop_s: must be a number >= 0, not -1"),
+        ("nodes: [{name: n, cpus: 1}]\ncosts: {stop_s: .nan}", "costs.stop_s: must be a number >= 0, not nan"),
+        ("nodes: [{name: n, cpus: 1}]\ncosts: {stop_s: soon}", "costs.stop_s: must be a number >= 0, not 'soon'"),
+        ("nodes: [{name: n, cpus: 1}, {name: n, cpus: 2}]", "nodes: 2 nodes are called 'n'; names must differ"),
+        ("nodes: [{name: n, count: 2, cpus: 1}, {name: n-2, cpus: 2}]", "nodes: 2 nodes are called 'n-2'"),
+    ],
+)
+def test_a_wrong_shape_is_told(refused, text, message):
+    assert message in refused(text)
+
+
+def test_too_many_nodes_in_several_entries_are_refused(refused):
+    entries = "\n".join(f"  - {{name: n{i}, count: 5000, cpus: 1}}" for i in range(3))
+    assert refused(f"nodes:\n{entries}") == f"cluster.yaml: nodes: at most {MAX_NODES} nodes are supported"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nodes:\n  - {name: n\n", "cluster.yaml:3: not valid YAML: expected ',' or '}'"),
+        ("nodes:\n\t- name: n\n", "cluster.yaml:2: not valid YAML: found character '\\t'"),
+        ("a: b: c", "cluster.yaml:1: not valid YAML: mapping values are not allowed here"),
+        ("nodes: 2001-99-99", "cluster.yaml: not valid YAML: month must be in 1..12"),
+        ("nodes: []\nnodes: []", "cluster.yaml:2: not valid YAML: 'nodes' is given twice"),
+        ("nodes:\n- name: n\n  cpus: 1\n  cpus: 2", "cluster.yaml:4: not valid YAML: 'cpus' is given twice"),
+        ("nodes: !!python/object:os.system {}", "not valid YAML: could not determine a constructor"),
+    ],
+)
+def test_what_is_not_yaml_is_told_with_its_line(refused, text, message):
+    assert message in refused(text)
+
+
+def test_bytes_that_are_not_text_are_told(refused):
+    assert refused(b"nodes: \xff\xfe") == "cluster.yaml: is not UTF-8 text"
+
+
+@pytest.mark.parametrize(("name", "why"), [("missing.yaml", "No such file or directory"), ("", "Is a directory")])
+def test_a_file_that_cannot_be_read_is_told(tmp_path, name, why):
+    with pytest.raises(InputError, match=f"can't read the cluster file: {why}"):
+        load_cluster(tmp_path / name)

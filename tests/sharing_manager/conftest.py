@@ -1,0 +1,220 @@
+"""A node under test, twice: the manager as an object on a log that outlives it, and the daemon as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator_runtime.domain.errors import ManagerUnavailableError
+from emulator_runtime.domain.gpu import Device, device_uuid
+from emulator_runtime.ipc.channel import Channel
+from emulator_runtime.ipc.frames import Message
+from emulator_runtime.ipc.replies import raise_for
+from emulator_runtime.timing.clocks import ManualClock
+from sharing_manager.arbitration import MODES
+from sharing_manager.devices import DevicePool
+from sharing_manager.event_log import ManagerEvent, SqliteEventLog
+from sharing_manager.manager import Manager
+
+GIB = 1024**3
+UUIDS = [device_uuid("n1", index) for index in range(3)]
+
+
+class Node:
+    """A manager of three devices in manual time. `crash` drops it as it is and opens another one on the same log."""
+
+    def __init__(self, path: Path, sharing: str = "exclusive") -> None:
+        self.clock = ManualClock(now_ns=1_000)
+        self.published: list[ManagerEvent] = []
+        self._path, self._sharing = path, sharing
+        self.manager, self.pool, self.log = self._open()
+
+    def _open(self) -> tuple[Manager, DevicePool, SqliteEventLog]:
+        devices = [Device("n1", index, "T", 16 * GIB) for index in range(3)]
+        pool, log = DevicePool(devices, MODES[self._sharing]), SqliteEventLog(self._path)
+        return Manager(pool, log, self.clock, self.published.append), pool, log
+
+    def crash(self) -> None:
+        self.manager, self.pool, self.log = self._open()
+
+    def events(self, job_id: str) -> list[ManagerEvent]:
+        return [event for event in self.log.after(0) if event.job_id == job_id]
+
+    def covered(self, job_id: str) -> int:
+        """How far the event log's ranges reach from step 0; each must begin where the one before ended."""
+        reached = 0
+        for event in self.events(job_id):
+            assert event.from_step == reached, self.events(job_id)
+            assert event.steps_done >= event.from_step, self.events(job_id)
+            reached = event.steps_done
+        return reached
+
+
+@pytest.fixture
+def node(tmp_path) -> Node:
+    return Node(tmp_path / "manager.db")
+
+
+@pytest.fixture
+def make_node(tmp_path) -> Callable[..., Node]:
+    """`make_node(file name of the log, sharing mode)`."""
+    return lambda name, sharing="exclusive": Node(tmp_path / name, sharing)
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+class DaemonProcess:
+    """A sharing manager as a process, with two devices of 16 GiB. It can be killed and started again on its state."""
+
+    def __init__(self, directory: Path, sharing: str = "exclusive") -> None:
+        self.directory = directory
+        (directory / "inventory.json").write_text(
+            json.dumps([{"index": n, "gpu_type": "T", "memory_bytes": 16 * GIB} for n in range(2)])
+        )
+        self.settings = {
+            "EMUGPU_MANAGER_NODE": "n1",
+            "EMUGPU_MANAGER_INVENTORY": str(directory / "inventory.json"),
+            "EMUGPU_MANAGER_SOCKET_DIR": str(directory),
+            "EMUGPU_MANAGER_STATE_DIR": str(directory / "state"),
+            "EMUGPU_MANAGER_SHARING": sharing,
+        }
+        self._channels: list[Channel] = []
+        self.start()
+
+    @property
+    def job_socket(self) -> Path:
+        return self.directory / "manager.sock"
+
+    @property
+    def admin_socket(self) -> Path:
+        return self.directory / "admin.sock"
+
+    def start(self) -> None:
+        self.process = spawn(["sharing_manager"], self.settings)
+        self.admin = self.connect(self.admin_socket)
+
+    def connect(self, path: Path) -> Channel:
+        """A connection as soon as somebody listens."""
+        give_up = time.monotonic() + 20
+        while True:
+            try:
+                self._channels.append(Channel.connect(path, 10.0))
+                return self._channels[-1]
+            except ManagerUnavailableError:
+                assert self.process.poll() is None, self.process.communicate()
+                assert time.monotonic() < give_up
+                time.sleep(0.005)
+
+    def ask(self, message: Message) -> Message:
+        return raise_for(self.admin.request(message))
+
+    def grant(self, job_id: str, devices: list[str], steps_done: int = 0) -> str:
+        return str(self.ask({"op": "grant", "job_id": job_id, "devices": devices, "steps_done": steps_done})["token"])
+
+    def events(self, job_id: str) -> list[Message]:
+        """All events of a job so far."""
+        channel, events = self.connect(self.admin_socket), []
+        channel.send({"op": "subscribe"})
+        while "event" in (message := channel.receive()):
+            events.append(message)
+        channel.close()
+        return [event for event in events if event["job_id"] == job_id]
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+        self.admin.close()
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+        end(self.process)
+
+
+def spawn(
+    module_and_arguments: list[str], environment: dict[str, str], pass_fds: tuple[int, ...] = ()
+) -> subprocess.Popen[str]:
+    """A Python module as a process, with no EMUGPU_ variables but these."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("EMUGPU_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", *module_and_arguments],
+        env=environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        pass_fds=pass_fds,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Without asking: nothing of a test's process is kept."""
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    """A directory whose path leaves room for a socket's name."""
+    directory = Path(tempfile.mkdtemp(prefix="emugpu-test-"))
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def start_daemon(short_directory) -> Iterator[Callable[..., DaemonProcess]]:
+    daemons: list[DaemonProcess] = []
+
+    def start(sharing: str = "exclusive") -> DaemonProcess:
+        directory = short_directory / str(len(daemons))
+        directory.mkdir()
+        daemons.append(DaemonProcess(directory, sharing))
+        return daemons[-1]
+
+    yield start
+    for daemon in daemons:
+        daemon.close()
+
+
+@pytest.fixture
+def daemon(start_daemon) -> DaemonProcess:
+    return start_daemon()
+
+
+@pytest.fixture
+def start_process() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """`start_process(["module", ...], {variables})`; what still runs after the test is ended."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*arguments, **options) -> subprocess.Popen[str]:
+        processes.append(spawn(*arguments, **options))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        end(process)
+
+
+@pytest.fixture
+def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+@pytest.fixture
+def uuids() -> list[str]:
+    """The devices of node n1."""
+    return UUIDS
