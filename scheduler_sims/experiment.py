@@ -8,16 +8,16 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.timing.host import monotonic_ns
-from scheduler_sims.cluster_file import ClusterSpec, load_cluster
 from scheduler_sims.clusters.base import Cluster
 from scheduler_sims.clusters.local import LocalCluster, LocalOptions
 from scheduler_sims.clusters.simulated import SimulatedCluster
-from scheduler_sims.estimates import Estimates, parse_estimates
-from scheduler_sims.loop import Explain, Progress, SchedulerLoop
+from scheduler_sims.inputs.cluster_file import ClusterSpec, load_cluster
+from scheduler_sims.inputs.truth import WorkloadTruth, check_fits
+from scheduler_sims.inputs.workload import Workload, load_workload
+from scheduler_sims.interface.estimates import Estimates, parse_estimates
+from scheduler_sims.loop.scheduler_loop import Explain, Progress, SchedulerLoop
 from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.record import RunRecord
-from scheduler_sims.truth import WorkloadTruth, check_fits
-from scheduler_sims.workload import Workload, load_workload
 
 
 @dataclass(frozen=True)

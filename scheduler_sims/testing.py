@@ -19,10 +19,10 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration
 from emulator_runtime.domain.units import GIB
-from scheduler_sims.costs import ClusterCosts
-from scheduler_sims.estimates import NoEstimates
-from scheduler_sims.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, Plan, TaskPlacement
-from scheduler_sims.view import ClusterView, DeviceView, JobView, NodeView, Phase
+from scheduler_sims.interface.costs import ClusterCosts
+from scheduler_sims.interface.estimates import NoEstimates
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, Plan, TaskPlacement
+from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeView, Phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from emulator_runtime.domain.job import JobSpec
-from scheduler_sims.plan import Allocation
+from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.record import LagAccount
 
 

@@ -15,10 +15,10 @@ from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
 from scheduler_sims.clusters.base import Event, Happening, Start
-from scheduler_sims.costs import ClusterCosts
-from scheduler_sims.plan import WHOLE_DEVICE_MILLI
+from scheduler_sims.inputs.truth import WorkloadTruth
+from scheduler_sims.interface.costs import ClusterCosts
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI
 from scheduler_sims.record import LagAccount
-from scheduler_sims.truth import WorkloadTruth
 
 
 @dataclass(slots=True)

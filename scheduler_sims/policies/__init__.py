@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from scheduler_sims.interface.policy import Policy
 from scheduler_sims.policies.allox import Allox
 from scheduler_sims.policies.drf import DrfFifo, DrfSjf
 from scheduler_sims.policies.fifo import Fifo
 from scheduler_sims.policies.las import Las
 from scheduler_sims.policies.sjf import Sjf
 from scheduler_sims.policies.srtf import Srtf
-from scheduler_sims.policy import Policy
 
 POLICIES: Mapping[str, type[Policy]] = MappingProxyType(
     {

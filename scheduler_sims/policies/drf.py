@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heapreplace
 from typing import ClassVar
 
-from scheduler_sims.plan import Allocation, Plan
+from scheduler_sims.interface.plan import Allocation, Plan
+from scheduler_sims.interface.view import ClusterView, JobView
 from scheduler_sims.policies.placing import main_configuration
 from scheduler_sims.policies.sjf import isolated_s
 from scheduler_sims.policies.waiting import Entry, Order, Scan, Waiting, answer
-from scheduler_sims.view import ClusterView, JobView
 
 
 class DrfFifo:

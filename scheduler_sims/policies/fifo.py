@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from scheduler_sims.plan import Plan
+from scheduler_sims.interface.plan import Plan
+from scheduler_sims.interface.view import ClusterView
 from scheduler_sims.policies.placing import main_configuration
 from scheduler_sims.policies.waiting import Order, Waiting, answer, one_line
-from scheduler_sims.view import ClusterView
 
 _ORDER = Order(rank=lambda _view, _job: 0.0, line=one_line)
 

@@ -8,11 +8,11 @@ from math import inf, isfinite
 from typing import ClassVar
 
 from emulator_runtime.domain.errors import InputError
-from scheduler_sims.plan import Allocation, Plan
+from scheduler_sims.interface.plan import Allocation, Plan
+from scheduler_sims.interface.view import ClusterView, JobView, Phase
 from scheduler_sims.policies.placing import main_configuration
 from scheduler_sims.policies.preempting import Ranks, Room
 from scheduler_sims.policies.waiting import Lines, Order, Scan, Waiting, answer
-from scheduler_sims.view import ClusterView, JobView, Phase
 
 _SLACK_S = 1e-6
 """Clocks count integer nanoseconds: a wake-up that aims at the very end of a quantum may see it a rounding error early."""

@@ -8,10 +8,10 @@ from math import inf
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import Configuration
-from scheduler_sims.plan import WHOLE_DEVICE_MILLI, Allocation
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
+from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeView, Phase
 from scheduler_sims.policies.placing import FreeSpace
 from scheduler_sims.policies.waiting import checked_s
-from scheduler_sims.view import ClusterView, DeviceView, JobView, NodeView, Phase
 
 
 @dataclass(frozen=True, slots=True)

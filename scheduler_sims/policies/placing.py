@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import Configuration
-from scheduler_sims.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, TaskPlacement
-from scheduler_sims.view import ClusterView, DeviceView, JobView, NodeView
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeView
 
 
 def main_configuration(view: ClusterView, job: JobView) -> Configuration:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import inf
 
 from emulator_runtime.domain.job import Configuration
-from scheduler_sims.plan import Allocation
+from scheduler_sims.interface.plan import Allocation
+from scheduler_sims.interface.view import JobView, Phase
 from scheduler_sims.policies.placing import FreeSpace
-from scheduler_sims.view import JobView, Phase
 
 _Key = tuple[float, float, float]
 """What a job deserves, to be compared: rank, submit time, row; the largest stops first."""

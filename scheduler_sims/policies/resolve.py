@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
+from scheduler_sims.interface.policy import Policy
 from scheduler_sims.policies import POLICIES
 from scheduler_sims.policies.custom import load_class
-from scheduler_sims.policy import Policy
 
 _FLAG = "--policy"
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")

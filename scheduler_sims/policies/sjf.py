@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from scheduler_sims.plan import Plan
+from scheduler_sims.interface.plan import Plan
+from scheduler_sims.interface.view import ClusterView, JobView
 from scheduler_sims.policies.placing import main_configuration
 from scheduler_sims.policies.waiting import Order, Waiting, answer, checked_s
-from scheduler_sims.view import ClusterView, JobView
 
 
 class Sjf:

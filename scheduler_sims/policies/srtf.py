@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from scheduler_sims.plan import Plan
+from scheduler_sims.interface.plan import Plan
+from scheduler_sims.interface.view import ClusterView, JobView, Phase
 from scheduler_sims.policies.placing import main_configuration
 from scheduler_sims.policies.preempting import Ranks, Room
 from scheduler_sims.policies.waiting import Lines, Order, Waiting, answer, checked_s
-from scheduler_sims.view import ClusterView, JobView, Phase
 
 
 @dataclass(frozen=True, slots=True)

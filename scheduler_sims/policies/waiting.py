@@ -15,9 +15,9 @@ from itertools import islice
 from math import isfinite
 
 from emulator_runtime.domain.errors import PolicyError
-from scheduler_sims.plan import Allocation, Plan
+from scheduler_sims.interface.plan import Allocation, Plan
+from scheduler_sims.interface.view import ClusterView, JobView
 from scheduler_sims.policies.placing import FreeSpace, main_configuration
-from scheduler_sims.view import ClusterView, JobView
 
 Entry = tuple[float, float, int, str, float]
 """A waiting job: rank (smaller is served first; constant while it waits), submit time, row, job id, waiting since."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from emugpu.__main__ import main
-from scheduler_sims.cluster_file import load_cluster
-from scheduler_sims.workload import load_workload
+from scheduler_sims.inputs.cluster_file import load_cluster
+from scheduler_sims.inputs.workload import load_workload
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def block(start: str) -> str:
 
 
 def test_the_policy_template_runs_as_it_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    template = block("from scheduler_sims.plan")
+    template = block("from scheduler_sims.interface.plan")
     assert len(template.splitlines()) <= 30
     (tmp_path / "my_policy.py").write_text(template)
     example = ROOT / "examples" / "allox-40"

@@ -21,14 +21,14 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from scheduler_sims.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.clusters.base import Event
 from scheduler_sims.clusters.simulated import SimulatedCluster
-from scheduler_sims.estimates import parse_estimates
-from scheduler_sims.loop import SchedulerLoop
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.inputs.truth import WorkloadTruth
+from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.estimates import parse_estimates
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.policies.resolve import resolve_policy
-from scheduler_sims.truth import WorkloadTruth
-from scheduler_sims.workload import Workload
 
 GPUS, JOBS, QUICK_JOBS = 64, 2_000, 400
 MEDIAN_S, SIGMA, LOAD = 1_200.0, 1.0, 0.9

@@ -11,16 +11,16 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from scheduler_sims.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.clusters.simulated import SimulatedCluster
-from scheduler_sims.costs import ClusterCosts
-from scheduler_sims.estimates import parse_estimates
-from scheduler_sims.loop import SchedulerLoop
-from scheduler_sims.policy import Policy
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.inputs.truth import WorkloadTruth
+from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.costs import ClusterCosts
+from scheduler_sims.interface.estimates import parse_estimates
+from scheduler_sims.interface.policy import Policy
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.record import JobRecord, Span
 from scheduler_sims.testing import Job, Node
-from scheduler_sims.truth import WorkloadTruth
-from scheduler_sims.workload import Workload
 
 
 @dataclass(frozen=True)

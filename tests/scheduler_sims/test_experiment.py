@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from emulator_runtime.domain.errors import InputError, PolicyError, UnknownNameError
 from scheduler_sims.clusters.simulated import SimulatedCluster
 from scheduler_sims.experiment import Experiment
-from scheduler_sims.loop import SchedulerLoop
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.files import write_jobs_csv

@@ -25,11 +25,11 @@ from emulator_runtime.timing.shared_clock import SharedClockFile
 from emulator_runtime.timing.waiter import Waiter
 from emulator_runtime.timing.warp import WarpCoordinator
 from emulator_runtime.workloads.order import RunOrder
-from scheduler_sims.cluster_file import ClusterSpec
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.local.job_process import JobProcess
 from scheduler_sims.clusters.local.lags import Lags
 from scheduler_sims.clusters.local.manager_process import ManagerProcess
+from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import LagAccount
 
 _HAPPENINGS = {

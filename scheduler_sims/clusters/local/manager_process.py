@@ -13,8 +13,8 @@ from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Connection, Poller
 from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
-from scheduler_sims.cluster_file import NodeSpec
 from scheduler_sims.clusters.local.processes import Child
+from scheduler_sims.inputs.cluster_file import NodeSpec
 
 START_S = 60.0
 MAX_RESTARTS = 5

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from scheduler_sims.plan import Plan
-from scheduler_sims.policy import Policy
+from scheduler_sims.interface.plan import Plan
+from scheduler_sims.interface.policy import Policy
+from scheduler_sims.interface.view import ClusterView
 from scheduler_sims.testing import Job, Node, cluster_view, places
-from scheduler_sims.view import ClusterView
 
 _EPSILON_S = 1e-7
 

@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 from emulator_runtime.domain.errors import InputError, PolicyError
+from scheduler_sims.interface.view import Phase
 from scheduler_sims.policies.allox import Allox
 from scheduler_sims.policies.machines import machines_of
 from scheduler_sims.policies.matching import match
 from scheduler_sims.testing import Job, Node, cluster_view, places
-from scheduler_sims.view import Phase
 
 GPU_AND_CPU = [Node("gpu", gpus=1), Node("cpu", cpus=1)]
 

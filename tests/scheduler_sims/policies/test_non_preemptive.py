@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from emulator_runtime.domain.errors import PolicyError
+from scheduler_sims.interface.view import Phase
 from scheduler_sims.policies.drf import DominantShares, DrfFifo, DrfSjf
 from scheduler_sims.policies.fifo import Fifo
 from scheduler_sims.policies.sjf import Sjf
 from scheduler_sims.testing import Job, Node, cluster_view, places
-from scheduler_sims.view import Phase
 
 FOUR = [Node("n", gpus=4)]
 

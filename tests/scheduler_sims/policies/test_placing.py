@@ -7,10 +7,10 @@ import pytest
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.job import Configuration
-from scheduler_sims.plan import Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.interface.view import Phase
 from scheduler_sims.policies.placing import FreeSpace, fits_somewhere, main_configuration
 from scheduler_sims.testing import Job, Node, cluster_view
-from scheduler_sims.view import Phase
 
 
 def gpus(number, cpu_milli=1000, **more):

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from emulator_runtime.domain.errors import InputError, PolicyError
-from scheduler_sims.costs import ClusterCosts
+from scheduler_sims.interface.costs import ClusterCosts
+from scheduler_sims.interface.view import Phase
 from scheduler_sims.policies.las import Las
 from scheduler_sims.policies.srtf import Srtf
 from scheduler_sims.testing import Job, Node, cluster_view, places
-from scheduler_sims.view import Phase
 
 ONE, TWO, FOUR = ([Node("n", gpus=number)] for number in (1, 2, 4))
 

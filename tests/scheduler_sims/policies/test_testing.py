@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from emulator_runtime.domain.errors import InputError, PolicyError
-from scheduler_sims.plan import Plan
+from scheduler_sims.interface.plan import Plan
+from scheduler_sims.interface.view import Phase
 from scheduler_sims.policies.srtf import Srtf
 from scheduler_sims.testing import Job, Node, cluster_view, places
-from scheduler_sims.view import Phase
 
 
 def test_the_example_of_the_docstring():

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from emulator_runtime.domain.errors import InputError, PolicyError
 
 if TYPE_CHECKING:
-    from scheduler_sims.plan import Allocation
-    from scheduler_sims.view import JobView
+    from scheduler_sims.interface.plan import Allocation
+    from scheduler_sims.interface.view import JobView
 
 
 class Truth(Protocol):

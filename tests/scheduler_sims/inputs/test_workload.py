@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.job import ModelWork, TimedWork
 from emulator_runtime.domain.units import GIB
-from scheduler_sims.workload import COLUMNS, DEFAULT_STEPS, _cells, load_workload
+from scheduler_sims.inputs.workload import COLUMNS, DEFAULT_STEPS, _cells, load_workload
 
 LAST_K80_BATCH = 126  # resnet50 was measured at 1 to 126 on a Tesla_K80
 

@@ -10,9 +10,9 @@ from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.units import GIB
 from scheduler_sims.clusters.base import Happening
 from scheduler_sims.clusters.simulated import SimulatedCluster
-from scheduler_sims.plan import Allocation, DeviceShare, Plan, TaskPlacement
+from scheduler_sims.interface.plan import Allocation, DeviceShare, Plan, TaskPlacement
+from scheduler_sims.interface.view import Phase
 from scheduler_sims.testing import Job, Node
-from scheduler_sims.view import Phase
 
 NS = 1e-9
 NODES = [Node("n1", gpus=2, cpus=8, memory_gib=16), Node("n2", gpus=1, cpus=8, memory_gib=16)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from scheduler_sims.plan import Plan
-from scheduler_sims.view import ClusterView
+from scheduler_sims.interface.plan import Plan
+from scheduler_sims.interface.view import ClusterView
 
 
 class Policy(Protocol):

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.units import GIB
-from scheduler_sims.ledger import Ledger
-from scheduler_sims.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.loop.ledger import Ledger
 from scheduler_sims.testing import Node
 
 T4, V100 = "Tesla-T4", "Tesla_V100-PCIE-32GB"

@@ -9,10 +9,10 @@ from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns, to_s
 from emulator_runtime.profiles.table import ProfileTable
-from scheduler_sims.plan import Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.inputs.truth import WorkloadTruth, check_fits
+from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.testing import Job, Node
-from scheduler_sims.truth import WorkloadTruth, check_fits
-from scheduler_sims.workload import Workload
 
 V100, K80 = "Tesla_V100-PCIE-32GB", "Tesla_K80"
 

@@ -15,15 +15,15 @@ from emulator_runtime.domain.errors import EmuGpuError, PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import gib, to_ns, to_s
 from emulator_runtime.timing.lag import LagHistogram
-from scheduler_sims.books import JobBooks
-from scheduler_sims.cluster_file import ClusterSpec
 from scheduler_sims.clusters.base import Cluster, Event, Happening, Start
-from scheduler_sims.estimates import Estimates
-from scheduler_sims.ledger import Ledger
-from scheduler_sims.plan import Allocation, Plan
-from scheduler_sims.policy import Policy
+from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.interface.estimates import Estimates
+from scheduler_sims.interface.plan import Allocation, Plan
+from scheduler_sims.interface.policy import Policy
+from scheduler_sims.interface.view import ClusterView, Phase
+from scheduler_sims.loop.books import JobBooks
+from scheduler_sims.loop.ledger import Ledger
 from scheduler_sims.record import LagAccount
-from scheduler_sims.view import ClusterView, Phase
 
 RETRY_S = 1.0
 """Emulated time until a start that the cluster refused for a moment is tried again."""

@@ -5,8 +5,8 @@ import pytest
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.units import GIB
-from scheduler_sims.cluster_file import MAX_GPUS_PER_NODE, MAX_NODES, load_cluster
-from scheduler_sims.costs import COST_NAMES, ClusterCosts
+from scheduler_sims.inputs.cluster_file import MAX_GPUS_PER_NODE, MAX_NODES, load_cluster
+from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
 
 
 @pytest.fixture

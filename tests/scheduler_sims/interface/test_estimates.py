@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import InputError, PolicyError
-from scheduler_sims.estimates import ErrorEstimates, parse_estimates
-from scheduler_sims.plan import Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.interface.estimates import ErrorEstimates, parse_estimates
+from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.interface.view import JobView
 from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.testing import Job, Node, cluster_view
-from scheduler_sims.view import JobView
 
 
 class Table:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from scheduler_sims.cluster_file import ClusterSpec, NodeSpec
-from scheduler_sims.plan import WHOLE_DEVICE_MILLI, Allocation, TaskPlacement
-from scheduler_sims.view import DeviceView, NodeView
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, TaskPlacement
+from scheduler_sims.interface.view import DeviceView, NodeView
 
 
 class NodeLedger:

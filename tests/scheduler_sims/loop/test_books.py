@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from emulator_runtime.domain.gpu import device_uuid
-from scheduler_sims.books import JobBooks
 from scheduler_sims.clusters.base import Event, Happening
-from scheduler_sims.plan import Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.interface.view import Phase
+from scheduler_sims.loop.books import JobBooks
 from scheduler_sims.record import Span
 from scheduler_sims.testing import Job, Node
-from scheduler_sims.view import Phase
 
 S = 1_000_000_000
 

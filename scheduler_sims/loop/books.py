@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_s
-from scheduler_sims.cluster_file import ClusterSpec
 from scheduler_sims.clusters.base import Event, Happening
-from scheduler_sims.plan import Allocation
+from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.interface.plan import Allocation
+from scheduler_sims.interface.view import JobView, Phase
 from scheduler_sims.record import JobRecord, Span
-from scheduler_sims.view import JobView, Phase
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
-from scheduler_sims.costs import COST_NAMES, ClusterCosts
+from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
 
 _NODE_FIELDS = ("name", "count", "gpus", "gpu_type", "gpu_memory_gib", "cpus", "memory_gib", "labels")
 _TOP_FIELDS = ("nodes", "costs")

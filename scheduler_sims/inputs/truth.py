@@ -11,9 +11,9 @@ from emulator_runtime.domain.job import Configuration, JobSpec
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import GIB, to_s
 from emulator_runtime.workloads.work import step_times
-from scheduler_sims.cluster_file import ClusterSpec, NodeSpec
-from scheduler_sims.plan import Allocation
-from scheduler_sims.workload import Workload
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.plan import Allocation
 
 
 class WorkloadTruth:

@@ -16,12 +16,12 @@ from emulator_runtime.domain.units import to_ns
 from emulator_runtime.profiles.table import ProfileTable
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.simulated import SimulatedCluster
-from scheduler_sims.costs import COST_NAMES, ClusterCosts
-from scheduler_sims.plan import Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.inputs.truth import WorkloadTruth
+from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
+from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.testing import Job, Node
-from scheduler_sims.truth import WorkloadTruth
-from scheduler_sims.workload import Workload
 
 S = 1_000_000_000
 POLICIES = ("fifo", "srtf", "las:threshold_s=4,quantum_s=1", "drf-sjf", "allox")

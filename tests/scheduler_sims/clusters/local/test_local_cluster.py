@@ -14,13 +14,13 @@ from emulator_runtime.timing.host import sleep_ns
 from scheduler_sims.clusters.base import Start
 from scheduler_sims.clusters.local import LocalCluster, LocalOptions
 from scheduler_sims.experiment import Experiment
-from scheduler_sims.loop import SchedulerLoop
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.record import JobRecord, RunRecord
 from scheduler_sims.reports.comparison import compare
 
 pytestmark = pytest.mark.processes
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 ALLOX = ROOT / "examples" / "allox-40"
 WARP = LocalOptions(warp=True)
 

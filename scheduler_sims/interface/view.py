@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import Any
 
 from emulator_runtime.domain.job import Configuration
-from scheduler_sims.costs import ClusterCosts
-from scheduler_sims.estimates import Estimates
-from scheduler_sims.plan import WHOLE_DEVICE_MILLI, Allocation, Plan
+from scheduler_sims.interface.costs import ClusterCosts
+from scheduler_sims.interface.estimates import Estimates
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, Plan
 
 
 class Phase(StrEnum):

@@ -1,0 +1,1 @@
+"""What a policy sees (view, estimates, costs) and what it answers with (plan)."""
