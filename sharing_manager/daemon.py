@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 from pathlib import Path
+from typing import IO
 
 from emulator_runtime.domain.clock import Clock
-from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.timing.anchors import Anchors, FixedAnchors
@@ -52,6 +54,7 @@ class Daemon:
         pool = DevicePool(load_inventory(Path(settings.inventory), settings.node), MODES[settings.sharing])
         _make_directory("EMUGPU_MANAGER_SOCKET_DIR", settings.socket_dir)
         _make_directory("EMUGPU_MANAGER_STATE_DIR", settings.state_dir)
+        self._lock = _only_one(Path(settings.state_dir) / "lock")
         self._log = SqliteEventLog(settings.state_file)
         self._manager = Manager(pool, self._log, _clock(settings), self._publish)
         jobs = JobService(self._manager)
@@ -114,6 +117,17 @@ def _make_directory(variable: str, path: str) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(variable, f"can't make the directory {path}: {error.strerror}") from error
+
+
+def _only_one(path: Path) -> IO[bytes]:
+    """The locked file; the kernel unlocks it however this process ends. Raises ClusterError where another one has it."""
+    file = path.open("wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise ClusterError(f"{path}: another sharing manager uses this state; give each node its own") from error
+    return file
 
 
 def _clock(settings: Settings) -> Clock:

@@ -344,13 +344,14 @@ BAD_SETTINGS = [
 
 
 def test_a_bad_setting_is_one_line(settings, start_process, short_directory):
-    def start(name, value):
+    def start(number, name, value):
+        own_state = {"EMUGPU_MANAGER_STATE_DIR": str(short_directory / f"state-{number}")}
         variables = {f"EMUGPU_MANAGER_{name}": value.format(here=short_directory)}
-        return start_process(["sharing_manager"], settings | variables)
+        return start_process(["sharing_manager"], settings | own_state | variables)
 
-    processes = [
-        (start(name, value), message) for name, value, message in BAD_SETTINGS
-    ]  # all at once: it saves seconds
+    processes = [  # all at once: it saves seconds
+        (start(number, name, value), message) for number, (name, value, message) in enumerate(BAD_SETTINGS)
+    ]
     for process, message in processes:
         output, errors = process.communicate(timeout=ENDED_S)
         assert message in errors
@@ -367,6 +368,14 @@ def test_a_state_file_that_is_none(settings, start_process, short_directory):
     assert process.returncode == 2
     assert "manager.db: can't use this file as event log: " in errors
     assert errors.count("\n") == 1
+
+
+def test_a_second_manager_on_the_same_state_is_refused(daemon, start_process):
+    second = start_process(["sharing_manager"], daemon.settings)
+    _, errors = second.communicate(timeout=ENDED_S)
+    assert second.returncode == 2
+    assert "another sharing manager uses this state" in errors
+    assert daemon.ask({"op": "status"})["ok"]
 
 
 def test_help_and_arguments(start_process):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -207,7 +208,7 @@ def test_records_of_an_observed_run_add_up(tmp_path: Path) -> None:
     observed: RunRecord = run.observe("fifo", WARP)
     spans = sorted((span.start_s, span.end_s) for span in observed.spans)
     assert len(spans) == 3
-    assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
+    assert all(one[1] <= other[0] for one, other in pairwise(spans))
     assert [job.devices for job in observed.jobs] == [("n/0",)] * 3
 
 

@@ -1,0 +1,132 @@
+"""The job processes of a local cluster: started ahead of time, handed runs, let go when their job is over."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from emulator_runtime.domain.errors import ClusterError, ProtocolError
+from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.ipc.frames import Message
+from emulator_runtime.ipc.poller import Poller
+from emulator_runtime.ipc.warp import WAKE
+from emulator_runtime.timing.host import monotonic_ns
+from emulator_runtime.timing.warp import WarpCoordinator
+from emulator_runtime.workloads.order import RunOrder
+from scheduler_sims.clusters.local.job_process import JobProcess
+
+READY_S = 120.0
+_SETTLE_S = 1.0
+
+
+class Fleet:
+    """At most `standby` processes wait ahead of time, in the order of `jobs`; others are started when they are needed.
+
+    Each is a participant of the clock from before it is spawned until it is gone. `on_ended` gets the report of a run
+    (see workloads/__main__.py); `on_death` a job whose process ended by itself, how, and whether it was running.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        clock: Path,
+        poller: Poller,
+        participants: WarpCoordinator,
+        *,
+        standby: int,
+        on_ended: Callable[[str, Message], None],
+        on_death: Callable[[str, str, bool], None],
+    ) -> None:
+        self._logs = directory / "jobs"
+        self._logs.mkdir()
+        self._clock = clock
+        self._poller = poller
+        self._participants = participants
+        self._standby = standby
+        self._on_ended = on_ended
+        self._on_death = on_death
+        self._rows: dict[str, int] = {}
+        self._to_spawn: deque[str] = deque()
+        self._gone: list[JobProcess] = []
+        self.processes: dict[str, JobProcess] = {}
+
+    def prepare(self, jobs: Sequence[JobSpec]) -> None:
+        """Start the first processes; `wait_ready` waits for them."""
+        self._rows = {job.job_id: job.row for job in jobs}
+        self._to_spawn.extend(self._rows)
+        self._spawn_ahead()
+
+    def wait_ready(self, told: Callable[[str], None]) -> None:
+        """Raises ClusterError when a process does not say that it is ready."""
+        give_up_ns = monotonic_ns() + round(READY_S * NS_PER_S)
+        while waiting := [p.job_id for p in self.processes.values() if not p.ready]:
+            if monotonic_ns() > give_up_ns:
+                raise ClusterError(f"the process of job {waiting[0]!r} is not ready after {READY_S:g} s")
+            told(f"starting processes: {len(self.processes) - len(waiting)} of {len(self.processes)}")
+            self._poller.poll(0.2)
+
+    def run(self, order: RunOrder) -> None:
+        """Hand a run to the job's process."""
+        process = self.processes.get(order.job_id) or self._spawn(order.job_id)
+        self._participants.busy(order.job_id)
+        process.run(order)
+
+    def wake(self, job_id: str) -> None:
+        """The deadline that the job's process waits for in warp has come."""
+        self.processes[job_id].send(WAKE)
+
+    def retire(self, job_id: str) -> None:
+        """The job is over: let its process go, and start another one ahead of time."""
+        process = self.processes.pop(job_id)
+        self._participants.leave(job_id)
+        process.ask_to_end()
+        self._gone = [*(p for p in self._gone if p.alive), process]
+        self._spawn_ahead()
+
+    def settle(self) -> None:
+        """Wait for the reports of the last runs."""
+        give_up_ns = monotonic_ns() + round(_SETTLE_S * NS_PER_S)
+        while any(process.running for process in self.processes.values()) and monotonic_ns() < give_up_ns:
+            self._poller.poll(0.05)
+
+    def all(self) -> list[JobProcess]:
+        """Every process that may still be there."""
+        return [*self.processes.values(), *self._gone]
+
+    def _spawn_ahead(self) -> None:
+        while self._to_spawn and len(self.processes) < self._standby:
+            job_id = self._to_spawn.popleft()
+            if job_id not in self.processes:
+                self._spawn(job_id)
+
+    def _spawn(self, job_id: str) -> JobProcess:
+        self._participants.register(job_id)  # before it exists: time can't jump while it starts
+        log = self._logs / str(self._rows[job_id])
+        process = JobProcess(job_id, log, self._clock, self._poller, self._message, self._death)
+        self.processes[job_id] = process
+        if job_id in self._to_spawn:
+            self._to_spawn.remove(job_id)
+        return process
+
+    def _message(self, job_id: str, message: Message) -> None:
+        process = self.processes[job_id]
+        match message:
+            case {"op": "wait", "deadline_ns": int(deadline_ns)}:
+                self._participants.waits(job_id, deadline_ns)
+            case {"op": "ready"}:
+                process.ready = True
+                if not process.running:
+                    self._participants.waits(job_id)
+            case {"op": "ended", "outcome": str()}:
+                process.running = False
+                self._participants.waits(job_id)
+                self._on_ended(job_id, message)
+            case _:
+                raise ProtocolError(f"job {job_id!r} sent a message that is not part of the contract")
+
+    def _death(self, job_id: str, how: str) -> None:
+        process = self.processes.pop(job_id)
+        self._participants.leave(job_id)
+        self._on_death(job_id, how, process.running)
