@@ -14,23 +14,21 @@ from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 DEFAULT_SPIN_NS = 300_000
 """The most that one wait spins; chosen from `python -m tests.benchmarks wait_accuracy --spin-us 0,50,300`.
 
-Lag p50 and CPU time of one wait of 5 / 20 ms, microseconds, on a virtual machine with 2 cores (plain `time.sleep` idle: lag
-92 / 104, CPU 22 / 34; with 8 busy processes: lag 3,600 / 3,800, CPU 9 / 10):
+Lag p50 / p99 and CPU time of one wait of 5 ms, microseconds, on a virtual machine with 2 cores:
 
-| spin | idle lag | idle CPU | 8 busy: lag | 8 busy: CPU |
+| wait | idle: lag | idle: CPU | 8 busy: lag | 8 busy: CPU |
 |---|---|---|---|---|
-| none | 45 / 59 | 26 / 40 | 26 / 27 | 18 / 19 |
-| 50   | 0.4 / 12 | 31 / 40 | 0.5 / 0.5 | 21 / 24 |
-| 300  | 0.4 / 0.8 | 82 / 99 | 0.5 / 0.5 | 22 / 24 |
+| plain `time.sleep` | 105 / 335 | 38 | 76 / 7,170 | 15 |
+| spin 0             | 59 / 234  | 44 | 29 / 74 | 20 |
+| spin 300           | 0.6 / 73  | 121 | 0.6 / 15 | 52 |
 
-Where cores are idle a wait burns some 60 us more than without spinning, which nobody misses. Where they are short sleeps end
-more evenly, the margin shrinks, and spinning costs 5 us: 0.03% of a core for steps of 20 ms. It holds the interpreter's lock
-while it spins. 50 is enough unless waits are so long that the core falls asleep more deeply.
+So a wait burns some 80 us more than without spinning where cores are idle, which nobody misses, and 30 us where they are
+short: 0.2% of a core for steps of 20 ms. It holds the interpreter's lock while it spins. 50 is enough for p50 alone.
 """
 
 _STEP_SHARE = 8
 _STEP_FLOOR_NS = 1_000
-_DOWN_SHARE = 39  # 39 small steps down balance one step up: the margin settles where 1 sleep of 40 ends later
+_DOWN_SHARE = 199  # 199 small steps down balance one step up: the margin settles where 1 sleep of 200 ends later
 
 
 class Waiter:
@@ -76,7 +74,7 @@ class Waiter:
         self._sleep(duration_ns)
 
     def _learn(self, oversleep_ns: int) -> None:
-        """Follow the 97.5th percentile of the oversleeps that a spin can cover (a stochastic quantile estimate)."""
+        """Follow the 99.5th percentile of the oversleeps that a spin can cover (a stochastic quantile estimate)."""
         step = self._margin_ns // _STEP_SHARE + _STEP_FLOOR_NS
         if self._margin_ns < oversleep_ns <= self._spin_ns:
             self._margin_ns = min(self._spin_ns, self._margin_ns + step)

@@ -22,7 +22,7 @@ from emulator_runtime.timing.host import prepare_waiting, set_realtime_priority,
 from emulator_runtime.timing.stream import DeviceStream, OwnDevice
 from emulator_runtime.timing.waiter import DEFAULT_SPIN_NS, Waiter
 
-WAITS = {1: 300, 5: 300, 20: 150, 100: 30}  # requested ms: how often per method
+WAITS = {1: 600, 5: 400, 20: 200, 100: 60}  # requested ms: how often per method
 STEPS, STEP_NS = 1_000, 20_000_000
 BUSY_PER_CORE = 4
 BUSY_CODE = "import time\nend = time.monotonic() + 300\nwhile time.monotonic() < end: pass"

@@ -55,7 +55,7 @@ def test_without_spinning_it_sleeps_the_whole_way(fake_host):
 def test_it_learns_how_late_sleeps_end(fake_host, oversleep):
     host = fake_host(cycle(oversleep))
     waiter = Waiter(200 * US, host.now, host.sleep)
-    lags_of(host, waiter, 2_000)
+    lags_of(host, waiter, 20_000)
     assert oversleep * 0.8 < waiter.margin_ns < oversleep * 1.2 + 2 * US
     lags = sorted(lags_of(host, waiter, 1_000))
     assert lags[900] < 200  # two looks
