@@ -40,6 +40,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=LocalOptions().standby,
         help="job processes that are started ahead of time, about 15 MB each (default %(default)s)",
     )
+    parser.add_argument(
+        "--realtime",
+        action="store_true",
+        help="give job processes real-time priority (SCHED_FIFO), for machines that do other work; needs CAP_SYS_NICE",
+    )
     parser.set_defaults(run=run)
 
 
@@ -52,7 +57,13 @@ def run(args: argparse.Namespace) -> int:
     if args.standby < 1:
         raise InputError("--standby", f"must be at least 1, not {args.standby}")
     experiment = load(args)
-    options = LocalOptions(args.speed, args.warp, args.standby, str(args.profiles.resolve()) if args.profiles else "")
+    options = LocalOptions(
+        speed=args.speed,
+        warp=args.warp,
+        standby=args.standby,
+        profiles=str(args.profiles.resolve()) if args.profiles else "",
+        realtime=args.realtime,
+    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that processes are ended on both ways out
     runs = []
     with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:

@@ -33,12 +33,18 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 def main(argv: list[str]) -> int:
     """Errors are one line on stderr."""
     prepare_waiting()
-    if os.environ.get("EMUGPU_REALTIME") != "1" or not set_realtime_priority():
+    realtime = os.environ.get("EMUGPU_REALTIME") == "1"
+    refused = realtime and not set_realtime_priority()
+    if refused:
+        print(
+            "emugpu job: EMUGPU_REALTIME: real-time priority is refused here (it needs CAP_SYS_NICE)", file=sys.stderr
+        )
+    if refused or not realtime:
         shorten_slice()
     try:
         match argv:
             case ["--standby", fd] if fd.isdigit():
-                return _standby(Channel(socket.socket(fileno=int(fd))))
+                return _standby(Channel(socket.socket(fileno=int(fd))), refused=refused)
             case []:
                 return _one_job()
             case _:
@@ -77,12 +83,12 @@ def _order_of_environment() -> RunOrder:
         raise InputError("EMUGPU_ORDER", str(error)) from error
 
 
-def _standby(control: Channel) -> int:
-    """Run order after order; the end of the control socket is the end of this process."""
+def _standby(control: Channel, *, refused: bool) -> int:
+    """Run order after order; the end of the control socket is the end of this process. `refused`: a priority was."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever holds the other end
     clock = _clock(control)
-    control.send({"op": "ready"})
+    control.send({"op": "ready", "realtime_refused": refused})
     while True:
         try:
             message = control.receive()

@@ -39,12 +39,15 @@ _END_S = 1.0
 @dataclass(frozen=True, slots=True)
 class LocalOptions:
     """`speed`: emulated seconds per host second. `warp`: jump over waiting instead. `standby`: how many job processes are
-    started ahead of their start (each takes about 15 MB); more jobs than that start their process when they start."""
+    started ahead of their start (each takes about 15 MB); more jobs than that start their process when they start.
+    `realtime`: job processes ask for SCHED_FIFO, so that other work on this machine doesn't delay them. `profiles`: a file
+    of the user's own."""
 
     speed: float = 1.0
     warp: bool = False
     standby: int = 200
     profiles: str = ""
+    realtime: bool = False
 
 
 class LocalCluster:
@@ -78,6 +81,7 @@ class LocalCluster:
             self._poller,
             self._time.participants,
             standby=options.standby,
+            realtime=options.realtime,
             on_ended=self._on_ended,
             on_death=self._on_death,
         )
@@ -181,7 +185,8 @@ class LocalCluster:
             for m in self._managers.values()
             if m.restarts
         ]
-        return (*self._notes, *restarted)
+        refused = ["real-time priority was refused: it needs CAP_SYS_NICE"] if self._fleet.realtime_refused else []
+        return (*refused, *self._notes, *restarted)
 
     # --- processes, for tests that kill them ----------------------------------------------------------------------------
 

@@ -36,21 +36,23 @@ class Fleet:
         participants: WarpCoordinator,
         *,
         standby: int,
+        realtime: bool,
         on_ended: Callable[[str, Message], None],
         on_death: Callable[[str, str, bool], None],
     ) -> None:
         self._logs = directory / "jobs"
         self._logs.mkdir()
-        self._clock = clock
         self._poller = poller
         self._participants = participants
         self._standby = standby
+        self._environment = {"EMUGPU_CLOCK": str(clock)} | ({"EMUGPU_REALTIME": "1"} if realtime else {})
         self._on_ended = on_ended
         self._on_death = on_death
         self._rows: dict[str, int] = {}
         self._to_spawn: deque[str] = deque()
         self._gone: list[JobProcess] = []
         self.processes: dict[str, JobProcess] = {}
+        self.realtime_refused = False
 
     def prepare(self, jobs: Sequence[JobSpec]) -> None:
         """Start the first processes; `wait_ready` waits for them."""
@@ -104,7 +106,7 @@ class Fleet:
     def _spawn(self, job_id: str) -> JobProcess:
         self._participants.register(job_id)  # before it exists: time can't jump while it starts
         log = self._logs / str(self._rows[job_id])
-        process = JobProcess(job_id, log, self._clock, self._poller, self._message, self._death)
+        process = JobProcess(job_id, log, self._environment, self._poller, self._message, self._death)
         self.processes[job_id] = process
         if job_id in self._to_spawn:
             self._to_spawn.remove(job_id)
@@ -117,6 +119,7 @@ class Fleet:
                 self._participants.waits(job_id, deadline_ns)
             case {"op": "ready"}:
                 process.ready = True
+                self.realtime_refused |= bool(message.get("realtime_refused"))
                 if not process.running:
                     self._participants.waits(job_id)
             case {"op": "ended", "outcome": str()}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from emulator_runtime.ipc.frames import Message
@@ -18,7 +18,13 @@ class JobProcess:
     """The process that will run (and, after a preemption, run again) one job."""
 
     def __init__(
-        self, job_id: str, log: Path, clock: Path, poller: Poller, on_message: OnMessage, on_death: OnDeath
+        self,
+        job_id: str,
+        log: Path,
+        environment: Mapping[str, str],
+        poller: Poller,
+        on_message: OnMessage,
+        on_death: OnDeath,
     ) -> None:
         self.job_id = job_id
         self.ready = False
@@ -26,7 +32,6 @@ class JobProcess:
         self._closing = False
         self._on_message = on_message
         self._on_death = on_death
-        environment = {"EMUGPU_CLOCK": str(clock)}
         self._child = Child("emulator_runtime.workloads", ["--standby", "{fd}"], environment, log)
         self._connection = Connection(poller, self._child.socket, self._message, self._closed)
 

@@ -229,3 +229,13 @@ def test_a_manager_that_dies_under_a_request_is_asked_again(tmp_path: Path) -> N
     assert records["long"].preemptions == 1
     assert cluster.steps_run == {"long": 100, "short": 100}
     assert cluster.notes() == ("the sharing manager of n was restarted 1 time",)
+
+
+def test_real_time_priority_is_taken_or_its_refusal_is_said(tmp_path: Path) -> None:
+    run = experiment(tmp_path, rows(3), ONE_GPU)
+    cluster = LocalCluster(run.spec, LocalOptions(warp=True, realtime=True))
+    with cluster:
+        cluster.prepare(run.workload.jobs)
+        policy = os.sched_getscheduler(cluster.job_pids()["j0"]) & ~os.SCHED_RESET_ON_FORK
+        refused = any("real-time priority was refused" in note for note in cluster.notes())
+    assert (policy == os.SCHED_FIFO) != refused
