@@ -214,7 +214,7 @@ def test_help_and_arguments(start_process):
 
 def test_run_after_run_until_the_socket_ends(run, socket_pair):
     process, control = run.standby(socket_pair)
-    assert control.receive() == {"op": "ready"}
+    assert control.receive() == {"op": "ready", "realtime_refused": False}
     control.send(run.order().to_message())
     first = control.receive()
     assert (first["op"], first["outcome"], first["steps_done"], first["steps_run"]) == ("ended", "finished", 40, 40)

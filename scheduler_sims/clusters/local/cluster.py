@@ -9,7 +9,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from emulator_runtime.domain.job import JobSpec
@@ -23,6 +22,7 @@ from scheduler_sims.clusters.local.fleet import Fleet
 from scheduler_sims.clusters.local.job_process import JobProcess
 from scheduler_sims.clusters.local.lags import Lags
 from scheduler_sims.clusters.local.manager_process import ManagerProcess
+from scheduler_sims.clusters.local.options import LocalOptions
 from scheduler_sims.clusters.local.time_keeper import TimeKeeper
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import LagAccount
@@ -34,20 +34,6 @@ _HAPPENINGS = {
     "failed": Happening.FAILED,
 }
 _END_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class LocalOptions:
-    """`speed`: emulated seconds per host second. `warp`: jump over waiting instead. `standby`: how many job processes are
-    started ahead of their start (each takes about 15 MB); more jobs than that start their process when they start.
-    `realtime`: job processes ask for SCHED_FIFO, so that other work on this machine doesn't delay them. `profiles`: a file
-    of the user's own."""
-
-    speed: float = 1.0
-    warp: bool = False
-    standby: int = 200
-    profiles: str = ""
-    realtime: bool = False
 
 
 class LocalCluster:
@@ -80,8 +66,7 @@ class LocalCluster:
             self._time.path,
             self._poller,
             self._time.participants,
-            standby=options.standby,
-            realtime=options.realtime,
+            options=options,
             on_ended=self._on_ended,
             on_death=self._on_death,
         )

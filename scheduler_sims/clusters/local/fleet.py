@@ -16,13 +16,14 @@ from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.timing.warp import WarpCoordinator
 from emulator_runtime.workloads.order import RunOrder
 from scheduler_sims.clusters.local.job_process import JobProcess
+from scheduler_sims.clusters.local.options import LocalOptions
 
 READY_S = 120.0
 _SETTLE_S = 1.0
 
 
 class Fleet:
-    """At most `standby` processes wait ahead of time, in the order of `jobs`; others are started when they are needed.
+    """At most `options.standby` processes wait ahead of time, in the order of `jobs`; others are started when they are needed.
 
     Each is a participant of the clock from before it is spawned until it is gone. `on_ended` gets the report of a run
     (see workloads/__main__.py); `on_death` a job whose process ended by itself, how, and whether it was running.
@@ -35,8 +36,7 @@ class Fleet:
         poller: Poller,
         participants: WarpCoordinator,
         *,
-        standby: int,
-        realtime: bool,
+        options: LocalOptions,
         on_ended: Callable[[str, Message], None],
         on_death: Callable[[str, str, bool], None],
     ) -> None:
@@ -44,8 +44,8 @@ class Fleet:
         self._logs.mkdir()
         self._poller = poller
         self._participants = participants
-        self._standby = standby
-        self._environment = {"EMUGPU_CLOCK": str(clock)} | ({"EMUGPU_REALTIME": "1"} if realtime else {})
+        self._standby = options.standby
+        self._environment = {"EMUGPU_CLOCK": str(clock)} | ({"EMUGPU_REALTIME": "1"} if options.realtime else {})
         self._on_ended = on_ended
         self._on_death = on_death
         self._rows: dict[str, int] = {}
