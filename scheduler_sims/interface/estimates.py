@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
@@ -61,10 +62,12 @@ class ErrorEstimates:
         return job.steps_total / self.duration_s(job, allocation.configuration, gpu_type)
 
     def _factor(self, job_id: str, configuration: str) -> float:
-        if self.sigma == 0:
-            return 1.0
-        draw = Random(f"{self.seed}/estimates/{job_id}/{configuration}").gauss(0.0, self.sigma)
-        return 1.0 + min(0.99, max(-0.99, draw))
+        return _error_factor(f"{self.seed}/estimates/{job_id}/{configuration}", self.sigma) if self.sigma else 1.0
+
+
+@cache
+def _error_factor(purpose: str, sigma: float) -> float:
+    return 1.0 + min(0.99, max(-0.99, Random(purpose).gauss(0.0, sigma)))
 
 
 @dataclass(frozen=True)
