@@ -1,1 +1,1 @@
-"""The front door: the `emugpu` command line and the names that users import."""
+"""The front door: the command line."""

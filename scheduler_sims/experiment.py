@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator_runtime.domain.errors import PolicyError
+from emulator_runtime.domain.errors import InputError, PolicyError
 from emulator_runtime.timing.host import monotonic_ns
 from scheduler_sims.clusters.base import Cluster
 from scheduler_sims.clusters.local import LocalCluster, LocalOptions
@@ -46,16 +46,25 @@ class Experiment:
         truth = WorkloadTruth(workload, spec)
         return cls(workload, spec, truth, parse_estimates(estimates, truth, seed))
 
-    def check_policy(self, text: str) -> str:
-        """The display name of a `--policy` value. Raises InputError for one that can't be used here."""
-        name, policy = resolve_policy(text)
-        if getattr(policy, "needs_estimates", False) and not self.estimates.available:
-            raise PolicyError(f"policy {name} needs estimates of run times: use --estimates oracle or error:0.2")
-        return name
+    def check_policies(self, texts: Sequence[str]) -> dict[str, str]:
+        """The titles of `--policy` values: their names, or the whole text where two classes have the same name.
+
+        Raises InputError or PolicyError for one that can't be used here, or that is given twice.
+        """
+        names: dict[str, str] = {}
+        for text in texts:
+            if texts.count(text) > 1:
+                raise InputError("--policy", f"{text} is named twice; options (name:key=value) make it another policy")
+            name, policy = resolve_policy(text)
+            if getattr(policy, "needs_estimates", False) and not self.estimates.available:
+                raise PolicyError(f"policy {name} needs estimates of run times: use --estimates oracle or error:0.2")
+            names[text] = name
+        taken = list(names.values())
+        return {text: text if taken.count(name) > 1 else name for text, name in names.items()}
 
     def simulate(self, policy: str, *, progress: Progress | None = None, explain: Explain | None = None) -> RunRecord:
-        """The predicted run."""
-        return self._run(policy, SimulatedCluster(self.truth, self.spec.costs), 0, progress, explain)
+        """The predicted run of a `--policy` value."""
+        return self._run(policy, lambda: SimulatedCluster(self.truth, self.spec.costs), 0, progress, explain)
 
     def observe(
         self,
@@ -68,17 +77,23 @@ class Experiment:
         told: Callable[[str], None] | None = None,
     ) -> RunRecord:
         """The observed run: real processes on this machine."""
-        return self._run(policy, LocalCluster(self.spec, options, told=told), repeat, progress, explain)
+        return self._run(policy, lambda: LocalCluster(self.spec, options, told=told), repeat, progress, explain)
 
     def _run(
-        self, text: str, cluster: Cluster, repeat: int, progress: Progress | None, explain: Explain | None
+        self,
+        text: str,
+        make_cluster: Callable[[], Cluster],
+        repeat: int,
+        progress: Progress | None,
+        explain: Explain | None,
     ) -> RunRecord:
         started_ns = monotonic_ns()
         name, policy = resolve_policy(text)  # a fresh object for each run
-        loop = SchedulerLoop(
-            cluster, self.spec, policy, self.estimates, self.workload.jobs, progress=progress, explain=explain
-        )
+        cluster = make_cluster()
         try:
+            loop = SchedulerLoop(
+                cluster, self.spec, policy, self.estimates, self.workload.jobs, progress=progress, explain=explain
+            )
             loop.run()
             lag, notes = {**cluster.lag(), **loop.lag()}, cluster.notes()
         except PolicyError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 
 from emulator_runtime.domain.errors import EmuGpuError
@@ -21,6 +22,9 @@ def main(argv: list[str]) -> int:
         Daemon(Settings.from_env(os.environ)).run()
     except EmuGpuError as error:
         print(f"sharing_manager: {error}", file=sys.stderr)
+        return 2
+    except sqlite3.Error as error:  # what was promised so far is in the log; going on without it would be a lie
+        print(f"sharing_manager: can't write the event log: {error}; is the disk full?", file=sys.stderr)
         return 2
     return 0
 

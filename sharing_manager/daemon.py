@@ -36,7 +36,7 @@ class Daemon:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._poller = Poller()
-        self._stopping = False
+        self._stopping = self._signalled = False
 
     def run(self) -> None:
         try:
@@ -68,12 +68,16 @@ class Daemon:
 
     def serve(self) -> None:
         """Answer requests. Progress is written by a deadline: a write for each request would cost twice its answer."""
-        flush_ns = monotonic_ns()
+        flush_ns: int | None = None
         while not self._stopping:
-            self._poller.poll(max(0, flush_ns - monotonic_ns()) / NS_PER_S)
-            if monotonic_ns() >= flush_ns:
-                self._manager.flush_progress()
+            self._poller.poll(None if flush_ns is None else max(0, flush_ns - monotonic_ns()) / NS_PER_S)
+            if not self._manager.has_unlogged_progress:
+                flush_ns = None
+            elif flush_ns is None:
                 flush_ns = monotonic_ns() + round(FLUSH_S * NS_PER_S)
+            elif monotonic_ns() >= flush_ns:
+                self._manager.flush_progress()
+                flush_ns = None
 
     def drain(self) -> None:
         """Take no new connections, answer what has come, write what isn't written."""
@@ -92,9 +96,9 @@ class Daemon:
         self._admin.publish(event)
 
     def _on_signal(self, _number: int, _frame: object) -> None:
-        if self._stopping:
+        if self._signalled:
             os._exit(1)
-        self._stopping = True
+        self._signalled = self._stopping = True
 
     def _watch_parent(self) -> None:
         """End when the descriptor that the parent holds open is at its end: no manager outlives its cluster."""
@@ -121,7 +125,10 @@ def _make_directory(variable: str, path: str) -> None:
 
 def _only_one(path: Path) -> IO[bytes]:
     """The locked file; the kernel unlocks it however this process ends. Raises ClusterError where another one has it."""
-    file = path.open("wb")
+    try:
+        file = path.open("wb")
+    except OSError as error:
+        raise InputError("EMUGPU_MANAGER_STATE_DIR", f"can't write {path}: {error.strerror}") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -89,7 +89,8 @@ class SqliteEventLog:
             self._write_grant(grant)
             self._db.execute("commit")
         except BaseException:
-            self._db.execute("rollback")
+            if self._db.in_transaction:
+                self._db.execute("rollback")
             raise
         sequence = cursor.lastrowid or 0
         return ManagerEvent(

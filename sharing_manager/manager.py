@@ -168,6 +168,10 @@ class Manager:
 
     # --- progress and events ----------------------------------------------------------------------------------------
 
+    @property
+    def has_unlogged_progress(self) -> bool:
+        return bool(self._unlogged)
+
     def flush_progress(self) -> None:
         """Write the steps that were done since the last flush, one range per job."""
         for job_id in sorted(self._unlogged):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from emulator_runtime.domain.errors import ProtocolError, RefusedError
-from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.domain.units import MAX_SECONDS, to_ns
 from emulator_runtime.ipc.fields import text, texts, whole
 from emulator_runtime.ipc.frames import PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.poller import Connection
@@ -15,7 +15,7 @@ from sharing_manager.event_log import EventLog, ManagerEvent
 from sharing_manager.grants import Grant
 from sharing_manager.manager import Manager
 
-MAX_LEASE_NS = 24 * 3600 * NS_PER_S
+MAX_LEASE_NS = to_ns(MAX_SECONDS)
 _OK: Message = {"ok": True}
 
 
@@ -45,7 +45,7 @@ class JobService:
             raise ProtocolError(f"field 'op' must be one of attach, {', '.join(self._handlers)}")
         grant = self._grants.get(connection)
         if grant is None:
-            raise RefusedError("attach first")
+            raise RefusedError("this connection has shown no token yet: send op attach first")
         connection.send(handler(grant, message))
 
     def on_close(self, connection: Connection) -> None:
@@ -76,7 +76,7 @@ class JobService:
         return {"ok": True, "devices": devices}
 
     def _lease(self, grant: Grant, message: Message) -> Message:
-        duration_ns = whole(message, "duration_ns", least=1, most=MAX_LEASE_NS)
+        duration_ns = whole(message, "duration_ns", most=MAX_LEASE_NS)
         lease = self._manager.lease(grant, whole(message, "step"), duration_ns, whole(message, "issue_ns"))
         if lease.stop:
             return {"ok": True, "stop": True}

@@ -24,7 +24,7 @@ class Settings:
     inventory: str = _setting("JSON file with the node's devices: [{index, gpu_type, memory_bytes}]")
     socket_dir: str = _setting("directory of the sockets: manager.sock for jobs, admin.sock for the node's owner")
     state_dir: str = _setting("directory of what survives a restart (grants, events)")
-    clock: str = _setting("file of the shared clock; empty: the host's wall clock", "")
+    clock: str = _setting("file of the shared clock; empty: the host's monotonic clock", "")
     sharing: str = _setting("sharing mode of the devices: exclusive or fifo", "exclusive")
     lifeline_fd: str = _setting("descriptor that is at its end when the parent is gone; empty: none", "")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+from dataclasses import replace
 
 from emugpu.commands.runs import Bars, add_arguments, leave, load, meta_of
 from emulator_runtime.domain.errors import InputError
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--speed", f"must be from 0.001 to 10000, not {args.speed:g}")
     if args.standby < 1:
         raise InputError("--standby", f"must be at least 1, not {args.standby}")
-    experiment = load(args)
+    experiment, titles = load(args)
     options = LocalOptions(
         speed=args.speed,
         warp=args.warp,
@@ -67,15 +68,16 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that processes are ended on both ways out
     runs = []
     with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
-        for policy in args.policy:
-            bar = bars.bar(f"{policy}: predicted")
-            runs.append(experiment.simulate(policy, progress=bar.update, explain=bar.explain))
+        for policy, title in titles.items():
+            bar = bars.bar(f"{title}: predicted")
+            own = [experiment.simulate(policy, progress=bar.update, explain=bar.explain)]
             for repeat in range(1, args.repeat + 1):
-                bar = bars.bar(f"{policy}: observed" + (f" {repeat}/{args.repeat}" if args.repeat > 1 else ""))
-                runs.append(
+                bar = bars.bar(f"{title}: observed" + (f" {repeat}/{args.repeat}" if args.repeat > 1 else ""))
+                own.append(
                     experiment.observe(
                         policy, options, repeat=repeat, progress=bar.update, explain=bar.explain, told=bar.tell
                     )
                 )
+            runs += [replace(run, policy=title) for run in own]
     clock = "warp" if args.warp else f"scaled, {args.speed:g} emulated seconds per second"
     return leave(args, runs, meta_of(args, experiment, clock))

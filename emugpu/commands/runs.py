@@ -50,18 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="print each policy's reasons on stderr")
 
 
-def load(args: argparse.Namespace) -> Experiment:
-    """Read all inputs and check them before anything runs."""
+def load(args: argparse.Namespace) -> tuple[Experiment, dict[str, str]]:
+    """Read all inputs and check them before anything runs; with the experiment, the title of each `--policy` value."""
     experiment = Experiment.load(
         args.workload, args.cluster, estimates=args.estimates, seed=args.seed, profiles=args.profiles
     )
-    names = [experiment.check_policy(text) for text in args.policy]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError("--policy", f"{name} is named twice")
+    titles = experiment.check_policies(args.policy)
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         raise InputError("--out", f"{args.out} exists and is not a directory")
-    return experiment
+    return experiment, titles
 
 
 def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dict[str, Any]:

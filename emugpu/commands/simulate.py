@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from emugpu.commands.runs import Bars, add_arguments, leave, load, meta_of
 
@@ -16,10 +17,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """0: done, 1: a job failed. Raises errors of the tree."""
-    experiment = load(args)
+    experiment, titles = load(args)
     runs = []
     with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
-        for policy in args.policy:
-            bar = bars.bar(f"{policy}: predicted")
-            runs.append(experiment.simulate(policy, progress=bar.update, explain=bar.explain))
+        for policy, title in titles.items():
+            bar = bars.bar(f"{title}: predicted")
+            run = experiment.simulate(policy, progress=bar.update, explain=bar.explain)
+            runs.append(replace(run, policy=title))
     return leave(args, runs, meta_of(args, experiment, "simulated only"))

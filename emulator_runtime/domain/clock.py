@@ -1,4 +1,4 @@
-"""A clock is an argument: nothing here or above reads the host's time by itself."""
+"""A clock is an argument: emulated time is never read from the host by itself (host time, for time-outs, is timing/host.py's)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,6 @@ class JobSpec:
     work: Mapping[str, Work]
     row: int
     weight: float = 1.0
-    labels: Mapping[str, str] = field(default_factory=dict)
 
     def configuration(self, name: str) -> Configuration:
         """The configuration called `name`; KeyError if there is none."""

@@ -7,6 +7,9 @@ KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
 
+MAX_SECONDS = 1e8
+"""The longest time that a file or a message may name: three years, so that sums of many stay far below 2**62 ns."""
+
 
 def to_ns(seconds: float) -> int:
     """Seconds to integer nanoseconds, rounded to the nearest."""

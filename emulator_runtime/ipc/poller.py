@@ -25,14 +25,26 @@ OnClose = Callable[["Connection"], None]
 
 
 class Connection:
-    """One peer of a Poller; `send` never blocks."""
+    """One peer of a Poller; `send` never blocks.
 
-    def __init__(self, poller: Poller, sock: socket.socket, on_message: OnMessage, on_close: OnClose) -> None:
+    `serves`: the peer asks and we answer, so what its requests raise is the answer. Else errors are ours and leave `poll`.
+    """
+
+    def __init__(
+        self,
+        poller: Poller,
+        sock: socket.socket,
+        on_message: OnMessage,
+        on_close: OnClose,
+        *,
+        serves: bool = False,
+    ) -> None:
         sock.settimeout(0.0)
         self._poller = poller
         self._socket = sock
         self._on_message = on_message
         self._on_close = on_close
+        self._serves = serves
         self._decoder = Decoder()
         self._unsent = bytearray()
         self.open = True
@@ -82,7 +94,8 @@ class Connection:
         try:
             messages = self._decoder.feed(data)
         except ProtocolError as error:
-            self.send(error_reply(error))  # one clear line, then the stream can't be trusted any more
+            if self._serves:
+                self.send(error_reply(error))  # one clear line, then the stream can't be trusted any more
             self.close()
             return
         for message in messages:
@@ -94,6 +107,8 @@ class Connection:
         try:
             self._on_message(self, message)
         except EmuGpuError as error:
+            if not self._serves:
+                raise
             self.send(error_reply(error))
 
 
@@ -126,7 +141,7 @@ class Poller:
         def accept() -> None:
             with contextlib.suppress(OSError):  # out of descriptors or gone again: the listener stays
                 peer, _ = sock.accept()
-                Connection(self, peer, on_message, on_close)
+                Connection(self, peer, on_message, on_close, serves=True)
 
         self.watch(sock, accept)
 

@@ -1,4 +1,4 @@
-"""The two clocks that processes are handed: HostClock moves with the host's time, ManualClock only when a test says so."""
+"""Clocks: HostClock moves with the host's time, ManualClock only when a test says so. (WarpClock is in ipc/warp.py.)"""
 
 from __future__ import annotations
 

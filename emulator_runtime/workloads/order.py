@@ -8,6 +8,7 @@ from pathlib import Path
 from emulator_runtime.domain.errors import ProtocolError
 from emulator_runtime.domain.job import ModelWork, TimedWork, Work
 from emulator_runtime.domain.step import StepTimes
+from emulator_runtime.domain.units import MAX_SECONDS
 from emulator_runtime.ipc.fields import mapping, text, whole
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.profiles.table import ProfileTable
@@ -47,10 +48,10 @@ class RunOrder:
         return step_times(self.work, self.steps, self.gpu_type or None, self.cpu_milli, profiles)
 
     def memory_bytes(self, profiles: ProfileTable | None) -> tuple[int, int]:
-        """(persistent, peak) on each device: the profile's for a model, else what the job states."""
+        """(persistent, peak) on each device. The peak is what the job states; a model's profile tells the persistent part."""
         if isinstance(self.work, ModelWork) and profiles is not None:
-            peak, persistent = profiles.memory(self.work.model, self.work.batch_size)
-            return persistent, max(peak, persistent)
+            _, persistent = profiles.memory(self.work.model, self.work.batch_size)
+            return min(persistent, self.device_memory_bytes), self.device_memory_bytes
         return self.device_memory_bytes, self.device_memory_bytes
 
     def to_message(self) -> Message:
@@ -105,6 +106,6 @@ def _work(message: Message) -> Work:
 
 def _seconds(message: Message, name: str, default: float | None = None) -> float:
     value = message.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise ProtocolError(f"field {name!r} must be a number of seconds >= 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SECONDS:
+        raise ProtocolError(f"field {name!r} must be a number of seconds from 0 to {MAX_SECONDS:g}")
     return float(value)

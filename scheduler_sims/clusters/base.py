@@ -79,7 +79,7 @@ class Cluster(Protocol):
         """Begin a job's run. Raises a retryable error where the cluster can't just now."""
         ...
 
-    def stop(self, job_id: str, at_ns: int) -> None:
+    def stop(self, job_id: str) -> None:
         """Ask a run to end after its current step; STOPPED (or FINISHED) follows."""
         ...
 

@@ -81,12 +81,12 @@ class SimulatedCluster:
         end_ns = run.begin_ns + times.end_ns(run.first, times.steps - run.first)
         self._push(run, end_ns, Happening.FINISHED, times.steps)
 
-    def stop(self, job_id: str, at_ns: int) -> None:
+    def stop(self, job_id: str) -> None:
         run = self._runs.get(job_id)
         if run is None:
             return
         # A step that is issued at the very instant of the stop is still run; the job hears of the stop at the next one.
-        count = run.times.steps_issued(run.first, at_ns - run.begin_ns)
+        count = run.times.steps_issued(run.first, self._now_ns - run.begin_ns)
         if run.first + count == run.times.steps:
             return  # the current step is the last one: the job finishes
         self._numbers += 1

@@ -13,7 +13,7 @@ import yaml
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.gpu import Device
-from emulator_runtime.domain.units import GIB
+from emulator_runtime.domain.units import GIB, MAX_SECONDS
 from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
 from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
 
@@ -162,7 +162,7 @@ def _number(
     value = fields.get(name, default)
     if value is None:
         raise InputError(f"{place}.{name}", "is missing")
-    wrong = isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > 1e15
+    wrong = isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > MAX_SECONDS
     if wrong or value < 0 or (above is not None and value <= above):
         wanted = f"> {above:g}" if above is not None else ">= 0"
         raise InputError(f"{place}.{name}", f"must be a number {wanted}, not {value!r}")

@@ -28,7 +28,7 @@ class WorkloadTruth:
     def step_times(self, job: JobSpec, allocation: Allocation) -> StepTimes:
         """The steps of `job` with `allocation`, on devices that nobody else uses."""
         task = allocation.tasks[0]
-        gpu_type = task.shares[0].gpu_type if task.shares else None
+        gpu_type = allocation.gpu_type
         return self._times(job.job_id, allocation.configuration, gpu_type, task.cpu_milli)
 
     def duration_s(self, job_id: str, configuration: str, gpu_type: str | None) -> float:

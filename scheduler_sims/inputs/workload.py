@@ -15,13 +15,13 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork, Work
-from emulator_runtime.domain.units import GIB, NS_PER_S
+from emulator_runtime.domain.units import GIB, MAX_SECONDS, NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
 
 DEFAULT_STEPS = 100
 GPU_CONFIGURATION = "gpu"
 CPU_CONFIGURATION = "cpu"
-_MOST = 1e12
+
 
 COLUMNS: Mapping[str, str] = {
     "job_id": "name of the job, unique",
@@ -50,7 +50,6 @@ class Workload:
     name: str
     jobs: tuple[JobSpec, ...]
     profiles: ProfileTable
-    profiles_path: Path | None = None
 
     @cached_property
     def by_id(self) -> Mapping[str, JobSpec]:
@@ -72,7 +71,7 @@ def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
         raise InputError(str(path), f"can't read the workload: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(str(path), "is not UTF-8 text") from error
-    return Workload(path.name, tuple(jobs), profiles, profiles_path)
+    return Workload(path.name, tuple(jobs), profiles)
 
 
 def _read(lines: Sequence[str], place: str, profiles: ProfileTable) -> list[JobSpec]:
@@ -220,8 +219,10 @@ class _Row:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not least <= value <= _MOST:
-            raise InputError(f"{self.place}: {column}", f"must be a number from {least:g} to {_MOST:g}, not {text!r}")
+        if not least <= value <= MAX_SECONDS:
+            raise InputError(
+                f"{self.place}: {column}", f"must be a number from {least:g} to {MAX_SECONDS:g}, not {text!r}"
+            )
         return value
 
     def _whole(self, column: str, default: int, *, least: int) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
@@ -52,22 +51,22 @@ class ErrorEstimates:
     sigma: float
     seed: int
     available: bool = True
+    _factors: dict[tuple[str, str], float] = field(default_factory=dict, repr=False, compare=False)
 
     def duration_s(self, job: JobView, configuration: str, gpu_type: str | None = None) -> float:
         return self.truth.duration_s(job.job_id, configuration, gpu_type) * self._factor(job.job_id, configuration)
 
     def rate(self, job: JobView, allocation: Allocation, co_located: Sequence[JobView] = ()) -> float:
-        shares = [share for task in allocation.tasks for share in task.shares]
-        gpu_type = shares[0].gpu_type if shares else None
-        return job.steps_total / self.duration_s(job, allocation.configuration, gpu_type)
+        return job.steps_total / self.duration_s(job, allocation.configuration, allocation.gpu_type)
 
     def _factor(self, job_id: str, configuration: str) -> float:
-        return _error_factor(f"{self.seed}/estimates/{job_id}/{configuration}", self.sigma) if self.sigma else 1.0
-
-
-@cache
-def _error_factor(purpose: str, sigma: float) -> float:
-    return 1.0 + min(0.99, max(-0.99, Random(purpose).gauss(0.0, sigma)))
+        if self.sigma == 0:
+            return 1.0
+        key = (job_id, configuration)
+        if key not in self._factors:
+            draw = Random(f"{self.seed}/estimates/{job_id}/{configuration}").gauss(0.0, self.sigma)
+            self._factors[key] = 1.0 + min(0.99, max(-0.99, draw))
+        return self._factors[key]
 
 
 @dataclass(frozen=True)

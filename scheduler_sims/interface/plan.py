@@ -52,6 +52,11 @@ class Allocation:
         return sum(len(task.shares) for task in self.tasks)
 
     @property
+    def gpu_type(self) -> str | None:
+        """The type of its devices (of the first one), None on CPUs."""
+        return next((share.gpu_type for task in self.tasks for share in task.shares), None)
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(task.node for task in self.tasks)
 
@@ -126,6 +131,3 @@ class Plan:
         merged = {job: a for job, a in self.base.allocations.items() if job not in self.stopped}
         merged.update(self.started)
         return merged
-
-
-EMPTY_PLAN = Plan()

@@ -17,6 +17,9 @@ class Policy(Protocol):
     needs_estimates: ClassVar[bool]
     """Whether it asks for durations; such a policy is refused under `--estimates none`."""
 
+    preemptive: ClassVar[bool]
+    """Whether it ever stops running jobs; for `emugpu policies` only."""
+
     def plan(self, view: ClusterView) -> Plan:
         """Which jobs run where from now on. Raises PolicyError for a job it can't handle."""
         ...

@@ -94,7 +94,6 @@ class NodeView:
     free_memory_bytes: int
     devices: tuple[DeviceView, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
-    switch: str | None = None
 
     @property
     def gpu_type(self) -> str | None:
@@ -144,5 +143,8 @@ class ClusterView:
 
         Raises PolicyError where the run gives policies no estimates.
         """
-        name = configuration or (job.allocation.configuration if job.allocation else job.configurations[0].name)
-        return self.estimates.duration_s(job, name) * (1 - self.steps_done(job) / job.steps_total)
+        gpu_type = None
+        if configuration is None and job.allocation is not None:
+            configuration, gpu_type = job.allocation.configuration, job.allocation.gpu_type
+        name = configuration or job.configurations[0].name
+        return self.estimates.duration_s(job, name, gpu_type) * (1 - self.steps_done(job) / job.steps_total)

@@ -181,6 +181,7 @@ class SchedulerLoop:
                 f"the policy answered {type(plan).__name__} at {view.now_s:.3f} s, not a Plan: return Plan.full(...) "
                 "or view.plan.evolve(...)"
             )
+        _check_types(plan)
         return plan
 
     def _view(self, now_ns: int) -> ClusterView:
@@ -229,14 +230,13 @@ class SchedulerLoop:
         return stops, starts
 
     def _stop(self, job_ids: Sequence[str]) -> None:
-        now_ns = self._cluster.now_ns()
         for job_id in job_ids:
             view = self.books.views.get(job_id)
             if view is None or view.phase not in (Phase.STARTING, Phase.RUNNING):
                 continue  # it ended while the plan was made
             self.books.stopping(job_id)
             self._changes.add(job_id)
-            self._cluster.stop(job_id, now_ns)
+            self._cluster.stop(job_id)
 
     def _start(self, starts: dict[str, Allocation]) -> None:
         if not starts:
@@ -306,7 +306,9 @@ class SchedulerLoop:
                 f"{configuration.name} needs {gib(configuration.memory_bytes)} and {gib(configuration.device_memory_bytes)}"
             )
         if any(configuration.gpu_types and s.gpu_type not in configuration.gpu_types for s in task.shares):
-            raise PolicyError(f"the plan puts job {job_id!r} on a GPU type that it can't use")
+            raise PolicyError(
+                f"the plan puts job {job_id!r} on {allocation.gpu_type}; it can use {', '.join(configuration.gpu_types or ())}"
+            )
 
     def _starvation(self) -> str:
         stuck = list(self.books.views)
@@ -314,6 +316,19 @@ class SchedulerLoop:
         return (
             f"the policy leaves {', '.join(stuck[:5])}{more} queued although nothing runs and nothing else will happen"
         )
+
+
+def _check_types(plan: Plan) -> None:
+    """Raises PolicyError for the slips that a type checker would have found in the policy."""
+    for job_id, allocation in plan.started.items():
+        if not isinstance(allocation, Allocation):
+            hint = "; place() found no room, so leave the job out" if allocation is None else ""
+            raise PolicyError(
+                f"the plan starts job {job_id!r} with {type(allocation).__name__}, not an Allocation{hint}"
+            )
+    wake = plan.wake_at_s
+    if wake is not None and (isinstance(wake, bool) or not isinstance(wake, int | float)):
+        raise PolicyError(f"the plan's wake_at_s is {wake!r}; give emulated seconds, or None")
 
 
 def _last_line(error: BaseException) -> str:

@@ -105,11 +105,11 @@ def test_a_job_larger_than_the_cluster_is_refused_with_the_workloads_name(files)
 
 def test_a_policy_that_needs_estimates_is_refused_without_them(files):
     experiment = Experiment.load(*files(), estimates="none")
-    assert experiment.check_policy("las") == "las"
+    assert experiment.check_policies(["las"]) == {"las": "las"}
     with pytest.raises(
         PolicyError, match=r"policy srtf needs estimates of run times: use --estimates oracle or error:0\.2"
     ):
-        experiment.check_policy("srtf")
+        experiment.check_policies(["srtf"])
     with pytest.raises(PolicyError, match=r"policy srtf: this policy asks for job durations"):
         experiment.simulate("srtf")
     assert experiment.simulate("fifo").jobs
@@ -117,7 +117,7 @@ def test_a_policy_that_needs_estimates_is_refused_without_them(files):
 
 def test_an_unknown_policy_comes_with_a_suggestion(files):
     with pytest.raises(UnknownNameError, match=r"--policy: unknown policy 'strf'; did you mean srtf"):
-        Experiment.load(*files()).check_policy("strf")
+        Experiment.load(*files()).check_policies(["strf"])
 
 
 def test_the_error_of_a_policy_names_it(files, tmp_path):
@@ -184,8 +184,8 @@ class Shuffled(SimulatedCluster):
     def start(self, start):
         self._held.append(lambda: SimulatedCluster.start(self, start))
 
-    def stop(self, job_id, at_ns):
-        self._held.append(lambda: SimulatedCluster.stop(self, job_id, at_ns))
+    def stop(self, job_id):
+        self._held.append(lambda: SimulatedCluster.stop(self, job_id))
 
     def wait(self, until_ns):
         self.chance.shuffle(self._held)
@@ -246,3 +246,43 @@ def test_a_policy_that_only_asks_to_be_woken_is_stopped(tmp_path):
     run = Experiment.load(tmp_path / "w.csv", tmp_path / "c.yaml")
     with pytest.raises(PolicyError, match="a queued although nothing runs"):
         run.simulate(f"{tmp_path}/lazy.py:Lazy")
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("view.plan.evolve(start={'a': None})", "place\\(\\) found no room, so leave the job out"),
+        ("view.plan.evolve(start={'a': 'n/0'})", "starts job 'a' with str, not an Allocation"),
+        ("view.plan.evolve(wake_at_s='5')", "wake_at_s is '5'"),
+    ],
+)
+def test_slips_in_a_plan_are_named(tmp_path, answer, says):
+    (tmp_path / "slip.py").write_text(f"class Slip:\n    def plan(self, view):\n        return {answer}\n")
+    (tmp_path / "w.csv").write_text("job_id,gpu_duration_s\na,1\n")
+    (tmp_path / "c.yaml").write_text("nodes: [{name: n, gpus: 4, gpu_type: T4, cpus: 8}]")
+    with pytest.raises(PolicyError, match=says):
+        Experiment.load(tmp_path / "w.csv", tmp_path / "c.yaml").simulate(f"{tmp_path}/slip.py:Slip")
+
+
+def test_two_classes_of_one_name_keep_their_files_as_titles(tmp_path):
+    texts = []
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text("class Same:\n    def plan(self, view):\n        return view.plan\n")
+        texts.append(f"{tmp_path}/{name}.py:Same")
+    (tmp_path / "w.csv").write_text("job_id,gpu_duration_s\na,1\n")
+    (tmp_path / "c.yaml").write_text("nodes: [{name: n, gpus: 4, gpu_type: T4, cpus: 8}]")
+    experiment = Experiment.load(tmp_path / "w.csv", tmp_path / "c.yaml")
+    assert experiment.check_policies(texts) == {text: text for text in texts}
+    assert experiment.check_policies(texts[:1]) == {texts[0]: "Same"}
+
+
+def test_srtf_counts_what_is_left_on_the_gpu_that_a_job_has(tmp_path):
+    """On the slow GPU `slow` has more left than the newcomer needs, so it is stopped; by its fastest GPU it would not be."""
+    (tmp_path / "w.csv").write_text(
+        "job_id,submit_s,model,batch_size,steps\nfast,0,resnet50,32,1000\nslow,0,resnet50,32,1000\nnew,1,resnet50,32,900\n"
+    )
+    (tmp_path / "c.yaml").write_text(
+        "nodes: [{name: v, gpus: 1, gpu_type: V100, cpus: 8}, {name: k, gpus: 1, gpu_type: K80, cpus: 8}]"
+    )
+    run = Experiment.load(tmp_path / "w.csv", tmp_path / "c.yaml").simulate("srtf")
+    assert {job.job_id: job.preemptions for job in run.jobs}["fast"] == 0

@@ -23,7 +23,7 @@ from scheduler_sims.clusters.local.job_process import JobProcess
 from scheduler_sims.clusters.local.lags import Lags
 from scheduler_sims.clusters.local.manager_process import ManagerProcess
 from scheduler_sims.clusters.local.options import LocalOptions
-from scheduler_sims.clusters.local.time_keeper import TimeKeeper
+from scheduler_sims.clusters.local.time_keeper import RunningTime, TimeKeeper, WarpTime
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import LagAccount
 
@@ -50,6 +50,7 @@ class LocalCluster:
         self._events: list[Event] = []
         self._lags = Lags()
         self._notes: list[str] = []
+        self._reconnects = 0
         self.steps_run: dict[str, int] = {}
         self._closed = False
         self._directory = Path(
@@ -58,8 +59,11 @@ class LocalCluster:
         (self._directory / "checkpoints").mkdir()
         self._poller = Poller()
         self._managers: dict[str, ManagerProcess] = {}
-        self._time = TimeKeeper(
-            self._directory / "clock", self._poller, lambda job_id: self._fleet.wake(job_id), warp=options.warp
+        clock = self._directory / "clock"
+        self._time: TimeKeeper = (
+            WarpTime(clock, self._poller, lambda job_id: self._fleet.wake(job_id))
+            if options.warp
+            else RunningTime(clock, self._poller, options.speed)
         )
         self._fleet = Fleet(
             self._directory,
@@ -83,8 +87,8 @@ class LocalCluster:
         """Start managers and the first job processes, wait until all are ready, then let emulated time run from 0."""
         prepare_waiting()
         shorten_slice()
-        for node in self._spec.nodes:
-            directory = self._directory / "nodes" / node.name
+        for number, node in enumerate(self._spec.nodes):
+            directory = self._directory / "nodes" / str(number)  # a node's name may be too long for a socket's path
             self._managers[node.name] = ManagerProcess(
                 node, directory, self._time.path, self._poller, self._on_manager_event
             )
@@ -94,7 +98,7 @@ class LocalCluster:
         for manager in self._managers.values():
             manager.connect()
         self._fleet.wait_ready(self._told)
-        self._time.run(self._options.speed)
+        self._time.run()
 
     def close(self) -> None:
         if self._closed:
@@ -139,7 +143,7 @@ class LocalCluster:
             job_id=start.job.job_id,
             steps=start.job.steps,
             work=start.job.work[configuration.name],
-            gpu_type=task.shares[0].gpu_type if task.shares else "",
+            gpu_type=start.allocation.gpu_type or "",
             cpu_milli=task.cpu_milli,
             device_memory_bytes=configuration.device_memory_bytes,
             begin_ns=start.at_ns + to_ns(costs.begin_s(resumed=start.steps_done > 0)),
@@ -148,8 +152,7 @@ class LocalCluster:
             profiles=self._options.profiles,
         )
 
-    def stop(self, job_id: str, at_ns: int) -> None:
-        del at_ns  # on a real cluster a stop takes effect when it arrives
+    def stop(self, job_id: str) -> None:
         node = self._node_of.get(job_id)
         if node is not None:
             self._managers[node].request({"op": "stop", "job_id": job_id})
@@ -171,7 +174,12 @@ class LocalCluster:
             if m.restarts
         ]
         refused = ["real-time priority was refused: it needs CAP_SYS_NICE"] if self._fleet.realtime_refused else []
-        return (*refused, *self._notes, *restarted)
+        again = (
+            [f"job processes connected again to their managers, {self._reconnects} times in all"]
+            if self._reconnects
+            else []
+        )
+        return (*refused, *self._notes, *restarted, *again)
 
     # --- processes, for tests that kill them ----------------------------------------------------------------------------
 
@@ -202,8 +210,9 @@ class LocalCluster:
         )
 
     def _on_ended(self, job_id: str, message: Message) -> None:
-        """A job process reports how a run ended; the manager has said so already, unless it never came to that."""
+        """A job process reports how a run ended; the manager has heard so already, unless it never came to that."""
         self._lags.add_report(message)
+        self._reconnects += int(message["reconnects"])
         self.steps_run[job_id] = self.steps_run.get(job_id, 0) + int(message["steps_run"])
         if message["outcome"] == "failed":
             self._fail(job_id, str(message["reason"]))
@@ -214,12 +223,10 @@ class LocalCluster:
         if was_running:
             self._fail(job_id, f"its process ended: {how}")
         else:  # nothing was running, so nothing is lost: the job gets another process when it starts
-            self._notes.append(f"the waiting process of job {job_id} ended ({how}) and was replaced")
+            self._notes.append(f"the waiting process of job {job_id} ended ({how}); the job got another one")
 
     def _fail(self, job_id: str, reason: str) -> None:
-        """Report the failure, and make sure that the manager gives the devices to others."""
-        node = self._node_of.pop(job_id, None)
-        if node is None:
-            return  # the manager said so already
-        self._events.append(Event(self.now_ns(), Happening.FAILED, job_id, self._jobs[job_id].row, 0, reason))
-        self._managers[node].request({"op": "revoke", "job_id": job_id, "reason": reason})
+        """Have the manager take the devices away, if it hasn't heard of the failure; its event then says when that was."""
+        node = self._node_of.get(job_id)
+        if node is not None:
+            self._managers[node].request({"op": "revoke", "job_id": job_id, "reason": reason})

@@ -52,6 +52,7 @@ class Fleet:
         self._to_spawn: deque[str] = deque()
         self._gone: list[JobProcess] = []
         self.processes: dict[str, JobProcess] = {}
+        self._died_early: list[tuple[str, str]] = []
         self.realtime_refused = False
 
     def prepare(self, jobs: Sequence[JobSpec]) -> None:
@@ -61,13 +62,19 @@ class Fleet:
         self._spawn_ahead()
 
     def wait_ready(self, told: Callable[[str], None]) -> None:
-        """Raises ClusterError when a process does not say that it is ready."""
+        """Raises ClusterError when a process ends before it is ready, or never says that it is."""
         give_up_ns = monotonic_ns() + round(READY_S * NS_PER_S)
         while waiting := [p.job_id for p in self.processes.values() if not p.ready]:
             if monotonic_ns() > give_up_ns:
-                raise ClusterError(f"the process of job {waiting[0]!r} is not ready after {READY_S:g} s")
+                raise ClusterError(
+                    f"the process of job {waiting[0]!r} is not ready after {READY_S:g} s: this machine is too busy for "
+                    f"{len(self.processes)} processes; lower --standby"
+                )
             told(f"starting processes: {len(self.processes) - len(waiting)} of {len(self.processes)}")
             self._poller.poll(0.2)
+            if self._died_early:
+                job_id, how = self._died_early[0]
+                raise ClusterError(f"the process of job {job_id!r} could not start: {how}")
 
     def run(self, order: RunOrder) -> None:
         """Hand a run to the job's process."""
@@ -123,8 +130,9 @@ class Fleet:
                 if not process.running:
                     self._participants.waits(job_id)
             case {"op": "ended", "outcome": str()}:
-                process.running = False
-                self._participants.waits(job_id)
+                process.ended()
+                if not process.running:
+                    self._participants.waits(job_id)
                 self._on_ended(job_id, message)
             case _:
                 raise ProtocolError(f"job {job_id!r} sent a message that is not part of the contract")
@@ -132,4 +140,6 @@ class Fleet:
     def _death(self, job_id: str, how: str) -> None:
         process = self.processes.pop(job_id)
         self._participants.leave(job_id)
+        if not process.ready:
+            self._died_early.append((job_id, how))
         self._on_death(job_id, how, process.running)

@@ -28,7 +28,7 @@ class JobProcess:
     ) -> None:
         self.job_id = job_id
         self.ready = False
-        self.running = False
+        self._outstanding = 0
         self._closing = False
         self._on_message = on_message
         self._on_death = on_death
@@ -43,10 +43,20 @@ class JobProcess:
     def alive(self) -> bool:
         return self._child.alive
 
+    @property
+    def running(self) -> bool:
+        """Whether a run was handed to it of which it hasn't reported the end."""
+        return self._outstanding > 0
+
     def run(self, order: RunOrder) -> None:
-        """Hand it a run (it reads this once it is ready)."""
-        self.running = True
+        """Hand it a run, which it reads when it has ended the one before: a job may start again at the very moment at which
+        its manager said that it had stopped, before its process reported so."""
+        self._outstanding += 1
         self._connection.send(order.to_message())
+
+    def ended(self) -> None:
+        """It has reported the end of a run."""
+        self._outstanding -= 1
 
     def send(self, message: Message) -> None:
         self._connection.send(message)

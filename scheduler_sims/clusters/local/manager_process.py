@@ -61,28 +61,37 @@ class ManagerProcess:
     def connect(self) -> None:
         """Wait until the manager answers, then listen to its events. Raises ClusterError if it never does."""
         give_up_ns = monotonic_ns() + round(START_S * NS_PER_S)
-        while self._admin is None:
-            try:
-                self._admin = Channel.connect(self._directory / "admin.sock", _ADMIN_TIMEOUT_S)
-            except ManagerUnavailableError as error:
-                if not self._child.alive or monotonic_ns() > give_up_ns:
-                    how = "it does not answer" if self._child.alive else self._child.how_it_ended()
-                    raise ClusterError(f"the sharing manager of node {self.node} did not start: {how}") from error
-                sleep_ns(_TRY_AGAIN_NS)
-        self._events = self._poller.connect(self._directory / "admin.sock", self._on_message, self._on_close)
+        while not self._try_connect():
+            if not self._child.alive or monotonic_ns() > give_up_ns:
+                how = "it does not answer" if self._child.alive else self._child.how_it_ended()
+                raise ClusterError(f"the sharing manager of node {self.node} did not start: {how}")
+            sleep_ns(_TRY_AGAIN_NS)
+
+    def _try_connect(self) -> bool:
+        try:
+            self._admin = Channel.connect(self._admin_socket, _ADMIN_TIMEOUT_S)
+            self._events = self._poller.connect(self._admin_socket, self._on_message, self._on_close)
+        except ManagerUnavailableError:
+            self._disconnect()
+            return False
         self._events.send({"op": "subscribe", "after": self._last_sequence})
+        return True
+
+    @property
+    def _admin_socket(self) -> Path:
+        return self._directory / "admin.sock"
 
     def request(self, message: Message) -> Message:
         """Ask the manager; if it died, start it again and ask again (every request may come twice).
 
         Raises what the manager answers, or ClusterError when it doesn't stay alive.
         """
-        while True:
-            assert self._admin is not None
+        while self._admin is not None:
             try:
                 return raise_for(self._admin.request(message))
             except ManagerUnavailableError:
-                self._restart()
+                self._recover()
+        raise ClusterError(f"the sharing manager of node {self.node} is gone for good")
 
     def ask_to_end(self) -> None:
         self._closing = True
@@ -103,17 +112,20 @@ class ManagerProcess:
 
     def _on_close(self, connection: Connection) -> None:
         if not self._closing and connection is self._events:
-            self._restart()
+            self._recover()
 
-    def _restart(self) -> None:
-        """The manager died: start it on the same state, as a kubelet would; it restores what it promised."""
-        how = self._child.how_it_ended()
+    def _recover(self) -> None:
+        """A connection is lost: connect again, or start the manager again on the same state, as a kubelet would."""
         self._disconnect()
+        if self._try_connect():
+            return  # it lives and had only dropped us
+        how = self._child.how_it_ended()
         self._child.socket.close()
         self.restarts += 1
         if self.restarts > MAX_RESTARTS:
             raise ClusterError(
-                f"the sharing manager of node {self.node} died {self.restarts} times; the last time: {how}"
+                f"the sharing manager of node {self.node} died {self.restarts} times, the last time: {how}; "
+                "see what kills it (memory? disk space in /tmp?) and run again"
             )
         self._child = self._spawn()
         self.connect()

@@ -1,41 +1,45 @@
-"""Keeps emulated time for a local cluster: owns the shared clock, waits by it, and in warp moves it.
+"""Keeps emulated time for a local cluster: owns the shared clock and waits by it. One class per way in which time passes.
 
-In warp the clock jumps when every participant waits and a poll without waiting finds nothing: what a process sent on a
-Unix socket before it said that it waits is readable by then, so nothing is in flight. Otherwise the participants wait by
-themselves and nobody is asked.
+What happens at the same instant as a deadline of the loop comes first, as in the simulator: a job that is due gets its
+turn before the loop acts.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.timing.host import monotonic_ns
-from emulator_runtime.timing.shared_clock import SharedClockFile
+from emulator_runtime.timing.shared_clock import Mode, SharedClockFile
 from emulator_runtime.timing.waiter import Waiter
 from emulator_runtime.timing.warp import WarpCoordinator
 
 _PRECISE_NS = 2_000_000
 """The poller's timeouts are whole milliseconds; the rest of a wait is slept precisely."""
+_TURN_NS = 400_000
+"""Host time that jobs which wake by themselves get for their turn: one round trip to their manager."""
+_LONGEST_TURN_NS = 50_000_000
+"""A job that does real work for longer than this doesn't keep the loop from acting."""
 
 
-class TimeKeeper:
-    """The cluster's clock, which stands at 0 until `run`. `wake` tells a participant that its deadline has come."""
+class TimeKeeper(ABC):
+    """The cluster's clock, which stands at 0 until `run`. `participants` knows which job processes are busy."""
 
-    def __init__(self, path: Path, poller: Poller, wake: Callable[[str], None], *, warp: bool) -> None:
+    mode: Mode
+
+    def __init__(self, path: Path, poller: Poller) -> None:
         self.path = path
         self.participants = WarpCoordinator()
         self._poller = poller
-        self._wake = wake
-        self._warp = warp
         self._waiter = Waiter()
-        self._clock = SharedClockFile.create(path, 0.0, "warp" if warp else "host")
+        self._clock = SharedClockFile.create(path, 0.0, self.mode)
 
-    def run(self, speed: float) -> None:
-        """Let time pass: `speed` emulated seconds per host second; in warp 1, between jumps."""
-        self._clock.set_rate(1.0 if self._warp else speed)
+    @abstractmethod
+    def run(self) -> None:
+        """Let time pass."""
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
@@ -46,34 +50,25 @@ class TimeKeeper:
         while not happened():
             now_ns = self.now_ns()
             if until_ns is not None and now_ns >= until_ns:
+                self._give_turns(until_ns)
                 return
-            if not (self._warp and self._move(until_ns, now_ns)):
-                self._pass(self._next_deadline(until_ns))
+            self._advance(until_ns, now_ns)
             self._serve()
 
     def close(self) -> None:
         self._clock.close()
 
+    @abstractmethod
+    def _advance(self, until_ns: int | None, now_ns: int) -> None:
+        """Bring time forward, at most to `until_ns`, or wait for a message."""
+
+    @abstractmethod
+    def _give_turns(self, until_ns: int) -> None:
+        """Let jobs act that are due at `until_ns` too."""
+
     def _serve(self) -> None:
         while self._poller.poll(0):
             pass
-
-    def _next_deadline(self, until_ns: int | None) -> int | None:
-        deadlines = [d for d in (until_ns, self.participants.earliest_ns()) if d is not None]
-        return min(deadlines) if deadlines else None
-
-    def _move(self, until_ns: int | None, now_ns: int) -> bool:
-        """Wake who is due; if nobody is and all wait, jump to the next deadline. False: there is nothing to do but wait."""
-        due = self.participants.due(now_ns)
-        for name in due:
-            self._wake(name)
-        if due:
-            return True
-        deadline_ns = self._next_deadline(until_ns)
-        if not self.participants.all_wait or deadline_ns is None:
-            return False
-        self._clock.jump_to_ns(deadline_ns)
-        return True
 
     def _pass(self, deadline_ns: int | None) -> None:
         """Wait for a message, or until an emulated deadline by the host's clock."""
@@ -85,3 +80,62 @@ class TimeKeeper:
             self._poller.poll((left_ns - _PRECISE_NS) / NS_PER_S)
         elif left_ns > 0 and not self._poller.poll(0):
             self._waiter.wait_until_ns(min(wall_ns, monotonic_ns() + _PRECISE_NS // 4))
+
+
+class RunningTime(TimeKeeper):
+    """Time runs at `speed` emulated seconds per host second; job processes wait for it by themselves."""
+
+    mode: Mode = "host"
+
+    def __init__(self, path: Path, poller: Poller, speed: float) -> None:
+        super().__init__(path, poller)
+        self._speed = speed
+
+    def run(self) -> None:
+        self._clock.set_rate(self._speed)
+
+    def _advance(self, until_ns: int | None, now_ns: int) -> None:
+        self._pass(until_ns)
+
+    def _give_turns(self, until_ns: int) -> None:
+        self._waiter.wait_until_ns(monotonic_ns() + _TURN_NS)
+        self._serve()
+
+
+class WarpTime(TimeKeeper):
+    """Time jumps when every participant waits and a poll without waiting finds nothing.
+
+    What a process sent on a Unix socket before it said that it waits is readable by then, so nothing is in flight. Between
+    jumps time runs like the host's, so real work takes its time. `wake` tells a participant that its deadline has come.
+    """
+
+    mode: Mode = "warp"
+
+    def __init__(self, path: Path, poller: Poller, wake: Callable[[str], None]) -> None:
+        super().__init__(path, poller)
+        self._wake = wake
+
+    def run(self) -> None:
+        self._clock.set_rate(1.0)
+
+    def _advance(self, until_ns: int | None, now_ns: int) -> None:
+        if self._wake_due(now_ns):
+            return
+        deadlines = [d for d in (until_ns, self.participants.earliest_ns()) if d is not None]
+        deadline_ns = min(deadlines, default=None)
+        if deadline_ns is not None and self.participants.all_wait:
+            self._clock.jump_to_ns(deadline_ns)
+        else:
+            self._pass(deadline_ns)
+
+    def _give_turns(self, until_ns: int) -> None:
+        give_up_ns = monotonic_ns() + _LONGEST_TURN_NS
+        while (self._wake_due(until_ns) or not self.participants.all_wait) and monotonic_ns() < give_up_ns:
+            self._poller.poll(0.001)
+            self._serve()
+
+    def _wake_due(self, now_ns: int) -> bool:
+        due = self.participants.due(now_ns)
+        for name in due:
+            self._wake(name)
+        return bool(due)

@@ -93,9 +93,9 @@ def test_simultaneous_events_come_together_by_kind_then_row(drive):
         driven.start(job_id, device=device)
     assert [told[2] for told in driven.wait()] == ["d", "c", "b", "a"]
     driven.wait(0.5)
-    driven.cluster.stop("a", driven.cluster.now_ns())
+    driven.cluster.stop("a")
     assert [told[:3] for told in driven.wait(1.5)] == [(1.0, "stopped", "a")]
-    driven.cluster.stop("b", driven.cluster.now_ns())
+    driven.cluster.stop("b")
     assert [told[1:3] for told in driven.wait(10)] == [("finished", "d"), ("finished", "c"), ("stopped", "b")]
 
 
@@ -117,14 +117,14 @@ def test_a_stop_takes_effect_between_two_steps(drive, at_s, freed):
     driven.start("a")
     driven.wait()
     driven.wait(at_s)
-    driven.cluster.stop("a", driven.cluster.now_ns())
+    driven.cluster.stop("a")
     assert driven.wait() == [freed]
     assert driven.wait() == []  # and the finish that was planned first is forgotten
 
 
 def test_a_stop_for_a_job_that_is_not_there_is_nothing(drive):
     driven = drive(TEN)
-    driven.cluster.stop("a", 0)
+    driven.cluster.stop("a")
     assert driven.wait() == []
 
 
@@ -136,7 +136,7 @@ def test_steps_are_counted_while_they_run_and_not_beyond_a_stop(drive):
     for at_s in (0.5, 1.0, 1.999, 2.0, 4.25):
         driven.wait(at_s)
         seen.append(driven.cluster.steps_done("a"))
-    driven.cluster.stop("a", driven.cluster.now_ns())
+    driven.cluster.stop("a")
     for at_s in (5.0, 8.0):
         driven.wait(at_s)
         seen.append(driven.cluster.steps_done("a"))
@@ -155,7 +155,8 @@ def test_a_stop_of_a_job_with_an_input_pipeline_waits_until_the_next_input_is_re
         cluster = SimulatedCluster(WorkloadTruth(Workload("w", (job,), ProfileTable.bundled()), spec), ClusterCosts())
         cluster.start(Start(job, allocation, 0, 0))
         cluster.wait(None)
-        cluster.stop("m", at_ns)
+        cluster.wait(at_ns)
+        cluster.stop("m")
         told += [(event.at_ns, event.steps_done) for event in cluster.wait(None)]
     assert told == [(S, 0), (2 * S, 1), (2 * S, 1), (3 * S, 2)]
 

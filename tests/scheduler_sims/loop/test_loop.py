@@ -318,7 +318,7 @@ def devices(view, count, **changes):
         ),
         (
             lambda v: {"b": Allocation("gpu", (gpu_task(None, gpu_type="Tesla_K80"),))},
-            "the plan puts job 'b' on a GPU type that it can't use",
+            "the plan puts job 'b' on Tesla_K80; it can use Tesla-T4",
         ),
         (
             lambda v: task_of(v, "b", "n1/0", node="elsewhere"),
