@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 
 from emulator_runtime.domain.errors import EmuGpuError
 
@@ -17,6 +19,9 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; errors are one line on stderr. 0: done, 1: done but jobs failed, 2: an error, 130: interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows '?', the result is not lost
     parser = argparse.ArgumentParser(
         prog="emugpu", description="A GPU cluster that isn't there: emulate, schedule, compare."
     )
@@ -25,7 +30,9 @@ def main(argv: list[str] | None = None) -> int:
         for name in COMMANDS:
             import_module(f"emugpu.commands.{name}").add_parser(subparsers)
         args = parser.parse_args(argv)
-        return int(args.run(args))
+        status = int(args.run(args))
+        sys.stdout.flush()
+        return status
     except EmuGpuError as error:
         print(f"emugpu: {error}", file=sys.stderr)
         return EXIT_INPUT
@@ -37,6 +44,10 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output (head, less) has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_INPUT
+    except OSError as error:
+        fix = "; raise the limit (ulimit -n)" if error.errno == errno.EMFILE else ""
+        print(f"emugpu: {error.filename or 'this machine'}: {error.strerror}{fix}", file=sys.stderr)
         return EXIT_INPUT
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,7 +96,8 @@ class Experiment:
             loop = SchedulerLoop(
                 cluster, self.spec, policy, self.estimates, self.workload.jobs, progress=progress, explain=explain
             )
-            loop.run()
+            with redirect_stdout(sys.stderr):  # what a policy prints must not get into our own output
+                loop.run()
             lag, notes = {**cluster.lag(), **loop.lag()}, cluster.notes()
         except PolicyError as error:
             raise PolicyError(f"policy {name}: {error}") from error

@@ -7,9 +7,9 @@ sharing manager per node, one process per job, and the clock of your choice.
 from __future__ import annotations
 
 import argparse
-import signal
 from dataclasses import replace
 
+from emugpu.commands.interrupts import interruptible_once
 from emugpu.commands.runs import Bars, add_arguments, leave, load, meta_of
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.clusters.local import LocalOptions
@@ -65,9 +65,8 @@ def run(args: argparse.Namespace) -> int:
         profiles=str(args.profiles.resolve()) if args.profiles else "",
         realtime=args.realtime,
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that processes are ended on both ways out
     runs = []
-    with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
+    with interruptible_once(), Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
         for policy, title in titles.items():
             bar = bars.bar(f"{title}: predicted")
             own = [experiment.simulate(policy, progress=bar.update, explain=bar.explain)]

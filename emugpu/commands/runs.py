@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -22,7 +23,10 @@ from scheduler_sims.reports.files import summary_dict, write_jobs_csv, write_sum
 from scheduler_sims.reports.html import write_report
 from scheduler_sims.reports.table import print_comparison
 
+JOBS, SUMMARY, REPORT = "jobs.csv", "summary.json", "report.html"
+
 _PIPE_WIDTH = 120  # columns where the output isn't a terminal
+_LEAST_WIDTH = 100  # narrower terminals wrap the lines, so that no column is lost
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,9 +60,22 @@ def load(args: argparse.Namespace) -> tuple[Experiment, dict[str, str]]:
         args.workload, args.cluster, estimates=args.estimates, seed=args.seed, profiles=args.profiles
     )
     titles = experiment.check_policies(args.policy)
-    if args.out is not None and args.out.exists() and not args.out.is_dir():
-        raise InputError("--out", f"{args.out} exists and is not a directory")
+    if args.out is not None:
+        _check_out(args.out)
     return experiment, titles
+
+
+def _check_out(out: Path) -> None:
+    """Make the output directory now: a run may take long, and its results must have somewhere to go."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("--out", f"can't make the directory {out}: {error.strerror}") from error
+    for name in (JOBS, SUMMARY, REPORT):
+        if (out / name).is_dir():
+            raise InputError("--out", f"{out / name} is a directory; choose another output folder")
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise InputError("--out", f"may not write to {out}; choose another output folder")
 
 
 def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dict[str, Any]:
@@ -80,23 +97,18 @@ def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dic
 def leave(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> int:
     """Print the outcome and write the files; 1 where a job failed."""
     comparison = compare(runs)
-    if args.out is not None:
-        try:
-            args.out.mkdir(parents=True, exist_ok=True)
-            write_jobs_csv(args.out / "jobs.csv", runs)
-            write_summary(args.out / "summary.json", comparison, meta)
-            write_report(args.out / "report.html", runs, comparison, meta)
-        except OSError as error:
-            raise InputError("--out", f"can't write to {args.out}: {error.strerror}") from error
     if args.json:
         print(json.dumps(summary_dict(comparison, meta), indent=2))
     else:
         console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = _PIPE_WIDTH
+        console.width = max(console.width, _LEAST_WIDTH) if console.is_terminal else _PIPE_WIDTH
         print_comparison(comparison, console)
-        if args.out is not None:
-            console.print(f"report: {args.out / 'report.html'}   jobs: {args.out / 'jobs.csv'}", soft_wrap=True)
+    if args.out is not None:
+        write_jobs_csv(args.out / JOBS, runs)
+        write_summary(args.out / SUMMARY, comparison, meta)
+        write_report(args.out / REPORT, runs, comparison, meta)
+        if not args.json:
+            print(f"report: {args.out / REPORT}   jobs: {args.out / JOBS}")
     return int(any(job.status == "failed" for run in runs for job in run.jobs))
 
 

@@ -7,6 +7,8 @@ tell, and a manager's start counts (asyncio costs more than the rest of its impo
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import selectors
 import socket
 from collections.abc import Callable
@@ -119,6 +121,8 @@ class Poller:
         self._selector = selectors.DefaultSelector()
         self._listeners: list[tuple[socket.socket, Path]] = []
         self._registered: dict[int, int] = {}
+        self._spare = os.open(os.devnull, os.O_RDONLY)
+        """A descriptor to give up for a moment: without one, a connection could neither be accepted nor turned away."""
 
     def listen(self, path: Path, on_message: OnMessage, on_close: OnClose, *, mode: int = 0o666) -> None:
         """Accept connections on a Unix socket at `path` (a stale socket file is replaced).
@@ -139,11 +143,26 @@ class Poller:
         self._listeners.append((sock, path))
 
         def accept() -> None:
-            with contextlib.suppress(OSError):  # out of descriptors or gone again: the listener stays
+            try:
                 peer, _ = sock.accept()
-                Connection(self, peer, on_message, on_close, serves=True)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._turn_away(sock)
+                return  # or the peer is gone again; the listener stays
+            Connection(self, peer, on_message, on_close, serves=True)
 
         self.watch(sock, accept)
+
+    def _turn_away(self, listener: socket.socket) -> None:
+        """Out of descriptors: accept and close, or the listener would be readable for ever and the poller spin."""
+        if self._spare >= 0:
+            os.close(self._spare)
+        with contextlib.suppress(OSError):
+            listener.accept()[0].close()
+        try:
+            self._spare = os.open(os.devnull, os.O_RDONLY)
+        except OSError:
+            self._spare = -1
 
     def connect(self, path: Path, on_message: OnMessage, on_close: OnClose) -> Connection:
         """A connection to the Unix socket at `path`. Raises ManagerUnavailableError when nobody listens there."""
@@ -206,4 +225,7 @@ class Poller:
             assert isinstance(key.fileobj, socket.socket)
             key.fileobj.close()
         self._registered.clear()
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
         self._selector.close()

@@ -165,7 +165,10 @@ def _number(
     wrong = isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > MAX_SECONDS
     if wrong or value < 0 or (above is not None and value <= above):
         wanted = f"> {above:g}" if above is not None else ">= 0"
-        raise InputError(f"{place}.{name}", f"must be a number {wanted}, not {value!r}")
+        hint = " (YAML reads 1e9 as a text: write 1.0e+9)" if isinstance(value, str) and "e" in value.lower() else ""
+        raise InputError(
+            f"{place}.{name}", f"must be a number {wanted} and at most {MAX_SECONDS:g}, not {value!r}{hint}"
+        )
     return float(value)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
+from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, InputError, UnknownNameError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork, Work
 from emulator_runtime.domain.units import GIB, MAX_SECONDS, NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
@@ -126,6 +126,11 @@ class _Row:
         job_id = self._text("job_id")
         if not job_id:
             raise InputError(f"{self.place}: job_id", "is missing")
+        for column in ("job_id", "user"):
+            if not self._text(column).isprintable():
+                raise InputError(
+                    f"{self.place}: {column}", f"has characters that can't be shown: {self._text(column)!r}"
+                )
         configurations, work = self._ways()
         return JobSpec(
             job_id=job_id,
@@ -181,16 +186,23 @@ class _Row:
 
     def _profiled_types(self, work: ModelWork, types: tuple[str, ...] | None) -> tuple[str, ...]:
         """The types (of those named, else all) that have a profile for this model at this batch size."""
-        usable, reasons = [], []
-        for gpu_type in types or self.profiles.gpu_types_of(work.model):
+        wanted = types or self.profiles.gpu_types_of(work.model)
+        usable, reasons = [], {}
+        for gpu_type in wanted:
             try:
                 self.profiles.step_profile(work.model, gpu_type, work.batch_size)
+            except BeyondProfileError:
+                reasons[gpu_type] = self.profiles.last_measured_batch(work.model, gpu_type)
             except EmuGpuError as error:
-                reasons.append(str(error))
+                raise InputError(f"{self.place}: model", str(error)) from error
             else:
                 usable.append(gpu_type)
-        if not usable or (types and len(usable) < len(types)):
-            raise InputError(f"{self.place}: model", reasons[0])
+        if not usable or (types and reasons):
+            measured = ", ".join(f"{batch} on {gpu_type}" for gpu_type, batch in reasons.items())
+            raise InputError(
+                f"{self.place}: batch_size",
+                f"{work.batch_size} is beyond what was measured for {work.model} (up to {measured}); choose a smaller one",
+            )
         return tuple(usable)
 
     def _peak(self, work: ModelWork) -> int:

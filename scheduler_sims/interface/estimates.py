@@ -86,6 +86,9 @@ class NoEstimates:
         )
 
 
+_KINDS = "oracle, none, error:SIGMA with SIGMA from 0 to 10 (such as error:0.2)"
+
+
 def parse_estimates(text: str, truth: Truth, seed: int) -> Estimates:
     """`oracle`, `error:SIGMA` or `none`, as given to --estimates."""
     kind, _, sigma = text.partition(":")
@@ -98,5 +101,5 @@ def parse_estimates(text: str, truth: Truth, seed: int) -> Estimates:
     except ValueError:
         value = -1.0
     if not 0 <= value < 10:
-        raise InputError("--estimates", f"{text!r} is none of oracle, none, error:SIGMA (such as error:0.2)")
+        raise InputError("--estimates", f"{text!r} is none of {_KINDS}")
     return ErrorEstimates(truth, value, seed)

@@ -106,7 +106,8 @@ class ClusterView:
     """The whole snapshot. `jobs` holds the jobs that are in the system, in order of submission (time, then row).
 
     `changes`: ids of jobs that changed since the last plan, finished ones included. `triggers`: why the policy is asked
-    now (submitted, finished, failed, stopped, wake, retry). `plan` is the plan in force; `state` what it remembered.
+    now (submitted, finished, failed, stopped, wake, retry; node when nodes change). `plan` is the plan in force; `state`
+    what it remembered.
     """
 
     now_s: float

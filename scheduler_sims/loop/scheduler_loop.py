@@ -29,7 +29,7 @@ RETRY_S = 1.0
 """Emulated time until a start that the cluster refused for a moment is tried again."""
 
 MAX_FRUITLESS = 10_000
-"""So many plans in a row that start nothing while nothing runs are one too many."""
+"""So many plans in a row that start nothing while nothing runs, or stops that cost a run all its work, are too many."""
 
 Progress = Callable[[int, float], None]
 Explain = Callable[[float, str, str], None]
@@ -65,6 +65,7 @@ class SchedulerLoop:
         self._explain = explain
         self.decisions = 0
         self._fruitless = 0
+        self._wasted_stops = 0
         self._decide_lags = LagHistogram()
 
     def run(self) -> None:
@@ -123,7 +124,12 @@ class SchedulerLoop:
             self.books.started(event)
             self._changes.add(event.job_id)
             return
-        allocation = self.books.views[event.job_id].allocation
+        view = self.books.views[event.job_id]
+        allocation = view.allocation
+        gained = event.what is not Happening.STOPPED or event.steps_done > view.steps_done
+        self._wasted_stops = 0 if gained else self._wasted_stops + 1
+        if self._wasted_stops > MAX_FRUITLESS:
+            raise PolicyError(f"the policy stopped jobs {MAX_FRUITLESS} times in a row before they had done a step")
         self.books.released(event)
         if allocation is not None:
             self._ledger.release(event.job_id, allocation)
@@ -171,10 +177,10 @@ class SchedulerLoop:
             plan = self._policy.plan(view)
         except EmuGpuError:
             raise
-        except Exception as error:
-            where = _last_line(error)
+        except (Exception, SystemExit) as error:
+            where, text = _last_line(error), " ".join(str(error).split())
             raise PolicyError(
-                f"the policy failed at {view.now_s:.3f} s: {type(error).__name__}: {error} ({where})"
+                f"the policy failed at {view.now_s:.3f} s: {type(error).__name__}: {text} ({where})"
             ) from error
         if not isinstance(plan, Plan):
             raise PolicyError(

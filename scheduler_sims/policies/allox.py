@@ -55,10 +55,7 @@ class Allox:
                 starts, reasons = self._start(view, machines, eligible)
                 if starts:
                     break
-        planned = [i for i in view.plan.allocations if (job := view.jobs.get(i)) is not None and job.queued]
-        return view.plan.evolve(
-            start=starts, stop=[i for i in planned if i not in starts], state=service, reasons=reasons
-        )
+        return view.plan.evolve(start=starts, state=service, reasons=reasons)
 
     def _start(
         self, view: ClusterView, machines: Sequence[Machine], jobs: Sequence[JobView]

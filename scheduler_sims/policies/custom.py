@@ -51,6 +51,9 @@ def _run(path: Path) -> ModuleType:
         raise InputError(str(path), "is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up there
+    beside = str(path.resolve().parent)
+    if beside not in sys.path:
+        sys.path.insert(0, beside)  # as for a script: it may import its neighbours, now or later
     try:
         spec.loader.exec_module(module)
     except EmuGpuError:
@@ -58,7 +61,7 @@ def _run(path: Path) -> ModuleType:
     except SyntaxError as error:
         place = f"{error.filename or path}:{error.lineno or 1}"
         raise InputError(place, f"{type(error).__name__}: {error.msg}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(_place_in(path, error), f"{type(error).__name__}: {error}") from error
     return module
 

@@ -54,12 +54,10 @@ class Lines:
     """What is remembered between events; never changed once made (and without the view, which would chain all of them).
 
     A line may still hold entries of jobs that have left it; readers pass over those. `holding`: jobs with resources.
-    `planned`: waiting jobs that the plan in force places, such as those whose devices are still being freed.
     """
 
     lines: Mapping[Hashable, list[Entry]]
     holding: frozenset[str]
-    planned: frozenset[str]
     space: FreeSpace
 
 
@@ -71,8 +69,7 @@ class Waiting:
         self._order = order
         self.space = FreeSpace.now(view, old.space if old else None)
         if old is None or "node" in view.triggers:  # other nodes: other configurations may fit, so ranks change
-            planned = old.planned if old else frozenset(view.plan.allocations)
-            self._follow(Lines({}, frozenset(), planned, self.space), view.jobs)
+            self._follow(Lines({}, frozenset(), self.space), view.jobs)
         else:
             self._follow(old, view.changes)
 
@@ -113,13 +110,9 @@ class Waiting:
                 heappop(heads)
         return Scan(starts, blocked)
 
-    def withdrawn(self, starts: Mapping[str, Allocation]) -> frozenset[str]:
-        """Waiting jobs which the plan in force places, but one that starts `starts` doesn't."""
-        return self._planned.difference(starts)
-
-    def memory(self, starts: Mapping[str, Allocation]) -> Lines:
-        """What to remember if `starts` are planned."""
-        return Lines(self._lines, self._holding, frozenset(starts), self.space)
+    def memory(self) -> Lines:
+        """What to remember until the next event."""
+        return Lines(self._lines, self._holding, self.space)
 
     def _follow(self, old: Lines, changed: Iterable[str]) -> None:
         """Takes over the jobs in `changed` from the view, all others as they were."""
@@ -131,8 +124,6 @@ class Waiting:
             self._trim(line)
         self._join(waits)
         self._holding = old.holding.difference(changed).union(job.job_id for job in holds)
-        planned = (self._view.jobs.get(job_id) for job_id in old.planned)
-        self._planned = frozenset(job.job_id for job in planned if job is not None and job.queued)
 
     def _trim(self, line: Hashable) -> None:
         """Drops the entries at the front of a line whose jobs have left."""
@@ -194,7 +185,7 @@ def answer(
         reasons[head.job_id] = f"first of those that wait: no room for {wants(view, head)}"
     return view.plan.evolve(
         start=scan.starts,
-        stop={*stopped, *waiting.withdrawn(scan.starts)},
-        state=waiting.memory(scan.starts),
+        stop=stopped,
+        state=waiting.memory(),
         reasons=reasons,
     )

@@ -84,9 +84,11 @@ def write_atomically(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):
             beside.unlink()
+        if not isinstance(error, OSError):
+            raise
         raise InputError(str(path), f"can't be written: {error.strerror}; choose another output folder") from error
 
 

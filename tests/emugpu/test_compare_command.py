@@ -69,7 +69,8 @@ MISTAKES = [
     ("missing policy file", ["--policy", "nothing.py:Mine"], "nothing.py"),
     ("estimates kind", ["--policy", "sjf", "--estimates", "oracles"], "--estimates"),
     ("estimates needed", ["--policy", "sjf", "--estimates", "none"], "needs estimates"),
-    ("out is a file", ["--policy", "sjf", "--out", "/dev/null"], "not a directory"),
+    ("out is a file", ["--policy", "sjf", "--out", "/dev/null"], "--out: can't make the directory /dev/null"),
+    ("out has a long name", ["--policy", "sjf", "--out", "x" * 300], "File name too long"),
     ("profiles missing", ["--policy", "sjf", "--profiles", "/nowhere.json"], "/nowhere.json"),
 ]
 
@@ -113,6 +114,36 @@ def test_a_mistake_in_a_file_is_one_clear_line(
 def test_numbers_out_of_range_are_refused(inputs: Path, flag: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(inputs, "compare", "--policy", "fifo", *flag) == 2
     assert flag[0] in capsys.readouterr().err
+
+
+def test_a_policy_that_exits_or_prints_changes_nothing_else(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (inputs / "exits.py").write_text("class Exits:\n    def plan(self, view):\n        raise SystemExit(0)\n")
+    assert run(inputs, "simulate", "--policy", f"{inputs}/exits.py:Exits") == 2
+    assert "SystemExit" in capsys.readouterr().err
+    (inputs / "neighbour.py").write_text("WORD = 'hello'\n")
+    (inputs / "prints.py").write_text(
+        "from neighbour import WORD\nfrom scheduler_sims.policies.fifo import Fifo\n"
+        "class Prints(Fifo):\n    def plan(self, view):\n        print(WORD)\n        return super().plan(view)\n"
+    )
+    assert run(inputs, "simulate", "--policy", f"{inputs}/prints.py:Prints", "--json") == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["policies"]["Prints"]["predicted"]["finished"] == 3
+    assert "hello" in printed.err
+
+
+def test_a_policy_that_stops_jobs_before_they_did_a_step_is_stopped(
+    inputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (inputs / "c.yaml").write_text(CLUSTER + "\ncosts: {start_s: 2}")
+    (inputs / "swings.py").write_text(
+        "from scheduler_sims.policies.placing import FreeSpace\n"
+        "class Swings:\n    def plan(self, view):\n"
+        "        if view.holding():\n            return view.plan.evolve(stop=list(view.plan.allocations))\n"
+        "        job = view.queued()[0]\n        start = {job.job_id: FreeSpace.now(view).place(job.configurations[0])}\n"
+        "        return view.plan.evolve(start=start, wake_at_s=view.now_s + 1)\n"
+    )
+    assert run(inputs, "simulate", "--policy", f"{inputs}/swings.py:Swings") == 2
+    assert "before they had done a step" in capsys.readouterr().err
 
 
 def test_a_policy_that_fails_is_named(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +198,20 @@ def test_ctrl_c_ends_everything_within_three_seconds(inputs: Path, number: signa
     assert b"interrupted" in errors
     assert b"Traceback" not in errors
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
-    assert not list(Path("/tmp").glob(f"emugpu-{process.pid}-*"))
+    assert not list(Path("/tmp").glob(f"emugpu-run-{process.pid}-*"))
+
+
+@pytest.mark.processes
+def test_impatience_leaves_nothing_behind_either(inputs: Path) -> None:
+    process = started_compare(inputs)
+    children = descendants(process.pid)
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        process.send_signal(number)
+        time.sleep(0.03)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    assert not list(Path("/tmp").glob(f"emugpu-run-{process.pid}-*"))
 
 
 @pytest.mark.processes
@@ -180,7 +224,7 @@ def test_no_process_outlives_a_killed_compare(inputs: Path) -> None:
     while (left := [pid for pid in children if _runs(pid)]) and time.monotonic() < give_up:
         time.sleep(0.05)
     assert not left
-    for directory in Path("/tmp").glob(f"emugpu-{process.pid}-*"):
+    for directory in Path("/tmp").glob(f"emugpu-run-{process.pid}-*"):
         subprocess.run(["rm", "-r", str(directory)], check=True)
 
 

@@ -5,9 +5,6 @@ One thread and one poller: managers' events, job processes' messages and emulate
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -23,6 +20,7 @@ from scheduler_sims.clusters.local.job_process import JobProcess
 from scheduler_sims.clusters.local.lags import Lags
 from scheduler_sims.clusters.local.manager_process import ManagerProcess
 from scheduler_sims.clusters.local.options import LocalOptions
+from scheduler_sims.clusters.local.run_directory import new_run_directory, remove_run_directory
 from scheduler_sims.clusters.local.time_keeper import RunningTime, TimeKeeper, WarpTime
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import LagAccount
@@ -53,10 +51,7 @@ class LocalCluster:
         self._reconnects = 0
         self.steps_run: dict[str, int] = {}
         self._closed = False
-        self._directory = Path(
-            tempfile.mkdtemp(prefix=f"emugpu-{os.getpid()}-", dir="/tmp")
-        )  # sockets want short paths
-        (self._directory / "checkpoints").mkdir()
+        self._directory = new_run_directory()
         self._poller = Poller()
         self._managers: dict[str, ManagerProcess] = {}
         clock = self._directory / "clock"
@@ -112,7 +107,7 @@ class LocalCluster:
             child.make_sure_it_ended(max(0.01, (deadline_ns - monotonic_ns()) / NS_PER_S))
         self._poller.close()
         self._time.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        remove_run_directory(self._directory)
 
     # --- the loop's side ----------------------------------------------------------------------------------------------
 

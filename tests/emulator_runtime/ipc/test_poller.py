@@ -1,6 +1,7 @@
 """The event loop: no peer, however it behaves, takes anything from the others."""
 
 import contextlib
+import os
 import resource
 import socket
 import stat
@@ -191,16 +192,27 @@ def test_closing_another_connection_that_is_ready_in_the_same_round(tmp_path):
     poller.close()
 
 
-def test_out_of_descriptors_leaves_the_listener_alive(echo):
+def test_out_of_descriptors_turns_newcomers_away_and_does_not_spin(echo):
+    served = echo.connect()
+    echo.turn()
     waiting = [echo.connect() for _ in range(3)]
+    filling = []
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 200), hard))
     try:
-        assert echo.poller.poll(0) == 1
-        assert echo.poller.poll(0) == 1
+        with contextlib.suppress(OSError):
+            while True:
+                filling.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in waiting:
+            assert echo.poller.poll(0) == 1
+        assert echo.poller.poll(0) == 0
+        assert echo.ask(served, {"n": 1}) == {"n": 1}
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert [echo.ask(client, {"n": n}) for n, client in enumerate(waiting)] == [{"n": 0}, {"n": 1}, {"n": 2}]
+        for fd in filling:
+            os.close(fd)
+    assert [client.recv(1) for client in waiting] == [b"", b"", b""]
+    assert echo.ask(echo.connect(), {"n": 2}) == {"n": 2}
 
 
 def test_a_flood_of_one_peer_does_not_keep_another_waiting(echo):

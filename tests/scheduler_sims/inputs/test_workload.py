@@ -86,8 +86,11 @@ def test_byte_order_mark_crlf_spaces_blank_lines_and_quotes_do_not_matter(load):
     assert load('# two jobs\njob_id , user,gpu_duration_s\n"a", ann ,1\n\n# b\nb,"bob",2').jobs == plain
 
 
-def test_unicode_line_separators_end_no_line(load):
-    assert load("job_id,gpu_duration_s\na\u2028b,1\n").jobs[0].job_id == "a\u2028b"
+@pytest.mark.parametrize("character", ["\u2028", "\u202e", "\x1b", "\x00"])
+def test_characters_that_cannot_be_shown_are_refused_and_end_no_line(refused, character):
+    told = refused(f"job_id,gpu_duration_s\na{character}b,1\n")
+    assert told.startswith("jobs.csv:2: job_id: has characters that can't be shown: ")
+    assert character not in told
 
 
 def test_quoted_commas_and_quotes_belong_to_the_cell(load):
@@ -242,13 +245,14 @@ def test_types_whose_measurements_end_before_the_batch_size_are_left_out(load):
 def test_a_batch_size_beyond_the_profile_of_the_named_type_is_refused(load, refused):
     assert load(model_row(batch_size=str(LAST_K80_BATCH), gpu_type="K80")).jobs
     told = refused(model_row(batch_size=str(LAST_K80_BATCH + 1), gpu_type="K80"))
-    assert told.startswith("jobs.csv:2: model: resnet50")
-    assert "Tesla_K80" in told
-    assert str(LAST_K80_BATCH) in told
+    assert told.startswith(f"jobs.csv:2: batch_size: {LAST_K80_BATCH + 1} is beyond what was measured for resnet50")
+    assert f"(up to {LAST_K80_BATCH} on Tesla_K80)" in told
 
 
 def test_a_batch_size_beyond_all_profiles_is_refused(refused):
-    assert refused(model_row(batch_size="100000")).startswith("jobs.csv:2: model: resnet50")
+    told = refused(model_row(batch_size="100000"))
+    assert told.startswith("jobs.csv:2: batch_size: 100000 is beyond what was measured for resnet50")
+    assert "256 on Tesla_V100-PCIE-32GB" in told
 
 
 def test_a_named_type_without_a_profile_is_refused(refused):

@@ -257,14 +257,3 @@ def test_max_candidates_still_runs_everything(replay):
     jobs = [Job(f"j{i}", gpu_s=i + 1, cpu_s=3 * i + 2) for i in range(20)]
     run = replay(Allox(max_candidates=3), GPU_AND_CPU, jobs)
     assert len(run.finish_s) == 20
-
-
-def test_a_start_that_did_not_happen_is_withdrawn_when_it_no_longer_suits():
-    """The first plan places `a`; before it starts, a shorter job comes."""
-    nodes = [Node("n", gpus=1)]
-    a = Job("a", gpu_s=10, row=0)
-    first = Allox().plan(cluster_view(nodes, [a]))
-    view = cluster_view(nodes, [a, Job("b", gpu_s=1, row=1)], after=first)
-    plan = Allox().plan(view)
-    assert places(view, plan) == {"b": "n/0"}
-    assert plan.stopped == {"a"}

@@ -165,13 +165,3 @@ def test_drf_sjf_serves_a_users_shortest_job_first():
 def test_an_empty_cluster_or_queue_is_fine(policy):
     assert started(policy, FOUR, []) == []
     assert started(policy, [], [Job("a", gpu_s=1)]) == []
-
-
-def test_a_planned_job_that_lost_its_place_is_withdrawn():
-    """`b` was planned but hasn't started when `a`, shorter, comes."""
-    nodes = [Node("n", gpus=1)]
-    b = Job("b", gpu_s=10, row=0)
-    first = Sjf().plan(cluster_view(nodes, [b]))
-    view = cluster_view(nodes, [b, Job("a", gpu_s=1, row=1)], after=first)
-    plan = Sjf().plan(view)
-    assert (places(view, plan), plan.stopped) == ({"a": "n/0"}, {"b"})

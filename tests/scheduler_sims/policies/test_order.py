@@ -113,9 +113,9 @@ def test_lines_follow_the_changes():
     nodes = [Node("n", gpus=1)]
     waiting = Waiting(cluster_view(nodes, [a, b]), None, FIRST)
     assert (ids(waiting), waiting.holders()) == (["a", "b"], [])
-    second = Waiting(cluster_view(nodes, [replace(a, on="n/0"), b, c]), waiting.memory({}), FIRST)
+    second = Waiting(cluster_view(nodes, [replace(a, on="n/0"), b, c]), waiting.memory(), FIRST)
     assert (ids(second), [j.job_id for j in second.holders()]) == (["b", "c"], ["a"])
-    third = Waiting(cluster_view(nodes, [replace(a, queued_since_s=9.0), c]), second.memory({}), FIRST)
+    third = Waiting(cluster_view(nodes, [replace(a, queued_since_s=9.0), c]), second.memory(), FIRST)
     assert (ids(third), third.holders()) == (["a", "c"], [])
     assert ids(waiting) == ["a", "b"]
 
@@ -123,9 +123,9 @@ def test_lines_follow_the_changes():
 def test_a_job_that_left_the_middle_of_a_line_and_came_back_stands_there_once():
     jobs = [Job(name, gpu_s=1, submit_s=float(i), row=i) for i, name in enumerate("abc")]
     nodes = [Node("n", gpus=1)]
-    memory = Waiting(cluster_view(nodes, jobs), None, FIRST).memory({})
+    memory = Waiting(cluster_view(nodes, jobs), None, FIRST).memory()
     jobs[1] = replace(jobs[1], on="n/0")
-    memory = Waiting(cluster_view(nodes, jobs), memory, FIRST).memory({})
+    memory = Waiting(cluster_view(nodes, jobs), memory, FIRST).memory()
     jobs[1] = replace(jobs[1], on="", queued_since_s=7.0)
     again = Waiting(cluster_view(nodes, jobs), memory, FIRST)
     assert ids(again) == ["a", "b", "c"]
@@ -136,7 +136,7 @@ def test_only_what_changed_is_looked_at():
     ranks = {"a": 1.0, "b": 2.0}
     order = Order(rank=lambda _view, job: ranks[job.job_id], line=one_line)
     jobs = [Job("a", gpu_s=1), Job("b", gpu_s=1)]
-    memory = Waiting(cluster_view([], jobs), None, order).memory({})
+    memory = Waiting(cluster_view([], jobs), None, order).memory()
     ranks["a"] = 3.0
     view = cluster_view([], jobs)
     assert ids(Waiting(replace(view, changes=frozenset()), memory, order)) == ["a", "b"]

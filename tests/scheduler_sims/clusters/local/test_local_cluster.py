@@ -201,7 +201,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     cluster.close()
     cluster.close()
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
-    assert not list(Path("/tmp").glob(f"emugpu-{os.getpid()}-*"))
+    assert not list(Path("/tmp").glob(f"emugpu-run-{os.getpid()}-*"))
 
 
 def test_records_of_an_observed_run_add_up(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_manager_in_a_crash_loop_ends_the_run_with_one_sentence(tmp_path: Path
         ClusterError, match=r"manager of node n died 6 times, the last time: killed by SIGKILL; see what"
     ):
         watched_run(run, CrashLoop(run.spec, WARP), "srtf")
-    assert not list(Path("/tmp").glob(f"emugpu-{os.getpid()}-*"))
+    assert not list(Path("/tmp").glob(f"emugpu-run-{os.getpid()}-*"))
 
 
 def test_a_node_with_a_long_name(tmp_path: Path) -> None:
