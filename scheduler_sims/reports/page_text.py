@@ -8,20 +8,19 @@ from typing import Any
 
 from scheduler_sims.reports.comparison import Comparison, PolicyComparison
 from scheduler_sims.reports.distortion import failures, warnings
-from scheduler_sims.reports.formats import correlation, count, percent, seconds, share
-from scheduler_sims.reports.metrics import Figures
+from scheduler_sims.reports.formats import count, seconds
+from scheduler_sims.reports.rows import (
+    ALL_COLUMNS,
+    ERROR_CAPTION,
+    ERROR_HEADINGS,
+    ERROR_MEANING,
+    error_cells,
+    figure_rows,
+)
 from scheduler_sims.reports.verdict import verdict
 
 MOST_IN_TITLE = 4
 
-FIGURE_HEADINGS = (
-    ("mean JCT", "mean_jct"),
-    ("median JCT", "median_jct"),
-    ("p95 JCT", "p95_jct"),
-    ("makespan", "makespan"),
-    ("utilisation", "utilisation"),
-    ("mean queueing delay", "mean_queueing_delay"),
-)
 
 DEFINITIONS = (
     ("JCT", "job completion time: from submission to the end. Only finished jobs count; failed ones are named."),
@@ -132,21 +131,14 @@ def _lead(comparison: Comparison) -> str:
 
 
 def _figures_table(comparison: Comparison, colours: Mapping[str, str]) -> str:
-    head = _head(["policy", ""], [name for name, _ in FIGURE_HEADINGS] + ["preemptions", "finished", "failed"])
+    head = _head(["policy", ""], [column.heading for column in ALL_COLUMNS])
     bodies = [f"<tbody>{_figure_rows(policy, colours[policy.policy])}</tbody>" for policy in comparison.policies]
     errors = any(policy.error for policy in comparison.policies)
-    caption = f"times in emulated seconds{'; error = (predicted − observed) / observed' if errors else ''}"
-    return _table(head, bodies, caption)
+    return _table(head, bodies, f"times in emulated seconds{f'; {ERROR_MEANING}' if errors else ''}")
 
 
 def _figure_rows(policy: PolicyComparison, colour: str) -> str:
-    rows: list[tuple[str, list[str]]] = []
-    if policy.predicted:
-        rows.append(("predicted", _figure_cells(policy.predicted)))
-    if policy.observed:
-        rows.append(("observed", _figure_cells(policy.observed.figures)))
-    if policy.error:
-        rows.append(("error", [percent(policy.error.by_figure[name]) for _, name in FIGURE_HEADINGS] + [""] * 3))
+    rows = list(figure_rows(policy, ALL_COLUMNS))
     name = f"<td class='name' rowspan='{len(rows)}'>{_named(policy.policy, colour)}</td>"
     return "".join(
         f"<tr class='{kind}'>{name if number == 0 else ''}<td class='kind'>{kind}</td>"
@@ -156,40 +148,17 @@ def _figure_rows(policy: PolicyComparison, colour: str) -> str:
     )
 
 
-def _figure_cells(figures: Figures) -> list[str]:
-    times = (figures.mean_jct_s, figures.median_jct_s, figures.p95_jct_s, figures.makespan_s)
-    counts = (figures.preemptions, figures.finished, figures.failed)
-    return [
-        *(seconds(value) for value in times),
-        share(figures.utilisation),
-        seconds(figures.mean_queueing_delay_s),
-        *(count(value) for value in counts),
-    ]
-
-
 def _errors_table(comparison: Comparison, colours: Mapping[str, str]) -> str:
     rows = []
     for policy in comparison.policies:
         if policy.error is None or policy.observed is None:
             continue
-        jobs, spread = policy.error.per_job, policy.observed.spread.get("mean_jct_s")
-        cells = [
-            count(jobs.jobs),
-            percent(jobs.mean_signed),
-            percent(jobs.median_abs, signed=False),
-            percent(jobs.p95_abs, signed=False),
-            correlation(jobs.spearman),
-            percent(policy.error.jct_quantiles_max_abs, signed=False),
-            count(len(policy.observed.repeats)),
-            percent(spread.relative if spread else None, signed=False),
-        ]
+        cells = error_cells(policy.error, policy.observed)
         name = f"<td class='name'>{_named(policy.policy, colours[policy.policy])}</td>"
         rows.append(f"<tr>{name}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
     if not rows:
         return ""
-    headings = ["jobs", "mean e", "median |e|", "p95 |e|", "Spearman", "CDF |e|", "repeats", "spread"]
-    caption = "errors of single jobs’ JCTs, and how much the repeats of an observation differ"
-    return _table(_head(["policy"], headings), ["<tbody>", *rows, "</tbody>"], caption)
+    return _table(_head(["policy"], ERROR_HEADINGS), ["<tbody>", *rows, "</tbody>"], ERROR_CAPTION)
 
 
 def _named(policy: str, colour: str) -> str:

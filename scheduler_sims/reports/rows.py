@@ -1,0 +1,64 @@
+"""What the two tables of a comparison say, cell by cell; the terminal and the page only draw it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from scheduler_sims.reports.comparison import Errors, Observed, PolicyComparison
+from scheduler_sims.reports.formats import correlation, count, percent, seconds, share
+from scheduler_sims.reports.metrics import Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One figure: its heading, its cell, and the name of its error (empty: it has none)."""
+
+    heading: str
+    cell: Callable[[Figures], str]
+    error: str = ""
+
+
+MAIN_COLUMNS = (
+    Column("mean JCT", lambda f: seconds(f.mean_jct_s), "mean_jct"),
+    Column("median JCT", lambda f: seconds(f.median_jct_s), "median_jct"),
+    Column("p95 JCT", lambda f: seconds(f.p95_jct_s), "p95_jct"),
+    Column("makespan", lambda f: seconds(f.makespan_s), "makespan"),
+    Column("utilisation", lambda f: share(f.utilisation), "utilisation"),
+)
+ALL_COLUMNS = (
+    *MAIN_COLUMNS,
+    Column("mean queueing delay", lambda f: seconds(f.mean_queueing_delay_s), "mean_queueing_delay"),
+    Column("preemptions", lambda f: count(f.preemptions)),
+    Column("finished", lambda f: count(f.finished)),
+    Column("failed", lambda f: count(f.failed)),
+)
+ERROR_HEADINGS = ("jobs", "mean e", "median |e|", "p95 |e|", "Spearman", "CDF |e|", "repeats", "spread")
+ERROR_CAPTION = "errors of single jobs' JCTs, and how much the repeats of an observation differ"
+ERROR_MEANING = "error = (predicted - observed) / observed"
+
+
+def figure_rows(policy: PolicyComparison, columns: Sequence[Column]) -> Iterator[tuple[str, list[str]]]:
+    """The rows predicted, observed and error of a policy, as far as there are any."""
+    if policy.predicted:
+        yield "predicted", [column.cell(policy.predicted) for column in columns]
+    if policy.observed:
+        yield "observed", [column.cell(policy.observed.figures) for column in columns]
+    if policy.error:
+        errors = policy.error.by_figure
+        yield "error", [percent(errors[column.error]) if column.error else "" for column in columns]
+
+
+def error_cells(error: Errors, observed: Observed) -> list[str]:
+    """The cells under ERROR_HEADINGS."""
+    jobs, spread = error.per_job, observed.spread.get("mean_jct_s")
+    return [
+        count(jobs.jobs),
+        percent(jobs.mean_signed),
+        percent(jobs.median_abs, signed=False),
+        percent(jobs.p95_abs, signed=False),
+        correlation(jobs.spearman),
+        percent(error.jct_quantiles_max_abs, signed=False),
+        count(len(observed.repeats)),
+        percent(spread.relative if spread else None, signed=False),
+    ]
