@@ -7,14 +7,12 @@ import json
 from dataclasses import asdict
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from emugpu.commands.console import result_console
 from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-
-_PIPE_WIDTH = 120  # columns where the output isn't a terminal, so that no cell is cut
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -32,16 +30,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([_as_json(table, spec, models[spec.gpu_type]) for spec in specs], indent=2))
     else:
-        print_table(_rich_table(table, specs, models))
+        result_console().print(_rich_table(table, specs, models))
     return 0
-
-
-def print_table(table: Table) -> None:
-    """Prints a rich table as wide as the terminal, or wide enough for everything where there is none."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    console.print(table)
 
 
 def _profiled_models(table: ProfileTable, gpu_type: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from emugpu.commands.gpus import print_table
+from emugpu.commands.console import result_console
 from scheduler_sims.policies import POLICIES
 from scheduler_sims.policies.resolve import options_of
 
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(entries, indent=2))
     else:
-        print_table(_rich_table(entries))
+        result_console().print(_rich_table(entries))
     return 0
 
 

@@ -11,7 +11,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from emugpu.commands.gpus import print_table
+from emugpu.commands.console import result_console
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.step import StepProfile
 from emulator_runtime.domain.units import gib
@@ -59,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_as_json(table, args.model, steps), indent=2))
     elif args.gpu:
-        print_table(_detail(table, args.model, gpu_types[0], steps[gpu_types[0]]))
+        result_console().print(_detail(table, args.model, gpu_types[0], steps[gpu_types[0]]))
     else:
-        print_table(_overview(table, args.model, batches, steps))
+        result_console().print(_overview(table, args.model, batches, steps))
     return 0
 
 
@@ -107,7 +107,7 @@ def _list(table: ProfileTable, *, as_json: bool) -> None:
         rich_table.add_column(escape(short[gpu]), justify="right")
     for model, last in measured.items():
         rich_table.add_row(escape(model), *(str(last.get(gpu, "-")) for gpu in columns))
-    print_table(rich_table)
+    result_console().print(rich_table)
 
 
 def _as_json(table: ProfileTable, model: str, steps: dict[str, dict[int, StepProfile]]) -> dict[str, object]:

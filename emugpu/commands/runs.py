@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from emugpu.commands.console import result_console
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.record import RunRecord
@@ -24,9 +25,7 @@ from scheduler_sims.reports.html import write_report
 from scheduler_sims.reports.table import print_comparison
 
 JOBS, SUMMARY, REPORT = "jobs.csv", "summary.json", "report.html"
-
-_PIPE_WIDTH = 120  # columns where the output isn't a terminal
-_LEAST_WIDTH = 100  # narrower terminals wrap the lines, so that no column is lost
+_TABLE_WIDTH = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,9 +99,7 @@ def leave(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, A
     if args.json:
         print(json.dumps(summary_dict(comparison, meta), indent=2))
     else:
-        console = Console(highlight=False)
-        console.width = max(console.width, _LEAST_WIDTH) if console.is_terminal else _PIPE_WIDTH
-        print_comparison(comparison, console)
+        print_comparison(comparison, result_console(_TABLE_WIDTH))
     if args.out is not None:
         write_jobs_csv(args.out / JOBS, runs)
         write_summary(args.out / SUMMARY, comparison, meta)

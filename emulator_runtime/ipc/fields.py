@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from emulator_runtime.domain.errors import ProtocolError
+from emulator_runtime.domain.units import MAX_SECONDS
 from emulator_runtime.ipc.frames import Message
 
 MAX_NS = 2**62
@@ -23,6 +24,14 @@ def whole(message: Message, name: str, default: int | None = None, *, least: int
     if type(value) is not int or not least <= value <= most:
         raise ProtocolError(f"field {name!r} must be a whole number from {least} to {most}")
     return value
+
+
+def seconds(message: Message, name: str, default: float | None = None) -> float:
+    """A time in seconds from 0 to MAX_SECONDS. Raises ProtocolError when missing (without default), mistyped or outside."""
+    value = message.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SECONDS:
+        raise ProtocolError(f"field {name!r} must be a number of seconds from 0 to {MAX_SECONDS:g}")
+    return float(value)
 
 
 def texts(message: Message, name: str, *, most: int = 1024) -> list[str]:

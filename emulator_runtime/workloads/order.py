@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator_runtime.domain.errors import ProtocolError
 from emulator_runtime.domain.job import ModelWork, TimedWork, Work
 from emulator_runtime.domain.step import StepTimes
-from emulator_runtime.domain.units import MAX_SECONDS
-from emulator_runtime.ipc.fields import mapping, text, whole
+from emulator_runtime.ipc.fields import mapping, seconds, text, whole
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.work import step_times
@@ -98,14 +96,7 @@ def _work_message(work: Work) -> Message:
 
 def _work(message: Message) -> Work:
     if "duration_s" in message:
-        return TimedWork(_seconds(message, "duration_s"))
+        return TimedWork(seconds(message, "duration_s"))
     return ModelWork(
-        text(message, "model"), whole(message, "batch_size", least=1), _seconds(message, "input_cpu_s", 0.0)
+        text(message, "model"), whole(message, "batch_size", least=1), seconds(message, "input_cpu_s", 0.0)
     )
-
-
-def _seconds(message: Message, name: str, default: float | None = None) -> float:
-    value = message.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SECONDS:
-        raise ProtocolError(f"field {name!r} must be a number of seconds from 0 to {MAX_SECONDS:g}")
-    return float(value)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from emugpu.commands import gpus
+from emugpu.commands import console, gpus
 from emulator_runtime.domain.units import GIB
 
 
@@ -28,7 +28,7 @@ def test_the_table_has_a_line_for_every_type(capsys: pytest.CaptureFixture[str])
 def test_the_table_fits_a_terminal_of_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpus, "_PIPE_WIDTH", 80)
+    monkeypatch.setattr(console, "_PIPE_WIDTH", 80)
     assert run() == 0
     out = capsys.readouterr().out
     assert max(len(line) for line in out.splitlines()) <= 80
