@@ -26,7 +26,8 @@ test: $(DEV_STAMP)  ## run the tests
 	$(BIN)/python -m pytest
 check: $(DEV_STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
-bench: $(DEV_STAMP)  ## benchmark tables (they never fail by a clock)
+bench: $(DEV_STAMP)  ## benchmark tables (they never fail by a clock); RabbitMQ is compared with if it is installed
+	$(BIN)/python -m pip install --quiet pika
 	$(BIN)/python -m tests.benchmarks
 clean:  ## remove the virtual environment and all output
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
