@@ -29,5 +29,7 @@ check: $(DEV_STAMP)  ## ruff, mypy, import-linter
 bench: $(DEV_STAMP)  ## benchmark tables (they never fail by a clock); RabbitMQ is compared with if it is installed
 	$(BIN)/python -m pip install --quiet pika
 	$(BIN)/python -m tests.benchmarks
+profiles: $(STAMP)  ## derive the profiles' knots from measurements: make profiles DATA=directory
+	$(BIN)/python tools/derive_profiles.py $(DATA)
 clean:  ## remove the virtual environment and all output
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
