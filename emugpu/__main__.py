@@ -10,6 +10,7 @@ import sys
 from importlib import import_module
 from io import TextIOWrapper
 
+from emugpu.interrupts import interruptible_once
 from emulator_runtime.domain.errors import EmuGpuError
 
 COMMANDS = ("compare", "simulate", "policies", "gpus", "profile")
@@ -27,12 +28,14 @@ def main(argv: list[str] | None = None) -> int:
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     try:
-        for name in COMMANDS:
-            import_module(f"emugpu.commands.{name}").add_parser(subparsers)
-        args = parser.parse_args(argv)
-        status = int(args.run(args))
-        sys.stdout.flush()
-        return status
+        with interruptible_once():
+            for name in COMMANDS:
+                import_module(f"emugpu.commands.{name}").add_parser(subparsers)
+            args = parser.parse_args(argv)
+            status = int(args.run(args))
+            if sys.stdout is not None:  # it is None where the caller has closed it
+                sys.stdout.flush()
+            return status
     except EmuGpuError as error:
         print(f"emugpu: {error}", file=sys.stderr)
         return EXIT_INPUT

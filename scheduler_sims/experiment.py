@@ -57,7 +57,8 @@ class Experiment:
         for text in texts:
             if texts.count(text) > 1:
                 raise InputError("--policy", f"{text} is named twice; options (name:key=value) make it another policy")
-            name, policy = resolve_policy(text)
+            with redirect_stdout(sys.stderr):
+                name, policy = resolve_policy(text)
             if getattr(policy, "needs_estimates", False) and not self.estimates.available:
                 raise PolicyError(f"policy {name} needs estimates of run times: use --estimates oracle or error:0.2")
             names[text] = name
@@ -90,13 +91,14 @@ class Experiment:
         explain: Explain | None,
     ) -> RunRecord:
         started_ns = monotonic_ns()
-        name, policy = resolve_policy(text)  # a fresh object for each run
+        with redirect_stdout(sys.stderr):  # what a policy prints must not get into our own output
+            name, policy = resolve_policy(text)  # a fresh object for each run
         cluster = make_cluster()
         try:
             loop = SchedulerLoop(
                 cluster, self.spec, policy, self.estimates, self.workload.jobs, progress=progress, explain=explain
             )
-            with redirect_stdout(sys.stderr):  # what a policy prints must not get into our own output
+            with redirect_stdout(sys.stderr):
                 loop.run()
             lag, notes = {**cluster.lag(), **loop.lag()}, cluster.notes()
         except PolicyError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from emugpu.commands.interrupts import interruptible_once
 from emugpu.commands.runs import Bars, add_arguments, leave, load, meta_of
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.clusters.local import LocalOptions
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         realtime=args.realtime,
     )
     runs = []
-    with interruptible_once(), Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
+    with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
         for policy, title in titles.items():
             bar = bars.bar(f"{title}: predicted")
             own = [experiment.simulate(policy, progress=bar.update, explain=bar.explain)]

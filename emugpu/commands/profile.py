@@ -20,6 +20,8 @@ from emulator_runtime.profiles.table import ProfileTable
 _PLACE = "emugpu profile show"
 _USUAL_BATCHES = (1, 8, 16, 32, 64, 128, 256)
 
+_TABLE_WIDTH = 120
+
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `profile list` and `profile show` to the front door's commands."""
@@ -59,9 +61,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_as_json(table, args.model, steps), indent=2))
     elif args.gpu:
-        result_console().print(_detail(table, args.model, gpu_types[0], steps[gpu_types[0]]))
+        result_console(_TABLE_WIDTH).print(_detail(table, args.model, gpu_types[0], steps[gpu_types[0]]))
     else:
-        result_console().print(_overview(table, args.model, batches, steps))
+        result_console(_TABLE_WIDTH).print(_overview(table, args.model, batches, steps))
     return 0
 
 
@@ -107,7 +109,7 @@ def _list(table: ProfileTable, *, as_json: bool) -> None:
         rich_table.add_column(escape(short[gpu]), justify="right")
     for model, last in measured.items():
         rich_table.add_row(escape(model), *(str(last.get(gpu, "-")) for gpu in columns))
-    result_console().print(rich_table)
+    result_console(_TABLE_WIDTH).print(rich_table)
 
 
 def _as_json(table: ProfileTable, model: str, steps: dict[str, dict[int, StepProfile]]) -> dict[str, object]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -73,8 +73,10 @@ def _check_out(out: Path) -> None:
     for name in (JOBS, SUMMARY, REPORT):
         if (out / name).is_dir():
             raise InputError("--out", f"{out / name} is a directory; choose another output folder")
-    if not os.access(out, os.W_OK | os.X_OK):
-        raise InputError("--out", f"may not write to {out}; choose another output folder")
+    try:
+        tempfile.TemporaryFile(dir=out).close()
+    except OSError as error:
+        raise InputError("--out", f"can't write to {out}: {error.strerror}; choose another output folder") from error
 
 
 def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dict[str, Any]:

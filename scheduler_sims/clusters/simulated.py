@@ -1,7 +1,10 @@
 """A cluster in virtual time: discrete events, exact arithmetic, no host clock. Its answer is the predicted JCT.
 
 One total order of events (`Event.order`): time, then what happened, then the job's row; the order of insertion never
-matters. Jobs run on devices of their own; a plan that shares a device is refused.
+matters. Within one instant the loop acts first on what it knew beforehand (submissions, wakes, the effect of a plan), then
+steps are issued, then the loop hears of what happened: so a stop that follows an event of this instant comes after the
+steps of this instant, any other stop before them. This is what happens where messages take a moment.
+Jobs run on devices of their own; a plan that shares a device is refused.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ class SimulatedCluster:
         self._heap: list[tuple[tuple[int, int, int], int, Event]] = []
         self._runs: dict[str, _Run] = {}
         self._numbers = 0
+        self._seen_now = False  # whether the loop has heard of something that happened at this instant
 
     def prepare(self, jobs: Sequence[JobSpec]) -> None:
         pass
@@ -61,10 +65,10 @@ class SimulatedCluster:
             _, number, event = heapq.heappop(self._heap)
             if self._valid(number, event):
                 events.append(event)
-        if events:
-            self._now_ns = max(self._now_ns, events[0].at_ns)
-        elif until_ns is not None:
-            self._now_ns = max(self._now_ns, until_ns)
+        at_ns = events[0].at_ns if events else until_ns
+        if at_ns is not None and at_ns > self._now_ns:
+            self._now_ns, self._seen_now = at_ns, False
+        self._seen_now |= any(event.what is not Happening.STARTED for event in events)
         return events
 
     def start(self, start: Start) -> None:
@@ -85,8 +89,7 @@ class SimulatedCluster:
         run = self._runs.get(job_id)
         if run is None:
             return
-        # A step that is issued at the very instant of the stop is still run; the job hears of the stop at the next one.
-        count = run.times.steps_issued(run.first, self._now_ns - run.begin_ns)
+        count = run.times.steps_issued(run.first, self._now_ns - run.begin_ns - (not self._seen_now))
         if run.first + count == run.times.steps:
             return  # the current step is the last one: the job finishes
         self._numbers += 1

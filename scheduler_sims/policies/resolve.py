@@ -90,7 +90,7 @@ def _build(policy_class: type[Any], target: str, options_text: str) -> Policy:
         policy: Policy = policy_class(**values)
     except EmuGpuError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(place, f"can't be made: {type(error).__name__}: {error}") from error
     return policy
 

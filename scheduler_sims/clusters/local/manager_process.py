@@ -60,12 +60,19 @@ class ManagerProcess:
 
     def connect(self) -> None:
         """Wait until the manager answers, then listen to its events. Raises ClusterError if it never does."""
+        if not self._connects():
+            raise ClusterError(f"the sharing manager of node {self.node} did not start: {self._child.how_it_ended()}")
+
+    def _connects(self) -> bool:
+        """Wait until the manager answers; False if it died before that. Raises ClusterError if it hangs."""
         give_up_ns = monotonic_ns() + round(START_S * NS_PER_S)
         while not self._try_connect():
-            if not self._child.alive or monotonic_ns() > give_up_ns:
-                how = "it does not answer" if self._child.alive else self._child.how_it_ended()
-                raise ClusterError(f"the sharing manager of node {self.node} did not start: {how}")
+            if not self._child.alive:
+                return False
+            if monotonic_ns() > give_up_ns:
+                raise ClusterError(f"the sharing manager of node {self.node} did not start: it does not answer")
             sleep_ns(_TRY_AGAIN_NS)
+        return True
 
     def _try_connect(self) -> bool:
         try:
@@ -119,16 +126,18 @@ class ManagerProcess:
         self._disconnect()
         if self._try_connect():
             return  # it lives and had only dropped us
-        how = self._child.how_it_ended()
-        self._child.socket.close()
-        self.restarts += 1
-        if self.restarts > MAX_RESTARTS:
-            raise ClusterError(
-                f"the sharing manager of node {self.node} died {self.restarts} times, the last time: {how}; "
-                "see what kills it (memory? disk space in /tmp?) and run again"
-            )
-        self._child = self._spawn()
-        self.connect()
+        while True:
+            how = self._child.how_it_ended()
+            self._child.socket.close()
+            self.restarts += 1
+            if self.restarts > MAX_RESTARTS:
+                raise ClusterError(
+                    f"the sharing manager of node {self.node} died {self.restarts} times, the last time: {how}; "
+                    "see what kills it (memory? disk space in /tmp?) and run again"
+                )
+            self._child = self._spawn()
+            if self._connects():
+                return
 
     def _disconnect(self) -> None:
         events, self._events = self._events, None

@@ -1,8 +1,4 @@
-"""Keeps emulated time for a local cluster: owns the shared clock and waits by it. One class per way in which time passes.
-
-What happens at the same instant as a deadline of the loop comes first, as in the simulator: a job that is due gets its
-turn before the loop acts.
-"""
+"""Keeps emulated time for a local cluster: owns the shared clock and waits by it. One class per way in which time passes."""
 
 from __future__ import annotations
 
@@ -19,10 +15,6 @@ from emulator_runtime.timing.warp import WarpCoordinator
 
 _PRECISE_NS = 2_000_000
 """The poller's timeouts are whole milliseconds; the rest of a wait is slept precisely."""
-_TURN_NS = 400_000
-"""Host time that jobs which wake by themselves get for their turn: one round trip to their manager."""
-_LONGEST_TURN_NS = 50_000_000
-"""A job that does real work for longer than this doesn't keep the loop from acting."""
 
 
 class TimeKeeper(ABC):
@@ -50,7 +42,6 @@ class TimeKeeper(ABC):
         while not happened():
             now_ns = self.now_ns()
             if until_ns is not None and now_ns >= until_ns:
-                self._give_turns(until_ns)
                 return
             self._advance(until_ns, now_ns)
             self._serve()
@@ -61,10 +52,6 @@ class TimeKeeper(ABC):
     @abstractmethod
     def _advance(self, until_ns: int | None, now_ns: int) -> None:
         """Bring time forward, at most to `until_ns`, or wait for a message."""
-
-    @abstractmethod
-    def _give_turns(self, until_ns: int) -> None:
-        """Let jobs act that are due at `until_ns` too."""
 
     def _serve(self) -> None:
         while self._poller.poll(0):
@@ -97,10 +84,6 @@ class RunningTime(TimeKeeper):
     def _advance(self, until_ns: int | None, now_ns: int) -> None:
         self._pass(until_ns)
 
-    def _give_turns(self, until_ns: int) -> None:
-        self._waiter.wait_until_ns(monotonic_ns() + _TURN_NS)
-        self._serve()
-
 
 class WarpTime(TimeKeeper):
     """Time jumps when every participant waits and a poll without waiting finds nothing.
@@ -127,12 +110,6 @@ class WarpTime(TimeKeeper):
             self._clock.jump_to_ns(deadline_ns)
         else:
             self._pass(deadline_ns)
-
-    def _give_turns(self, until_ns: int) -> None:
-        give_up_ns = monotonic_ns() + _LONGEST_TURN_NS
-        while (self._wake_due(until_ns) or not self.participants.all_wait) and monotonic_ns() < give_up_ns:
-            self._poller.poll(0.001)
-            self._serve()
 
     def _wake_due(self, now_ns: int) -> bool:
         due = self.participants.due(now_ns)

@@ -104,11 +104,15 @@ def test_simultaneous_events_come_together_by_kind_then_row(drive):
     [
         (0.0, (1.75, "stopped", "a", 0)),  # it is being started
         (0.999, (1.75, "stopped", "a", 0)),
-        (1.0, (2.75, "stopped", "a", 1)),  # the very instant at which the first step is issued
+        (
+            1.0,
+            (1.75, "stopped", "a", 0),
+        ),  # the very instant at which the first step would be issued: the stop comes first
         (1.5, (2.75, "stopped", "a", 1)),
-        (2.0, (3.75, "stopped", "a", 2)),
+        (2.0, (2.75, "stopped", "a", 1)),
         (9.999, (10.75, "stopped", "a", 9)),
-        (10.0, (11.0, "finished", "a", 10)),  # the last step has begun
+        (10.0, (10.75, "stopped", "a", 9)),
+        (10.001, (11.0, "finished", "a", 10)),  # the last step has begun
         (10.5, (11.0, "finished", "a", 10)),
     ],
 )
@@ -120,6 +124,16 @@ def test_a_stop_takes_effect_between_two_steps(drive, at_s, freed):
     driven.cluster.stop("a")
     assert driven.wait() == [freed]
     assert driven.wait() == []  # and the finish that was planned first is forgotten
+
+
+def test_a_stop_that_answers_to_an_event_of_this_instant_comes_after_the_steps_of_this_instant(drive):
+    driven = drive(TEN, Job("two", gpu_s=2, steps=1))
+    driven.start("a")
+    driven.start("two")
+    driven.wait()
+    assert driven.wait() == [(2.0, "finished", "two", 1)]
+    driven.cluster.stop("a")
+    assert driven.wait() == [(3.0, "stopped", "a", 3)]
 
 
 def test_a_stop_for_a_job_that_is_not_there_is_nothing(drive):
@@ -158,7 +172,7 @@ def test_a_stop_of_a_job_with_an_input_pipeline_waits_until_the_next_input_is_re
         cluster.wait(at_ns)
         cluster.stop("m")
         told += [(event.at_ns, event.steps_done) for event in cluster.wait(None)]
-    assert told == [(S, 0), (2 * S, 1), (2 * S, 1), (3 * S, 2)]
+    assert told == [(S, 0), (S, 0), (2 * S, 1), (2 * S, 1)]
 
 
 def test_a_shared_device_is_refused(drive):
@@ -343,6 +357,6 @@ def test_fifo_on_like_gpus_is_a_bare_queue(simulate, jobs, gpus):
 def test_srtf_stops_the_longer_job_on_one_gpu(simulate):
     jobs = [Job("long", gpu_s=10, steps=10), Job("short", gpu_s=2, steps=2, submit_s=3)]
     run = simulate(resolve_policy("srtf")[1], [Node("n1", gpus=1)], jobs, stop_s=0.5, restore_s=1.0)
-    # At 3 the fourth step is issued and still run: `long` leaves at 4.5 and comes back at 6.5.
-    assert [(s.start_s, s.end_s) for s in run.spans("long")] == [(0.0, 4.5), (6.5, 6.5 + 1 + 6)]
-    assert [(s.start_s, s.end_s) for s in run.spans("short")] == [(4.5, 6.5)]
+    # At 3 the submission comes before the fourth step is issued: `long` leaves at 3.5 and comes back at 5.5.
+    assert [(s.start_s, s.end_s) for s in run.spans("long")] == [(0.0, 3.5), (5.5, 5.5 + 1 + 7)]
+    assert [(s.start_s, s.end_s) for s in run.spans("short")] == [(3.5, 5.5)]

@@ -289,3 +289,12 @@ def test_a_manager_in_a_crash_loop_ends_the_run_with_one_sentence(tmp_path: Path
 def test_a_node_with_a_long_name(tmp_path: Path) -> None:
     run = experiment(tmp_path, rows(1), ONE_GPU.replace("name: n", f"name: {'n' * 90}"))
     assert [job.status for job in run.observe("fifo", WARP).jobs] == ["finished"]
+
+
+@pytest.mark.parametrize("options", [WARP, LocalOptions(speed=10)], ids=["warp", "scaled"])
+def test_a_stop_at_the_very_instant_of_a_step_boundary(tmp_path: Path, options: LocalOptions) -> None:
+    """B comes when a step of A ends, by the numbers: both clusters let the submission come first."""
+    run = experiment(tmp_path, "job_id,submit_s,gpu_duration_s\nA,0,50\nB,20,5\n", ONE_GPU)
+    predicted, observed = by_id(run.simulate("srtf").jobs), by_id(run.observe("srtf", options).jobs)
+    assert predicted["B"].start_s == 20
+    assert observed["B"].start_s == pytest.approx(20, abs=0.1 if options.warp else 0.4)  # a step takes half a second

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import current_thread, main_thread
 from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -19,6 +20,9 @@ def interruptible_once() -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
+    if current_thread() is not main_thread():
+        yield  # only the main thread may handle signals; whoever runs us elsewhere does
+        return
     before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
     try:
         yield
