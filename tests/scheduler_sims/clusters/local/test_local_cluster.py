@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 from itertools import pairwise
@@ -298,3 +299,25 @@ def test_a_stop_at_the_very_instant_of_a_step_boundary(tmp_path: Path, options: 
     predicted, observed = by_id(run.simulate("srtf").jobs), by_id(run.observe("srtf", options).jobs)
     assert predicted["B"].start_s == 20
     assert observed["B"].start_s == pytest.approx(20, abs=0.1 if options.warp else 0.4)  # a step takes half a second
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_random_workloads_agree_job_by_job(tmp_path: Path, seed: int) -> None:
+    """Whole seconds everywhere, so that instants coincide; every cost is drawn; SRTF preempts a lot."""
+    chance = random.Random(f"{seed}/workload")
+    workload = "job_id,submit_s,num_gpus,gpu_duration_s\n" + "".join(
+        f"j{n},{chance.randint(0, 60)},{chance.choice([1, 1, 2])},{chance.randint(5, 80)}\n" for n in range(10)
+    )
+    costs = {name: round(chance.uniform(0, 3), 1) for name in ("start_s", "restore_s", "checkpoint_s", "decide_s")}
+    cluster = f"nodes: [{{name: n, gpus: 2, gpu_type: T4, cpus: 8, count: 2}}]\ncosts: {costs}".replace("'", "")
+    run = experiment(tmp_path, workload, cluster)
+    predicted = by_id(run.simulate("srtf").jobs)
+    assert sum(job.preemptions for job in predicted.values()) >= 1
+    off: dict[str, tuple[float, float]] = {}
+    for _ in range(3):  # a busy host may come late once
+        observed = by_id(run.observe("srtf", WARP).jobs)
+        jcts = {job_id: (job.jct_s, observed[job_id].jct_s) for job_id, job in predicted.items()}
+        off = {job_id: (p, o) for job_id, (p, o) in jcts.items() if abs(p - o) > 0.01 * p + 0.1}
+        if not off:
+            return
+    pytest.fail(f"(predicted, observed) JCTs: {off}")
