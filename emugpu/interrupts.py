@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import current_thread, main_thread
-from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -26,14 +26,7 @@ def interruptible_once() -> Iterator[None]:
     before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
     try:
         yield
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        _set(before)
-        raise
-    _set(before)
-
-
-def _set(handlers: Mapping[signal.Signals, Any]) -> None:
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    finally:
+        if not isinstance(sys.exception(), KeyboardInterrupt):
+            for number, handler in before.items():
+                signal.signal(number, handler)

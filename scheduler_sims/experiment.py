@@ -59,7 +59,7 @@ class Experiment:
                 raise InputError("--policy", f"{text} is named twice; options (name:key=value) make it another policy")
             with redirect_stdout(sys.stderr):
                 name, policy = resolve_policy(text)
-            if getattr(policy, "needs_estimates", False) and not self.estimates.available:
+            if policy.needs_estimates and not self.estimates.available:
                 raise PolicyError(f"policy {name} needs estimates of run times: use --estimates oracle or error:0.2")
             names[text] = name
         taken = list(names.values())

@@ -13,7 +13,6 @@ from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import Poller
-from emulator_runtime.timing.anchors import Anchors, FixedAnchors
 from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.timing.shared_clock import SharedClockFile
@@ -141,4 +140,4 @@ def _clock(settings: Settings) -> Clock:
     """The shared clock if there is one; else the host's monotonic clock as it is, the same for all processes."""
     if settings.clock:
         return HostClock(SharedClockFile.open(settings.clock))
-    return HostClock(FixedAnchors(Anchors(0, 0, 1.0), monotonic_ns))
+    return HostClock.of_host()

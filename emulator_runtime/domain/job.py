@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -26,6 +26,14 @@ class Configuration:
     @property
     def on_gpu(self) -> bool:
         return self.gpus > 0
+
+
+def configuration_called(name: str, configurations: Iterable[Configuration]) -> Configuration:
+    """The one with this name; KeyError if there is none."""
+    for configuration in configurations:
+        if configuration.name == name:
+            return configuration
+    raise KeyError(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,4 @@ class JobSpec:
 
     def configuration(self, name: str) -> Configuration:
         """The configuration called `name`; KeyError if there is none."""
-        for configuration in self.configurations:
-            if configuration.name == name:
-                return configuration
-        raise KeyError(name)
+        return configuration_called(name, self.configurations)

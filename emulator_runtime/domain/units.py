@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 NS_PER_S = 1_000_000_000
-KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from emulator_runtime.domain.errors import LateError
 from emulator_runtime.timing.anchors import Anchors, FixedAnchors, TimeSource, checked_rate
+from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.timing.waiter import Waiter
 
 NOTICE_NS = 20_000_000
@@ -30,6 +31,11 @@ class HostClock:
         self._waiter = waiter or Waiter()
         self._strict_ns = strict_ns
         self._notice_ns = notice_ns
+
+    @classmethod
+    def of_host(cls) -> HostClock:
+        """The host's monotonic clock as it is, the same for all processes of the host."""
+        return cls(FixedAnchors(Anchors(0, 0, 1.0), monotonic_ns))
 
     @classmethod
     def starting_now(

@@ -19,9 +19,8 @@ from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.client import ManagerClient
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.warp import WarpClock
-from emulator_runtime.timing.anchors import Anchors, FixedAnchors
 from emulator_runtime.timing.clocks import HostClock
-from emulator_runtime.timing.host import monotonic_ns, prepare_waiting, set_realtime_priority, shorten_slice
+from emulator_runtime.timing.host import prepare_waiting, set_realtime_priority, shorten_slice
 from emulator_runtime.timing.shared_clock import SharedClockFile
 from emulator_runtime.workloads.order import RunOrder
 from emulator_runtime.workloads.parent import end_with_parent
@@ -122,7 +121,7 @@ def _clock(control: Channel | None) -> Clock:
     """The shared clock of EMUGPU_CLOCK, else the host's own."""
     path = os.environ.get("EMUGPU_CLOCK")
     if not path:
-        return HostClock(FixedAnchors(Anchors(0, 0, 1.0), monotonic_ns))
+        return HostClock.of_host()
     source = SharedClockFile.open(path)
     if source.mode == "warp":
         if control is None:

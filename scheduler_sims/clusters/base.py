@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.units import to_ns
+from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.record import LagAccount
 
@@ -55,6 +57,10 @@ class Start:
     allocation: Allocation
     at_ns: int
     steps_done: int
+
+    def begin_ns(self, costs: ClusterCosts) -> int:
+        """When its first step begins."""
+        return self.at_ns + to_ns(costs.begin_s(resumed=self.steps_done > 0))
 
 
 class Cluster(Protocol):

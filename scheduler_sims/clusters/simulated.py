@@ -77,9 +77,8 @@ class SimulatedCluster:
                 f"job {start.job.job_id!r}: the simulated cluster runs whole devices only, the plan shares one"
             )
         self._numbers += 1
-        costs_ns = to_ns(self._costs.begin_s(resumed=start.steps_done > 0))
         times = self._truth.step_times(start.job, start.allocation)
-        run = _Run(start.job, times, start.steps_done, start.at_ns + costs_ns, self._numbers, times.steps)
+        run = _Run(start.job, times, start.steps_done, start.begin_ns(self._costs), self._numbers, times.steps)
         self._runs[start.job.job_id] = run
         self._push(run, start.at_ns, Happening.STARTED, run.first)
         end_ns = run.begin_ns + times.end_ns(run.first, times.steps - run.first)

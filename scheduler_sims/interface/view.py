@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from emulator_runtime.domain.job import Configuration
+from emulator_runtime.domain.job import Configuration, configuration_called
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import Estimates
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, Plan
@@ -50,10 +50,7 @@ class JobView:
 
     def configuration(self, name: str) -> Configuration:
         """The configuration called `name`; KeyError if there is none."""
-        for configuration in self.configurations:
-            if configuration.name == name:
-                return configuration
-        raise KeyError(name)
+        return configuration_called(name, self.configurations)
 
     @property
     def queued(self) -> bool:

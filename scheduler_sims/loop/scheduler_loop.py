@@ -87,7 +87,7 @@ class SchedulerLoop:
 
     def _wait_for_events(self) -> None:
         until_ns = self._next_deadline()
-        if until_ns is None and not any(view.holds_resources for view in self.books.views.values()):
+        if until_ns is None and not self._anything_runs():
             raise PolicyError(self._starvation())
         self._absorb(self._cluster.wait(until_ns))
 
@@ -166,8 +166,7 @@ class SchedulerLoop:
 
     def _check_fruitful(self, view: ClusterView) -> None:
         """A policy that only ever asks to be woken again would go on for ever."""
-        runs = any(job.holds_resources for job in self.books.views.values())
-        idle = not runs and not self.books.waiting and view.triggers <= {"wake", "retry"}
+        idle = view.triggers <= {"wake", "retry"} and not self.books.waiting and not self._anything_runs()
         self._fruitless = self._fruitless + 1 if idle else 0
         if self._fruitless > MAX_FRUITLESS:
             raise PolicyError(f"{self._starvation()} but the wakes that it asks for")
@@ -315,6 +314,9 @@ class SchedulerLoop:
             raise PolicyError(
                 f"the plan puts job {job_id!r} on {allocation.gpu_type}; it can use {', '.join(configuration.gpu_types or ())}"
             )
+
+    def _anything_runs(self) -> bool:
+        return any(view.holds_resources for view in self.books.views.values())
 
     def _starvation(self) -> str:
         stuck = list(self.books.views)

@@ -184,6 +184,12 @@ def started_compare(inputs: Path) -> subprocess.Popen[bytes]:
     return process
 
 
+def assert_interrupted_and_gone(process: subprocess.Popen[bytes], children: list[int]) -> None:
+    assert process.returncode == 130
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    assert not list(Path("/tmp").glob(f"emugpu-run-{process.pid}-*"))
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_everything_within_three_seconds(inputs: Path, number: signal.Signals) -> None:
@@ -194,11 +200,9 @@ def test_ctrl_c_ends_everything_within_three_seconds(inputs: Path, number: signa
     process.send_signal(number)
     _, errors = process.communicate(timeout=20)
     assert time.monotonic() - asked < 3
-    assert process.returncode == 130
     assert b"interrupted" in errors
     assert b"Traceback" not in errors
-    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
-    assert not list(Path("/tmp").glob(f"emugpu-run-{process.pid}-*"))
+    assert_interrupted_and_gone(process, children)
 
 
 @pytest.mark.processes
@@ -209,9 +213,7 @@ def test_impatience_leaves_nothing_behind_either(inputs: Path) -> None:
         process.send_signal(number)
         time.sleep(0.03)
     process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
-    assert not list(Path("/tmp").glob(f"emugpu-run-{process.pid}-*"))
+    assert_interrupted_and_gone(process, children)
 
 
 @pytest.mark.processes

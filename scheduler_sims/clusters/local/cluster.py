@@ -141,7 +141,7 @@ class LocalCluster:
             gpu_type=start.allocation.gpu_type or "",
             cpu_milli=task.cpu_milli,
             device_memory_bytes=configuration.device_memory_bytes,
-            begin_ns=start.at_ns + to_ns(costs.begin_s(resumed=start.steps_done > 0)),
+            begin_ns=start.begin_ns(costs),
             release_ns=to_ns(costs.release_s()),
             checkpoint=self._directory / "checkpoints" / f"{start.job.row}.json",
             profiles=self._options.profiles,

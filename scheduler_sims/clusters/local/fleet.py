@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -49,7 +48,7 @@ class Fleet:
         self._on_ended = on_ended
         self._on_death = on_death
         self._rows: dict[str, int] = {}
-        self._to_spawn: deque[str] = deque()
+        self._to_spawn: dict[str, None] = {}
         self._gone: list[JobProcess] = []
         self.processes: dict[str, JobProcess] = {}
         self._died_early: list[tuple[str, str]] = []
@@ -58,7 +57,7 @@ class Fleet:
     def prepare(self, jobs: Sequence[JobSpec]) -> None:
         """Start the first processes; `wait_ready` waits for them."""
         self._rows = {job.job_id: job.row for job in jobs}
-        self._to_spawn.extend(self._rows)
+        self._to_spawn = dict.fromkeys(self._rows)
         self._spawn_ahead()
 
     def wait_ready(self, told: Callable[[str], None]) -> None:
@@ -106,17 +105,14 @@ class Fleet:
 
     def _spawn_ahead(self) -> None:
         while self._to_spawn and len(self.processes) < self._standby:
-            job_id = self._to_spawn.popleft()
-            if job_id not in self.processes:
-                self._spawn(job_id)
+            self._spawn(next(iter(self._to_spawn)))
 
     def _spawn(self, job_id: str) -> JobProcess:
         self._participants.register(job_id)  # before it exists: time can't jump while it starts
         log = self._logs / str(self._rows[job_id])
         process = JobProcess(job_id, log, self._environment, self._poller, self._message, self._death)
         self.processes[job_id] = process
-        if job_id in self._to_spawn:
-            self._to_spawn.remove(job_id)
+        self._to_spawn.pop(job_id, None)
         return process
 
     def _message(self, job_id: str, message: Message) -> None:

@@ -10,26 +10,8 @@ from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
 
 
 @pytest.fixture
-def load(tmp_path):
-    def load(text):
-        path = tmp_path / "cluster.yaml"
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return load_cluster(path)
-
-    return load
-
-
-@pytest.fixture
-def refused(load, tmp_path):
-    """The error of a cluster file, without the folder in front."""
-
-    def refused(text, error_class=InputError):
-        with pytest.raises(error_class) as caught:
-            load(text)
-        assert "\n" not in str(caught.value)
-        return str(caught.value).removeprefix(f"{tmp_path}/")
-
-    return refused
+def load(reader):
+    return reader(load_cluster, "cluster.yaml")
 
 
 def test_a_counted_node_becomes_numbered_nodes_with_devices_of_their_own(load):

@@ -13,26 +13,8 @@ LAST_K80_BATCH = 126  # resnet50 was measured at 1 to 126 on a Tesla_K80
 
 
 @pytest.fixture
-def load(tmp_path):
-    def load(text):
-        path = tmp_path / "jobs.csv"
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return load_workload(path)
-
-    return load
-
-
-@pytest.fixture
-def refused(load, tmp_path):
-    """The error of a workload, without the folder in front."""
-
-    def refused(text, error_class=InputError):
-        with pytest.raises(error_class) as caught:
-            load(text)
-        assert "\n" not in str(caught.value)
-        return str(caught.value).removeprefix(f"{tmp_path}/")
-
-    return refused
+def load(reader):
+    return reader(load_workload, "jobs.csv")
 
 
 def row(**cells):
