@@ -5,13 +5,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
-.PHONY: help setup demo test check bench profiles clean
+CLUSTER ?= emugpu
+
+.PHONY: help setup demo test check kind-up kind-down e2e e2e-long bench profiles clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[scheduler,manager]'
+	$(BIN)/python -m pip install --quiet --editable '.[scheduler,node,operator]'
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)
@@ -26,6 +28,16 @@ test: $(DEV_STAMP)  ## run the tests
 	$(BIN)/python -m pytest
 check: $(DEV_STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+	$(BIN)/python charts/generate.py --check
+kind-up: $(STAMP)  ## a cluster with emulated GPUs on this machine: 3 nodes with 8 V100 each (CLUSTER=name)
+	$(BIN)/emugpu cluster up --name $(CLUSTER) --nodes 3 --gpus 8 --gpu-type V100
+kind-down: $(STAMP)  ## delete it
+	$(BIN)/emugpu cluster down --name $(CLUSTER)
+e2e: $(DEV_STAMP)  ## the smoke set of the proofs on a real cluster (make kind-up first)
+	EMUGPU_E2E_CLUSTER=$(CLUSTER) $(BIN)/python -m pytest e2e/cases -m "not long" --timeout 600 --durations 0 --durations-min 5
+e2e-long: $(DEV_STAMP)  ## all proofs: 20 kills of each program, 200 random pods, reboots; about 40 minutes
+	EMUGPU_E2E_CLUSTER=$(CLUSTER) EMUGPU_E2E_KILLS=20 EMUGPU_E2E_PODS=200 \
+	  $(BIN)/python -m pytest e2e/cases --timeout 1800 --durations 0 --durations-min 5
 bench: $(DEV_STAMP)  ## benchmark tables (they never fail by a clock); RabbitMQ is compared with if it is installed
 	$(BIN)/python -m pip install --quiet pika
 	$(BIN)/python -m tests.benchmarks

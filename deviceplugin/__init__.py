@@ -1,1 +1,1 @@
-"""Announces a node's emulated GPUs to the kubelet. Not built yet: the first release runs on one machine."""
+"""Announces a node's emulated GPUs to the kubelet, by its device plugin API; mints a grant for each container that gets some."""

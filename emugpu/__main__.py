@@ -1,4 +1,8 @@
-"""`emugpu`: the command line. One module per command in emugpu/commands; this file is the table of them."""
+"""`emugpu`: the command line. One module per command in emugpu/commands; this file is the table of them.
+
+Only the module of the command that is asked for is imported: in a job container there is nothing but the standard
+library, and `emugpu train` starts there hundreds of times.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +11,43 @@ import errno
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from io import TextIOWrapper
 
 from emugpu.interrupts import interruptible_once
 from emulator_runtime.domain.errors import EmuGpuError
 
-COMMANDS = ("compare", "simulate", "policies", "gpus", "profile")
+COMMANDS = {
+    "compare": "compare policies: predicted and observed JCT",
+    "simulate": "predict JCTs in virtual time",
+    "policies": "list the scheduling policies and their options",
+    "gpus": "list the GPU types that can be emulated",
+    "profile": "show step times and memory of the models",
+    "cluster": "a Kubernetes cluster with emulated GPUs",
+    "train": "train a model on the emulated GPUs of this container",
+    "smi": "show the emulated GPUs of this container",
+}
+OWN_SIGNALS = frozenset({"train"})
+"""Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; errors are one line on stderr. 0: done, 1: done but jobs failed, 2: an error, 130: interrupted."""
+    """Run a command; errors are one line on stderr.
+
+    0: done, 1: done but jobs failed, 2: an error, 130: interrupted; a command may have more (`emugpu train --help`).
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows '?', the result is not lost
-    parser = argparse.ArgumentParser(
-        prog="emugpu", description="A GPU cluster that isn't there: emulate, schedule, compare."
-    )
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    arguments = sys.argv[1:] if argv is None else argv
+    command = _command_of(arguments)
     try:
-        with interruptible_once():
-            for name in COMMANDS:
-                import_module(f"emugpu.commands.{name}").add_parser(subparsers)
-            args = parser.parse_args(argv)
+        with _interruptible(command):
+            args = _parser(command).parse_args(arguments)
             status = int(args.run(args))
             if sys.stdout is not None:  # it is None where the caller has closed it
                 sys.stdout.flush()
@@ -52,6 +68,29 @@ def main(argv: list[str] | None = None) -> int:
         fix = "; raise the limit (ulimit -n)" if error.errno == errno.EMFILE else ""
         print(f"emugpu: {error.filename or 'this machine'}: {error.strerror}{fix}", file=sys.stderr)
         return EXIT_INPUT
+
+
+def _command_of(arguments: Sequence[str]) -> str | None:
+    """The command that these arguments name; the front door itself has no option that takes a value."""
+    return next((argument for argument in arguments if not argument.startswith("-")), None)
+
+
+def _parser(command: str | None) -> argparse.ArgumentParser:
+    """The front door with all its commands by name, but only `command` with its arguments."""
+    parser = argparse.ArgumentParser(
+        prog="emugpu", description="A GPU cluster that isn't there: emulate, schedule, compare."
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, line in COMMANDS.items():
+        if name == command:
+            import_module(f"emugpu.commands.{name}").add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=line)
+    return parser
+
+
+def _interruptible(command: str | None) -> AbstractContextManager[None]:
+    return nullcontext() if command in OWN_SIGNALS else interruptible_once()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fakes for tests of what runs on an emulated GPU: no socket, no process, no host time.
+"""Fakes for tests of what runs on an emulated GPU: no process, no host time, and a socket only where one is asked for.
 
 manager = FakeManager(stop_at=3)
 outcome = TrainingRun(order, ManualClock(), manager).run()
@@ -7,30 +7,51 @@ assert outcome.kind == "stopped" and manager.calls[-1] == ("release", 3)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
-from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.errors import EmuGpuError, OutOfMemoryError, ProtocolError
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.units import GIB
+from emulator_runtime.ipc.client import AttachedDevice
+from emulator_runtime.ipc.fields import text, whole
+from emulator_runtime.ipc.frames import Message
+from emulator_runtime.ipc.poller import Connection, Poller
+
+ONE_DEVICE = (AttachedDevice("GPU-0", 0, "Tesla_V100-PCIE-32GB", 32 * GIB),)
 
 
 class FakeManager:
     """A sharing manager with one device for one job; it keeps every call and every lease.
 
     `stop_at`: the step whose request is answered with stop. `busy_ns`: device time of others in front of each lease.
-    `errors`: what the call of that name raises (`{"reserve": OutOfMemoryError("full")}`).
+    `errors`: what the call of that name raises (`{"reserve": OutOfMemoryError("full")}`). `steps_done` and `devices`: what
+    it answers to `attach`, to a job that doesn't say how far it is.
     """
 
     def __init__(
-        self, *, stop_at: int | None = None, busy_ns: int = 0, errors: Mapping[str, EmuGpuError] | None = None
+        self,
+        *,
+        stop_at: int | None = None,
+        busy_ns: int = 0,
+        errors: Mapping[str, EmuGpuError] | None = None,
+        steps_done: int = 0,
+        devices: tuple[AttachedDevice, ...] = ONE_DEVICE,
     ) -> None:
         self._stop_at = stop_at
         self._busy_ns = busy_ns
         self._errors = errors or {}
+        self.steps_done = steps_done
+        self.devices = devices
         self.calls: list[tuple[object, ...]] = []
         self.leases: list[Lease] = []
 
-    def attach(self, steps_done: int) -> None:
+    def attach(self, steps_done: int | None = None) -> None:
         self._note("attach", steps_done)
+        if steps_done is not None:
+            self.steps_done = steps_done
 
     def reserve(self, persistent_bytes: int, peak_bytes: int) -> None:
         self._note("reserve", persistent_bytes, peak_bytes)
@@ -38,6 +59,7 @@ class FakeManager:
     def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease:
         """Device time from `issue_ns` on, after what the device has been given before and after `busy_ns` of others."""
         self._note("lease", step, duration_ns, issue_ns)
+        self.steps_done = step
         if step == self._stop_at:
             return Lease(issue_ns, issue_ns, stop=True)
         free_ns = self.leases[-1].end_ns if self.leases else 0
@@ -54,7 +76,93 @@ class FakeManager:
     def fail(self, reason: str) -> None:
         self._note("fail", reason)
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def _note(self, name: str, *arguments: object) -> None:
         self.calls.append((name, *arguments))
         if name in self._errors:
             raise self._errors[name]
+
+
+class FakeNode:
+    """A manager for `answering`: each token has one job with devices of its own and all the time of the host.
+
+    It is as strict as the real one about the order of steps. `ranges` lists, for each token, what its runs did:
+    [first step, steps done]; `ends` how they ended ("finished", "released", or nothing yet).
+    """
+
+    def __init__(
+        self, devices: int = 1, *, gpu_type: str = "Tesla_V100-PCIE-32GB", usable_bytes: int = 30 * GIB
+    ) -> None:
+        self._devices = [
+            {"uuid": f"GPU-{n}", "index": n, "gpu_type": gpu_type, "memory_bytes": 32 * GIB} for n in range(devices)
+        ]
+        self._usable_bytes = usable_bytes
+        self.ranges: dict[str, list[list[int]]] = {}
+        self.ends: dict[str, list[str]] = {}
+        self.errors: dict[str, EmuGpuError] = {}
+        self._tokens: dict[Connection, str] = {}
+
+    def __call__(self, connection: Connection, message: Message) -> Message:
+        """Answer one request; an error in `errors` under the name of the op is raised instead."""
+        op = text(message, "op")
+        if op in self.errors:
+            raise self.errors[op]
+        if op == "attach":
+            return self._attach(connection, message)
+        token = self._tokens[connection]
+        run = self.ranges[token][-1]
+        match op:
+            case "reserve":
+                if whole(message, "peak_bytes") > self._usable_bytes:
+                    raise OutOfMemoryError(f"out of memory on GPU-0: {self._usable_bytes} bytes are usable")
+            case "lease":
+                step, issue_ns = whole(message, "step"), whole(message, "issue_ns")
+                if step not in (run[1], run[1] + 1):
+                    raise ProtocolError(f"step {step} is out of order: {run[1]} steps are done")
+                run[1] = step
+                return {"ok": True, "start_ns": issue_ns, "end_ns": issue_ns + whole(message, "duration_ns")}
+            case "release" | "finish":
+                run[1] = max(run[1], whole(message, "steps_done"))
+                self.ends[token].append(op)
+        return {"ok": True}
+
+    def _attach(self, connection: Connection, message: Message) -> Message:
+        token = text(message, "token")
+        runs = self.ranges.setdefault(token, [])
+        self.ends.setdefault(token, [])
+        known = runs[-1][1] if runs else 0
+        steps_done = whole(message, "steps_done", known)
+        if not runs or steps_done < known or self.ends[token][len(runs) - 1 :]:
+            runs.append([steps_done, steps_done])
+        runs[-1][1] = steps_done  # a job that comes back knows best
+        self._tokens[connection] = token
+        return {"ok": True, "version": 2, "job_id": token, "steps_done": steps_done, "shared": False,
+                "devices": self._devices}  # fmt: skip
+
+
+@contextlib.contextmanager
+def answering(path: Path, answer: Callable[[Connection, Message], Message]) -> Iterator[list[Message]]:
+    """A socket at `path` whose every request gets `answer(connection, request)`, which may raise an error of the tree; for
+    clients of the manager in other processes and languages. The list has the requests so far."""
+    poller, requests, ended = Poller(), list[Message](), threading.Event()
+
+    def on_message(connection: Connection, message: Message) -> None:
+        requests.append(message)
+        connection.send(answer(connection, message))
+
+    def serve() -> None:
+        while not ended.is_set():
+            poller.poll(None)
+
+    poller.listen(path, on_message, lambda connection: None)
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield requests
+    finally:
+        ended.set()
+        poller.call_soon(lambda: None)
+        thread.join()
+        poller.close()

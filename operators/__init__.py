@@ -1,1 +1,1 @@
-"""Turns custom resources into jobs on Kubernetes. Not built yet: the first release runs on one machine."""
+"""Keeps the cluster's view of emulated GPUs right: pools become inventories of nodes, short names become full ones."""

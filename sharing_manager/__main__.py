@@ -19,7 +19,10 @@ def main(argv: list[str]) -> int:
         print("sharing_manager: takes no arguments; see --help", file=sys.stderr)
         return 2
     try:
-        Daemon(Settings.from_env(os.environ)).run()
+        settings = Settings.from_env(os.environ)
+        if settings.layout is not None:
+            _log_to_stderr()
+        Daemon(settings).run()
     except EmuGpuError as error:
         print(f"sharing_manager: {error}", file=sys.stderr)
         return 2
@@ -27,6 +30,13 @@ def main(argv: list[str]) -> int:
         print(f"sharing_manager: can't write the event log: {error}; is the disk full?", file=sys.stderr)
         return 2
     return 0
+
+
+def _log_to_stderr() -> None:
+    """Where a cluster collects what daemons say. (A local cluster's manager says nothing before its last line.)"""
+    import logging
+
+    logging.basicConfig(level=logging.INFO, format="sharing_manager: %(message)s", stream=sys.stderr)
 
 
 if __name__ == "__main__":

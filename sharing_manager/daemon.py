@@ -7,21 +7,30 @@ import os
 import signal
 import socket
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import Poller
+from emulator_runtime.node.inventory import Inventory
+from emulator_runtime.node.layout import NodeLayout
 from emulator_runtime.timing.clocks import HostClock
-from emulator_runtime.timing.host import monotonic_ns
+from emulator_runtime.timing.host import boot_id, monotonic_ns, wall_ns
 from emulator_runtime.timing.shared_clock import SharedClockFile
+from sharing_manager.admin_service import AdminService
 from sharing_manager.arbitration import MODES
-from sharing_manager.devices import DevicePool, load_inventory
+from sharing_manager.attaching import Attaching
+from sharing_manager.devices import DevicePool
 from sharing_manager.event_log import ManagerEvent, SqliteEventLog
+from sharing_manager.inventories import read_inventory, shared
+from sharing_manager.lease_book import LeaseFile
 from sharing_manager.manager import Manager
-from sharing_manager.service import AdminService, JobService
+from sharing_manager.service import JobService
 from sharing_manager.settings import Settings
+
+if TYPE_CHECKING:
+    from sharing_manager.in_cluster import InCluster
 
 FLUSH_S = 0.2
 """How often progress is written (host seconds)."""
@@ -35,6 +44,7 @@ class Daemon:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._poller = Poller()
+        self._cluster: InCluster | None = None
         self._stopping = self._signalled = False
 
     def run(self) -> None:
@@ -50,26 +60,54 @@ class Daemon:
         settings = self._settings
         if settings.sharing not in MODES:
             raise UnknownNameError("EMUGPU_MANAGER_SHARING", "sharing mode", settings.sharing, MODES)
-        pool = DevicePool(load_inventory(Path(settings.inventory), settings.node), MODES[settings.sharing])
-        _make_directory("EMUGPU_MANAGER_SOCKET_DIR", settings.socket_dir)
-        _make_directory("EMUGPU_MANAGER_STATE_DIR", settings.state_dir)
-        self._lock = _only_one(Path(settings.state_dir) / "lock")
+        if settings.layout is not None:
+            self._start_in_cluster(settings.layout)
+        else:
+            pool = _local_pool(settings)
+            _make_directory("EMUGPU_MANAGER_SOCKET_DIR", settings.socket_dir)
+            _make_directory("EMUGPU_MANAGER_STATE_DIR", settings.state_dir)
+            self._open_books(pool)
+            self._open_sockets(JobService(self._manager))
+
+    def _start_in_cluster(self, layout: NodeLayout) -> None:
+        from sharing_manager.in_cluster import InCluster
+
+        layout.make()
+        pool = DevicePool()
+        cluster = self._cluster = InCluster(self._settings, layout, self._poller, self._leave)
+        inventory = cluster.first_inventory()
+        if inventory is not None:
+            pool.apply_inventory(inventory)
+        self._open_books(pool)
+        cluster.prepare(self._log)
+        jobs = JobService(self._manager, Attaching(self._manager, cluster.files, cluster.identifier, cluster.progress))
+        cluster.start(self._manager, jobs, inventory)
+        self._open_sockets(jobs)
+
+    def _open_books(self, pool: DevicePool) -> None:
+        settings = self._settings
+        self._lock = _only_one(settings.lock_file)
         self._log = SqliteEventLog(settings.state_file)
-        self._manager = Manager(pool, self._log, _clock(settings), self._publish)
-        jobs = JobService(self._manager)
-        self._admin = AdminService(self._manager, pool, self._log)
+        leases = LeaseFile(settings.lease_file, f"{boot_id()} {settings.clock}")
+        self._manager = Manager(pool, self._log, _clock(settings), self._publish, leases=leases, wall=wall_ns)
+        self._admin = AdminService(self._manager, self._log)
+
+    def _open_sockets(self, jobs: JobService) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._watch_parent()
-        self._poller.listen(settings.job_socket, jobs.on_message, jobs.on_close)
+        self._poller.listen(self._settings.job_socket, jobs.on_message, jobs.on_close, on_open=jobs.on_open)
         # The admin socket comes last: whoever finds it there may use the daemon.
-        self._poller.listen(settings.admin_socket, self._admin.on_message, self._admin.on_close, mode=0o600)
+        self._poller.listen(self._settings.admin_socket, self._admin.on_message, self._admin.on_close, mode=0o600)
 
     def serve(self) -> None:
         """Answer requests. Progress is written by a deadline: a write for each request would cost twice its answer."""
         flush_ns: int | None = None
         while not self._stopping:
-            self._poller.poll(None if flush_ns is None else max(0, flush_ns - monotonic_ns()) / NS_PER_S)
+            dues = [due for due in (flush_ns, self._cluster.due_ns() if self._cluster else None) if due is not None]
+            self._poller.poll(max(0, min(dues) - monotonic_ns()) / NS_PER_S if dues else None)
+            if self._cluster is not None:
+                self._cluster.turn()
             if not self._manager.has_unlogged_progress:
                 flush_ns = None
             elif flush_ns is None:
@@ -87,17 +125,25 @@ class Daemon:
         self._manager.flush_progress()
 
     def stop(self) -> None:
+        if self._cluster is not None:
+            self._cluster.stop()
         self._poller.close()
         if hasattr(self, "_log"):
             self._log.close()
 
     def _publish(self, event: ManagerEvent) -> None:
         self._admin.publish(event)
+        if self._cluster is not None:
+            self._cluster.published(event)
+
+    def _leave(self) -> None:
+        self._stopping = True
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         if self._signalled:
             os._exit(1)
         self._signalled = self._stopping = True
+        self._poller.call_soon(lambda: None)  # a poll that waits for ever goes on waiting after a signal (PEP 475)
 
     def _watch_parent(self) -> None:
         """End when the descriptor that the parent holds open is at its end: no manager outlives its cluster."""
@@ -113,6 +159,16 @@ class Daemon:
                 self._stopping = True
 
             self._poller.watch(lifeline, parent_gone)
+
+
+def _local_pool(settings: Settings) -> DevicePool:
+    found = read_inventory(Path(settings.inventory), settings.node)
+    if isinstance(found, Inventory):
+        pool = DevicePool()
+        pool.apply_inventory(shared(found, settings.sharing_config))
+        return pool
+    mode = MODES[settings.sharing]
+    return DevicePool(found, lambda: mode(None))
 
 
 def _make_directory(variable: str, path: str) -> None:

@@ -1,44 +1,156 @@
-"""The devices of a node: time, memory and use of each, whoever holds it."""
+"""The devices of a node: time, memory, health and use of each, whoever holds it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from emulator_runtime.domain.errors import InputError, RefusedError
+from emulator_runtime.domain.errors import DeviceLostError, RefusedError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.memory.admission import MemoryBook, Reservation
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
+from sharing_manager.arbitration import mode_of
 from sharing_manager.arbitration.base import Arbiter
+from sharing_manager.telemetry import BusyTime
+
+REMOVED = "it is no longer in the node's inventory"
+REPLACED = "another device has taken its place"
 
 
 @dataclass(slots=True)
 class ManagedDevice:
-    """One device with its arbiter, its memory book and the device time that was leased."""
+    """One device with its arbiter, its memory book and the device time that was leased.
+
+    `reason`: why it is unhealthy, "" where it is well. `replaced_under`: holders of the device that was here before.
+    """
 
     device: Device
     arbiter: Arbiter
     memory: MemoryBook
     holders: set[str] = field(default_factory=set)
     leased_ns: int = 0
+    reason: str = ""
+    removed: bool = False
+    replaced_under: set[str] = field(default_factory=set)
+    resource: str = ""
+    replicas: int = 1
+    busy: BusyTime = field(default_factory=BusyTime)
+
+    @property
+    def healthy(self) -> bool:
+        return not self.reason
+
+    def lost_to(self, holder: str) -> str:
+        """Why it is lost to this holder; "" where it isn't."""
+        return self.reason or (REPLACED if holder in self.replaced_under else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A device that some holders have lost."""
+
+    uuid: str
+    reason: str
+    holders: frozenset[str]
 
 
 class DevicePool:
-    """All devices of a node. Whatever takes several devices takes all of them or none."""
+    """All devices of a node. Whatever takes several devices takes all of them or none.
 
-    def __init__(self, devices: Iterable[Device], arbiter: Callable[[], Arbiter]) -> None:
-        self._devices = {
-            device.uuid: ManagedDevice(device, arbiter(), MemoryBook(device.uuid, device.usable_memory_bytes))
-            for device in devices
-        }
+    `devices` and `arbiter` are for an inventory without resources; `apply_inventory` goes by the replicas of each.
+    """
+
+    def __init__(self, devices: Iterable[Device] = (), arbiter: Callable[[], Arbiter] | None = None) -> None:
+        self._devices: dict[str, ManagedDevice] = {}
+        self._early: dict[str, list[tuple[str, Lease]]] = {}
+        make = arbiter or (lambda: mode_of(1)(None))
+        for device in devices:
+            memory = MemoryBook(device.uuid, device.usable_memory_bytes)
+            self._devices[device.uuid] = ManagedDevice(device, make(), memory)
 
     def all(self) -> list[ManagedDevice]:
-        return list(self._devices.values())
+        """The devices of the inventory (one that was removed and is still held isn't among them)."""
+        return [device for device in self._devices.values() if not device.removed]
 
     def specs(self, uuids: Iterable[str]) -> list[Device]:
         return [self._get(uuid).device for uuid in uuids]
+
+    def find(self, uuid: str) -> ManagedDevice | None:
+        return self._devices.get(uuid)
+
+    # --- what the node has --------------------------------------------------------------------------------------------
+
+    def apply_inventory(self, inventory: Inventory) -> list[Loss]:
+        """Have these devices, with this health and sharing, from now on; answers what holders lost by it.
+
+        Who holds a device keeps its time and memory. A device that goes while it is held counts as lost until its holders
+        have left; one that comes back, or gets well, serves again, also the holders it had.
+        """
+        before = {uuid: self._lost(uuid) for uuid in self._devices}
+        wanted = {
+            entry.device.uuid: (entry, resource) for resource in inventory.resources for entry in resource.devices
+        }
+        for uuid, (entry, resource) in wanted.items():
+            self._have(uuid, entry, resource)
+        for uuid in self._devices.keys() - wanted.keys():
+            self._remove(uuid)
+        return list(self._losses(before))
+
+    def _have(self, uuid: str, entry: DeviceEntry, resource: ResourceEntry) -> None:
+        managed = self._devices.get(uuid)
+        if managed is None:
+            memory = MemoryBook(uuid, entry.device.usable_memory_bytes)
+            managed = self._devices[uuid] = ManagedDevice(entry.device, mode_of(resource.replicas)(None), memory)
+            for holder, lease in self._early.pop(uuid, []):
+                managed.arbiter.occupy(holder, lease.start_ns, lease.end_ns)
+        elif managed.device != entry.device:
+            managed.replaced_under |= managed.holders
+            managed.device = entry.device
+            managed.memory.resize(entry.device.usable_memory_bytes)
+        managed.arbiter = mode_of(resource.replicas)(managed.arbiter.booking)
+        managed.resource, managed.replicas, managed.removed = resource.name, resource.replicas, False
+        managed.reason = "" if entry.healthy else entry.reason or "it is unhealthy"
+
+    def _remove(self, uuid: str) -> None:
+        managed = self._devices[uuid]
+        if managed.holders:
+            managed.removed, managed.reason = True, REMOVED
+        else:
+            self._forget(uuid)
+
+    def _forget(self, uuid: str) -> None:
+        """Its time goes on where it was, should it come back."""
+        managed = self._devices.pop(uuid)
+        free_at_ns = managed.arbiter.free_at_ns()
+        if free_at_ns:
+            self._early[uuid] = [("", Lease(free_at_ns, free_at_ns))]
+
+    def _lost(self, uuid: str) -> dict[str, str]:
+        managed = self._devices[uuid]
+        return {holder: reason for holder in managed.holders if (reason := managed.lost_to(holder))}
+
+    def _losses(self, before: dict[str, dict[str, str]]) -> Iterator[Loss]:
+        for uuid in self._devices:
+            now, known = self._lost(uuid), before.get(uuid, {})
+            fresh = {holder: reason for holder, reason in now.items() if holder not in known}
+            for reason in sorted(set(fresh.values())):
+                yield Loss(uuid, reason, frozenset(h for h, r in fresh.items() if r == reason))
+
+    def check(self, holder: str, uuids: Iterable[str]) -> None:
+        """Raises DeviceLostError where one of the devices is unhealthy, gone, or not the one that `holder` was given."""
+        for uuid in uuids:
+            managed = self._devices.get(uuid)
+            reason = managed.lost_to(holder) if managed is not None else REMOVED
+            if reason:
+                raise DeviceLostError(f"device {uuid} is lost: {reason}; start again on another device")
+
+    def check_room(self, holder: str, uuids: Iterable[str], leaving: Collection[str]) -> None:
+        """Raises RefusedError where `admit` would refuse `holder`, once those that are `leaving` have left."""
+        for uuid in uuids:
+            self._get(uuid).arbiter.check(holder, leaving)
+
+    # --- who holds them -----------------------------------------------------------------------------------------------
 
     def admit(self, job_id: str, uuids: Iterable[str]) -> None:
         """Raises RefusedError for a device that isn't here, is named twice, or has no room for another holder."""
@@ -73,7 +185,8 @@ class DevicePool:
 
     def free_memory(self, job_id: str, uuids: Iterable[str]) -> None:
         for uuid in uuids:
-            self._get(uuid).memory.release(job_id)
+            if (device := self._devices.get(uuid)) is not None:
+                device.memory.release(job_id)
 
     def lease(self, job_id: str, uuids: Iterable[str], earliest_ns: int, duration_ns: int) -> Lease:
         """The next interval in which all these devices work for the job; on none (CPUs only) it starts at once."""
@@ -83,18 +196,45 @@ class DevicePool:
         for device in devices:
             device.arbiter.occupy(job_id, start_ns, end_ns)
             device.leased_ns += duration_ns
+            device.busy.add(start_ns, end_ns, earliest_ns)
         return Lease(start_ns, end_ns)
 
-    def leave(self, job_id: str, uuids: Iterable[str], now_ns: int) -> None:
-        """The job holds nothing any more: neither time nor memory."""
+    def restore(self, holder: str, uuids: Iterable[str], lease: Lease) -> None:
+        """A lease that was given before a restart, in the order of their starts; its device may come later."""
+        for uuid in uuids:
+            device = self._devices.get(uuid)
+            if device is None:
+                self._early.setdefault(uuid, []).append((holder, lease))
+            else:
+                device.arbiter.occupy(holder, lease.start_ns, lease.end_ns)
+
+    def cut(self, holder: str, uuids: Iterable[str], now_ns: int) -> None:
+        """Device time of the holder that hasn't passed yet is given back where nobody queues behind it."""
         for uuid in uuids:
             device = self._devices.get(uuid)
             if device is not None:
                 before_ns = device.arbiter.free_at_ns()
+                device.arbiter.cut(holder, now_ns)
+                cut_ns = before_ns - device.arbiter.free_at_ns()
+                if cut_ns > 0:
+                    device.leased_ns = max(0, device.leased_ns - cut_ns)
+                    device.busy.cut(device.arbiter.free_at_ns())
+            elif uuid in self._early:
+                self._early[uuid] = [_shortened(*early, holder, now_ns) for early in self._early[uuid]]
+
+    def leave(self, job_id: str, uuids: Iterable[str], now_ns: int) -> None:
+        """The job holds nothing any more: neither time nor memory."""
+        uuids = list(uuids)
+        self.cut(job_id, uuids, now_ns)
+        for uuid in uuids:
+            device = self._devices.get(uuid)
+            if device is not None:
                 device.arbiter.leave(job_id, now_ns)
-                device.leased_ns -= max(0, before_ns - device.arbiter.free_at_ns())
                 device.memory.release(job_id)
                 device.holders.discard(job_id)
+                device.replaced_under.discard(job_id)
+                if device.removed and not device.holders:
+                    self._forget(uuid)
 
     def _get(self, uuid: str) -> ManagedDevice:
         try:
@@ -103,27 +243,7 @@ class DevicePool:
             raise RefusedError(f"there is no device {uuid} on this node") from None
 
 
-def load_inventory(path: Path, node: str) -> list[Device]:
-    """The devices in an inventory file. Raises InputError that names the file and the entry."""
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(str(path), f"can't read the inventory: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(str(path), f"not valid JSON: {error}") from error
-    if not isinstance(entries, list):
-        raise InputError(str(path), "must hold a list of devices")
-    devices = [_device(entry, node, f"{path}: [{number}]") for number, entry in enumerate(entries)]
-    for number, device in enumerate(devices):
-        if any(device.index == earlier.index for earlier in devices[:number]):
-            raise InputError(f"{path}: [{number}]", f"index {device.index} is taken by an entry before it")
-    return devices
-
-
-def _device(entry: object, node: str, place: str) -> Device:
-    match entry:
-        case {"index": bool()} | {"memory_bytes": bool()}:
-            pass
-        case {"index": int(index), "gpu_type": str(gpu_type), "memory_bytes": int(memory)} if index >= 0 and memory > 0:
-            return Device(node, index, gpu_type, memory)
-    raise InputError(place, "must have index (>= 0), gpu_type (a text) and memory_bytes (> 0)")
+def _shortened(holder: str, lease: Lease, leaving: str, now_ns: int) -> tuple[str, Lease]:
+    if holder != leaving:
+        return holder, lease
+    return holder, Lease(lease.start_ns, max(lease.start_ns, min(lease.end_ns, now_ns)))

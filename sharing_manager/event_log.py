@@ -1,30 +1,35 @@
 """What happened on this node, in order, and what was promised: an interface and its embedded store (SQLite).
 
 Written before a job gets its answer, so that it survives `kill -9`. The write-ahead log is not synced at each commit: a
-power cut takes the emulated jobs with it, so there is nothing to keep from it.
+power cut takes the emulated jobs with it, so there is nothing to keep from it. Tokens are not in here, only their digests.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.node.grant_files import token_digest
 from sharing_manager.grants import Grant, GrantState
+from sharing_manager.identity import PodIdentity
 
 
 @dataclass(frozen=True, slots=True)
 class ManagerEvent:
-    """One entry. `kind`: granted, attached, stopping, progress, released, finished, failed.
+    """One entry. `kind`: granted, attached, stopping, progress, released, finished, failed; oom, device-lost;
+    fenced, suspended, gone.
 
     Each entry covers the steps [from_step, steps_done) of its job and begins where the one before ended. Where
     `steps_done` is the lower one, the job came back with an older checkpoint and does the steps between again. `at_ns` is
-    the manager's clock when it saw it.
+    the manager's clock when it saw it, `wall_ns` the host's date and time. `job_id` is the job key where a pod is the holder.
     """
 
     at_ns: int
@@ -34,13 +39,17 @@ class ManagerEvent:
     from_step: int = 0
     detail: str = ""
     sequence: int = 0
+    wall_ns: int = 0
+    namespace: str = ""
+    pod: str = ""
 
 
 class EventLog(Protocol):
     """Where grants and events are kept."""
 
     def record(self, event: ManagerEvent, grant: Grant) -> ManagerEvent:
-        """Write the event and the grant as it is now, in one transaction; answers the event with its number."""
+        """Write the event, the grant as it is now and its job's progress, in one transaction; answers the event with its
+        number."""
         ...
 
     def after(self, sequence: int) -> Iterable[ManagerEvent]:
@@ -51,84 +60,119 @@ class EventLog(Protocol):
         """All grants, as last written; of a job's grants the latest comes last."""
         ...
 
+    def forget(self, digests: Iterable[str]) -> None:
+        """Delete these grants."""
+        ...
+
+    def progress(self, job_id: str) -> int | None:
+        """The most steps that any grant of this job came to; None for a job that was never here (or long ago)."""
+        ...
+
+    @property
+    def secret(self) -> bytes:
+        """What the tokens of owners' grants are derived from."""
+        ...
+
     def close(self) -> None: ...
 
 
+MAX_JOBS = 20_000
+"""Jobs whose progress is remembered; the ones that came first go first."""
+_VERSION = 2
 _SCHEMA = """
 create table if not exists events (sequence integer primary key autoincrement, at_ns integer not null, kind text not null,
-  job_id text not null, from_step integer not null, steps_done integer not null, detail text not null);
-create table if not exists grants (number integer primary key autoincrement, token text not null unique,
+  job_id text not null, from_step integer not null, steps_done integer not null, detail text not null,
+  wall_ns integer not null default 0, namespace text not null default '', pod text not null default '');
+create table if not exists grants (number integer primary key autoincrement, digest text not null unique,
   job_id text not null, devices text not null, steps_done integer not null, floor_ns integer not null,
-  state text not null, stopping integer not null);
+  state text not null, stopping integer not null, nonce text not null default '', minted_ns integer not null default 0,
+  resource text not null default '', bound integer not null default 1, pod text);
+create table if not exists progress (number integer primary key autoincrement, job_id text not null unique,
+  steps_done integer not null);
 """
+_EVENT = "at_ns, kind, job_id, steps_done, from_step, detail, sequence, wall_ns, namespace, pod"
 
 
 class SqliteEventLog:
     """The embedded store: one file per node. Raises ClusterError when the file can't be used."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         with contextlib.ExitStack() as undo:
             try:
                 self._db = sqlite3.connect(path, isolation_level=None)
                 undo.callback(self._db.close)
                 self._db.execute("pragma journal_mode=wal")
                 self._db.execute("pragma synchronous=off")
-                self._db.executescript(_SCHEMA)
+                self._prepare()
             except sqlite3.Error as error:
                 fix = "move it away to start afresh"
                 raise ClusterError(f"{path}: can't use this file as event log: {error}; {fix}") from error
+            self.secret = _secret(path.with_name(f"{path.name}.key"))
             undo.pop_all()
 
+    def _prepare(self) -> None:
+        (version,) = self._db.execute("pragma user_version").fetchone()
+        if version > _VERSION:
+            raise sqlite3.DatabaseError(f"a newer emugpu wrote it (version {version}, not {_VERSION})")
+        with self._transaction():
+            if version < _VERSION:
+                _from_version_1(self._db)
+            for statement in _SCHEMA.split(";"):
+                self._db.execute(statement)
+            self._db.execute(
+                "insert or ignore into progress (job_id, steps_done)"
+                " select job_id, max(steps_done) from grants group by job_id"
+            )
+            self._db.execute(f"pragma user_version = {_VERSION}")
+
     def record(self, event: ManagerEvent, grant: Grant) -> ManagerEvent:
-        self._db.execute("begin immediate")
-        try:
+        with self._transaction():
             cursor = self._db.execute(
-                "insert into events (at_ns, kind, job_id, from_step, steps_done, detail) values (?, ?, ?, ?, ?, ?)",
-                (event.at_ns, event.kind, event.job_id, event.from_step, event.steps_done, event.detail),
+                "insert into events (at_ns, kind, job_id, from_step, steps_done, detail, wall_ns, namespace, pod)"
+                " values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                _event_row(event),
             )
             self._write_grant(grant)
-            self._db.execute("commit")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("rollback")
-            raise
-        sequence = cursor.lastrowid or 0
-        return ManagerEvent(
-            event.at_ns, event.kind, event.job_id, event.steps_done, event.from_step, event.detail, sequence
-        )
+            self._write_progress(event.job_id, event.steps_done)
+        return replace(event, sequence=cursor.lastrowid or 0)
 
     def _write_grant(self, grant: Grant) -> None:
         self._db.execute(
-            "insert into grants (token, job_id, devices, steps_done, floor_ns, state, stopping) values (?, ?, ?, ?, ?, ?, ?)"
-            " on conflict (token) do update set steps_done = excluded.steps_done, floor_ns = excluded.floor_ns,"
-            " state = excluded.state, stopping = excluded.stopping",
-            (
-                grant.token,
-                grant.job_id,
-                json.dumps(grant.devices),
-                grant.steps_done,
-                grant.floor_ns,
-                str(grant.state),
-                int(grant.stopping),
-            ),
+            "insert into grants (digest, job_id, devices, steps_done, floor_ns, state, stopping, nonce, minted_ns, resource,"
+            " bound, pod) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " on conflict (digest) do update set job_id = excluded.job_id, steps_done = excluded.steps_done,"
+            " floor_ns = excluded.floor_ns, state = excluded.state, stopping = excluded.stopping, bound = excluded.bound,"
+            " pod = excluded.pod",
+            _grant_row(grant),
         )
 
-    def after(self, sequence: int) -> Iterator[ManagerEvent]:
-        rows = self._db.execute(
-            "select at_ns, kind, job_id, steps_done, from_step, detail, sequence from events where sequence > ?"
-            " order by sequence",
-            (sequence,),
+    def _write_progress(self, job_id: str, steps_done: int) -> None:
+        cursor = self._db.execute(
+            "update progress set steps_done = max(steps_done, ?) where job_id = ?", (steps_done, job_id)
         )
+        if not cursor.rowcount:
+            self._db.execute("insert into progress (job_id, steps_done) values (?, ?)", (job_id, steps_done))
+            self._db.execute(
+                "delete from progress where number <= (select max(number) from progress) - ?"
+                " and job_id not in (select job_id from grants where state in ('granted', 'attached'))",
+                (MAX_JOBS,),
+            )
+
+    def after(self, sequence: int) -> Iterator[ManagerEvent]:
+        rows = self._db.execute(f"select {_EVENT} from events where sequence > ? order by sequence", (sequence,))
         for row in rows.fetchall():
             yield ManagerEvent(*row)
 
     def grants(self) -> Iterator[Grant]:
         rows = self._db.execute(
-            "select token, job_id, devices, steps_done, floor_ns, state, stopping from grants order by number"
+            "select digest, job_id, devices, steps_done, floor_ns, state, stopping, nonce, minted_ns, resource, bound, pod"
+            " from grants order by number"
         )
-        for token, job_id, devices, steps_done, floor_ns, state, stopping in rows.fetchall():
+        for digest, job_id, devices, steps_done, floor_ns, state, stopping, *rest in rows.fetchall():
+            nonce, minted_ns, resource, bound, pod = rest
             yield Grant(
-                token=token,
+                digest=digest,
                 job_id=job_id,
                 devices=tuple(json.loads(devices)),
                 steps_done=steps_done,
@@ -136,7 +180,82 @@ class SqliteEventLog:
                 state=GrantState(state),
                 stopping=bool(stopping),
                 logged_steps=steps_done,
+                nonce=nonce,
+                minted_ns=minted_ns,
+                resource=resource,
+                bound=bool(bound),
+                pod=None if pod is None else PodIdentity(*json.loads(pod)),
             )
+
+    def forget(self, digests: Iterable[str]) -> None:
+        with self._transaction():
+            self._db.executemany("delete from grants where digest = ?", [(digest,) for digest in digests])
+
+    def forget_events(self, keep: int) -> None:
+        """Delete all events but the last `keep`, where nobody else (a shipper) does."""
+        self._db.execute("delete from events where sequence <= (select max(sequence) from events) - ?", (keep,))
+
+    def progress(self, job_id: str) -> int | None:
+        row = self._db.execute("select steps_done from progress where job_id = ?", (job_id,)).fetchone()
+        return None if row is None else int(row[0])
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("begin immediate")
+        try:
+            yield
+            self._db.execute("commit")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("rollback")
+            raise
 
     def close(self) -> None:
         self._db.close()
+
+
+def _event_row(event: ManagerEvent) -> tuple[str | int, ...]:
+    return (
+        *(event.at_ns, event.kind, event.job_id, event.from_step, event.steps_done, event.detail),
+        *(event.wall_ns, event.namespace, event.pod),
+    )
+
+
+def _grant_row(grant: Grant) -> tuple[str | int | None, ...]:
+    pod = None if grant.pod is None else json.dumps(astuple(grant.pod))
+    return (
+        *(grant.digest, grant.job_id, json.dumps(grant.devices), grant.steps_done, grant.floor_ns, str(grant.state)),
+        *(grant.stopping, grant.nonce, grant.minted_ns, grant.resource, grant.bound, pod),
+    )
+
+
+def _from_version_1(db: sqlite3.Connection) -> None:
+    """The first version kept tokens; their holders go on with them, the file goes on with their digests."""
+    columns = {row[1] for row in db.execute("pragma table_info(grants)")}
+    if "token" not in columns:
+        return  # a new file
+    db.execute("alter table grants rename column token to digest")
+    for definition in ("nonce text not null default ''", "minted_ns integer not null default 0"):
+        db.execute(f"alter table grants add column {definition}")
+    for definition in ("resource text not null default ''", "bound integer not null default 1", "pod text"):
+        db.execute(f"alter table grants add column {definition}")
+    for number, token in db.execute("select number, digest from grants").fetchall():
+        db.execute("update grants set digest = ? where number = ?", (token_digest(token), number))
+    for definition in ("wall_ns integer not null default 0", "namespace text not null default ''"):
+        db.execute(f"alter table events add column {definition}")
+    db.execute("alter table events add column pod text not null default ''")
+
+
+def _secret(path: Path) -> bytes:
+    """A file's worth of chance, made where there is none. It must be complete or absent, hence the rename."""
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            return path.read_bytes()
+        unfinished = path.with_name(f"{path.name}.new")
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(32))
+        unfinished.rename(path)
+        return path.read_bytes()
+    except OSError as error:
+        fix = "give it to this process to read and write"
+        raise ClusterError(f"{path}: can't use this file as event log's key: {error.strerror}; {fix}") from error

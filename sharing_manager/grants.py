@@ -1,32 +1,46 @@
-"""A grant: the right of one job to a set of devices of this node, named by a token."""
+"""A grant: the right of a job to a set of devices of this node, named by a token that only its holder keeps.
+
+Two sorts: the node's owner (a local cluster) grants devices to a job by name, for one run; the device plugin mints a token
+per Allocate, whose pod is known when it attaches, and which outlives runs and container restarts.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.node.grant_files import GrantRecord
+from emulator_runtime.node.inventory import split_device_id
+from sharing_manager.identity import PodIdentity
 
 
 class GrantState(StrEnum):
-    """The life of a grant. The last three are its end; an ended grant holds nothing."""
+    """The life of a grant. `released`, `finished` and `failed` end a run, and the grant of an owner with it; `fenced` and
+    `gone` end a pod's grant. Only `granted` and `attached` ones hold anything."""
 
     GRANTED = "granted"
     ATTACHED = "attached"
     RELEASED = "released"
     FINISHED = "finished"
     FAILED = "failed"
+    FENCED = "fenced"
+    GONE = "gone"
 
 
 @dataclass(slots=True)
 class Grant:
-    """What the manager promised to a job, and how far the job has come. Times are emulated nanoseconds.
+    """What was promised to a job, and how far the job has come. Times are emulated nanoseconds.
 
-    `floor_ns`: no lease starts before it (the grant's own time, then the end of the last lease). `last_step` and
-    `last_lease` make a repeated request give the same answer.
+    `digest`: SHA-256 of the token. `devices`: ids, which may carry a replica (`UUID::3`). `floor_ns`: no lease starts before
+    it (the grant's own time, then the end of the last lease). `last_step` and `last_lease` make a repeated request give
+    the same answer. `nonce`: what the token of an owner's grant is derived from. `minted_ns`: wall clock of a pod's
+    Allocate, 0 for an owner's. `pod`: to whom it is bound (None: a token is all that is known).
     """
 
-    token: str
+    digest: str
     job_id: str
     devices: tuple[str, ...]
     steps_done: int
@@ -36,9 +50,66 @@ class Grant:
     last_step: int = -1
     last_lease: Lease | None = None
     leased_ns: int = 0
-    logged_steps: int = field(default=0)
+    logged_steps: int = 0
     """Steps that the event log knows of; the difference is written as one range."""
+    nonce: str = ""
+    minted_ns: int = 0
+    resource: str = ""
+    bound: bool = True
+    pod: PodIdentity | None = None
+    pid: int = 0
+    """Of the process that is connected, as the manager's PID namespace numbers it; 0: none, or not to be seen."""
+    told_full: bool = False
+    """This run has been told of in the log as out of memory."""
+    uuids: tuple[str, ...] = field(init=False)
+    """The physical devices; a device of which it has two replicas counts once."""
+    holder: str = field(init=False)
+    """Its name in the books of the devices, which no other grant has."""
+
+    def __post_init__(self) -> None:
+        self.uuids = tuple(dict.fromkeys(split_device_id(device)[0] for device in self.devices))
+        self.bind(self.job_id, self.pod)
+
+    @classmethod
+    def of_record(cls, record: GrantRecord) -> Grant:
+        """What the device plugin minted, before anybody has shown it: nobody's, and in no book yet."""
+        return cls(
+            digest=record.token_digest,
+            job_id="",
+            devices=record.device_ids,
+            steps_done=0,
+            floor_ns=0,
+            minted_ns=record.minted_ns,
+            resource=record.resource,
+            bound=False,
+        )
+
+    def bind(self, job_id: str, pod: PodIdentity | None) -> None:
+        """From now on this is the grant of that job, in that pod."""
+        self.job_id, self.pod = job_id, pod
+        self.holder = job_id if self.of_owner else f"{pod or 'a container'} ({self.digest[:8]})"
+
+    @property
+    def of_owner(self) -> bool:
+        """Granted by the node's owner, not by the device plugin."""
+        return self.minted_ns == 0
 
     @property
     def live(self) -> bool:
+        """May get time and memory."""
         return self.state in (GrantState.GRANTED, GrantState.ATTACHED)
+
+    @property
+    def over(self) -> bool:
+        """Nobody will ever attach to it again."""
+        return not self.live if self.of_owner else self.state in (GrantState.FENCED, GrantState.GONE)
+
+    @property
+    def name(self) -> str:
+        """As errors call it."""
+        return f"job {self.job_id!r}" if self.pod is None else f"pod {self.pod}"
+
+
+def derived_token(secret: bytes, nonce: str) -> str:
+    """The token of an owner's grant: the same whenever it is asked for, and kept nowhere."""
+    return hmac.new(secret, nonce.encode("ascii"), hashlib.sha256).hexdigest()

@@ -1,31 +1,39 @@
-"""From messages to the manager's methods and back: the job's socket and the admin socket, one table each."""
+"""The job's socket: from messages to the manager's methods and back, one table."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from emulator_runtime.domain.errors import ProtocolError, RefusedError
 from emulator_runtime.domain.units import MAX_SECONDS, to_ns
-from emulator_runtime.ipc.fields import text, texts, whole
-from emulator_runtime.ipc.frames import PROTOCOL_VERSION, Message
+from emulator_runtime.ipc.fields import text, whole
+from emulator_runtime.ipc.frames import VERSIONS, Message
 from emulator_runtime.ipc.poller import Connection
 from emulator_runtime.memory.admission import Reservation
-from sharing_manager.devices import DevicePool
-from sharing_manager.event_log import EventLog, ManagerEvent
+from sharing_manager.attaching import Attaching, AttachRequest
 from sharing_manager.grants import Grant
 from sharing_manager.manager import Manager
+from sharing_manager.telemetry import DeviceTelemetry, NodeTelemetry
 
 MAX_LEASE_NS = to_ns(MAX_SECONDS)
+MAX_STRANGERS = 64
+"""Connections that haven't shown a valid token. An honest job shows it at once; beyond this many, whoever has the most of
+them loses its oldest."""
 _OK: Message = {"ok": True}
 
 
 class JobService:
     """What a job may ask for. Each connection is bound to one grant by its token."""
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Manager, attaching: Attaching | None = None) -> None:
         self._manager = manager
+        self._attaching = attaching or Attaching(manager)
         self._grants: dict[Connection, Grant] = {}
         self._holders: dict[str, Connection] = {}
+        self._strangers: dict[Connection, None] = {}  # in the order of their coming
+        manager.pods.on_displaced = self._displaced
         self._handlers: Mapping[str, Callable[[Grant, Message], Message]] = {
             "lease": self._lease,
             "reserve": self._reserve,
@@ -34,46 +42,107 @@ class JobService:
             "fail": self._fail,
         }
 
+    def on_open(self, connection: Connection) -> None:
+        """Somebody has connected."""
+        self._strangers[connection] = None
+        if len(self._strangers) > MAX_STRANGERS:
+            strangers = [one for one in self._strangers if not self._attaching.waits(one)]
+            counts = Counter(stranger.peer.pid for stranger in strangers)
+            most = max(counts.values())
+            next(stranger for stranger in strangers if counts[stranger.peer.pid] == most).close()
+
     def on_message(self, connection: Connection, message: Message) -> None:
         """Answer one request. Raises errors of the tree; the connection turns them into replies."""
         op = message.get("op")
         if op == "attach":
-            connection.send(self._attach(connection, message))
+            self._attach(connection, message)
+            return
+        if op == "query":
+            connection.send(self._query(text(message, "token")))
             return
         handler = self._handlers.get(op) if isinstance(op, str) else None
         if handler is None:
-            raise ProtocolError(f"field 'op' must be one of attach, {', '.join(self._handlers)}")
+            raise ProtocolError(f"field 'op' must be one of attach, query, {', '.join(self._handlers)}")
         grant = self._grants.get(connection)
         if grant is None:
             raise RefusedError("this connection has shown no token yet: send op attach first")
         connection.send(handler(grant, message))
 
     def on_close(self, connection: Connection) -> None:
+        self._strangers.pop(connection, None)
+        self._attaching.closed(connection)
         grant = self._grants.pop(connection, None)
-        if grant is not None and self._holders.get(grant.token) is connection:
-            del self._holders[grant.token]
+        if grant is not None and self._holders.get(grant.digest) is connection:
+            del self._holders[grant.digest]
             self._manager.detached(grant)
 
-    def _attach(self, connection: Connection, message: Message) -> Message:
-        if whole(message, "version") != PROTOCOL_VERSION:
-            raise ProtocolError(f"protocol version {message['version']} is not spoken here, only {PROTOCOL_VERSION}")
+    @property
+    def attached(self) -> frozenset[str]:
+        """Digests of the grants with a connection."""
+        return frozenset(self._holders)
+
+    def telemetry(self) -> NodeTelemetry:
+        """The manager's, with what is known of connections."""
+        return replace(
+            self._manager.telemetry(),
+            connections=len(self._grants) + len(self._strangers),
+            attached=len(self._holders),
+            pending_attaches=self._attaching.pending,
+            attach_failures=dict(self._attaching.failures),
+        )
+
+    # --- who it is ----------------------------------------------------------------------------------------------------
+
+    def _attach(self, connection: Connection, message: Message) -> None:
+        version = whole(message, "version")
+        if version not in VERSIONS:
+            spoken = " and ".join(str(v) for v in VERSIONS)
+            raise ProtocolError(f"protocol version {version} is not spoken here, only {spoken}")
         if connection in self._grants:
             raise RefusedError("this connection is attached already")
-        steps_done = whole(message, "steps_done") if "steps_done" in message else None
-        grant = self._manager.attach(
-            text(message, "token"), text(message, "job_id"), steps_done, whole(message, "after_ns", 0)
+        request = AttachRequest(
+            version=version,
+            token=text(message, "token"),
+            job_id=text(message, "job_id") if version == 1 or "job_id" in message else None,
+            steps_done=whole(message, "steps_done") if "steps_done" in message else None,
+            after_ns=whole(message, "after_ns", 0),
         )
+        self._attaching.start(connection, request, lambda grant: self._attached(connection, request, grant))
+
+    def _attached(self, connection: Connection, request: AttachRequest, grant: Grant) -> None:
+        said: Message = {"ok": True, "devices": []}
+        if request.version > 1:
+            said |= {"version": request.version, "job_id": grant.job_id, "steps_done": grant.steps_done}
+            said["shared"] = self._manager.shared(grant)
         if not grant.live:
-            return {"ok": True, "ended": str(grant.state), "devices": []}
-        former = self._holders.get(grant.token)
-        self._grants[connection], self._holders[grant.token] = grant, connection
+            connection.send(said | {"ended": str(grant.state)})
+            return
+        self._strangers.pop(connection, None)
+        former = self._holders.get(grant.digest)
+        self._grants[connection], self._holders[grant.digest] = grant, connection
         if former is not None:
             former.close()  # fence: a job that comes back replaces its own lost connection
+        grant.pid = connection.peer.pid
         devices = [
             {"uuid": d.uuid, "index": d.index, "gpu_type": d.gpu_type, "memory_bytes": d.memory_bytes}
             for d in self._manager.devices_of(grant)
         ]
-        return {"ok": True, "devices": devices}
+        connection.send(said | {"devices": devices})
+
+    def _displaced(self, grant: Grant) -> None:
+        connection = self._holders.get(grant.digest)
+        if connection is not None:
+            connection.close()
+
+    def _query(self, token: str) -> Message:
+        """The devices of a grant as they are, for whoever has its token; of a shared device only its own processes."""
+        grant = self._attaching.grant_of(token)
+        if grant is None or grant.over:
+            raise RefusedError("unknown token: it was never granted on this node, or its grant has ended")
+        devices = [d for d in self._manager.telemetry().devices if d.device.uuid in grant.uuids]
+        return {"ok": True, "devices": [device_message(d, only=grant.digest) for d in devices]}
+
+    # --- what it wants ------------------------------------------------------------------------------------------------
 
     def _lease(self, grant: Grant, message: Message) -> Message:
         duration_ns = whole(message, "duration_ns", most=MAX_LEASE_NS)
@@ -99,88 +168,21 @@ class JobService:
         return _OK
 
 
-class AdminService:
-    """What the owner of the node may ask for (the socket's file mode keeps others out)."""
-
-    def __init__(self, manager: Manager, pool: DevicePool, log: EventLog) -> None:
-        self._manager = manager
-        self._pool = pool
-        self._log = log
-        self._subscribers: set[Connection] = set()
-        self._handlers: Mapping[str, Callable[[Connection, Message], Message]] = {
-            "grant": self._grant,
-            "stop": self._stop,
-            "revoke": self._revoke,
-            "steps": self._steps,
-            "status": self._status,
-            "subscribe": self._subscribe,
-        }
-
-    def on_message(self, connection: Connection, message: Message) -> None:
-        op = message.get("op")
-        handler = self._handlers.get(op) if isinstance(op, str) else None
-        if handler is None:
-            raise ProtocolError(f"field 'op' must be one of {', '.join(self._handlers)}")
-        connection.send(handler(connection, message))
-
-    def on_close(self, connection: Connection) -> None:
-        self._subscribers.discard(connection)
-
-    def publish(self, event: ManagerEvent) -> None:
-        """Tell all subscribers; before the job that caused the event gets its answer."""
-        for connection in list(self._subscribers):
-            connection.send(event_message(event))
-
-    def _grant(self, _: Connection, message: Message) -> Message:
-        grant = self._manager.grant(text(message, "job_id"), texts(message, "devices"), whole(message, "steps_done", 0))
-        return {"ok": True, "token": grant.token}
-
-    def _stop(self, _: Connection, message: Message) -> Message:
-        self._manager.stop(text(message, "job_id"))
-        return _OK
-
-    def _revoke(self, _: Connection, message: Message) -> Message:
-        self._manager.revoke(text(message, "job_id"), text(message, "reason", "revoked"))
-        return _OK
-
-    def _steps(self, _: Connection, message: Message) -> Message:
-        return {"ok": True, "steps_done": self._manager.steps_done(text(message, "job_id"))}
-
-    def _status(self, _: Connection, message: Message) -> Message:
-        devices = [
-            {
-                "uuid": d.device.uuid,
-                "index": d.device.index,
-                "gpu_type": d.device.gpu_type,
-                "memory_bytes": d.device.memory_bytes,
-                "used_bytes": d.memory.used_bytes,
-                "leased_ns": d.leased_ns,
-                "holders": sorted(d.holders),
-            }
-            for d in self._pool.all()
-        ]
-        grants = [
-            {"job_id": g.job_id, "state": str(g.state), "steps_done": g.steps_done, "leased_ns": g.leased_ns}
-            for g in self._manager.grants()
-        ]
-        return {"ok": True, "devices": devices, "grants": grants}
-
-    def _subscribe(self, connection: Connection, message: Message) -> Message:
-        for event in self._log.after(whole(message, "after", 0)):
-            connection.send(event_message(event))
-        if connection.open:  # else it was dropped while the backlog was sent
-            self._subscribers.add(connection)
-        return _OK
-
-
-def event_message(event: ManagerEvent) -> Message:
-    """An event as subscribers get it."""
+def device_message(telemetry: DeviceTelemetry, only: str | None = None) -> Message:
+    """A device with what it does; with the processes of the grant `only`, where that is given."""
+    device = telemetry.device
     return {
-        "event": event.kind,
-        "sequence": event.sequence,
-        "at_ns": event.at_ns,
-        "job_id": event.job_id,
-        "from_step": event.from_step,
-        "steps_done": event.steps_done,
-        "detail": event.detail,
+        "uuid": device.uuid,
+        "index": device.index,
+        "gpu_type": device.gpu_type,
+        "memory_bytes": device.memory_bytes,
+        "used_bytes": telemetry.used_bytes,
+        "utilisation": round(telemetry.utilisation, 4),
+        "healthy": telemetry.healthy,
+        "reason": telemetry.reason,
+        "processes": [
+            {"pid": p.pid, "name": str(p.pod or p.job_id), "used_bytes": p.used_bytes}
+            for p in telemetry.processes
+            if only is None or p.grant == only
+        ],
     }

@@ -2,62 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.node.layout import NodeLayout
+from emulator_runtime.node.settings import EnvSettings, setting
 
-PREFIX = "EMUGPU_MANAGER_"
-
-
-def _setting(help_text: str, default: str | None = None) -> str:
-    metadata = {"help": help_text}
-    return field(metadata=metadata) if default is None else field(default=default, metadata=metadata)
+FROM_NODE = "kubernetes"
+"""`inventory` where it is an annotation of the Kubernetes Node."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Each field is read from the variable EMUGPU_MANAGER_<FIELD>."""
+class Settings(EnvSettings):
+    """Each field is read from the variable EMUGPU_MANAGER_<FIELD>. With `node_dir` it is the daemon of a cluster's node,
+    else of a local cluster. Raises InputError for what is missing or contradicts that."""
 
-    node: str = _setting("name of this node; device UUIDs derive from it")
-    inventory: str = _setting("JSON file with the node's devices: [{index, gpu_type, memory_bytes}]")
-    socket_dir: str = _setting("directory of the sockets: manager.sock for jobs, admin.sock for the node's owner")
-    state_dir: str = _setting("directory of what survives a restart (grants, events)")
-    clock: str = _setting("file of the shared clock; empty: the host's monotonic clock", "")
-    sharing: str = _setting("sharing mode of the devices: exclusive or fifo", "exclusive")
-    lifeline_fd: str = _setting("descriptor that is at its end when the parent is gone; empty: none", "")
+    PREFIX: ClassVar[str] = "EMUGPU_MANAGER_"
+
+    node: str = setting("name of this node; device UUIDs derive from it")
+    inventory: str = setting(
+        "JSON file with the node's devices; with NODE_DIR also kubernetes: the Node's annotation emugpu.dev/inventory",
+        "",
+    )
+    node_dir: str = setting("directory that the node's programs share; empty: SOCKET_DIR and STATE_DIR say where", "")
+    socket_dir: str = setting("directory of the sockets: manager.sock for jobs, admin.sock for the node's owner", "")
+    state_dir: str = setting("directory of what survives a restart (grants, events)", "")
+    clock: str = setting("file of the shared clock; empty: the host's monotonic clock", "")
+    sharing: str = setting("sharing mode of the devices of an inventory that is a list: exclusive or fifo", "exclusive")
+    sharing_config: str = setting("time-slicing file as NVIDIA's device plugin takes it (YAML); empty: none", "")
+    kubernetes: str = setting("1: ask the API server for the inventory and for pods, and send it events; 0: don't", "0")
+    pod_resources: str = setting("the kubelet's PodResources socket, which says what pods hold; empty: nobody asks", "")
+    redis_url: str = setting("Redis for events and job progress of the whole cluster; empty: this node's alone", "")
+    spool_bytes: str = setting("bytes of events that may wait for Redis before telemetry is thinned out", "67108864")
+    metrics_port: str = setting("port of /metrics, /healthz and /readyz; 0: none", "0")
+    tools: str = setting("directory whose content is copied to tools/ in NODE_DIR at the start; empty: none", "")
+    lifeline_fd: str = setting("descriptor that is at its end when the parent is gone; empty: none", "")
+
+    def __post_init__(self) -> None:
+        self.whole("metrics_port", least=0, most=65535)
+        uses_api = self.flag("kubernetes")
+        for name in ("inventory",) if self.node_dir else ("inventory", "socket_dir", "state_dir"):
+            if not getattr(self, name):
+                raise InputError(self.variable(name), f"is missing: {self._help_of(name)}")
+        for name in ("socket_dir", "state_dir") if self.node_dir else ("tools",):
+            if getattr(self, name):
+                given = "without" if name == "tools" else "with"
+                raise InputError(
+                    self.variable(name), f"has no meaning {given} {self.variable('node_dir')}; leave it out"
+                )
+        if self.inventory == FROM_NODE and not (uses_api and self.node_dir):
+            both = f"{self.variable('kubernetes')}=1 and {self.variable('node_dir')}"
+            raise InputError(self.variable("inventory"), f"is {FROM_NODE}, which needs {both}")
+
+    def _help_of(self, name: str) -> str:
+        return str(type(self).__dataclass_fields__[name].metadata["help"])
+
+    @property
+    def layout(self) -> NodeLayout | None:
+        """The node directory of a cluster's node; None in a local cluster."""
+        return NodeLayout(Path(self.node_dir)) if self.node_dir else None
+
+    @property
+    def port(self) -> int:
+        return self.whole("metrics_port", least=0, most=65535)
 
     @property
     def job_socket(self) -> Path:
-        return Path(self.socket_dir) / "manager.sock"
+        return self.layout.manager_socket if self.layout else Path(self.socket_dir) / "manager.sock"
 
     @property
     def admin_socket(self) -> Path:
-        return Path(self.socket_dir) / "admin.sock"
+        return self.layout.admin_socket if self.layout else Path(self.socket_dir) / "admin.sock"
+
+    @property
+    def _state(self) -> Path:
+        return self.layout.state_dir if self.layout else Path(self.state_dir)
 
     @property
     def state_file(self) -> Path:
-        return Path(self.state_dir) / "manager.db"
+        return self._state / "manager.db"
 
-    @classmethod
-    def from_env(cls, environ: Mapping[str, str]) -> Settings:
-        """Raises InputError for a missing variable, UnknownNameError for one that is no setting."""
-        known = {f"{PREFIX}{f.name.upper()}": f for f in fields(cls)}
-        given = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
-        for name in given:
-            if name not in known:
-                raise UnknownNameError("environment", "setting", name, known)
-        for name, setting in known.items():
-            if setting.default is MISSING and not given.get(name):
-                raise InputError(name, f"is missing: {setting.metadata['help']}")
-        return cls(**{known[name].name: value for name, value in given.items()})
+    @property
+    def lease_file(self) -> Path:
+        return self._state / "leases"
 
-    @classmethod
-    def help(cls) -> str:
-        """One line per setting, for --help."""
-        lines = []
-        for f in fields(cls):
-            default = "required" if f.default is MISSING else f"default {f.default!r}"
-            lines.append(f"  {PREFIX + f.name.upper():<28} {f.metadata['help']} ({default})")
-        return "\n".join(lines)
+    @property
+    def lock_file(self) -> Path:
+        return self._state / "lock"

@@ -47,6 +47,10 @@ def _as_json(table: ProfileTable, spec: GpuSpec, models: int) -> dict[str, objec
     }
 
 
+def _stand_in(table: ProfileTable, spec: GpuSpec) -> str:
+    return f"as {table.catalogue.short_names(spec.step_times_of)[0]}" if spec.step_times_of else "-"
+
+
 def _rich_table(table: ProfileTable, specs: tuple[GpuSpec, ...], models: dict[str, int]) -> Table:
     rich_table = Table(
         box=box.SIMPLE_HEAD,
@@ -55,7 +59,7 @@ def _rich_table(table: ProfileTable, specs: tuple[GpuSpec, ...], models: dict[st
         show_edge=False,
         caption="CC: compute capability. Links: GB/s, one direction; peer: NVLink per GPU, - : through the host. "
         "Usable: what a job's peak may reach. Models: those with measured step times; "
-        "none means that you bring your own profiles file.",
+        "none means that you bring your own profiles file, 'as A100' that the A100's step times stand in.",
         caption_justify="left",
     )
     rich_table.add_column("GPU type", no_wrap=True)
@@ -73,6 +77,6 @@ def _rich_table(table: ProfileTable, specs: tuple[GpuSpec, ...], models: dict[st
             f"{spec.host_link_bytes_per_s / 1e9:.0f}",
             f"{spec.peer_link_bytes_per_s / 1e9:.0f}" if spec.peer_link_bytes_per_s else "-",
             spec.compute_capability,
-            str(models[spec.gpu_type] or "-"),
+            str(models[spec.gpu_type] or _stand_in(table, spec)),
         )
     return rich_table

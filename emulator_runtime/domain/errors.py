@@ -5,6 +5,7 @@ EmuGpuError
  |   `- UnknownNameError    a name that isn't in a table: lists the nearest ones
  |- BeyondProfileError      a batch size past the last measured point
  |- OutOfMemoryError        a device can't hold what was asked
+ |- DeviceLostError         a device is unhealthy or gone
  |- RefusedError            the sharing manager said no (unknown token, foreign device, second owner)
  |- ProtocolError           bytes on a socket that are not the contract
  |- PolicyError             a policy's plan can't be carried out
@@ -58,6 +59,12 @@ class OutOfMemoryError(EmuGpuError):
     """A device can't hold what was asked; says what asked, what is free and who holds the rest."""
 
     code = "out-of-memory"
+
+
+class DeviceLostError(EmuGpuError):
+    """A device that was granted is unhealthy or gone; says which, and why. The job must start anew, elsewhere."""
+
+    code = "device-lost"
 
 
 class RefusedError(EmuGpuError):

@@ -19,7 +19,10 @@ def _usable(memory_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """A type of GPU. Bandwidths are bytes per second, one direction; `peer` is per GPU to its peers (0: through the host)."""
+    """A type of GPU. Bandwidths are bytes per second, one direction; `peer` is per GPU to its peers (0: through the host).
+
+    `step_times_of`: the measured type whose step times stand in where this one has none of its own; empty: none does.
+    """
 
     gpu_type: str
     memory_bytes: int
@@ -28,6 +31,7 @@ class GpuSpec:
     architecture: str
     compute_capability: str
     source: str
+    step_times_of: str = ""
 
     @property
     def usable_memory_bytes(self) -> int:

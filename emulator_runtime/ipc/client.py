@@ -4,13 +4,14 @@ time of issue, and after a reconnect they are sent again, which gives the same a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ManagerUnavailableError, ProtocolError, RefusedError
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.channel import Channel
-from emulator_runtime.ipc.fields import whole
+from emulator_runtime.ipc.fields import mappings, text, whole
 from emulator_runtime.ipc.frames import PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
@@ -23,15 +24,29 @@ _LEAST_ANSWER_S = 1.0
 _MAX_REASON = 2000
 
 
+@dataclass(frozen=True, slots=True)
+class AttachedDevice:
+    """An emulated GPU as the attach reply describes it; `index` is the node's, `memory_bytes` the nominal memory."""
+
+    uuid: str
+    index: int
+    gpu_type: str
+    memory_bytes: int
+
+
 class ManagerClient:
-    """One job's connection. Raises RefusedError, OutOfMemoryError or ProtocolError as the manager answers, and
-    ManagerUnavailableError when it stays away for `patience_s`."""
+    """One job's connection. Raises RefusedError, OutOfMemoryError, DeviceLostError or ProtocolError as the manager
+    answers, and ManagerUnavailableError when it stays away for `patience_s`.
+
+    `job_id` may be left out where the manager knows the job from its pod. After `attach`: `job_id`, `devices` (in the
+    order of their indexes), `shared` (others compute on them too) and `steps_done`, where the run goes on.
+    """
 
     def __init__(
         self,
         path: Path,
         token: str,
-        job_id: str,
+        job_id: str = "",
         *,
         patience_s: float = PATIENCE_S,
         now: Callable[[], int] = monotonic_ns,
@@ -39,7 +54,7 @@ class ManagerClient:
     ) -> None:
         self._path = path
         self._token = token
-        self._job_id = job_id
+        self.job_id = job_id
         self._patience_s = patience_s
         self._now = now
         self._sleep = sleep
@@ -50,9 +65,21 @@ class ManagerClient:
         self._ended = ""
         self._connected_before = False
         self.reconnects = 0
+        self.devices: tuple[AttachedDevice, ...] = ()
+        self.shared = False
 
-    def attach(self, steps_done: int) -> None:
-        """Present the token; `steps_done` steps are in the checkpoint."""
+    @property
+    def steps_done(self) -> int:
+        """The steps done: what the manager knew at `attach` or the checkpoint says, then what was told since."""
+        return self._steps_done or 0
+
+    def attach(self, steps_done: int | None = None) -> None:
+        """Present the token. `steps_done` steps are in the checkpoint; None: go on where the manager says.
+
+        Attaching again, with other steps, begins another run on the same grant (ranks that agree on a first step).
+        """
+        self.close()
+        self._connected_before = False
         self._steps_done = steps_done
         self._request_as_holder(None)
 
@@ -95,13 +122,13 @@ class ManagerClient:
             self._steps_done = steps_done
         self._request(message)
         if self._ended and self._ended != state:
-            raise RefusedError(f"the grant of job {self._job_id!r} has ended otherwise ({self._ended})")
+            raise RefusedError(f"the grant of job {self.job_id!r} has ended otherwise ({self._ended})")
 
     def _request_as_holder(self, message: Message | None) -> Message:
         """A request that makes sense only as long as the grant holds."""
         reply = self._request(message)
         if self._ended:
-            raise RefusedError(f"the grant of job {self._job_id!r} has ended ({self._ended})")
+            raise RefusedError(f"the grant of job {self.job_id!r} has ended ({self._ended})")
         return reply
 
     def _request(self, message: Message | None) -> Message:
@@ -132,7 +159,7 @@ class ManagerClient:
         channel = Channel.connect(self._path, max(self._patience_s, _LEAST_ANSWER_S))
         try:
             reply = raise_for(channel.request(self._attachment()))
-            self._ended = str(reply.get("ended", ""))
+            self._take(reply)
             if self._memory is not None and not self._ended:
                 raise_for(channel.request(self._reservation()))
         except BaseException:
@@ -141,16 +168,33 @@ class ManagerClient:
         self.reconnects += self._connected_before
         self._channel, self._connected_before = channel, True
 
+    def _take(self, reply: Message) -> None:
+        """What an attach reply says. A client that knows how far it is knows it best."""
+        self._ended = text(reply, "ended", "")
+        self.job_id = text(reply, "job_id", self.job_id)
+        self.shared = reply.get("shared") is True
+        if not self._ended:
+            if self._steps_done is None and "steps_done" in reply:
+                self._steps_done = whole(reply, "steps_done")
+            self.devices = tuple(_device(entry) for entry in mappings(reply, "devices"))
+
     def _attachment(self) -> Message:
-        attachment = {
+        attachment: Message = {
             "op": "attach",
             "version": PROTOCOL_VERSION,
             "token": self._token,
-            "job_id": self._job_id,
             "after_ns": self._after_ns,
         }
+        if self.job_id:
+            attachment["job_id"] = self.job_id
         return attachment if self._steps_done is None else attachment | {"steps_done": self._steps_done}
 
     def _reservation(self) -> Message:
         assert self._memory is not None
         return {"op": "reserve", "persistent_bytes": self._memory[0], "peak_bytes": self._memory[1]}
+
+
+def _device(entry: Message) -> AttachedDevice:
+    return AttachedDevice(
+        text(entry, "uuid"), whole(entry, "index"), text(entry, "gpu_type"), whole(entry, "memory_bytes")
+    )

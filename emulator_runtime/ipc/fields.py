@@ -50,6 +50,14 @@ def mapping(message: Message, name: str) -> Message:
     return value
 
 
+def mappings(message: Message, name: str, *, most: int = 1024) -> list[Message]:
+    """A list of nested objects, empty when missing. Raises ProtocolError when mistyped or too long."""
+    value = message.get(name, [])
+    if not isinstance(value, list) or len(value) > most or not all(isinstance(v, dict) for v in value):
+        raise ProtocolError(f"field {name!r} must be a list of at most {most} objects")
+    return value
+
+
 def _is_text(value: str) -> bool:
     """Short enough, and free of half surrogate pairs, which JSON can spell but neither files nor databases can hold."""
     return len(value) <= _MAX_TEXT and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))

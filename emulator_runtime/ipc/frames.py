@@ -11,7 +11,9 @@ from typing import Any
 
 from emulator_runtime.domain.errors import ProtocolError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+VERSIONS = (1, 2)
+"""What a manager understands. In version 1 a job names itself; in version 2 the manager may know it and says where to go on."""
 MAX_FRAME_BYTES = 256 * 1024
 _LENGTH_BYTES = 4
 
@@ -51,26 +53,36 @@ class Decoder:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._start = 0  # where the first frame that nobody has taken yet begins
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages that are complete now. Raises ProtocolError; the stream is unusable after that."""
-        buffer = self._buffer
-        buffer += data
+        self.add(data)
         messages: list[Message] = []
-        start = 0
-        while len(buffer) - start >= _LENGTH_BYTES:
-            size = int.from_bytes(buffer[start : start + _LENGTH_BYTES], "big")
-            if size > MAX_FRAME_BYTES:
-                raise ProtocolError(f"a frame of {size} bytes; at most {MAX_FRAME_BYTES} are allowed")
-            end = start + _LENGTH_BYTES + size
-            if len(buffer) < end:
-                break
-            messages.append(decode_body(buffer[start + _LENGTH_BYTES : end]))
-            start = end
-        if start:
-            del buffer[:start]
+        while (message := self.next()) is not None:
+            messages.append(message)
         return messages
+
+    def add(self, data: bytes) -> None:
+        """Keep these bytes for `next`."""
+        if self._start:
+            del self._buffer[: self._start]
+            self._start = 0
+        self._buffer += data
+
+    def next(self) -> Message | None:
+        """The next complete message, None where more bytes are needed first. Raises ProtocolError as `feed` does."""
+        buffer, body = self._buffer, self._start + _LENGTH_BYTES
+        if len(buffer) < body:
+            return None
+        size = int.from_bytes(buffer[self._start : body], "big")
+        if size > MAX_FRAME_BYTES:
+            raise ProtocolError(f"a frame of {size} bytes; at most {MAX_FRAME_BYTES} are allowed")
+        if len(buffer) < body + size:
+            return None
+        self._start = body + size
+        return decode_body(buffer[body : self._start])
 
     @property
     def pending_bytes(self) -> int:
-        return len(self._buffer)
+        return len(self._buffer) - self._start

@@ -11,7 +11,10 @@ import errno
 import os
 import selectors
 import socket
+import struct
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError, ManagerUnavailableError, ProtocolError
@@ -22,8 +25,31 @@ _CHUNK_BYTES = 65536
 MAX_UNSENT_BYTES = 4 * 1024 * 1024
 """A peer that doesn't read its answers is dropped at this backlog, so that it can't use up the server's memory."""
 
+MAX_WAITING_BYTES = 64 * 1024
+"""What a peer may send on while its answer is being looked up; who sends more is hung up on."""
+TURN_MESSAGES = 16
+"""How many requests of one peer are answered before the others have their turn: at 30 to 60 us each, about a millisecond."""
+
 OnMessage = Callable[["Connection", Message], None]
 OnClose = Callable[["Connection"], None]
+OnOpen = Callable[["Connection"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who connected, as the kernel saw it at that moment (unix(7): SO_PEERCRED); pid 0: in a PID namespace we can't see."""
+
+    pid: int
+    uid: int
+    gid: int
+
+    @classmethod
+    def of(cls, sock: socket.socket) -> Peer:
+        return cls(*_UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
+
+
+_UCRED = struct.Struct("=iII")
+NOBODY = Peer(0, 0xFFFFFFFF, 0xFFFFFFFF)
 
 
 class Connection:
@@ -40,8 +66,10 @@ class Connection:
         on_close: OnClose,
         *,
         serves: bool = False,
+        peer: Peer = NOBODY,
     ) -> None:
         sock.settimeout(0.0)
+        self.peer = peer
         self._poller = poller
         self._socket = sock
         self._on_message = on_message
@@ -49,6 +77,8 @@ class Connection:
         self._serves = serves
         self._decoder = Decoder()
         self._unsent = bytearray()
+        self._waits_for_turn = False
+        self._paused = False
         self.open = True
         poller.watch(sock, self._readable)
 
@@ -83,7 +113,22 @@ class Connection:
         else:
             self._poller.watch(self._socket, self._readable)
 
+    def pause(self) -> None:
+        """Answer nothing more until `resume`: the reply to a request comes later, and replies keep their order."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on with what has come meanwhile."""
+        self._paused = False
+        self._wait_for_turn()
+
+    def refuse(self, error: EmuGpuError) -> None:
+        """Answer a request with an error, also after its callback has returned."""
+        self.send(error_reply(error))
+
     def _readable(self) -> None:
+        if self._waits_for_turn:
+            return  # what was read before comes first; the kernel keeps the rest, and the peer waits
         try:
             data = self._socket.recv(_CHUNK_BYTES)
         except BlockingIOError:
@@ -93,17 +138,34 @@ class Connection:
         if not data:
             self.close()
             return
-        try:
-            messages = self._decoder.feed(data)
-        except ProtocolError as error:
-            if self._serves:
-                self.send(error_reply(error))  # one clear line, then the stream can't be trusted any more
+        self._decoder.add(data)
+        if not self._paused:
+            self._take_turn()
+        elif self._decoder.pending_bytes > MAX_WAITING_BYTES:
             self.close()
-            return
-        for message in messages:
-            if not self.open:
+
+    def _take_turn(self) -> None:
+        """Answer what has been read, but not more than the others can wait for."""
+        self._waits_for_turn = False
+        for _ in range(TURN_MESSAGES):
+            if not self.open or self._paused:
+                return
+            try:
+                message = self._decoder.next()
+            except ProtocolError as error:
+                if self._serves:
+                    self.refuse(error)  # one clear line, then the stream can't be trusted any more
+                self.close()
+                return
+            if message is None:
                 return
             self._deliver(message)
+        self._wait_for_turn()
+
+    def _wait_for_turn(self) -> None:
+        if self.open and not self._paused and not self._waits_for_turn:
+            self._waits_for_turn = True
+            self._poller.next_round(self._take_turn)
 
     def _deliver(self, message: Message) -> None:
         try:
@@ -111,7 +173,7 @@ class Connection:
         except EmuGpuError as error:
             if not self._serves:
                 raise
-            self.send(error_reply(error))
+            self.refuse(error)
 
 
 class Poller:
@@ -121,17 +183,42 @@ class Poller:
         self._selector = selectors.DefaultSelector()
         self._listeners: list[tuple[socket.socket, Path]] = []
         self._registered: dict[int, int] = {}
+        self._next_round: list[Callable[[], None]] = []
+        self._soon: deque[Callable[[], None]] = deque()  # its ends are thread-safe
+        self._wake_up, self._woken = socket.socketpair()
+        self._wake_up.settimeout(0.0)
+        self._woken.settimeout(0.0)
+        self.watch(self._woken, self._run_soon)
         self._spare = os.open(os.devnull, os.O_RDONLY)
         """A descriptor to give up for a moment: without one, a connection could neither be accepted nor turned away."""
 
-    def listen(self, path: Path, on_message: OnMessage, on_close: OnClose, *, mode: int = 0o666) -> None:
-        """Accept connections on a Unix socket at `path` (a stale socket file is replaced).
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Have `poll` call it in its own thread; from any thread, at any time. After `close` nobody calls it."""
+        self._soon.append(function)
+        with contextlib.suppress(OSError):  # full: it wakes up anyway; closed: there is nobody to wake
+            self._wake_up.send(b"!")
+
+    def _run_soon(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(_CHUNK_BYTES)
+        for _ in range(len(self._soon)):  # what these add is for the next round, or sockets would wait
+            self._soon.popleft()()
+
+    def next_round(self, function: Callable[[], None]) -> None:
+        """Call it in the next `poll`, which won't wait then. Only from callbacks of this poller."""
+        self._next_round.append(function)
+
+    def listen(
+        self, path: Path, on_message: OnMessage, on_close: OnClose, *, mode: int = 0o666, on_open: OnOpen | None = None
+    ) -> None:
+        """Accept connections on a Unix socket at `path`; a stale socket file is replaced, and a directory, which a
+        container runtime makes of a mount's missing source.
 
         Raises ClusterError where no socket can be made there, e.g. for a path of more than 107 bytes (unix(7)).
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            path.unlink(missing_ok=True)
+            _clear(path)
             sock.bind(str(path))
             path.chmod(mode)
             sock.listen(512)
@@ -149,7 +236,9 @@ class Poller:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     self._turn_away(sock)
                 return  # or the peer is gone again; the listener stays
-            Connection(self, peer, on_message, on_close, serves=True)
+            connection = Connection(self, peer, on_message, on_close, serves=True, peer=Peer.of(peer))
+            if on_open is not None:
+                on_open(connection)
 
         self.watch(sock, accept)
 
@@ -199,7 +288,8 @@ class Poller:
 
     def poll(self, timeout_s: float | None) -> int:
         """Wait up to `timeout_s` (None: for ever), serve what is ready, answer how many sockets that were."""
-        ready = self._selector.select(timeout_s)
+        turns, self._next_round = self._next_round, []
+        ready = self._selector.select(0 if turns else timeout_s)
         for key, mask in ready:
             if self._registered.get(key.fd) is None:
                 continue  # closed by an earlier callback of this round
@@ -208,7 +298,9 @@ class Poller:
                 writable()
             if mask & selectors.EVENT_READ and self._registered.get(key.fd) is not None:
                 readable()
-        return len(ready)
+        for turn in turns:
+            turn()
+        return len(ready) + len(turns)
 
     def stop_listening(self) -> None:
         """Take no new connections; socket files are removed."""
@@ -225,7 +317,17 @@ class Poller:
             assert isinstance(key.fileobj, socket.socket)
             key.fileobj.close()
         self._registered.clear()
+        self._next_round.clear()
+        self._wake_up.close()
         if self._spare >= 0:
             os.close(self._spare)
             self._spare = -1
         self._selector.close()
+
+
+def _clear(path: Path) -> None:
+    """Make room for a socket. Raises OSError for a directory with something in it: that is somebody's."""
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    else:
+        path.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from emulator_runtime.domain.errors import (
+    DeviceLostError,
     EmuGpuError,
     ManagerUnavailableError,
     OutOfMemoryError,
@@ -12,7 +13,7 @@ from emulator_runtime.domain.errors import (
 from emulator_runtime.ipc.frames import Message
 
 _CLASSES: dict[str, type[EmuGpuError]] = {
-    cls.code: cls for cls in (OutOfMemoryError, ProtocolError, RefusedError, ManagerUnavailableError)
+    cls.code: cls for cls in (OutOfMemoryError, DeviceLostError, ProtocolError, RefusedError, ManagerUnavailableError)
 }
 
 

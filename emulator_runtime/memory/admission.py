@@ -37,6 +37,10 @@ class MemoryBook:
             raise OutOfMemoryError(self._refusal(holder, wanted, others))
         self.held[holder] = wanted
 
+    def resize(self, usable_bytes: int) -> None:
+        """The device has this much from now on; who holds more than that keeps it."""
+        self._usable_bytes = usable_bytes
+
     def release(self, holder: str) -> None:
         self.held.pop(holder, None)
 

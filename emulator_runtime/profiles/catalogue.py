@@ -77,4 +77,5 @@ def _spec(row: Mapping[str, str | float]) -> GpuSpec:
         architecture=str(row["architecture"]),
         compute_capability=str(row["compute_capability"]),
         source=str(row["source"]),
+        step_times_of=str(row.get("step_times_of", "")),
     )

@@ -31,6 +31,20 @@ def monotonic_ns() -> int:
     return time.monotonic_ns()
 
 
+def wall_ns() -> int:
+    """The host's date and time, nanoseconds since 1970 (CLOCK_REALTIME): it may be set back, and is for people and files."""
+    return time.time_ns()
+
+
+def boot_id() -> str:
+    """Names this boot of the host (proc_sys_kernel(5): random/boot_id), in which monotonic_ns counts; "" where untold."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 def sleep_ns(duration_ns: int) -> None:
     """Sleep for at least `duration_ns`; a signal doesn't shorten it (PEP 475)."""
     time.sleep(duration_ns / NS_PER_S)

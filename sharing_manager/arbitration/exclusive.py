@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from emulator_runtime.domain.errors import RefusedError
 from sharing_manager.arbitration.fifo import Fifo
 
@@ -9,8 +11,11 @@ from sharing_manager.arbitration.fifo import Fifo
 class Exclusive(Fifo):
     """First in, first out with room for one holder."""
 
-    def admit(self, holder: str) -> None:
-        others = self.holders - {holder}
+    def check(self, holder: str, leaving: Collection[str] = ()) -> None:
+        others = self.holders.difference({holder}, leaving)
         if others:
             raise RefusedError(f"the device is exclusive and {', '.join(sorted(others))} holds it")
+
+    def admit(self, holder: str) -> None:
+        self.check(holder)
         super().admit(holder)

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from sharing_manager.arbitration.base import Booking
+
 
 class Fifo:
     """Any number of holders; each step runs to its end, the next one starts back to back."""
 
-    def __init__(self) -> None:
-        self.holders: set[str] = set()
-        self._free_at_ns = 0
-        self._tail: tuple[str, int] | None = None  # holder and start of the last interval
+    def __init__(self, booking: Booking | None = None) -> None:
+        self.booking = booking or Booking()
+
+    @property
+    def holders(self) -> set[str]:
+        return self.booking.holders
+
+    def check(self, holder: str, leaving: Collection[str] = ()) -> None:
+        """There is room for everybody."""
 
     def admit(self, holder: str) -> None:
-        self.holders.add(holder)
+        self.booking.holders.add(holder)
 
     def free_at_ns(self) -> int:
-        return self._free_at_ns
+        return self.booking.free_at_ns
 
     def occupy(self, holder: str, start_ns: int, end_ns: int) -> None:
-        self._free_at_ns = max(self._free_at_ns, end_ns)
-        self._tail = (holder, start_ns)
+        self.booking.free_at_ns = max(self.booking.free_at_ns, end_ns)
+        self.booking.tail = (holder, start_ns)
+
+    def cut(self, holder: str, now_ns: int) -> None:
+        booking = self.booking
+        if booking.tail is not None and booking.tail[0] == holder:
+            booking.free_at_ns = min(booking.free_at_ns, max(now_ns, booking.tail[1]))
+            booking.tail = None
 
     def leave(self, holder: str, now_ns: int) -> None:
-        self.holders.discard(holder)
-        if self._tail is not None and self._tail[0] == holder:
-            self._free_at_ns = min(self._free_at_ns, max(now_ns, self._tail[1]))
-            self._tail = None
+        self.booking.holders.discard(holder)
+        self.cut(holder, now_ns)

@@ -21,10 +21,15 @@ from emulator_runtime.domain.gpu import Device, device_uuid
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.replies import raise_for
+from emulator_runtime.node.grant_files import GrantRecord, token_digest
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.timing.clocks import ManualClock
 from sharing_manager.arbitration import MODES
 from sharing_manager.devices import DevicePool
 from sharing_manager.event_log import ManagerEvent, SqliteEventLog
+from sharing_manager.grants import Grant
+from sharing_manager.identity import PodIdentity
+from sharing_manager.lease_book import LeaseFile
 from sharing_manager.manager import Manager
 
 GIB = 1024**3
@@ -42,11 +47,17 @@ class Node:
 
     def _open(self) -> tuple[Manager, DevicePool, SqliteEventLog]:
         devices = [Device("n1", index, "T", 16 * GIB) for index in range(3)]
-        pool, log = DevicePool(devices, MODES[self._sharing]), SqliteEventLog(self._path)
-        return Manager(pool, log, self.clock, self.published.append), pool, log
+        mode = MODES[self._sharing]
+        pool, log = DevicePool(devices, lambda: mode(None)), SqliteEventLog(self._path)
+        leases = LeaseFile(self._path.with_suffix(".leases"), "this boot")
+        return Manager(pool, log, self.clock, self.published.append, leases=leases), pool, log
 
     def crash(self) -> None:
         self.manager, self.pool, self.log = self._open()
+
+    def token(self, grant: Grant) -> str:
+        """What the owner would hand to the job."""
+        return self.manager.token_of(grant)
 
     def events(self, job_id: str) -> list[ManagerEvent]:
         return [event for event in self.log.after(0) if event.job_id == job_id]
@@ -70,6 +81,93 @@ def node(tmp_path) -> Node:
 def make_node(tmp_path) -> Callable[..., Node]:
     """`make_node(file name of the log, sharing mode)`."""
     return lambda name, sharing="exclusive": Node(tmp_path / name, sharing)
+
+
+class PodNode:
+    """A node whose devices come from an inventory and whose tokens the device plugin would mint."""
+
+    def __init__(self, path: Path, replicas: int = 1) -> None:
+        self.clock = ManualClock(now_ns=1_000)
+        self.wall_ns = 10**18
+        self.replicas = replicas
+        self.dropped: list[str] = []
+        self.told: list[tuple[str, str]] = []
+        self.minted: dict[str, GrantRecord] = {}
+        self._path = path
+        self.manager, self.pool, self.log = self._open()
+
+    def _open(self) -> tuple[Manager, DevicePool, SqliteEventLog]:
+        pool, log = DevicePool(), SqliteEventLog(self._path)
+        leases = LeaseFile(self._path.with_suffix(".leases"), "this boot")
+        manager = Manager(pool, log, self.clock, lambda _: None, leases=leases, wall=lambda: self.wall_ns)
+        manager.pods.on_displaced = lambda grant: self.dropped.append(self.token_of(grant))
+        manager.pods.on_event(lambda identity, event: self.told.append((str(identity), event.kind)))
+        return manager, pool, log
+
+    def inventory(
+        self, *, replicas: int | None = None, unhealthy: dict[int, str] | None = None, count: int = 3
+    ) -> Inventory:
+        sick = unhealthy or {}
+        entries = [
+            DeviceEntry(Device("n1", index, "T", 16 * GIB), healthy=index not in sick, reason=sick.get(index, ""))
+            for index in range(count)
+        ]
+        return Inventory("n1", (ResourceEntry("emugpu.dev/emuGPU", tuple(entries), replicas or self.replicas),))
+
+    def crash(self) -> None:
+        self.log.close()
+        self.manager, self.pool, self.log = self._open()
+
+    def mint(self, token: str, *devices: str) -> str:
+        """What Allocate does."""
+        self.wall_ns += 1
+        digest = token_digest(token)
+        self.minted[token] = GrantRecord(digest[:32], digest, "emugpu.dev/emuGPU", devices, self.wall_ns)
+        return token
+
+    def grant(self, token: str) -> Grant:
+        return self.manager.find(token) or Grant.of_record(self.minted[token])
+
+    def token_of(self, grant: Grant) -> str:
+        return next(token for token, record in self.minted.items() if record.token_digest == grant.digest)
+
+    def attach(self, token: str, identity: PodIdentity | None, steps_done: int | None = None, **more: int) -> Grant:
+        return self.manager.pods.attach(self.grant(token), identity, steps_done, **more)
+
+    def kinds(self, job_id: str) -> list[str]:
+        return [event.kind for event in self.log.after(0) if event.job_id == job_id]
+
+
+def a_pod(name: str, container: str = "main", *, job_key: str = "", uid: str = "") -> PodIdentity:
+    """A pod in namespace `ns`; its job is its own unless `job_key` says otherwise."""
+    uid = uid or f"uid-{name}"
+    return PodIdentity(uid, f"id-{name}-{container}", "ns", name, container, job_key or uid)
+
+
+@pytest.fixture
+def make_pod_node(tmp_path) -> Iterator[Callable[..., PodNode]]:
+    """`make_pod_node(replicas)`: a node that has its inventory."""
+    nodes: list[PodNode] = []
+
+    def make(replicas: int = 1) -> PodNode:
+        node = PodNode(tmp_path / f"pods-{len(nodes)}.db", replicas)
+        node.manager.apply_inventory(node.inventory())
+        nodes.append(node)
+        return node
+
+    yield make
+    for node in nodes:
+        node.log.close()
+
+
+@pytest.fixture
+def pods(make_pod_node) -> PodNode:
+    return make_pod_node()
+
+
+@pytest.fixture
+def pod() -> Callable[..., PodIdentity]:
+    return a_pod
 
 
 # --- processes --------------------------------------------------------------------------------------------------------

@@ -75,4 +75,4 @@ def test_a_shared_device_has_any_number():
 
 
 def test_the_table_of_modes():
-    assert {name: type(mode()) for name, mode in MODES.items()} == {"exclusive": Exclusive, "fifo": Fifo}
+    assert {name: type(mode(None)) for name, mode in MODES.items()} == {"exclusive": Exclusive, "fifo": Fifo}

@@ -13,7 +13,8 @@ from emulator_runtime.domain.lease import Lease
 from emulator_runtime.memory.admission import Reservation
 from sharing_manager.arbitration.exclusive import Exclusive
 from sharing_manager.arbitration.fifo import Fifo
-from sharing_manager.devices import DevicePool, load_inventory
+from sharing_manager.devices import DevicePool
+from sharing_manager.inventories import read_inventory
 
 SIZES = (1000, 1000, 500)
 UUIDS = [device_uuid("n1", index) for index in range(len(SIZES))]
@@ -129,9 +130,9 @@ GOOD = {"index": 0, "gpu_type": "T", "memory_bytes": 10}
 def test_an_inventory(tmp_path):
     path = tmp_path / "inventory.json"
     path.write_text(json.dumps([GOOD, GOOD | {"index": 5, "memory_bytes": 20}]))
-    assert load_inventory(path, "n1") == [Device("n1", 0, "T", 10), Device("n1", 5, "T", 20)]
+    assert read_inventory(path, "n1") == [Device("n1", 0, "T", 10), Device("n1", 5, "T", 20)]
     path.write_text("[]")
-    assert load_inventory(path, "n1") == []
+    assert read_inventory(path, "n1") == []
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_a_bad_entry_is_named(tmp_path, entry, place):
     path = tmp_path / "inventory.json"
     path.write_text(json.dumps([GOOD, entry]))
     with pytest.raises(InputError) as caught:
-        load_inventory(path, "n1")
+        read_inventory(path, "n1")
     assert str(caught.value) == f"{path}: {place}: must have index (>= 0), gpu_type (a text) and memory_bytes (> 0)"
 
 
@@ -160,7 +161,7 @@ def test_two_devices_in_one_place(tmp_path):
     path = tmp_path / "inventory.json"
     path.write_text(json.dumps([GOOD, GOOD | {"index": 1}, GOOD]))
     with pytest.raises(InputError, match=r"\[2\]: index 0 is taken by an entry before it"):
-        load_inventory(path, "n1")
+        read_inventory(path, "n1")
 
 
 @pytest.mark.parametrize(
@@ -169,14 +170,15 @@ def test_two_devices_in_one_place(tmp_path):
         (b"", "not valid JSON"),
         (b"\xff", "not valid JSON"),
         (b"[" * 100_000, "not valid JSON"),
-        (b"{}", "must hold a list of devices"),
+        (b"3", "must hold a list of devices"),
+        (b"{}", "version is missing"),
         (None, "can't read the inventory: No such file or directory"),
     ],
-    ids=["empty", "binary", "deep", "object", "missing"],
+    ids=["empty", "binary", "deep", "number", "object", "missing"],
 )
 def test_a_file_that_is_no_inventory(tmp_path, content, problem):
     path = tmp_path / "inventory.json"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError, match=f"^{path}: {problem}"):
-        load_inventory(path, "n1")
+        read_inventory(path, "n1")

@@ -132,7 +132,7 @@ def test_out_of_memory_is_one_line(run):
     assert errors.startswith("emugpu job: out of memory on GPU-")
     assert "a asks for 15.00 GiB (15.00 GiB of it persistent), 14.80 GiB of 14.80 GiB usable are free" in errors
     assert errors.count("\n") == 1
-    assert run.kinds() == ["granted", "attached", "failed"]
+    assert run.kinds() == ["granted", "attached", "oom", "failed"]
     assert run.daemon.events("a")[-1]["detail"] in errors
 
 

@@ -13,7 +13,7 @@ GIB = 1024**3
 @pytest.fixture
 def held(node, uuids):
     """Job `a`, attached, on the first device."""
-    token = node.manager.grant("a", uuids[:1], 0).token
+    token = node.token(node.manager.grant("a", uuids[:1], 0))
     return node.manager.attach(token, "a", 0, 0)
 
 
@@ -48,7 +48,7 @@ def test_the_same_lease_twice_is_one_lease(node, held):
 
 def test_attaching_again_keeps_the_lease_under_way(node, held):
     lease = node.manager.lease(held, 0, 50, 1_000)
-    node.manager.attach(held.token, "a", 0, 1_000)
+    node.manager.attach(node.token(held), "a", 0, 1_000)
     assert node.manager.lease(held, 0, 50, 1_000) == lease
     assert kinds(node) == ["granted", "attached"]
 
@@ -57,7 +57,7 @@ def test_attaching_again_keeps_the_lease_under_way(node, held):
 def test_the_same_end_twice_is_one_end(node, held, end):
     for _ in range(2):
         getattr(node.manager, end)(held, 4)
-    node.manager.attach(held.token, "a", 4, 0)
+    node.manager.attach(node.token(held), "a", 4, 0)
     assert [(e.from_step, e.steps_done) for e in node.events("a")] == [(0, 0), (0, 0), (0, 4)]
 
 
@@ -107,7 +107,7 @@ def test_a_step_out_of_order(node, held, step):
 
 def test_an_issue_in_the_future_does_not_block_the_device(make_node, uuids):
     node = make_node("shared.db", "fifo")
-    a, b = (node.manager.attach(node.manager.grant(j, uuids[:1], 0).token, j, 0, 0) for j in "ab")
+    a, b = (node.manager.attach(node.token(node.manager.grant(j, uuids[:1], 0)), j, 0, 0) for j in "ab")
     with pytest.raises(ProtocolError, match="step 0 is issued 1 ns in the future; give job and manager the same"):
         node.manager.lease(a, 0, 50, 1_001)
     assert node.manager.lease(b, 0, 50, 900) == Lease(1_000, 1_050)
@@ -160,7 +160,7 @@ def test_revoke_frees_at_once(node, held, uuids):
     node.manager.revoke("a", "its process ended")
     assert node.pool.all()[0].memory.used_bytes == 0
     assert node.pool.all()[0].leased_ns == 1_000
-    other = node.manager.attach(node.manager.grant("b", uuids[:1], 0).token, "b", 0, 0)
+    other = node.manager.attach(node.token(node.manager.grant("b", uuids[:1], 0)), "b", 0, 0)
     assert node.manager.lease(other, 0, 50, 2_000) == Lease(2_000, 2_050)
     assert node.events("a")[-1].detail == "its process ended"
 
@@ -186,22 +186,22 @@ def test_who_was_revoked_gets_neither_time_nor_memory_nor_another_end(node, held
 
 
 def test_an_unknown_token_and_one_of_another_job(node, held):
-    for token, job_id in (("nonsense", "a"), (held.token, "b"), ("", "a")):
+    for token, job_id in (("nonsense", "a"), (node.token(held), "b"), ("", "a")):
         with pytest.raises(RefusedError, match="unknown token"):
             node.manager.attach(token, job_id, 0, 0)
 
 
 def test_a_token_that_has_ended_says_how(node, held):
     node.manager.release(held, 3)
-    assert node.manager.attach(held.token, "a", 3, 0).state is GrantState.RELEASED
+    assert node.manager.attach(node.token(held), "a", 3, 0).state is GrantState.RELEASED
 
 
 def test_a_new_run_gets_a_new_token_and_goes_on_where_the_old_one_ended(node, held, uuids):
     node.manager.lease(held, 0, 50, 1_000)
     node.manager.release(held, 1)
     again = node.manager.grant("a", uuids[1:], 1)
-    assert again.token != held.token
-    node.manager.attach(again.token, "a", 1, 0)
+    assert node.token(again) != node.token(held)
+    node.manager.attach(node.token(again), "a", 1, 0)
     assert node.manager.lease(again, 1, 50, 1_000) == Lease(1_000, 1_050)
     node.manager.finish(again, 2)
     assert node.covered("a") == 2
@@ -258,7 +258,7 @@ def test_an_older_checkpoint_is_told_as_it_is(node, held):
     for step in range(6):
         node.manager.lease(held, step, 50, 1_000)
     node.manager.flush_progress()
-    node.manager.attach(held.token, "a", 2, 0)  # the process died and came back with what it had saved
+    node.manager.attach(node.token(held), "a", 2, 0)  # the process died and came back with what it had saved
     node.manager.flush_progress()
     node.manager.lease(held, 2, 50, 1_000)
     node.manager.finish(held, 3)
@@ -268,7 +268,7 @@ def test_an_older_checkpoint_is_told_as_it_is(node, held):
 def test_an_older_checkpoint_makes_old_leases_void(node, held):
     for step in range(3):
         lease = node.manager.lease(held, step, 50, 1_000)
-    node.manager.attach(held.token, "a", 1, 0)
+    node.manager.attach(node.token(held), "a", 1, 0)
     with pytest.raises(ProtocolError, match="step 2 is out of order: 1 steps are done"):
         node.manager.lease(held, 2, 50, 1_000)
     assert node.manager.lease(held, 1, 50, 1_000).start_ns == lease.end_ns
@@ -276,7 +276,7 @@ def test_an_older_checkpoint_makes_old_leases_void(node, held):
 
 def test_giving_up_without_a_word_about_steps_keeps_them(node, uuids):
     grant = node.manager.grant("a", uuids[:1], 7)
-    node.manager.attach(grant.token, "a", None, 0)
+    node.manager.attach(node.token(grant), "a", None, 0)
     node.manager.fail(grant, "no profile")
     assert node.manager.steps_done("a") == 7
     assert [(e.from_step, e.steps_done) for e in node.events("a")] == [(7, 7)] * 3

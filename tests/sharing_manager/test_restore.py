@@ -46,7 +46,7 @@ def life(node, uuids):
     job = HonestJob(node, "", 0)
 
     def grant():
-        job.token = node.manager.grant("a", uuids, 0).token
+        job.token = node.token(node.manager.grant("a", uuids, 0))
 
     def reserve():
         node.manager.reserve(job.grant, Reservation(10, 20))
@@ -85,11 +85,11 @@ def test_a_crash_at_any_point_of_a_jobs_life(node, uuids, point, reply_lost):
 
 
 def test_a_restarted_manager_still_protects_what_it_promised(node, uuids):
-    token = node.manager.grant("a", uuids[:1], 5).token
+    token = node.token(node.manager.grant("a", uuids[:1], 5))
     node.crash()
     with pytest.raises(RefusedError, match="exclusive and a holds it"):
         node.manager.grant("b", uuids[:1], 0)
-    assert node.manager.grant("a", uuids[:1], 5).token == token
+    assert node.token(node.manager.grant("a", uuids[:1], 5)) == token
     assert node.manager.steps_done("a") == 5
 
 
@@ -97,7 +97,7 @@ def test_a_stop_is_remembered(node, uuids):
     grant = node.manager.grant("a", uuids[:1], 0)
     node.manager.stop("a")
     node.crash()
-    grant = node.manager.attach(grant.token, "a", 0, 0)
+    grant = node.manager.attach(node.token(grant), "a", 0, 0)
     assert node.manager.lease(grant, 0, 50, 1_000).stop
 
 
@@ -105,23 +105,23 @@ def test_the_end_of_a_grant_is_remembered(node, uuids):
     grant = node.manager.grant("a", uuids[:1], 0)
     node.manager.revoke("a", "x")
     node.crash()
-    assert not node.manager.attach(grant.token, "a", 0, 0).live
+    assert not node.manager.attach(node.token(grant), "a", 0, 0).live
     second = node.manager.grant("a", uuids[1:2], 0)
     node.crash()
-    assert node.manager.grant("a", uuids[1:2], 0).token == second.token
+    assert node.token(node.manager.grant("a", uuids[1:2], 0)) == node.token(second)
 
 
 def test_no_time_is_given_before_the_last_lease(node, uuids):
-    grant = node.manager.attach(node.manager.grant("a", uuids[:1], 0).token, "a", 0, 0)
+    grant = node.manager.attach(node.token(node.manager.grant("a", uuids[:1], 0)), "a", 0, 0)
     node.clock.advance_to_ns(3_000)
     lease = node.manager.lease(grant, 0, 50, 3_000)
     node.crash()
-    grant = node.manager.attach(grant.token, "a", 0, lease.start_ns)
+    grant = node.manager.attach(node.token(grant), "a", 0, lease.start_ns)
     assert node.manager.lease(grant, 0, 50, 2_000).start_ns == 3_000
 
 
 def test_a_job_that_claims_the_future_gets_no_more_than_now(node, uuids):
-    grant = node.manager.attach(node.manager.grant("a", uuids[:1], 0).token, "a", 0, 2**62)
+    grant = node.manager.attach(node.token(node.manager.grant("a", uuids[:1], 0)), "a", 0, 2**62)
     assert node.manager.lease(grant, 0, 50, 900).start_ns == 1_000
 
 
@@ -156,7 +156,7 @@ def test_a_record_is_all_or_nothing(node, uuids, monkeypatch):
         node.manager.finish(grant, 4)
     node.crash()
     assert [e.kind for e in node.events("a")] == ["granted"]
-    assert node.manager.grant("a", uuids[:1], 0).token == grant.token
+    assert node.token(node.manager.grant("a", uuids[:1], 0)) == node.token(grant)
 
 
 class Crashing(RuleBasedStateMachine):
@@ -179,7 +179,7 @@ class Crashing(RuleBasedStateMachine):
         except RefusedError:
             return
         self.truth.setdefault(job_id, 0)
-        self.grants[job_id] = self.node.manager.attach(grant.token, job_id, self.truth[job_id], 0)
+        self.grants[job_id] = self.node.manager.attach(self.node.token(grant), job_id, self.truth[job_id], 0)
 
     @precondition(lambda self: self.grants)
     @rule(data=st.data(), pause=st.integers(0, 30), duration=st.integers(1, 40))
@@ -208,7 +208,7 @@ class Crashing(RuleBasedStateMachine):
             self.node.manager.stop(job_id)
         else:
             # the cluster revokes only what isn't running any more: what was done is done
-            self.node.manager.attach(self.grants[job_id].token, job_id, self.truth[job_id], 0)
+            self.node.manager.attach(self.node.token(self.grants[job_id]), job_id, self.truth[job_id], 0)
             if how == "finish":
                 self.node.manager.finish(self.grants[job_id], self.truth[job_id])
             else:
@@ -224,7 +224,7 @@ class Crashing(RuleBasedStateMachine):
         self.node.log.close()
         self.node.crash()
         for job_id, grant in self.grants.items():
-            self.grants[job_id] = self.node.manager.attach(grant.token, job_id, self.truth[job_id], 0)
+            self.grants[job_id] = self.node.manager.attach(self.node.token(grant), job_id, self.truth[job_id], 0)
 
     @invariant()
     def no_step_is_lost_or_counted_twice(self):

@@ -1,5 +1,6 @@
-"""Settings: every field has its variable; one that is missing or unknown is an error that says so."""
+"""Settings: every field has its variable; what is missing, unknown or contradicts another one is an error that says so."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -7,40 +8,78 @@ import pytest
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from sharing_manager.settings import Settings
 
-GIVEN = {
+PREFIX = "EMUGPU_MANAGER_"
+LOCAL = {
     "EMUGPU_MANAGER_NODE": "n1",
     "EMUGPU_MANAGER_INVENTORY": "/etc/inventory.json",
     "EMUGPU_MANAGER_SOCKET_DIR": "/run/emugpu",
     "EMUGPU_MANAGER_STATE_DIR": "/var/lib/emugpu",
 }
+CLUSTER = {
+    "EMUGPU_MANAGER_NODE": "n1",
+    "EMUGPU_MANAGER_INVENTORY": "kubernetes",
+    "EMUGPU_MANAGER_KUBERNETES": "1",
+    "EMUGPU_MANAGER_NODE_DIR": "/var/lib/emugpu",
+}
 
 
-def test_required_ones_are_enough_and_other_variables_are_nobodys():
-    settings = Settings.from_env(GIVEN | {"PATH": "/bin", "EMUGPU_ORDER": "{}"})
+def test_a_local_cluster_needs_four_and_other_variables_are_nobodys():
+    settings = Settings.from_env(LOCAL | {"PATH": "/bin", "EMUGPU_ORDER": "{}"})
     assert (settings.node, settings.clock, settings.sharing, settings.lifeline_fd) == ("n1", "", "exclusive", "")
+    assert settings.layout is None
     assert settings.job_socket == Path("/run/emugpu/manager.sock")
     assert settings.admin_socket == Path("/run/emugpu/admin.sock")
     assert settings.state_file == Path("/var/lib/emugpu/manager.db")
+    assert (settings.port, settings.flag("kubernetes")) == (0, False)
 
 
-@pytest.mark.parametrize("name", GIVEN)
+def test_a_node_of_a_cluster_has_everything_in_its_directory():
+    settings = Settings.from_env(CLUSTER | {"EMUGPU_MANAGER_METRICS_PORT": "9400"})
+    assert settings.job_socket == Path("/var/lib/emugpu/run/manager.sock")
+    assert settings.admin_socket == Path("/var/lib/emugpu/admin/admin.sock")
+    assert settings.state_file == Path("/var/lib/emugpu/state/manager.db")
+    assert settings.lock_file.parent == settings.lease_file.parent == settings.state_file.parent
+    assert (settings.port, settings.flag("kubernetes")) == (9400, True)
+
+
+@pytest.mark.parametrize("name", LOCAL)
 @pytest.mark.parametrize("how", ["missing", "empty"])
 def test_a_required_one_is_missing(name, how):
-    environ = GIVEN | {name: ""} if how == "empty" else {n: v for n, v in GIVEN.items() if n != name}
+    environ = LOCAL | {name: ""} if how == "empty" else {n: v for n, v in LOCAL.items() if n != name}
     with pytest.raises(InputError, match=f"^{name}: is missing: .+"):
         Settings.from_env(environ)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (LOCAL | {PREFIX + "TOOLS": "/opt"}, "TOOLS: has no meaning without EMUGPU_MANAGER_NODE_DIR; leave it out"),
+        (CLUSTER | {PREFIX + "STATE_DIR": "/x"}, "STATE_DIR: has no meaning with EMUGPU_MANAGER_NODE_DIR"),
+        (CLUSTER | {PREFIX + "SOCKET_DIR": "/x"}, "SOCKET_DIR: has no meaning with EMUGPU_MANAGER_NODE_DIR"),
+        (
+            CLUSTER | {PREFIX + "KUBERNETES": "0"},
+            "INVENTORY: is kubernetes, which needs EMUGPU_MANAGER_KUBERNETES=1 and",
+        ),
+        (LOCAL | {PREFIX + "INVENTORY": "kubernetes"}, "INVENTORY: is kubernetes, which needs"),
+        (CLUSTER | {PREFIX + "KUBERNETES": "yes"}, "KUBERNETES: must be 1 or 0, got 'yes'"),
+        (CLUSTER | {PREFIX + "METRICS_PORT": "70000"}, "METRICS_PORT: must be a whole number from 0 to 65535"),
+    ],
+)
+def test_settings_that_contradict_each_other(given, message):
+    with pytest.raises(InputError) as caught:
+        Settings.from_env(given)
+    assert message in str(caught.value)
 
 
 def test_an_unknown_one_gets_a_hint():
     with pytest.raises(
         UnknownNameError, match=r"unknown setting 'EMUGPU_MANAGER_SHARNIG'; did you mean EMUGPU_MANAGER_SHARING"
     ):
-        Settings.from_env(GIVEN | {"EMUGPU_MANAGER_SHARNIG": "fifo"})
+        Settings.from_env(LOCAL | {"EMUGPU_MANAGER_SHARNIG": "fifo"})
 
 
 def test_help_has_a_line_for_each():
     lines = Settings.help().splitlines()
-    assert len(lines) == 7
-    for name in GIVEN:
-        assert any(line.split()[0] == name and line.endswith("(required)") for line in lines)
-    assert any("EMUGPU_MANAGER_SHARING" in line and "(default 'exclusive')" in line for line in lines)
+    assert [line.split()[0] for line in lines] == [PREFIX + f.name.upper() for f in fields(Settings)]
+    assert lines[0].endswith("(required)")
+    assert any("EMUGPU_MANAGER_SHARING " in line and "(default 'exclusive')" in line for line in lines)

@@ -3,6 +3,7 @@
 import pytest
 
 from emulator_runtime.domain.errors import (
+    DeviceLostError,
     ManagerUnavailableError,
     OutOfMemoryError,
     ProtocolError,
@@ -10,7 +11,7 @@ from emulator_runtime.domain.errors import (
 )
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.ipc import client as client_module
-from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.ipc.client import AttachedDevice, ManagerClient
 from emulator_runtime.ipc.frames import encode
 from emulator_runtime.ipc.replies import error_reply
 
@@ -39,7 +40,7 @@ def test_a_whole_run_over_one_connection(serve, client, host):
     client.finish(5)
     assert server.received == [
         [
-            {"op": "attach", "version": 1, "token": "secret", "job_id": "job-1", "after_ns": 0, "steps_done": 3},
+            {"op": "attach", "version": 2, "token": "secret", "job_id": "job-1", "after_ns": 0, "steps_done": 3},
             {"op": "reserve", "persistent_bytes": 10, "peak_bytes": 20},
             {"op": "lease", "step": 3, "duration_ns": 50, "issue_ns": 90},
             {"op": "lease", "step": 4, "duration_ns": 50, "issue_ns": 150},
@@ -220,6 +221,90 @@ def test_a_manager_that_hangs_is_away_too(serve, client, host, monkeypatch):
     with pytest.raises(ManagerUnavailableError, match=r"timed out|closed|nobody answers"):
         hanging.lease(0, 50, 90)
     hanging.close()
+
+
+ATTACHED = {
+    "ok": True,
+    "version": 2,
+    "job_id": "job/0",
+    "steps_done": 7,
+    "shared": True,
+    "devices": [{"uuid": "GPU-1", "index": 3, "gpu_type": "T", "memory_bytes": 5}],
+}
+
+
+@pytest.fixture
+def nameless(tmp_path, host):
+    client = ManagerClient(tmp_path / "sock", "secret", patience_s=2.0, now=host.now, sleep=host.sleep)
+    yield client
+    client.close()
+
+
+def test_the_manager_says_which_job_it_is_and_where_it_goes_on(serve, nameless):
+    server = serve([ATTACHED, LEASE])
+    nameless.attach()
+    assert (nameless.job_id, nameless.steps_done, nameless.shared) == ("job/0", 7, True)
+    assert nameless.devices == (AttachedDevice("GPU-1", 3, "T", 5),)
+    nameless.lease(7, 50, 90)
+    assert server.received[0][0] == {"op": "attach", "version": 2, "token": "secret", "after_ns": 0}
+
+
+def test_once_connected_it_knows_best_how_far_it_is(serve, nameless):
+    server = serve([ATTACHED, LEASE], [ATTACHED | {"steps_done": 2}, NEXT])
+    nameless.attach()
+    nameless.lease(7, 50, 90)
+    nameless.lease(8, 50, 150)
+    assert server.received[1][0] == {
+        "op": "attach", "version": 2, "token": "secret", "after_ns": 100, "job_id": "job/0", "steps_done": 8
+    }  # fmt: skip
+    assert nameless.steps_done == 8
+
+
+def test_the_reply_to_a_first_attach_was_lost(serve, nameless):
+    server = serve([None], [ATTACHED])
+    nameless.attach()
+    assert server.received[0] == server.received[1]
+    assert nameless.steps_done == 7
+
+
+def test_attaching_again_begins_another_run(serve, nameless):
+    server = serve([ATTACHED], [ATTACHED | {"steps_done": 4}, LEASE])
+    nameless.attach()
+    nameless.attach(4)
+    nameless.lease(4, 50, 90)
+    assert server.received[1][0]["steps_done"] == 4
+    assert nameless.reconnects == 0
+
+
+def test_a_lost_device_is_an_error_that_no_retry_helps(serve, nameless, host):
+    serve([ATTACHED, error_reply(DeviceLostError("device GPU-1 is lost: XID 79"))])
+    nameless.attach()
+    with pytest.raises(DeviceLostError, match="XID 79"):
+        nameless.lease(7, 50, 90)
+    assert host.sleeps == []
+
+
+def test_a_manager_that_asks_to_come_again_is_asked_again(serve, nameless, host):
+    serve([error_reply(ManagerUnavailableError("too many"))], [ATTACHED])
+    nameless.attach()
+    assert len(host.sleeps) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"devices": "all"}, "devices"),
+        ({"devices": [3]}, "devices"),
+        ({"devices": [{"uuid": "x"}]}, "index"),
+        ({"steps_done": -1}, "steps_done"),
+        ({"job_id": 3}, "job_id"),
+        ({"ended": 3}, "ended"),
+    ],
+)
+def test_an_attach_reply_that_is_not_the_contract(serve, nameless, wrong, field):
+    serve([ATTACHED | wrong])
+    with pytest.raises(ProtocolError, match=f"field '{field}'"):
+        nameless.attach()
 
 
 def test_closing_twice(serve, client):

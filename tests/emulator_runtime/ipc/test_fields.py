@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import ProtocolError
-from emulator_runtime.ipc.fields import MAX_NS, mapping, text, texts, whole
+from emulator_runtime.ipc.fields import MAX_NS, mapping, mappings, text, texts, whole
 
 anything = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text() | st.integers()), st.just({})
@@ -68,9 +68,20 @@ def test_lists_and_mappings_pass():
         mapping({"a": []}, "a")
 
 
+@pytest.mark.parametrize("value", ["x", 3, {}, [3], [{}, "x"], [{}] * 1025])
+def test_not_a_list_of_objects(value):
+    with pytest.raises(ProtocolError, match="field 'devices' must be a list of at most 1024 objects"):
+        mappings({"devices": value}, "devices")
+
+
+def test_lists_of_objects_pass():
+    assert mappings({"a": [{"b": 1}, {}]}, "a") == [{"b": 1}, {}]
+    assert mappings({}, "a") == []
+
+
 @given(anything)
 def test_nothing_but_a_protocol_error_comes_out(value):
-    for read in (text, whole, texts, mapping):
+    for read in (text, whole, texts, mapping, mappings):
         try:
             read({"a": value}, "a")
         except ProtocolError as error:

@@ -5,13 +5,14 @@ import os
 import resource
 import socket
 import stat
+import threading
 
 import pytest
 
 from emulator_runtime.domain.errors import ClusterError, ManagerUnavailableError, RefusedError
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.frames import Decoder, encode
-from emulator_runtime.ipc.poller import MAX_UNSENT_BYTES, Poller
+from emulator_runtime.ipc.poller import MAX_UNSENT_BYTES, TURN_MESSAGES, Peer, Poller
 
 
 class Echo:
@@ -226,7 +227,126 @@ def test_a_flood_of_one_peer_does_not_keep_another_waiting(echo):
     other.sendall(encode({"o": 1}))
     echo.poller.poll(0)
     assert {"o": 1} in echo.served
-    assert len(echo.served) <= 65536 // len(frame) + 1
+    assert len(echo.served) <= TURN_MESSAGES + 1
+    for _ in range(20):  # and so it goes on, each with a turn per round
+        before = len(echo.served)
+        other.sendall(encode({"o": 2}))
+        assert echo.poller.poll(0) > 0
+        assert echo.served[before:].count({"o": 2}) == 1
+        assert len(echo.served) - before <= TURN_MESSAGES + 1
+
+
+def test_what_waits_for_its_turn_is_in_flight(echo):
+    client = echo.connect()
+    client.sendall(encode({"n": 1}) * (2 * TURN_MESSAGES + 1))
+    assert echo.poller.poll(0) == 1  # the newcomer
+    rounds = 0
+    while echo.poller.poll(0):
+        rounds += 1
+        assert len(echo.served) == min(rounds * TURN_MESSAGES, 2 * TURN_MESSAGES + 1)
+    assert rounds == 3
+    assert len(received(client)) == 2 * TURN_MESSAGES + 1
+
+
+def test_a_peer_that_is_hung_up_on_in_its_second_turn(echo):
+    client = echo.connect()
+    client.sendall(encode({"n": 1}) * TURN_MESSAGES + encode({"op": "close"}) + encode({"n": 2}) * 5)
+    echo.turn()
+    assert echo.served == [{"n": 1}] * TURN_MESSAGES + [{"op": "close"}]
+    assert len(echo.closed) == 1
+
+
+# --- other threads --------------------------------------------------------------------------------------------------
+
+
+def test_what_another_thread_hands_over_runs_in_the_pollers_thread_and_wakes_it(echo):
+    ran = []
+
+    def hand_over():
+        for number in range(1_000):
+            echo.poller.call_soon(lambda n=number: ran.append((n, threading.get_ident())))
+
+    thread = threading.Thread(target=hand_over)
+    thread.start()
+    while len(ran) < 1_000:
+        assert echo.poller.poll(10) > 0
+    thread.join()
+    assert ran == [(number, threading.get_ident()) for number in range(1_000)]
+    echo.turn()
+
+
+def test_what_is_handed_over_in_the_pollers_own_thread_waits_for_the_next_round(echo):
+    ran = []
+
+    def again():
+        ran.append(len(ran))
+        if len(ran) < 3:
+            echo.poller.call_soon(again)
+
+    echo.poller.call_soon(again)
+    for number in range(1, 4):
+        assert echo.poller.poll(0) == 1
+        assert len(ran) == number
+    assert echo.poller.poll(0) == 0
+
+
+def test_what_is_handed_over_raises_in_poll(echo):
+    def broken():
+        raise ZeroDivisionError
+
+    echo.poller.call_soon(broken)
+    with pytest.raises(ZeroDivisionError):
+        echo.poller.poll(0)
+
+
+def test_handing_over_to_a_closed_poller_is_nothing(echo):
+    echo.poller.close()
+    echo.poller.call_soon(lambda: pytest.fail("nobody polls"))
+
+
+# --- a reply that comes later ---------------------------------------------------------------------------------------
+
+
+def test_a_paused_peer_is_answered_later_and_in_order(echo):
+    client, other = echo.connect(), echo.connect()
+    echo.ask(client, {"n": 1})
+    (connection,) = echo.connections
+    connection.pause()
+    client.sendall(encode({"n": 2}) + encode({"n": 3}))
+    echo.turn()
+    assert echo.ask(other, {"n": "other"}) == {"n": "other"}
+    assert received(client) == []
+    connection.resume()
+    connection.resume()
+    echo.turn()
+    assert received(client) == [{"n": 2}, {"n": 3}]
+
+
+def test_a_paused_peer_that_leaves_is_noticed(echo):
+    client = echo.connect()
+    echo.ask(client, {"n": 1})
+    echo.connections[0].pause()
+    client.close()
+    echo.turn()
+    assert echo.closed == echo.connections
+    echo.connections[0].resume()
+    echo.turn()
+
+
+def test_who_connected_is_known(echo):
+    echo.ask(echo.connect(), {"n": 1})
+    assert echo.connections[0].peer == Peer(os.getpid(), os.getuid(), os.getgid())
+
+
+def test_a_newcomer_is_told_of_before_it_says_anything(tmp_path):
+    poller, opened = Poller(), []
+    poller.listen(tmp_path / "sock", lambda *_: None, lambda _: None, on_open=opened.append)
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(tmp_path / "sock"))
+    poller.poll(0)
+    assert len(opened) == 1
+    client.close()
+    poller.close()
 
 
 def test_a_peer_that_leaves_in_the_middle_of_a_frame(echo):
@@ -265,6 +385,17 @@ def test_a_stale_socket_file_is_replaced_and_the_mode_is_set(tmp_path):
     poller.listen(path, lambda *_: None, lambda _: None, mode=0o600)
     assert stat.S_ISSOCK(path.stat().st_mode)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    poller.close()
+
+
+def test_a_stale_directory_is_replaced_but_not_one_that_is_used(tmp_path):
+    poller = Poller()
+    (tmp_path / "sock").mkdir()
+    poller.listen(tmp_path / "sock", lambda *_: None, lambda _: None)
+    assert stat.S_ISSOCK((tmp_path / "sock").stat().st_mode)
+    (tmp_path / "used" / "by").mkdir(parents=True)
+    with pytest.raises(ClusterError, match=r"used: can't listen there \(Directory not empty\)"):
+        poller.listen(tmp_path / "used", lambda *_: None, lambda _: None)
     poller.close()
 
 

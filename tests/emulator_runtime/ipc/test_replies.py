@@ -6,6 +6,7 @@ import pytest
 
 from emulator_runtime.domain.errors import (
     ClusterError,
+    DeviceLostError,
     ManagerUnavailableError,
     OutOfMemoryError,
     ProtocolError,
@@ -15,7 +16,9 @@ from emulator_runtime.ipc.frames import decode_body, encode
 from emulator_runtime.ipc.replies import error_reply, raise_for
 
 
-@pytest.mark.parametrize("cls", [OutOfMemoryError, ProtocolError, RefusedError, ManagerUnavailableError])
+@pytest.mark.parametrize(
+    "cls", [OutOfMemoryError, DeviceLostError, ProtocolError, RefusedError, ManagerUnavailableError]
+)
 def test_round_trip(cls):
     reply = decode_body(encode(error_reply(cls("no: 3 GiB \N{GREEK SMALL LETTER MU}")))[4:])
     with pytest.raises(cls, match=r"^no: 3 GiB μ$") as caught:

@@ -116,3 +116,12 @@ def test_names_are_in_a_fixed_order() -> None:
     assert TABLE.gpu_types_of("resnet50")[0] == "Tesla_K80"
     assert TABLE.gpu_types_of("resnet50")[-1] == "NVIDIA_A100-SXM4-40GB"
     assert TABLE.measured_batches("resnet50", "K80") == (1, 126)
+
+
+def test_step_times_of_a_sister_type_stand_in_and_say_so():
+    sister = TABLE.step_profile("resnet50", "A100-80GB", 64)
+    measured = TABLE.step_profile("resnet50", "A100", 64)
+    assert (sister.forward_s, sister.backward_s) == (measured.forward_s, measured.backward_s)
+    assert sister.extrapolated
+    assert not measured.extrapolated
+    assert "NVIDIA-A100-SXM4-80GB" not in TABLE.gpu_types_of("resnet50")

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from _thread import get_native_id
 
 import pytest
@@ -15,6 +16,21 @@ from emulator_runtime.timing import host
 def in_a_process(code: str) -> list[str]:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     return done.stdout.split()
+
+
+def test_the_date_is_the_hosts():
+    assert abs(host.wall_ns() - time.time_ns()) < 10**9
+
+
+def test_a_boot_has_one_name_and_none_where_the_host_tells_none(monkeypatch):
+    assert len(host.boot_id()) == 36
+    assert host.boot_id() == host.boot_id()
+
+    def nowhere(*_, **__):
+        raise FileNotFoundError
+
+    monkeypatch.setattr("builtins.open", nowhere)
+    assert host.boot_id() == ""
 
 
 def test_sleep_lasts_at_least_as_long_as_asked():

@@ -1,0 +1,143 @@
+{{/* Names, labels and pieces that several templates share. Every access to a value that --reuse-values may lack is nil-safe. */}}
+
+{{- define "emugpu.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{- else -}}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" }}{{- end -}}
+{{- end -}}
+
+{{/* "emugpu.labels" (dict "root" . "component" "node") */}}
+{{- define "emugpu.labels" -}}
+{{ include "emugpu.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: emugpu
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "emugpu.selector" -}}
+app.kubernetes.io/name: emugpu
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "emugpu.image" -}}
+{{- $image := .Values.image | default dict -}}
+{{ $image.repository | default "emugpu" }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{- define "emugpu.pullPolicy" -}}
+{{ (.Values.image | default dict).pullPolicy | default "IfNotPresent" }}
+{{- end -}}
+
+{{- define "emugpu.pullSecrets" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end -}}
+
+{{/* A switch that is on unless it is false, also where --reuse-values brings no such value: "emugpu.on" (list .Values.rbac "create") */}}
+{{- define "emugpu.on" -}}
+{{- $section := index . 0 | default dict -}}
+{{- if ne (index $section (index . 1) | toString) "false" -}}true{{- end -}}
+{{- end -}}
+
+{{/* Security of a container that needs nothing; and of its pod. */}}
+{{- define "emugpu.confined" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "emugpu.podConfined" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{/* "emugpu.scheduling" .Values.controller */}}
+{{- define "emugpu.scheduling" -}}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{ toYaml . | nindent 0 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* "emugpu.probes" "port name" */}}
+{{- define "emugpu.probes" -}}
+startupProbe: {httpGet: {path: /healthz, port: {{ . }}}, periodSeconds: 1, failureThreshold: 60, timeoutSeconds: 3}
+livenessProbe: {httpGet: {path: /healthz, port: {{ . }}}, periodSeconds: 20, failureThreshold: 3, timeoutSeconds: 5}
+readinessProbe: {httpGet: {path: /readyz, port: {{ . }}}, periodSeconds: 2, failureThreshold: 2, timeoutSeconds: 3}
+{{- end -}}
+
+{{/* "emugpu.scrape" (dict "root" . "port" 9400) */}}
+{{- define "emugpu.scrape" -}}
+{{- if include "emugpu.on" (list .root.Values.metrics "annotations") }}
+prometheus.io/scrape: "true"
+prometheus.io/port: {{ .port | quote }}
+prometheus.io/path: /metrics
+{{- end }}
+{{- end -}}
+
+{{/* Settings given by the user: "emugpu.settings" (dict "prefix" "EMUGPU_MANAGER_" "values" ...) */}}
+{{- define "emugpu.settings" -}}
+{{- $prefix := .prefix -}}
+{{- range $name, $value := .values | default dict }}
+- {name: {{ $prefix }}{{ $name }}, value: {{ $value | toString | quote }}}
+{{- end }}
+{{- end -}}
+
+{{- define "emugpu.aliasMode" -}}
+{{- $mode := (.Values.alias | default dict).mode | default "auto" -}}
+{{- if ne $mode "auto" -}}{{ $mode }}
+{{- else if semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version -}}policy
+{{- else -}}webhook
+{{- end -}}
+{{- end -}}
+
+{{/* Where the managers find the Redis URL: own, external or none. */}}
+{{- define "emugpu.redisMode" -}}
+{{- $redis := .Values.redis | default dict -}}
+{{- $external := $redis.external | default dict -}}
+{{- if not (include "emugpu.on" (list $redis "enabled")) -}}none
+{{- else if $external.existingSecret -}}secret
+{{- else if $external.url -}}url
+{{- else -}}own
+{{- end -}}
+{{- end -}}
+
+{{- define "emugpu.redisSecret" -}}
+{{- if eq (include "emugpu.redisMode" .) "secret" -}}{{ .Values.redis.external.existingSecret }}{{- else -}}{{ include "emugpu.name" . }}-redis{{- end -}}
+{{- end -}}
+
+{{- define "emugpu.redisSecretKey" -}}
+{{- if eq (include "emugpu.redisMode" .) "secret" -}}{{ .Values.redis.external.existingSecretKey | default "url" }}{{- else -}}url{{- end -}}
+{{- end -}}
+
+{{/* Kinds that hold pod specs, as admission rules. */}}
+{{- define "emugpu.podKinds" -}}
+- {apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [pods, replicationcontrollers, podtemplates]}
+- {apiGroups: [apps], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [deployments, replicasets, daemonsets, statefulsets]}
+- {apiGroups: [batch], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [jobs, cronjobs]}
+{{- end -}}
+
+{{/* CEL: does any container say the short name? Without it neither policy nor webhook is asked. */}}
+{{- define "emugpu.aliasCondition" -}}
+{{- $alias := (.Values.alias | default dict).name | default "emuGPU" -}}
+- name: says-the-short-name
+  expression: >-
+    (request.kind.kind == 'Pod' ? [object.?spec] :
+     request.kind.kind == 'PodTemplate' ? [object.?template.?spec] :
+     request.kind.kind == 'CronJob' ? [object.?spec.?jobTemplate.?spec.?template.?spec] :
+     [object.?spec.?template.?spec]
+    ).exists(s, [s.?containers.orValue([]), s.?initContainers.orValue([])].exists(group, group.exists(c,
+      c.?resources.?limits[?'{{ $alias }}'].hasValue() || c.?resources.?requests[?'{{ $alias }}'].hasValue())))
+{{- end -}}

@@ -1,0 +1,193 @@
+"""Writes the chart's values.schema.json and the table in its README from what is said once elsewhere.
+
+Sources: values.yaml (defaults and their comments), the pools' CustomResourceDefinition (what a pool may say), and the
+programs' Settings classes (which settings there are). `python charts/generate.py --check` only tells what is out of date.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deviceplugin.settings import Settings as PluginSettings
+from emulator_runtime.node.settings import EnvSettings
+from sharing_manager.settings import Settings as ManagerSettings
+
+CHART = Path(__file__).parent / "emugpu"
+BEGIN, END = "<!-- values: begin (python charts/generate.py) -->", "<!-- values: end -->"
+
+# What the chart sets itself from other values, or what has no meaning in a cluster.
+MANAGER_OWN = {"node", "node_dir", "inventory", "kubernetes", "pod_resources", "redis_url", "metrics_port", "tools"}
+MANAGER_LOCAL = {"socket_dir", "state_dir", "clock", "sharing", "sharing_config", "lifeline_fd"}
+PLUGIN_OWN = {"node_dir", "kubelet_dir", "metrics_port", "cdi_dir"}
+
+SCALARS = {"tag:yaml.org,2002:str": "string", "tag:yaml.org,2002:int": "integer", "tag:yaml.org,2002:bool": "boolean"}
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value of values.yaml: its path, default, comment and what `# @schema` says beyond its default."""
+
+    path: tuple[str, ...]
+    node: yaml.Node
+    comment: str
+    extra: Json
+
+    @property
+    def is_section(self) -> bool:
+        """Whether its members are values of their own."""
+        return isinstance(self.node, yaml.MappingNode) and bool(self.node.value) and not self.extra
+
+
+def read_values(text: str) -> list[Value]:
+    """All values in the order of the file, sections before their members."""
+    root, lines = yaml.compose(text), text.splitlines()
+    assert isinstance(root, yaml.MappingNode)
+    return list(_values((), root, lines))
+
+
+def _values(path: tuple[str, ...], mapping: yaml.MappingNode, lines: list[str]) -> Iterator[Value]:
+    for key, node in mapping.value:
+        comment, extra = _comment(lines, key.start_mark.line)
+        value = Value((*path, key.value), node, comment, extra)
+        yield value
+        if value.is_section:
+            yield from _values(value.path, node, lines)
+
+
+def _comment(lines: list[str], line: int) -> tuple[str, Json]:
+    """The comment lines right above `line`."""
+    found: list[str] = []
+    extra: Json = {}
+    while line > 0 and lines[line - 1].lstrip().startswith("#"):
+        line -= 1
+        text = lines[line].lstrip().removeprefix("#").strip()
+        if text.startswith("@schema "):
+            extra = json.loads(text.removeprefix("@schema "))
+        else:
+            found.insert(0, text)
+    return " ".join(found), extra
+
+
+def schema(values: list[Value], definition: Json) -> Json:
+    """JSON Schema of the values: a name that isn't there is a mistake, everywhere."""
+    root: Json = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"global": {"description": "Helm's own.", "type": "object"}},
+        "$defs": _definitions(definition),
+    }
+    for value in values:
+        owner = root
+        for key in value.path[:-1]:
+            owner = owner["properties"][key]
+        owner["properties"][value.path[-1]] = _property(value)
+    return root
+
+
+def _property(value: Value) -> Json:
+    described = {"description": value.comment}
+    if "$ref" in value.extra:
+        return described | value.extra
+    if value.is_section:
+        return {**described, "type": "object", "additionalProperties": False, "properties": {}}
+    if isinstance(value.node, yaml.MappingNode):
+        return {**described, "type": "object", **value.extra}
+    if isinstance(value.node, yaml.SequenceNode):
+        return {**described, "type": "array", **value.extra}
+    return {**described, "type": SCALARS[value.node.tag], **value.extra}
+
+
+def _definitions(definition: Json) -> Json:
+    name = {"type": "string", "minLength": 1}
+    quantities = {"type": "object", "additionalProperties": {"type": ["string", "integer", "number"]}}
+    pool = _plain(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"])
+    pool["properties"] = {"name": {"description": "Name of the pool.", **name, "maxLength": 63}, **pool["properties"]}
+    pool["required"] = ["name", *pool["required"]]
+    variable = {"name": name, "value": {"type": "string"}, "valueFrom": {"type": "object"}}
+    return {
+        "pool": pool,
+        "managerSettings": _settings(ManagerSettings, MANAGER_OWN | MANAGER_LOCAL),
+        "pluginSettings": _settings(PluginSettings, PLUGIN_OWN),
+        "resources": _object({"requests": quantities, "limits": quantities, "claims": {"type": "array"}}),
+        "env": {"type": "array", "items": {**_object(variable), "required": ["name"]}},
+    }
+
+
+def _object(properties: Json) -> Json:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _settings(program: type[EnvSettings], left_out: set[str]) -> Json:
+    known = [f for f in fields(program) if f.name not in left_out]
+    kinds = {"type": ["string", "integer"]}
+    return _object({f.name.upper(): {"description": f.metadata["help"], **kinds} for f in known})
+
+
+def _plain(node: Json) -> Json:
+    """A part of the definition as JSON Schema: without Kubernetes' own words, and closed."""
+    kept = {
+        key: value
+        for key, value in node.items()
+        if not key.startswith("x-kubernetes-") and key not in ("format", "default")
+    }
+    if node.get("x-kubernetes-int-or-string"):
+        kept = {"description": node["description"], "type": ["string", "integer"]}
+    if "properties" in kept:
+        kept["properties"] = {name: _plain(value) for name, value in kept["properties"].items()}
+        kept["additionalProperties"] = False
+    if "items" in kept:
+        kept["items"] = _plain(kept["items"])
+    return kept
+
+
+def table(values: list[Value]) -> str:
+    """The values as a Markdown table."""
+    rows = ["| value | default | meaning |", "|---|---|---|"]
+    for value in values:
+        default = "" if value.is_section else f"`{_default(value.node)}`"
+        rows.append(f"| `{'.'.join(value.path)}` | {default} | {value.comment.replace('|', chr(92) + '|')} |")
+    return "\n".join(rows)
+
+
+def _default(node: yaml.Node) -> str:
+    return json.dumps(yaml.safe_load(yaml.serialize(node)))
+
+
+def outputs() -> dict[Path, str]:
+    """The generated files' contents by path."""
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    definition = yaml.safe_load((CHART / "crds" / "emugpupools.yaml").read_text(encoding="utf-8"))
+    values, readme = read_values(text), CHART / "README.md"
+    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    return {
+        CHART / "values.schema.json": json.dumps(schema(values, definition), indent=1) + "\n",
+        readme: f"{before}{BEGIN}\n\n{table(values)}\n\n{END}{after}",
+    }
+
+
+def main(argv: list[str]) -> int:
+    if argv not in ([], ["--check"]):
+        print("usage: python charts/generate.py [--check]", file=sys.stderr)
+        return 2
+    stale = [path for path, text in outputs().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in stale:
+        if argv:
+            print(f"{path}: is out of date; run python charts/generate.py", file=sys.stderr)
+        else:
+            path.write_text(outputs()[path], encoding="utf-8")
+    return 1 if argv and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,179 @@
+"""The program's life: start, serve, stop. A signal only sets a flag; a second one ends at once.
+
+Decides in a pure function (`reconcile`) which resources to start, change and stop when the inventory changes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deviceplugin.allocator import Allocator
+from deviceplugin.container import Offer
+from deviceplugin.delivery import CdiDelivery, Delivery, MountDelivery
+from deviceplugin.inventory_file import InventoryFile
+from deviceplugin.metrics import Metrics, NoMetrics
+from deviceplugin.offers import OfferBook
+from deviceplugin.plugin import POLL_S, ResourcePlugin, file_identity
+from deviceplugin.settings import Settings
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.units import to_s
+from emulator_runtime.node.grant_files import GrantFiles
+from emulator_runtime.node.inventory import Inventory
+from emulator_runtime.node.layout import NodeLayout
+from emulator_runtime.timing.host import monotonic_ns, wall_ns
+
+if TYPE_CHECKING:
+    from deviceplugin.web import WebServer
+
+STOP_S = 1.0
+"""How long the resources' servers may take to stop (host seconds)."""
+
+_log = logging.getLogger("deviceplugin")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What to do to serve another inventory; stops come first, since a device may move from one resource to another."""
+
+    stop: tuple[str, ...] = ()
+    update: tuple[Offer, ...] = ()
+    start: tuple[Offer, ...] = ()
+
+
+def reconcile(wanted: Inventory, running: Collection[str]) -> Changes:
+    """From the resources that are served to those of the inventory."""
+    offers = {resource.name: Offer(wanted.node, resource, wanted.compat) for resource in wanted.resources}
+    return Changes(
+        stop=tuple(sorted(set(running) - set(offers))),
+        update=tuple(offer for name, offer in offers.items() if name in running),
+        start=tuple(offer for name, offer in offers.items() if name not in running),
+    )
+
+
+class Daemon:
+    """One device plugin. `run` returns after a signal."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._layout = NodeLayout(Path(settings.node_dir))
+        self._grants = GrantFiles(self._layout.grants_dir, wall_ns, _log.warning)
+        self._metrics: Metrics = NoMetrics()
+        self._inventory = InventoryFile(self._layout.inventory_file, self._inventory_problem)
+        self._running: dict[str, tuple[OfferBook, ResourcePlugin]] = {}
+        self._stopping = self._offered = False
+        self._swept: object = None
+        self._web: WebServer | None = None
+
+    def run(self) -> None:
+        """Raises InputError where a setting can't be used."""
+        try:
+            self.start()
+            self.serve()
+        finally:
+            self.stop()
+
+    def start(self) -> None:
+        self._layout.make()
+        self._grants.sweep()
+        self._delivery = self._make_delivery()
+        self._allocator = Allocator(
+            self._layout, self._grants, self._delivery, nvidia_smi=self._settings.mount_nvidia_smi
+        )
+        if self._settings.port:
+            self._start_web(self._settings.port)
+        self._woken, self._waker = socket.socketpair()
+        self._waker.settimeout(0)  # as set_wakeup_fd wants it
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def serve(self) -> None:
+        while not self._stopping:
+            inventory = self._inventory.poll()
+            if inventory is not None:
+                self._apply(reconcile(inventory, self._running))
+                self._offered = True
+            self._sweep()
+            self._wait()
+
+    def stop(self) -> None:
+        """All servers at once, so that one slow stream isn't waited for before the next."""
+        self._stop_plugins(tuple(self._running))
+        if self._web is not None:
+            self._web.close()
+
+    def _wait(self) -> None:
+        """Until a signal, a probe, or the time for the next look at the files."""
+        web = [] if self._web is None else [self._web]
+        waiting: list[socket.socket | WebServer] = [self._woken, *web]
+        ready, _, _ = select.select(waiting, [], [], POLL_S)
+        for server in web:
+            if server in ready:
+                server.answer()
+
+    def _apply(self, changes: Changes) -> None:
+        self._stop_plugins(changes.stop)
+        for offer in changes.update:
+            self._running[offer.resource.name][0].update(offer)
+        for offer in changes.start:
+            book = OfferBook(offer)
+            plugin = ResourcePlugin(book, self._allocator, self._metrics, Path(self._settings.kubelet_dir))
+            self._running[offer.resource.name] = book, plugin
+            plugin.start()
+        for offer in changes.update + changes.start:
+            entries = offer.resource.by_id().values()
+            healthy = sum(entry.healthy for entry in entries)
+            self._metrics.devices(offer.resource.name, healthy, len(entries) - healthy)
+
+    def _stop_plugins(self, names: tuple[str, ...]) -> None:
+        plugins = [self._running.pop(name)[1] for name in names]
+        for plugin in plugins:
+            plugin.stop()
+        deadline_ns = monotonic_ns() + round(STOP_S * 1e9)
+        for plugin in plugins:
+            plugin.join(max(0.0, to_s(deadline_ns - monotonic_ns())))
+            self._metrics.forget(plugin.resource)
+
+    def _make_delivery(self) -> Delivery:
+        if not self._settings.cdi_dir:
+            return MountDelivery()
+        directory = Path(self._settings.cdi_dir)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = f"can't make the directory {directory}: {error.strerror}"
+            raise InputError("EMUGPU_PLUGIN_CDI_DIR", problem) from error
+        return CdiDelivery(directory)
+
+    def _start_web(self, port: int) -> None:
+        from deviceplugin.web import PrometheusMetrics, WebServer  # 5 MB that a plugin without metrics needn't have
+
+        self._metrics = metrics = PrometheusMetrics()
+        self._web = WebServer(port, metrics, self._ready)
+
+    def _sweep(self) -> None:
+        """What belonged to grants that the manager has removed; looked at when the directory has changed."""
+        identity = file_identity(self._layout.grants_dir)
+        if identity != self._swept:
+            self._swept = identity
+            self._delivery.sweep(lambda grant_id: self._grants.path(grant_id).is_dir())
+
+    def _ready(self) -> bool:
+        return self._offered and all(plugin.registered for _, plugin in list(self._running.values()))
+
+    def _inventory_problem(self, problem: str) -> None:
+        self._metrics.error("inventory")
+        _log.warning("%s", problem)
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        if self._stopping:
+            os._exit(1)
+        self._stopping = True

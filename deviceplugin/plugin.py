@@ -1,0 +1,209 @@
+"""The life of one resource: run -> serve -> register -> watch -> clean up, and again from the start when the kubelet has gone.
+
+The old server is down before the next one registers: a kubelet that still holds the old stream would close the new client
+with it, and the resource would stay at 0. Nothing here ends the process: one that restarts to register again runs into
+CrashLoopBackOff.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from deviceplugin.allocator import Allocator
+from deviceplugin.api import deviceplugin_pb2 as pb
+from deviceplugin.api.deviceplugin_pb2_grpc import RegistrationStub, add_DevicePluginServicer_to_server
+from deviceplugin.metrics import Metrics
+from deviceplugin.offers import OfferBook
+from deviceplugin.service import DevicePluginService, Stream, options
+from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.domain.units import to_s
+from emulator_runtime.timing.host import monotonic_ns
+
+API_VERSION = "v1beta1"
+KUBELET_SOCKET = "kubelet.sock"
+POLL_S = 0.5
+"""How often sockets are looked at (host seconds): a stat each."""
+REGISTER_TIMEOUT_S = 5.0
+STREAM_TIMEOUT_S = 30.0
+"""A kubelet that registered us opens its stream at once; if it hasn't after this, it never will."""
+SHORT_SESSION_S = 5.0
+RETRY_S = (0.5, 1.0, 2.0, 5.0)
+"""Pauses after registrations that failed or didn't last, the last one from then on. A new kubelet.sock ends a pause."""
+GRACE_S = 0.5
+WORKERS = 8
+"""Calls at the same time; each stream takes one as long as it lives, threads are made when needed."""
+
+_LONGEST_NAME = 50  # a socket's path has 107 bytes (unix(7)), the kubelet's directory 32
+_log = logging.getLogger("deviceplugin")
+
+FileIdentity = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What can be known about a session from outside. Files: None where there is none."""
+
+    kubelet: FileIdentity | None
+    socket: FileIdentity | None
+    stream: Stream
+    age_s: float
+
+
+def why_again(start: Seen, now: Seen) -> str | None:
+    """The reason to register again, or None. A missing kubelet.sock is none: while its stream lives, so does the kubelet."""
+    if now.stream is Stream.ENDED:
+        return "the kubelet has closed its stream"
+    if now.kubelet is not None and now.kubelet != start.kubelet:
+        return "there is a new kubelet"
+    if now.socket is None or now.socket != start.socket:
+        return "our socket was removed"
+    if now.stream is Stream.NONE and now.age_s > STREAM_TIMEOUT_S:
+        return "the kubelet hasn't asked for the devices"
+    return None
+
+
+def socket_name(resource: str) -> str:
+    """The file name of a resource's socket: different for different resources, short enough for a socket's path."""
+    name = resource.replace("/", "_", 1)  # what stands before the slash has no underscore
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", name)
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(resource.encode()).hexdigest()[:8]}"
+    return f"emugpu-{name}.sock"
+
+
+def file_identity(path: Path) -> FileIdentity | None:
+    """Tells a file from another one that came to its place; inode numbers alone are used again at once."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+class ResourcePlugin(threading.Thread):
+    """One resource, served from `start` to `stop` in a thread of its own."""
+
+    def __init__(self, offers: OfferBook, allocator: Allocator, metrics: Metrics, kubelet_dir: Path) -> None:
+        self.resource = offers.offer.resource.name
+        super().__init__(name=self.resource)
+        self._offers = offers
+        self._allocator = allocator
+        self._metrics = metrics
+        self._kubelet = kubelet_dir / KUBELET_SOCKET
+        self._socket = kubelet_dir / socket_name(self.resource)
+        self._nudged = threading.Event()
+        self._stopping = False
+        self._registering: grpc.Future[pb.Empty] | None = None
+        self._said = ""
+        self.registered = False
+
+    def run(self) -> None:
+        """One session after the other, until told to stop."""
+        failures = 0
+        while not self._stopping:
+            kubelet, start_ns = file_identity(self._kubelet), monotonic_ns()
+            try:
+                self._run_once(kubelet)
+            except ClusterError as error:
+                self._say(f"{error}; waiting for it")
+            short = to_s(monotonic_ns() - start_ns) < SHORT_SESSION_S
+            failures = failures + 1 if short else 0
+            if failures:
+                self._pause(RETRY_S[min(failures, len(RETRY_S)) - 1], kubelet)
+
+    def stop(self) -> None:
+        """Tell the thread to end, out of whatever it waits for; `join` takes GRACE_S at most."""
+        self._stopping = True
+        self._nudged.set()
+        if (call := self._registering) is not None:
+            call.cancel()
+
+    def _run_once(self, kubelet: FileIdentity | None) -> None:
+        """Raises ClusterError where the kubelet can't be reached or says no."""
+        if kubelet is None:
+            raise ClusterError(f"{self._kubelet}: there is no kubelet")
+        service = DevicePluginService(self._offers, self._allocator, self._metrics, self._nudged.set)
+        server = self._serve(service)
+        try:
+            self._register()
+            self._watch(service, kubelet)
+        finally:
+            self._clean_up(service, server)
+
+    def _serve(self, service: DevicePluginService) -> grpc.Server:
+        server = grpc.server(ThreadPoolExecutor(WORKERS, thread_name_prefix=self.resource))
+        add_DevicePluginServicer_to_server(service, server)
+        try:
+            self._socket.unlink(missing_ok=True)  # of a process that was killed
+            server.add_insecure_port(f"unix:{self._socket}")
+        except (OSError, RuntimeError) as error:
+            raise ClusterError(f"{self._socket}: can't be served: {error}") from error
+        server.start()
+        return server
+
+    def _register(self) -> None:
+        request = pb.RegisterRequest(
+            version=API_VERSION, endpoint=self._socket.name, resource_name=self.resource, options=options()
+        )
+        try:
+            with grpc.insecure_channel(f"unix:{self._kubelet}") as channel:
+                self._registering = RegistrationStub(channel).Register.future(request, timeout=REGISTER_TIMEOUT_S)
+                if self._stopping:
+                    self._registering.cancel()
+                self._registering.result()
+        except grpc.FutureCancelledError as error:
+            raise ClusterError(f"{self._kubelet}: told to stop while registering") from error
+        except grpc.RpcError as error:
+            self._metrics.error("register")
+            code, details = error.code().name.lower(), error.details()
+            raise ClusterError(f"{self._kubelet}: can't register {self.resource}: {details} ({code})") from error
+        finally:
+            self._registering = None
+        self._metrics.registered(self.resource)
+        self._say("registered")
+        self.registered = True
+
+    def _watch(self, service: DevicePluginService, kubelet: FileIdentity) -> None:
+        """Return when it is time to register again, or to stop."""
+        start_ns = monotonic_ns()
+        start = Seen(kubelet, file_identity(self._socket), service.stream, 0.0)
+        while not self._stopping:
+            age_s = to_s(monotonic_ns() - start_ns)
+            now = Seen(file_identity(self._kubelet), file_identity(self._socket), service.stream, age_s)
+            if (reason := why_again(start, now)) is not None:
+                self._say(f"{reason}; registering again")
+                return
+            self._wait(POLL_S)
+
+    def _clean_up(self, service: DevicePluginService, server: grpc.Server) -> None:
+        self.registered = False
+        service.stop()
+        server.stop(GRACE_S).wait()
+        self._socket.unlink(missing_ok=True)
+
+    def _pause(self, duration_s: float, kubelet: FileIdentity | None) -> None:
+        """Wait, unless a new kubelet comes: that one is registered with at once."""
+        start_ns = monotonic_ns()
+        while not self._stopping and to_s(monotonic_ns() - start_ns) < duration_s:
+            now = file_identity(self._kubelet)
+            if now is not None and now != kubelet:
+                return
+            self._wait(POLL_S)
+
+    def _wait(self, duration_s: float) -> None:
+        self._nudged.wait(duration_s)
+        self._nudged.clear()
+
+    def _say(self, text: str) -> None:
+        """Log it, but not the same twice running: waiting for a kubelet is quiet."""
+        if text != self._said:
+            self._said = text
+            _log.info("%s: %s", self.resource, text)

@@ -1,0 +1,141 @@
+"""The kubelet's calls, from messages to decisions and back: the only place that knows both.
+
+Source: device plugin API v1beta1. Failures answer INVALID_ARGUMENT (the request can't be met) or INTERNAL (this node can't
+write); the kubelet puts the text into the pod's UnexpectedAdmissionError event.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+import grpc
+
+from deviceplugin.allocator import Allocator
+from deviceplugin.api import deviceplugin_pb2 as pb
+from deviceplugin.api.deviceplugin_pb2_grpc import DevicePluginServicer
+from deviceplugin.container import ContainerReply, Offer
+from deviceplugin.metrics import Metrics
+from deviceplugin.offers import OfferBook
+from deviceplugin.preference import preferred
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.units import to_s
+from emulator_runtime.timing.host import monotonic_ns
+
+
+class Stream(Enum):
+    """The kubelet's ListAndWatch: it hasn't called yet, it listens, it has gone."""
+
+    NONE = "none"
+    OPEN = "open"
+    ENDED = "ended"
+
+
+class DevicePluginService(DevicePluginServicer):
+    """The service of one resource on one socket. `nudge` is called when a stream has ended."""
+
+    def __init__(self, offers: OfferBook, allocator: Allocator, metrics: Metrics, nudge: Callable[[], None]) -> None:
+        self._offers = offers
+        self._allocator = allocator
+        self._metrics = metrics
+        self._nudge = nudge
+        self._lock = threading.Lock()
+        self._opened = self._closed = 0
+        self._stopping = False
+
+    @property
+    def stream(self) -> Stream:
+        with self._lock:
+            if self._opened > self._closed:
+                return Stream.OPEN
+            return Stream.ENDED if self._opened else Stream.NONE
+
+    def stop(self) -> None:
+        """End the streams; other calls may finish."""
+        self._stopping = True
+        self._offers.wake()
+
+    def GetDevicePluginOptions(self, request: pb.Empty, context: grpc.ServicerContext) -> pb.DevicePluginOptions:  # noqa: N802
+        return options()
+
+    def ListAndWatch(  # noqa: N802
+        self, request: pb.Empty, context: grpc.ServicerContext
+    ) -> Iterator[pb.ListAndWatchResponse]:
+        """The devices now and after each change, until the kubelet goes or the server stops."""
+        with self._lock:
+            self._opened += 1
+        if not context.add_callback(self._on_stream_end):  # it went before it was heard
+            self._on_stream_end()
+            return
+        seen: Offer | None = None
+        while (offer := self._offers.after(seen, lambda: self._stopping or not context.is_active())) is not None:
+            yield device_list(offer)
+            seen = offer
+
+    def GetPreferredAllocation(  # noqa: N802
+        self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
+    ) -> pb.PreferredAllocationResponse:
+        resource = self._offers.offer.resource
+        response = pb.PreferredAllocationResponse()
+        try:
+            for asked in request.container_requests:
+                must, size = asked.must_include_deviceIDs, asked.allocation_size
+                ids = preferred(resource, asked.available_deviceIDs, must, size)
+                response.container_responses.add(deviceIDs=ids)
+        except InputError as error:
+            self._metrics.error("preferred")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return response
+
+    def Allocate(self, request: pb.AllocateRequest, context: grpc.ServicerContext) -> pb.AllocateResponse:  # noqa: N802
+        """A new grant for each container. The kubelet doesn't say for whom; the token binds at the first attach."""
+        start_ns = monotonic_ns()
+        offer = self._offers.offer
+        try:
+            replies = self._allocator.allocate(offer, [asked.devices_ids for asked in request.container_requests])
+        except InputError as error:
+            self._metrics.error("allocate")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except OSError as error:
+            self._metrics.error("allocate")
+            problem = f"{error.filename or 'the node directory'}: can't be written: {error.strerror}; is the disk full?"
+            context.abort(grpc.StatusCode.INTERNAL, problem)
+        response = pb.AllocateResponse(container_responses=[_container_response(reply) for reply in replies])
+        self._metrics.allocated(offer.resource.name, to_s(monotonic_ns() - start_ns))
+        return response
+
+    def PreStartContainer(  # noqa: N802
+        self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
+    ) -> pb.PreStartContainerResponse:
+        """Not asked for in `options`; answered, as the API wants every call answered."""
+        return pb.PreStartContainerResponse()
+
+    def _on_stream_end(self) -> None:
+        with self._lock:
+            self._closed += 1
+        self._offers.wake()
+        self._nudge()
+
+
+def options() -> pb.DevicePluginOptions:
+    """What this plugin wants to be called for."""
+    return pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
+
+
+def device_list(offer: Offer) -> pb.ListAndWatchResponse:
+    """Every id of the resource with its health and NUMA node."""
+    response = pb.ListAndWatchResponse()
+    for device_id, entry in offer.resource.by_id().items():
+        topology = pb.TopologyInfo(nodes=[pb.NUMANode(ID=entry.numa_node)])
+        response.devices.add(ID=device_id, health="Healthy" if entry.healthy else "Unhealthy", topology=topology)
+    return response
+
+
+def _container_response(reply: ContainerReply) -> pb.ContainerAllocateResponse:
+    response = pb.ContainerAllocateResponse(envs=dict(reply.envs))
+    for mount in reply.mounts:
+        response.mounts.add(container_path=mount.container_path, host_path=mount.host_path, read_only=True)
+    for name in reply.cdi_devices:
+        response.cdi_devices.add(name=name)
+    return response

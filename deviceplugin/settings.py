@@ -1,0 +1,36 @@
+"""The device plugin's settings; what the pods ask for comes from the inventory, not from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from emulator_runtime.node.layout import DEFAULT_NODE_DIR
+from emulator_runtime.node.settings import EnvSettings, setting
+
+KUBELET_DIR = "/var/lib/kubelet/device-plugins"
+"""Fixed by the kubelet (deviceplugin/v1beta1 constants.go), whatever its --root-dir says."""
+
+
+@dataclass(frozen=True)
+class Settings(EnvSettings):
+    """Each field is read from the variable EMUGPU_PLUGIN_<FIELD>. Raises InputError where a value has the wrong form."""
+
+    PREFIX: ClassVar[str] = "EMUGPU_PLUGIN_"
+
+    node_dir: str = setting("the node directory, with the same path on the host and here", DEFAULT_NODE_DIR)
+    kubelet_dir: str = setting("directory of kubelet.sock and of the plugin's sockets", KUBELET_DIR)
+    metrics_port: str = setting("port of /metrics, /healthz and /readyz; 0: none", "9401")
+    cdi_dir: str = setting("directory for CDI specs, used instead of mounts; empty: mounts", "")
+    nvidia_smi: str = setting("1: mount the node directory's nvidia-smi into containers where it exists; 0: don't", "1")
+
+    def __post_init__(self) -> None:
+        _ = self.port, self.mount_nvidia_smi
+
+    @property
+    def port(self) -> int:
+        return self.whole("metrics_port", least=0, most=65535)
+
+    @property
+    def mount_nvidia_smi(self) -> bool:
+        return self.flag("nvidia_smi")

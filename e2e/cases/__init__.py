@@ -1,0 +1,1 @@
+"""The proofs: what the README promises, run on a real cluster."""

@@ -1,0 +1,136 @@
+"""The cluster that the cases run on: the one called `e2e` (or EMUGPU_E2E_CLUSTER), which `make kind-up` brings up.
+
+A case gets a namespace of its own, which is gone when the case is done.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.cases.kube import RESOURCE, SYSTEM, Kubectl, Node, eventually
+from e2e.cases.ledger import Ledger
+from e2e.cluster.cache import Cache, default_root
+from e2e.cluster.cluster import Clusters
+from e2e.cluster.components import Clients, clients
+from e2e.cluster.engine import running_engine
+from e2e.cluster.shell import Shell
+from e2e.cluster.steps import PlainSteps
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples" / "kubernetes"
+CHART = ROOT / "charts" / "emugpu"
+CLUSTER = os.environ.get("EMUGPU_E2E_CLUSTER", "e2e")
+GPUS_PER_NODE = 8
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Clusters:
+    """The harness, as `emugpu cluster` uses it."""
+    return Clusters(Cache(default_root(), print), PlainSteps(print, time.monotonic_ns), dict(os.environ))
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(clusters: Clusters) -> Path:
+    if CLUSTER not in clusters.names():
+        pytest.exit(f"there is no cluster {CLUSTER!r}: make kind-up CLUSTER={CLUSTER}", returncode=2)
+    return Path(clusters.state(CLUSTER).kubeconfig)
+
+
+@pytest.fixture(scope="session")
+def programs(clusters: Clusters) -> Clients:
+    """kind, kubectl and helm, as the harness found or built them."""
+    return clients(clusters.cache, Shell(Path(os.devnull), os.environ), clusters.steps)
+
+
+@pytest.fixture(scope="session")
+def admin(kubeconfig: Path, programs: Clients) -> Kubectl:
+    """kubectl outside of any case's namespace."""
+    return Kubectl(kubeconfig, program=str(programs.kubectl))
+
+
+@pytest.fixture(scope="session")
+def docker(clusters: Clusters) -> tuple[str, ...]:
+    """The engine's command line: the harness may have started an engine of its own."""
+    engine = running_engine(clusters.cache, Shell(Path(os.devnull), os.environ))
+    assert engine is not None, "no Docker engine answers"
+    return ("docker", "--host", engine.own.host) if engine.own else ("docker",)
+
+
+@pytest.fixture(scope="session")
+def workers(admin: Kubectl, docker: tuple[str, ...]) -> list[Node]:
+    nodes = admin.list("nodes", "-l", "!node-role.kubernetes.io/control-plane")
+    return sorted((Node(n["metadata"]["name"], docker) for n in nodes), key=lambda node: node.name)
+
+
+@pytest.fixture
+def kubectl(admin: Kubectl) -> Iterator[Kubectl]:
+    """kubectl in a fresh namespace."""
+    name = f"case-{uuid.uuid4().hex[:8]}"
+    admin("create", "namespace", name)
+    within = admin.within(name)
+    eventually("default service account", lambda: within.exists("serviceaccount", "default"))
+    try:
+        yield within
+    finally:
+        within("delete", "all", "--all", "--wait=false")
+        within("delete", "pods", "--all", "--grace-period=1", "--timeout=60s")
+        admin("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def ledger(admin: Kubectl) -> Ledger:
+    return Ledger(admin)
+
+
+def allocatable(admin: Kubectl, node: str, resource: str = RESOURCE) -> int:
+    return int(admin.get("node", node)["status"]["allocatable"].get(resource, 0))
+
+
+@pytest.fixture(autouse=True)
+def all_devices_there(request: pytest.FixtureRequest) -> None:
+    """A case begins with all devices allocatable, whatever the one before did to the nodes."""
+    admin: Kubectl = request.getfixturevalue("admin")
+    workers: list[Node] = request.getfixturevalue("workers")
+    for worker in workers:
+        eventually(
+            f"{GPUS_PER_NODE} devices on {worker.name}",
+            lambda worker=worker: allocatable(admin, worker.name) == GPUS_PER_NODE,
+            within_s=60,
+        )
+
+
+@pytest.fixture
+def helm(kubeconfig: Path, programs: Clients) -> Callable[..., str]:
+    """Runs helm on the release `emugpu`; the values of the cluster's own installation are kept."""
+
+    def run(*args: str, check: bool = True) -> str:
+        command = [str(programs.helm), "--namespace", SYSTEM, *args]
+        environ = os.environ | {"KUBECONFIG": str(kubeconfig)}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ, check=False)
+        if check:
+            assert done.returncode == 0, f"helm {' '.join(args)}:\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    return run
+
+
+@pytest.fixture
+def pools(helm: Callable[..., str], tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+    """Gives the release the pools of a values file for as long as the case runs."""
+    before = tmp_path / "values.yaml"
+    before.write_text(helm("get", "values", "emugpu", "-o", "yaml"), encoding="utf-8")
+
+    def use(values: Path) -> None:
+        helm("upgrade", "emugpu", str(CHART), "--reuse-values", "-f", str(values), "--wait", "--timeout", "120s")
+
+    try:
+        yield use
+    finally:
+        helm("upgrade", "emugpu", str(CHART), "--reset-values", "-f", str(before), "--wait", "--timeout", "120s")

@@ -1,0 +1,113 @@
+"""The examples, as they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from e2e.cases.conftest import EXAMPLES, allocatable
+from e2e.cases.kube import RESOURCE, Kubectl, Node, eventually
+from e2e.cases.ledger import Ledger, check_every_step_once
+
+Pools = Callable[[Path], None]
+
+
+def apply(kubectl: Kubectl, name: str) -> None:
+    kubectl("apply", "-f", str(EXAMPLES / name))
+
+
+def pods_of(kubectl: Kubectl, job: str) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in kubectl.list("pods", "-l", f"job-name={job}"))
+
+
+def test_one_pod(kubectl: Kubectl) -> None:
+    apply(kubectl, "one-pod/pod.yaml")
+    kubectl.wait_phase("one-pod", "Succeeded", within_s=120)
+    assert "200" in kubectl.logs("one-pod")
+
+
+def test_data_parallel(kubectl: Kubectl) -> None:
+    apply(kubectl, "data-parallel/job.yaml")
+    kubectl.wait_jobs(["data-parallel"], within_s=120)
+
+
+def test_ddp(kubectl: Kubectl, ledger: Ledger) -> None:
+    apply(kubectl, "ddp/job.yaml")
+    kubectl.wait_jobs(["ddp"], within_s=180)
+    uid = kubectl.get("job", "ddp")["metadata"]["uid"]
+    for rank in range(2):
+        key = f"{uid}/{rank}"
+        done = eventually(
+            f"rank {rank} is reported",
+            lambda key=key: list(ledger.of(key)) if any(e.kind == "finished" for e in ledger.of(key)) else None,
+        )
+        check_every_step_once(done, 100)
+
+
+def test_out_of_memory(kubectl: Kubectl) -> None:
+    apply(kubectl, "out-of-memory/pod.yaml")
+    kubectl.wait_phase("out-of-memory", "Failed")
+    assert "CUDA out of memory" in kubectl.logs("out-of-memory")
+    events = eventually(
+        "an Event on the pod",
+        lambda: [e for e in kubectl.events_of("Pod", "out-of-memory") if "emory" in e["reason"]],
+    )
+    assert "500" in events[0]["message"] or "GiB" in events[0]["message"]
+
+
+def test_quota(kubectl: Kubectl) -> None:
+    apply(kubectl, "quota/quota.yaml")
+    refused = eventually(
+        "the third pod is refused by the quota",
+        lambda: [e for e in kubectl.events_of("Job", "quota") if "exceeded quota: two-gpus" in e["message"]],
+    )
+    assert f"requests.{RESOURCE}=1" in refused[0]["message"]
+    kubectl.wait_jobs(["quota"], within_s=180)
+
+
+def test_time_slicing(kubectl: Kubectl, pools: Pools, admin: Kubectl, workers: list[Node]) -> None:
+    """Three jobs on one device: each a third of the throughput (Salus's setting)."""
+    pools(EXAMPLES / "time-slicing/values.yaml")
+    for worker in workers:
+        eventually(f"4 replicas on {worker.name}", lambda w=worker: allocatable(admin, w.name) == 4)
+    apply(kubectl, "time-slicing/jobs.yaml")
+    kubectl.wait_jobs(["time-slicing"], within_s=240)
+    for pod in pods_of(kubectl, "time-slicing"):
+        assert "100" in kubectl.logs(pod)
+
+
+def test_mixed_cluster(kubectl: Kubectl, pools: Pools, admin: Kubectl, workers: list[Node]) -> None:
+    try:
+        admin("label", "node", workers[0].name, "example.com/gpu=v100", "--overwrite")
+        admin("label", "node", workers[1].name, "example.com/gpu=a100", "--overwrite")
+        pools(EXAMPLES / "mixed-cluster/values.yaml")
+        eventually("4 V100", lambda: allocatable(admin, workers[0].name) == 4)
+        eventually("8 A100", lambda: allocatable(admin, workers[1].name) == 8)
+        eventually("the third node is in no pool", lambda: allocatable(admin, workers[2].name) == 0)
+        apply(kubectl, "mixed-cluster/pods.yaml")
+        for pod, worker in (("on-v100", workers[0]), ("on-a100", workers[1])):
+            kubectl.wait_phase(pod, "Succeeded", within_s=120)
+            assert kubectl.get("pod", pod)["spec"]["nodeName"] == worker.name
+    finally:
+        for worker in workers[:2]:
+            admin("label", "node", worker.name, "example.com/gpu-")
+
+
+def test_nvidia_compatibility(kubectl: Kubectl, pools: Pools, admin: Kubectl, workers: list[Node]) -> None:
+    pools(EXAMPLES / "nvidia-compatibility/values.yaml")
+    eventually("4 nvidia.com/gpu", lambda: allocatable(admin, workers[0].name, "nvidia.com/gpu") == 4)
+    assert admin.get("node", workers[0].name)["metadata"]["labels"]["nvidia.com/gpu.product"] == "Tesla-V100-PCIE-32GB"
+    apply(kubectl, "nvidia-compatibility/deployment.yaml")
+    kubectl("rollout", "status", "deployment/nvidia-smi", "--timeout=60s")
+    log = eventually("output", lambda: kubectl("logs", "deployment/nvidia-smi"))
+    assert "V100" in log
+
+
+@pytest.fixture(autouse=True)
+def examples_are_all_tested() -> None:
+    tested = {
+        "one-pod", "data-parallel", "ddp", "out-of-memory", "quota", "time-slicing", "mixed-cluster", "nvidia-compatibility",
+    }  # fmt: skip
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == tested

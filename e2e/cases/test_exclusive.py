@@ -1,0 +1,63 @@
+"""No device ever has two exclusive holders, whatever 200 random pods and force-deletions do."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+from collections import defaultdict
+
+from e2e.cases.kube import Kubectl, Node, eventually, train_pod
+from e2e.cases.ledger import Ledger, Reported
+
+
+def holder_spans(events: list[Reported]) -> dict[str, list[tuple[int, int, str]]]:
+    """(begin, end, grant) of each holder, by device. One node's clock is monotonic, so its spans can be compared."""
+    open_: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
+    spans: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+    for event in events:
+        key = (event.node, event.grant)
+        if event.kind == "attached":
+            open_[key] = (event.at_ns, event.devices)
+        elif event.kind in ("finished", "released", "failed", "fenced", "gone") and key in open_:
+            begin, devices = open_.pop(key)
+            for device in devices:
+                spans[device].append((begin, event.at_ns, event.grant))
+    for (_, grant), (begin, devices) in open_.items():
+        for device in devices:
+            spans[device].append((begin, 2**63, grant))
+    return spans
+
+
+def test_200_random_pods(kubectl: Kubectl, workers: list[Node], ledger: Ledger) -> None:
+    pods = int(os.environ.get("EMUGPU_E2E_PODS", "60"))
+    chance = random.Random("exclusive")
+    alive: list[str] = []
+    for number in range(pods):
+        name = f"pod{number}"
+        steps = chance.randrange(2, 60)
+        args = ("--step-time-s", "0.05", "--memory", "1GiB", "--steps", str(steps))
+        kubectl.create(train_pod(name, *args, gpus=chance.choice([1, 1, 2, 4, 8])))
+        alive.append(name)
+        if chance.random() < 0.3:
+            victim = alive.pop(chance.randrange(len(alive)))
+            force = ("--force", "--grace-period=0") if chance.random() < 0.7 else ()
+            kubectl.try_("delete", "pod", victim, "--wait=false", *force)
+        time.sleep(chance.uniform(0, 0.3))
+    eventually(
+        "all pods are done",
+        lambda: all(p["status"]["phase"] in ("Succeeded", "Failed") for p in kubectl.list("pods")),
+        within_s=600,
+        every_s=2,
+        show=False,
+    )
+    failed = [p["metadata"]["name"] for p in kubectl.list("pods") if p["status"]["phase"] == "Failed"]
+    assert not failed, kubectl.describe(failed[0])
+    time.sleep(2)
+    spans = holder_spans(ledger.events())
+    assert spans
+    for device, held in spans.items():
+        held.sort()
+        for (_, end, first), (begin, _, second) in itertools.pairwise(held):
+            assert begin >= end, f"{device} was held by {first} until {end} and by {second} from {begin}"

@@ -1,0 +1,68 @@
+"""A hostile pod on the same node: it gets nothing of its neighbour's, and the neighbour's steps stay what they are."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from e2e.cases.kube import Kubectl, Node, train_pod
+from e2e.cases.test_training import profiled_step_s
+
+ATTACK = textwrap.dedent(
+    """
+    import json, os, socket, struct, sys, threading
+    path = os.environ["EMUGPU_MANAGER_SOCKET"]
+    def frame(message):
+        data = json.dumps(message).encode()
+        return struct.pack(">I", len(data)) + data
+    def connect():
+        s = socket.socket(socket.AF_UNIX); s.connect(path); return s
+    def ask(message):
+        s = connect(); s.sendall(frame(message)); s.settimeout(5)
+        size = struct.unpack(">I", s.recv(4))[0]; return json.loads(s.recv(size))
+    stolen = sys.argv[1]
+    print(json.dumps({"stolen": ask({"op": "attach", "version": 2, "token": stolen, "after_ns": 0})}), flush=True)
+    print(json.dumps({"files": sorted(os.listdir("/edev")), "run": sorted(os.listdir("/run/emugpu"))}), flush=True)
+    def flood():
+        while True:
+            try:
+                s = connect()
+                while True: s.sendall(frame({"op": "attach", "version": 2, "token": "0" * 64, "after_ns": 0}) * 50)
+            except OSError: pass
+    def never_reads():
+        kept = []
+        while True:
+            try:
+                s = connect(); s.setblocking(False); kept.append(s)
+                s.send(frame({"op": "query", "token": os.environ["EMUGPU_TOKEN"]}) * 500)
+            except OSError: pass
+    for target in (flood, flood, never_reads): threading.Thread(target=target, daemon=True).start()
+    while True:
+        try:
+            if os.fork() == 0: flood()
+        except OSError: pass
+    """
+)
+
+
+def test_a_hostile_neighbour(kubectl: Kubectl, workers: list[Node]) -> None:
+    node = {"kubernetes.io/hostname": workers[0].name}
+    kubectl.apply(
+        train_pod("neighbour", "--model", "resnet50", "--batch-size", "64", "--steps", "300", nodeSelector=node)
+    )
+    kubectl.wait_phase("neighbour", "Running")
+    token = kubectl("exec", "neighbour", "--", "sh", "-c", "echo $EMUGPU_TOKEN").strip()
+    hostile = train_pod("hostile", nodeSelector=node)
+    container = hostile["spec"]["containers"][0]
+    container |= {"command": ["python3", "-c", ATTACK, token]}
+    del container["args"]
+    container["resources"]["limits"] |= {"cpu": "200m", "memory": "256Mi"}
+    kubectl.apply(hostile)
+    kubectl.wait_phase("neighbour", "Succeeded", within_s=180)
+    log = kubectl.logs("hostile")
+    assert '"ok": false' in log, log
+    assert token not in log
+    summary = kubectl.summary("neighbour")
+    assert summary["steps_done"] == 300
+    assert summary["step_s"]["p99"] == pytest.approx(profiled_step_s(), rel=0.01)

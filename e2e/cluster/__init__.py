@@ -1,0 +1,1 @@
+"""Brings a cluster with emulated GPUs up and down: an engine, node images, kind, routes, the product's images, the chart."""

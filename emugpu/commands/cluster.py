@@ -1,0 +1,179 @@
+"""`emugpu cluster`: a Kubernetes cluster with emulated GPUs on this machine (kind), or the chart on one that you have."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+
+from e2e.cluster.cache import Cache, default_root
+from e2e.cluster.cluster import Clusters, Request
+from e2e.cluster.report import ClusterReport, report
+from e2e.cluster.spec import parse_name, plan
+from e2e.cluster.steps import PlainSteps, Steps
+from e2e.cluster.ways import default_kubeconfig
+from emugpu.commands.cluster_steps import TerminalSteps
+from emugpu.commands.console import result_console
+from emulator_runtime.timing.host import monotonic_ns
+
+_EPILOG = """examples:
+  emugpu cluster up                                      2 nodes with 8 A100 each
+  emugpu cluster up --nodes 8 --gpus 8 --gpu-type H100-SXM5-80GB
+  emugpu cluster up --pool old=4xV100:2 --pool new=8xA100:1 --cpu-nodes 2
+  emugpu cluster up --kubeconfig ~/.kube/config --context lab --image registry.lab/emugpu:1
+  export KUBECONFIG=$(emugpu cluster kubeconfig)
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `cluster` with its verbs to the front door's commands."""
+    parser = subparsers.add_parser(
+        "cluster",
+        help="a Kubernetes cluster with emulated GPUs",
+        description=__doc__,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    _add_up(verbs)
+    status = _add_verb(verbs, "status", "show nodes, GPUs and emugpu's own pods; 1: something is missing", run_status)
+    status.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    _add_verb(verbs, "down", "delete the cluster (an existing one: uninstall the chart only)", run_down)
+    _add_verb(verbs, "kubeconfig", "print the path of its kubeconfig", run_kubeconfig)
+    load = _add_verb(verbs, "load", "bring an image of the local engine, or an archive, onto all nodes", run_load)
+    load.add_argument("image", metavar="IMAGE", help="name:tag, or the path of a `docker save` archive")
+
+
+def _add_verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    text: str,
+    run: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser.add_argument("--name", default="emugpu", help="the cluster (default: emugpu)")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_up(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    up = _add_verb(verbs, "up", "create the cluster, or bring it to what is asked for now", run_up)
+    nodes = up.add_argument_group("nodes")
+    nodes.add_argument("--nodes", type=int, metavar="N", help="worker nodes with GPUs (default: 2)")
+    nodes.add_argument("--gpus", type=int, default=8, metavar="N", help="GPUs on each of them (default: 8)")
+    nodes.add_argument("--gpu-type", default="A100-SXM4-80GB", metavar="TYPE", help="their type; see `emugpu gpus`")
+    pool = "a pool of nodes of its own: 2 nodes with 4 V100 each (repeatable)"
+    nodes.add_argument("--pool", action="append", default=[], metavar="NAME=4xV100:2", help=pool)
+    mixed = "4 nodes with 1 V100 each (repeatable; a pool without a name)"
+    nodes.add_argument("--node-gpus", action="append", default=[], metavar="4x1xV100", help=mixed)
+    nodes.add_argument("--cpu-nodes", type=int, default=0, metavar="N", help="nodes without GPUs (default: 0)")
+    where = up.add_argument_group("a cluster that exists")
+    where.add_argument("--kubeconfig", type=Path, metavar="FILE", help="install there; nothing is created or deleted")
+    where.add_argument("--context", default="", help="a context of that file, or of the one that kubectl uses")
+    what = up.add_argument_group("what is installed")
+    what.add_argument("--image", default="", metavar="NAME:TAG", help="instead of one built from this checkout")
+    what.add_argument("--chart", type=Path, metavar="DIRECTORY", help="instead of this checkout's charts/emugpu")
+    what.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a value of the chart (repeatable)"
+    )
+    what.add_argument("--no-chart", action="store_true", help="leave the cluster without emugpu")
+    wait = "return when all GPUs can be asked for (default: yes)"
+    up.add_argument("--wait", action=argparse.BooleanOptionalAction, default=True, help=wait)
+
+
+def run_up(args: argparse.Namespace) -> int:
+    """0. Raises errors of the tree."""
+    spec = plan(
+        args.name,
+        nodes=args.nodes,
+        gpus=args.gpus,
+        gpu_type=args.gpu_type,
+        pools=args.pool,
+        node_gpus=args.node_gpus,
+        cpu_nodes=args.cpu_nodes,
+    )
+    request = Request(
+        spec,
+        kubeconfig=args.kubeconfig or (default_kubeconfig() if args.context else None),
+        context=args.context,
+        image=args.image,
+        helm_arguments=tuple(word for value in args.set for word in ("--set", value)),
+        with_chart=not args.no_chart,
+        wait=args.wait,
+    )
+    if args.chart:
+        request = Request(**{**vars(request), "chart": args.chart})
+    started_ns = monotonic_ns()
+    clusters = _clusters()
+    state = clusters.up(request)
+    took_s = (monotonic_ns() - started_ns) / 1e9
+    print(f"cluster {spec.name}: {spec.workers} nodes, {spec.gpus} GPUs, {took_s:.0f} s")
+    print(f"  export KUBECONFIG={state.kubeconfig}")
+    return 0
+
+
+def run_status(args: argparse.Namespace) -> int:
+    """0: all is there and ready, 1: not yet. Raises errors of the tree."""
+    clusters = _clusters()
+    state = clusters.state(parse_name(args.name))
+    found = report(state, clusters.kubectl(args.name))
+    if args.json:
+        print(json.dumps({**asdict(found), "healthy": found.healthy}, indent=2))
+    else:
+        _print_report(found)
+    return 0 if found.healthy else 1
+
+
+def run_down(args: argparse.Namespace) -> int:
+    """0, also where there was none. Raises errors of the tree."""
+    _clusters().down(parse_name(args.name))
+    return 0
+
+
+def run_kubeconfig(args: argparse.Namespace) -> int:
+    """0. Raises errors of the tree."""
+    print(_clusters().state(parse_name(args.name)).kubeconfig)
+    return 0
+
+
+def run_load(args: argparse.Namespace) -> int:
+    """0. Raises errors of the tree."""
+    _clusters().load(parse_name(args.name), args.image)
+    return 0
+
+
+def _clusters() -> Clusters:
+    """Progress goes to stderr: stdout has results only."""
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    steps: Steps = TerminalSteps(monotonic_ns) if terminal else PlainSteps(_say, monotonic_ns)
+    return Clusters(Cache(default_root(), steps.say), steps, dict(os.environ))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _print_report(found: ClusterReport) -> None:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for heading in ("Node", "Ready", "Pool", "GPUs (in use / allocatable)"):
+        table.add_column(heading)
+    for node in found.nodes:
+        gpus = ", ".join(f"{name} {node.used.get(name, 0)} / {count}" for name, count in node.gpus.items())
+        table.add_row(node.name, "yes" if node.ready else "NO", node.pool or "-", gpus or "-")
+    console = result_console()
+    console.print(f"cluster {found.name} ({found.way}), kubeconfig {found.kubeconfig}", soft_wrap=True)
+    console.print(table)
+    for name, (ready, wanted) in found.programs.items():
+        if ready < wanted:
+            console.print(f"{name}: {ready} of {wanted} containers are ready")
+    if not found.programs:
+        console.print("emugpu isn't installed on it")
+    elif found.missing:
+        console.print(f"missing: {found.missing}")

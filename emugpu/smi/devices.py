@@ -1,0 +1,136 @@
+"""Where the picture comes from: the node's manager, else the device files that the container was given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator_runtime.domain.errors import EmuGpuError, InputError, ManagerUnavailableError, ProtocolError
+from emulator_runtime.ipc.channel import Channel
+from emulator_runtime.ipc.frames import Message
+from emulator_runtime.ipc.replies import raise_for
+from emulator_runtime.node.layout import (
+    CONTAINER_EDEV_DIR,
+    CONTAINER_MANAGER_SOCKET,
+    MANAGER_SOCKET_VARIABLE,
+    TOKEN_VARIABLE,
+)
+
+EDEV_VARIABLE = "EMUGPU_EDEV_DIR"
+"""Where the device files are, if not at /edev."""
+_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that computes on a GPU; `pid` is the node's."""
+
+    pid: int
+    name: str
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One emulated GPU. None where it isn't known; `utilisation` is from 0 to 1."""
+
+    index: int
+    name: str
+    uuid: str
+    memory_bytes: int
+    used_bytes: int | None = None
+    utilisation: float | None = None
+    healthy: bool | None = None
+    processes: tuple[Process, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All GPUs in the order of their indexes; `note` says what is missing and why, for stderr."""
+
+    gpus: tuple[Gpu, ...]
+    note: str = ""
+
+
+def container_picture(environ: Mapping[str, str]) -> Picture | None:
+    """The GPUs of this container; None where it has none."""
+    token, why = environ.get(TOKEN_VARIABLE, ""), ""
+    if token:
+        socket = Path(environ.get(MANAGER_SOCKET_VARIABLE) or CONTAINER_MANAGER_SOCKET)
+        try:
+            return Picture(_gpus(_ask(socket, {"op": "query", "token": token})))
+        except ManagerUnavailableError:
+            why = "the sharing manager does not answer"
+        except EmuGpuError as error:
+            why = f"the sharing manager refused: {_clean(str(error))}"
+    gpus = _of_files(Path(environ.get(EDEV_VARIABLE) or CONTAINER_EDEV_DIR))
+    if not gpus:
+        return None
+    return Picture(gpus, f"{why or f'{TOKEN_VARIABLE} is not set'}; memory use and load are not known")
+
+
+def node_picture(admin_socket: Path) -> Picture:
+    """All GPUs of the node. Raises InputError where its manager doesn't answer there."""
+    try:
+        return Picture(_gpus(_ask(admin_socket, {"op": "status"})))
+    except ManagerUnavailableError as error:
+        raise InputError("--admin", f"{error}; give the node directory's admin/admin.sock, as root") from error
+
+
+def _ask(socket: Path, message: Message) -> Message:
+    channel = Channel.connect(socket, _TIMEOUT_S)
+    try:
+        return raise_for(channel.request(message))
+    finally:
+        channel.close()
+
+
+def _of_files(directory: Path) -> tuple[Gpu, ...]:
+    """What the device files tell; one that can't be read is left out."""
+    gpus = []
+    for path in directory.glob("*"):
+        try:
+            gpus.append(_gpu(json.loads(path.read_text(encoding="utf-8"))))
+        except (OSError, ValueError, ProtocolError):
+            continue
+    return tuple(sorted(gpus, key=lambda gpu: gpu.index))
+
+
+def _gpus(reply: Message) -> tuple[Gpu, ...]:
+    entries = reply.get("devices")
+    if not isinstance(entries, list):
+        raise ProtocolError("its answer has no devices")
+    return tuple(sorted((_gpu(entry) for entry in entries), key=lambda gpu: gpu.index))
+
+
+def _gpu(entry: object) -> Gpu:
+    """Raises ProtocolError for an entry without the four facts that every source has."""
+    facts = entry if isinstance(entry, dict) else {}
+    match facts:
+        case {"index": int(index), "uuid": str(uuid), "gpu_type": str(gpu_type), "memory_bytes": int(memory_bytes)}:
+            used, utilisation, healthy = facts.get("used_bytes"), facts.get("utilisation"), facts.get("healthy")
+            return Gpu(
+                index,
+                _clean(gpu_type),
+                _clean(uuid),
+                memory_bytes,
+                used if isinstance(used, int) else None,
+                float(utilisation) if isinstance(utilisation, int | float) else None,
+                healthy if isinstance(healthy, bool) else None,
+                tuple(_process(process) for process in facts.get("processes") or ()),
+            )
+    raise ProtocolError("its answer has a device without index, uuid, gpu_type or memory_bytes")
+
+
+def _process(entry: object) -> Process:
+    match entry:
+        case {"pid": int(pid), "name": str(name), "used_bytes": int(used_bytes)}:
+            return Process(pid, _clean(name), used_bytes)
+    raise ProtocolError("its answer has a process without pid, name or used_bytes")
+
+
+def _clean(text: str) -> str:
+    """Without what would move a terminal's cursor or break a line."""
+    return "".join(char if " " <= char <= "~" or char >= "\xa1" else "?" for char in text)

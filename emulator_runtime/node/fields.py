@@ -1,0 +1,105 @@
+"""Typed values out of a JSON or YAML document that somebody else wrote; the error names the document and the path in it.
+
+Works on values that are parsed already: the same inventory comes as a file, as a Node's annotation and as a part of a
+custom resource.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from emulator_runtime.domain.errors import InputError, UnknownNameError
+
+LARGEST = 2**53
+"""Beyond this, whole numbers and floating point disagree in other people's JSON parsers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value: `place` names the document, `path` where in it. Every reader raises InputError with both."""
+
+    place: str
+    path: str
+    value: object
+
+    def error(self, problem: str) -> InputError:
+        return InputError(self._where, problem)
+
+    def members(self, known: Collection[str]) -> dict[str, Field]:
+        """The members of an object; one that isn't in `known` is a mistake."""
+        if not isinstance(self.value, dict):
+            raise self.error(f"must be an object, not {_kind(self.value)}")
+        for key in self.value:
+            if key not in known:
+                raise UnknownNameError(self._where, "field", str(key), known)
+        return {key: Field(self.place, f"{self.path}.{key}" if self.path else key, v) for key, v in self.value.items()}
+
+    def elements(self) -> list[Field]:
+        """The elements of an array, which may be empty."""
+        if not isinstance(self.value, list):
+            raise self.error(f"must be an array, not {_kind(self.value)}")
+        return [Field(self.place, f"{self.path}[{index}]", value) for index, value in enumerate(self.value)]
+
+    def text(self, *, least: int = 0, most: int = 1024) -> str:
+        """A text of `least` to `most` characters that a file can hold (no half of a surrogate pair)."""
+        if not isinstance(self.value, str):
+            raise self.error(f"must be a string, not {_kind(self.value)}")
+        if not least <= len(self.value) <= most or any("\ud800" <= char <= "\udfff" for char in self.value):
+            raise self.error(f"must be a text of {least} to {most} characters")
+        return self.value
+
+    def whole(self, *, least: int = 0, most: int = LARGEST) -> int:
+        if type(self.value) is not int:
+            raise self.error(f"must be a whole number, not {_kind(self.value)}")
+        if not least <= self.value <= most:
+            wanted = f"from {least} to {most}" if least < most else str(least)
+            raise self.error(f"must be {wanted}, got {self.value}")
+        return self.value
+
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            raise self.error(f"must be true or false, not {_kind(self.value)}")
+        return self.value
+
+    @property
+    def _where(self) -> str:
+        return f"{self.place}: {self.path}" if self.path else self.place
+
+
+def parse(text: str, place: str) -> Field:
+    """The JSON document in `text`. Raises InputError where it is no JSON or says a key twice."""
+    try:
+        return Field(place, "", json.loads(text, object_pairs_hook=_object, parse_constant=_constant))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{place}:{error.lineno}:{error.colno}", f"is not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise InputError(place, "is nested too deeply") from error
+    except ValueError as error:
+        raise InputError(place, str(error)) from error
+
+
+def required(members: dict[str, Field], name: str, owner: Field) -> Field:
+    """The member `name`. Raises InputError at the owner where it is missing."""
+    if name not in members:
+        raise owner.error(f"{name} is missing")
+    return members[name]
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"has the key {next(key for key in keys if keys.count(key) > 1)!r} twice in one object")
+    return members
+
+
+def _constant(name: str) -> object:
+    raise ValueError(f"has the value {name}, which JSON doesn't know; give a finite number")
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, list):
+        return "an array"
+    return "an object" if isinstance(value, dict) else json.dumps(value, default=repr)

@@ -1,0 +1,207 @@
+"""Grants on disk: the device plugin mints one per Allocate, the sharing manager reads it when a container shows its token.
+
+A directory per grant, named by the first 32 hexadecimal digits of the token's SHA-256, so that nobody who can list the
+directory learns a token. It is complete or absent: made under another name, synced, then renamed, before `mint` returns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.node.fields import parse, required
+
+VERSION = 1
+TOKEN_BYTES = 32
+GRANT_FILE = "grant.json"
+EDEV_DIR = "edev"
+
+_GRANT_ID = re.compile(r"[0-9a-f]{32}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_UNFINISHED = ".new-"
+_LEAVING = ".old-"
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRecord:
+    """What one Allocate promised. `device_ids` in the order of device index and replica; `minted_ns`: wall clock."""
+
+    grant_id: str
+    token_digest: str
+    resource: str
+    device_ids: tuple[str, ...]
+    minted_ns: int
+
+
+def _ignore(_problem: str) -> None:
+    """Broken grant directories go unreported."""
+
+
+class GrantFiles:
+    """The grants in one directory. Only one process mints in it; any number may read and remove.
+
+    `now`: wall clock in nanoseconds. `report`: told in one line about each directory that can't be read.
+    """
+
+    def __init__(self, grants_dir: Path, now: Callable[[], int], report: Callable[[str], None] = _ignore) -> None:
+        self._dir = grants_dir
+        self._now = now
+        self._report = report
+        self._lock = threading.Lock()
+        self._last_ns: int | None = None
+
+    def mint(
+        self, resource: str, device_ids: tuple[str, ...], device_files: Mapping[int, Mapping[str, object]]
+    ) -> tuple[str, GrantRecord]:
+        """A new token for these devices, on disk before this returns. `device_files`: content of edev/<index>.
+
+        Raises OSError (a full disk, say); then nothing of it is left.
+        """
+        token = secrets.token_hex(TOKEN_BYTES)
+        digest = token_digest(token)
+        with self._lock:
+            record = GrantRecord(grant_id_of(token), digest, resource, device_ids, self._next_ns())
+            unfinished = self._dir / f"{_UNFINISHED}{record.grant_id}"
+            try:
+                _write_grant(unfinished, record, device_files)
+                unfinished.rename(self.path(record.grant_id))
+                _sync_directory(self._dir)
+            except OSError:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                self.remove(record.grant_id)
+                raise
+        return token, record
+
+    def read(self, token: str) -> GrantRecord | None:
+        """The grant of this token; None where there is none (or its directory is broken, which is reported)."""
+        record = self._read(self.path(grant_id_of(token)))
+        if record is None or not hmac.compare_digest(record.token_digest, token_digest(token)):
+            return None
+        return record
+
+    def all(self) -> list[GrantRecord]:
+        """Every grant, oldest first. Broken directories are left out and reported."""
+        try:
+            names = [entry.name for entry in os.scandir(self._dir) if _GRANT_ID.fullmatch(entry.name)]
+        except FileNotFoundError:
+            return []
+        records = (self._read(self._dir / name) for name in names)
+        return sorted((record for record in records if record is not None), key=lambda record: record.minted_ns)
+
+    def remove(self, grant_id: str) -> None:
+        """Delete a grant's directory; one that isn't there is no error. Raises InputError for what is no grant id."""
+        if not _GRANT_ID.fullmatch(grant_id):
+            raise InputError("grant id", f"must be 32 hexadecimal digits, got {grant_id!r}")
+        leaving = self._dir / f"{_LEAVING}{grant_id}"
+        try:
+            self.path(grant_id).rename(leaving)  # first under another name: nobody reads half a grant
+        except FileNotFoundError:
+            return
+        shutil.rmtree(leaving, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Delete what a killed process left half made or half deleted. For the minting process, when it starts."""
+        for prefix in (_UNFINISHED, _LEAVING):
+            for path in self._dir.glob(f"{prefix}*"):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def path(self, grant_id: str) -> Path:
+        """The grant's directory."""
+        return self._dir / grant_id
+
+    def edev_dir(self, grant_id: str) -> Path:
+        """The directory that the grant's container sees as /edev."""
+        return self._dir / grant_id / EDEV_DIR
+
+    def _next_ns(self) -> int:
+        """Later than every grant that is here, even after a step back of the wall clock."""
+        if self._last_ns is None:
+            self._last_ns = max((record.minted_ns for record in self.all()), default=0)
+        self._last_ns = max(self._now(), self._last_ns + 1)
+        return self._last_ns
+
+    def _read(self, directory: Path) -> GrantRecord | None:
+        file = directory / GRANT_FILE
+        try:
+            return _parse_record(file.read_text(encoding="utf-8"), str(file), directory.name)
+        except FileNotFoundError:
+            if directory.exists():
+                self._report(f"{directory}: has no {GRANT_FILE}; delete it")
+        except OSError as error:
+            self._report(f"{file}: can't be read: {error.strerror}")
+        except (InputError, UnicodeDecodeError) as error:
+            self._report(f"{error}; delete {directory}" if isinstance(error, InputError) else f"{file}: is not UTF-8")
+        return None
+
+
+def token_digest(token: str) -> str:
+    """SHA-256 of the token, 64 hexadecimal digits: what is stored instead of the token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def grant_id_of(token: str) -> str:
+    """The name of the token's grant directory."""
+    return token_digest(token)[:32]
+
+
+def _write_grant(directory: Path, record: GrantRecord, device_files: Mapping[int, Mapping[str, object]]) -> None:
+    edev = directory / EDEV_DIR
+    edev.mkdir(parents=True)
+    for made in (directory, edev):
+        made.chmod(0o755)
+    for (
+        index,
+        content,
+    ) in device_files.items():  # not synced: after a power cut the kubelet fails every pod with devices
+        _write(edev / str(index), json.dumps(content) + "\n", 0o644, sync=False)
+    document = {
+        "version": VERSION,
+        "token_digest": record.token_digest,
+        "resource": record.resource,
+        "device_ids": list(record.device_ids),
+        "minted_ns": str(record.minted_ns),  # a text: nanoseconds since 1970 are beyond 2**53
+    }
+    _write(directory / GRANT_FILE, json.dumps(document) + "\n", 0o600, sync=True)
+
+
+def _parse_record(text: str, place: str, grant_id: str) -> GrantRecord:
+    document = parse(text, place)
+    members = document.members(("version", "token_digest", "resource", "device_ids", "minted_ns"))
+    required(members, "version", document).whole(least=VERSION, most=VERSION)
+    digest = required(members, "token_digest", document)
+    if not _DIGEST.fullmatch(digest.text()) or digest.text()[:32] != grant_id:
+        raise digest.error("must be the SHA-256 that its directory is named by")
+    minted = required(members, "minted_ns", document)
+    if not re.fullmatch(r"[0-9]{1,19}", minted.text()):
+        raise minted.error("must be nanoseconds as a text of digits")
+    ids = tuple(f.text(least=1) for f in required(members, "device_ids", document).elements())
+    resource = required(members, "resource", document).text(least=1)
+    return GrantRecord(grant_id, digest.text(), resource, ids, int(minted.text()))
+
+
+def _write(path: Path, text: str, mode: int, *, sync: bool) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, mode)  # whatever the umask
+        file.write(text)
+        if sync:
+            file.flush()
+            os.fsync(descriptor)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,207 @@
+"""Which emulated GPUs a node offers, under which resource names: one JSON format for a file, a Node's annotation and a pool.
+
+{"version": 1, "node": "worker1", "pool": "default", "compat": {"nvidiaEnv": false}, "resources": [
+  {"name": "emugpu.dev/emuGPU", "replicas": 1, "failRequestsGreaterThanOne": false, "devices": [
+    {"index": 0, "gpu_type": "A100-SXM4-80GB", "memory_bytes": 85899345920, "numa_node": 0, "link_group": 0,
+     "healthy": true, "reason": ""}]}]}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.node.fields import Field, parse, required
+
+VERSION = 1
+MAX_DEVICES = 1024
+"""Per node. The largest machines have 16 GPUs, so more is a mistake; a message of this many devices is still small."""
+MAX_REPLICAS = 1024
+MAX_INDEX = 65535
+
+_SEPARATOR = "::"
+# An extended resource's name: DNS subdomain, slash, qualified name. Source: Kubernetes API, pkg/apis/core/v1/helper
+# (IsExtendedResourceName); "requests.<name>" must be a qualified name too, hence 244 characters before the slash.
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_RESOURCE_NAME = re.compile(rf"(?=[^/]{{1,244}}/){_LABEL}(\.{_LABEL})*/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Compat:
+    """What a pool imitates beyond its own names. `nvidia_env`: set NVIDIA's environment variables as well."""
+
+    nvidia_env: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEntry:
+    """A device with its place in the node: devices of one link group have fast links (NVLink) to each other."""
+
+    device: Device
+    numa_node: int = 0
+    link_group: int = 0
+    healthy: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceEntry:
+    """Devices that pods ask for by one name. With `replicas` > 1 each is shared by that many holders."""
+
+    name: str
+    devices: tuple[DeviceEntry, ...]
+    replicas: int = 1
+    fail_requests_greater_than_one: bool = False
+
+    def device_ids(self, entry: DeviceEntry) -> tuple[str, ...]:
+        """The ids that the kubelet sees for this device: its UUID, or `UUID::0`, `UUID::1`, ... where it is shared."""
+        uuid = entry.device.uuid
+        return (uuid,) if self.replicas == 1 else tuple(f"{uuid}{_SEPARATOR}{n}" for n in range(self.replicas))
+
+    def by_id(self) -> dict[str, DeviceEntry]:
+        """Every id of this resource with its device, in the order of device index and replica."""
+        ordered = sorted(self.devices, key=lambda entry: entry.device.index)
+        return {device_id: entry for entry in ordered for device_id in self.device_ids(entry)}
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All resources of one node. A device's index is unique over all of them.
+
+    `cleanup`: emugpu is being removed from this node; there are no resources then, and the node's directory is emptied.
+    """
+
+    node: str
+    resources: tuple[ResourceEntry, ...]
+    pool: str = ""
+    compat: Compat = field(default_factory=Compat)
+    cleanup: bool = False
+
+    def entries(self) -> Iterator[DeviceEntry]:
+        """Every device of the node, resource by resource."""
+        for resource in self.resources:
+            yield from resource.devices
+
+    def to_json(self) -> str:
+        """One line of JSON, the same for equal inventories."""
+        document = {
+            "version": VERSION,
+            "node": self.node,
+            "pool": self.pool,
+            "compat": {"nvidiaEnv": self.compat.nvidia_env},
+            "resources": [_resource_json(resource) for resource in self.resources],
+        } | ({"cleanup": True} if self.cleanup else {})
+        return json.dumps(document, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str, place: str) -> Inventory:
+        """Raises InputError naming `place` (a file, an annotation) and the path of the mistake in it."""
+        document = parse(text, place)
+        members = document.members(("version", "node", "pool", "compat", "resources", "cleanup"))
+        required(members, "version", document).whole(least=VERSION, most=VERSION)
+        node = required(members, "node", document).text(least=1, most=253)
+        resources = tuple(_resource(f, node) for f in required(members, "resources", document).elements())
+        _check_unique(members["resources"], resources)
+        cleanup = members["cleanup"].flag() if "cleanup" in members else False
+        if cleanup and resources:
+            raise members["cleanup"].error("goes with no resources; empty them")
+        return cls(
+            node=node,
+            resources=resources,
+            pool=members["pool"].text(most=253) if "pool" in members else "",
+            compat=_compat(members["compat"]) if "compat" in members else Compat(),
+            cleanup=cleanup,
+        )
+
+
+def split_device_id(device_id: str) -> tuple[str, int | None]:
+    """`UUID::3` is ("UUID", 3), a device that isn't shared ("UUID", None); what is no number stays part of the UUID."""
+    uuid, separator, replica = device_id.rpartition(_SEPARATOR)
+    if not separator or not (replica.isascii() and replica.isdigit()):
+        return device_id, None
+    return uuid, int(replica)
+
+
+def is_resource_name(name: str) -> bool:
+    """Whether Kubernetes takes `name` as an extended resource: qualified, not of kubernetes.io, no `requests.` prefix."""
+    native = "kubernetes.io/" in name or name.startswith("requests.")
+    return not native and _RESOURCE_NAME.fullmatch(name) is not None
+
+
+def repeated(names: Iterable[str | int]) -> str | int | None:
+    """The first that comes a second time."""
+    seen: set[str | int] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def _resource(document: Field, node: str) -> ResourceEntry:
+    members = document.members(("name", "replicas", "failRequestsGreaterThanOne", "devices"))
+    name = required(members, "name", document).text()
+    if not is_resource_name(name):
+        raise members["name"].error(f"{name!r} is no name of an extended resource, such as emugpu.dev/emuGPU")
+    fail = members.get("failRequestsGreaterThanOne")
+    return ResourceEntry(
+        name=name,
+        devices=tuple(_device(f, node) for f in required(members, "devices", document).elements()),
+        replicas=members["replicas"].whole(least=1, most=MAX_REPLICAS) if "replicas" in members else 1,
+        fail_requests_greater_than_one=fail.flag() if fail else False,
+    )
+
+
+def _device(document: Field, node: str) -> DeviceEntry:
+    members = document.members(("index", "gpu_type", "memory_bytes", "numa_node", "link_group", "healthy", "reason"))
+    device = Device(
+        node=node,
+        index=required(members, "index", document).whole(most=MAX_INDEX),
+        gpu_type=required(members, "gpu_type", document).text(least=1),
+        memory_bytes=required(members, "memory_bytes", document).whole(least=1),
+    )
+    return DeviceEntry(
+        device=device,
+        numa_node=members["numa_node"].whole(most=MAX_INDEX) if "numa_node" in members else 0,
+        link_group=members["link_group"].whole(most=MAX_INDEX) if "link_group" in members else 0,
+        healthy=members["healthy"].flag() if "healthy" in members else True,
+        reason=members["reason"].text() if "reason" in members else "",
+    )
+
+
+def _compat(document: Field) -> Compat:
+    members = document.members(("nvidiaEnv",))
+    return Compat(nvidia_env=members["nvidiaEnv"].flag() if "nvidiaEnv" in members else False)
+
+
+def _check_unique(document: Field, resources: tuple[ResourceEntry, ...]) -> None:
+    if (name := repeated(resource.name for resource in resources)) is not None:
+        raise document.error(f"has {name} twice; give each resource once, with all its devices")
+    indexes = [entry.device.index for resource in resources for entry in resource.devices]
+    if (index := repeated(indexes)) is not None:
+        raise document.error(f"has the device index {index} twice; an index is unique on its node, over all resources")
+    if len(indexes) > MAX_DEVICES:
+        raise document.error(f"has {len(indexes)} devices; a node has {MAX_DEVICES} at most")
+
+
+def _resource_json(resource: ResourceEntry) -> dict[str, object]:
+    return {
+        "name": resource.name,
+        "replicas": resource.replicas,
+        "failRequestsGreaterThanOne": resource.fail_requests_greater_than_one,
+        "devices": [
+            {
+                "index": entry.device.index,
+                "gpu_type": entry.device.gpu_type,
+                "memory_bytes": entry.device.memory_bytes,
+                "numa_node": entry.numa_node,
+                "link_group": entry.link_group,
+                "healthy": entry.healthy,
+                "reason": entry.reason,
+            }
+            for entry in resource.devices
+        ],
+    }

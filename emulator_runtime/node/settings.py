@@ -1,0 +1,74 @@
+"""Settings from environment variables, for every daemon alike: one frozen class each, `--help` is made from its fields.
+
+    @dataclass(frozen=True)
+    class Settings(EnvSettings):
+        PREFIX: ClassVar[str] = "EMUGPU_PLUGIN_"
+        node_dir: str = setting("the node directory", "/var/lib/emugpu")
+
+Fields are texts, as the environment gives them; `whole` and `flag` turn one into its type where the class wants that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import ClassVar, Self
+
+from emulator_runtime.domain.errors import InputError, UnknownNameError
+
+_FLAGS = {"": False, "0": False, "1": True}
+
+
+def setting(help_text: str, default: str | None = None) -> str:
+    """A field of a settings class; without a default it is required."""
+    metadata = {"help": help_text}
+    return field(metadata=metadata) if default is None else field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class EnvSettings:
+    """Base class: each field is read from the variable <PREFIX><FIELD IN CAPITALS>."""
+
+    PREFIX: ClassVar[str]
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Self:
+        """Raises InputError for a missing variable, UnknownNameError for one that is no setting."""
+        known = {cls.variable(f.name): f for f in fields(cls)}
+        given = {name: value for name, value in environ.items() if name.startswith(cls.PREFIX)}
+        for name in given:
+            if name not in known:
+                raise UnknownNameError("environment", "setting", name, known)
+        for name, setting in known.items():
+            if setting.default is MISSING and not given.get(name):
+                raise InputError(name, f"is missing: {setting.metadata['help']}")
+        return cls(**{known[name].name: value for name, value in given.items()})
+
+    @classmethod
+    def help(cls) -> str:
+        """One line per setting, for --help."""
+        width = max(len(cls.variable(f.name)) for f in fields(cls)) + 1
+        lines = []
+        for f in fields(cls):
+            default = "required" if f.default is MISSING else f"default {f.default!r}"
+            lines.append(f"  {cls.variable(f.name):<{width}} {f.metadata['help']} ({default})")
+        return "\n".join(lines)
+
+    @classmethod
+    def variable(cls, name: str) -> str:
+        """The environment variable of the field `name`."""
+        return cls.PREFIX + name.upper()
+
+    def whole(self, name: str, *, least: int, most: int) -> int:
+        """The field as a whole number within [least, most]. Raises InputError naming the variable."""
+        text: str = getattr(self, name)
+        if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
+            raise InputError(self.variable(name), f"must be a whole number from {least} to {most}, got {text!r}")
+        return int(text)
+
+    def flag(self, name: str) -> bool:
+        """The field as a switch: 1 is on, 0 or nothing is off. Raises InputError naming the variable."""
+        text: str = getattr(self, name)
+        if text not in _FLAGS:
+            raise InputError(self.variable(name), f"must be 1 or 0, got {text!r}")
+        return _FLAGS[text]

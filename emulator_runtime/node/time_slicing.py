@@ -1,0 +1,171 @@
+"""Takes the time-slicing file of NVIDIA's device plugin as it is, so that users bring the sharing they already have.
+
+    version: v1
+    sharing:
+      timeSlicing:
+        renameByDefault: false
+        failRequestsGreaterThanOne: false
+        resources: [{name: nvidia.com/gpu, rename: nvidia.com/gpu.shared, devices: all, replicas: 4}]
+
+Meaning of the fields: NVIDIA/k8s-device-plugin, README "Shared Access to GPUs" and api/config/v1/replicas.go. Two differences:
+`rename` and `devices`, which that plugin reads but ignores, work here; and `nvidia.com/gpu` means the pool's own resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from emulator_runtime.domain.errors import UnknownNameError
+from emulator_runtime.node.fields import Field, required
+from emulator_runtime.node.inventory import (
+    MAX_REPLICAS,
+    DeviceEntry,
+    Inventory,
+    ResourceEntry,
+    is_resource_name,
+    repeated,
+)
+
+SHARED_SUFFIX = ".shared"
+NVIDIA_PREFIX = "nvidia.com/"
+NVIDIA_GPU = "nvidia.com/gpu"
+
+_FILE_FIELDS = ("version", "flags", "resources", "sharing", "imex", "health")
+
+
+@dataclass(frozen=True, slots=True)
+class _Slicing:
+    """One line of the file: which resource, its new name ("" where it keeps its own), which devices, how many each."""
+
+    where: Field
+    name: str
+    rename: str
+    devices: Field | None
+    replicas: int
+
+
+def apply_time_slicing(inventory: Inventory, mapping: Mapping[str, object], place: str) -> Inventory:
+    """The inventory with the resources shared that `mapping` names: a whole file, or its `sharing` section alone.
+
+    A resource of NVIDIA's that no device here has (a MIG profile, say) is passed over. Raises InputError naming `place` and
+    path, UnknownNameError for another resource that isn't in the inventory.
+    """
+    section = _time_slicing_section(Field(place, "", dict(mapping)))
+    if section is None:
+        return inventory
+    members = section.members(("strategy", "renameByDefault", "failRequestsGreaterThanOne", "resources"))
+    if "strategy" in members and members["strategy"].text():
+        raise members["strategy"].error("must be left out: only time slicing without a named strategy exists")
+    rename = "renameByDefault" in members and members["renameByDefault"].flag()
+    fail = "failRequestsGreaterThanOne" in members and members["failRequestsGreaterThanOne"].flag()
+    elements = required(members, "resources", section).elements()
+    if not elements:
+        raise members["resources"].error("must name at least one resource")
+    slicings = _by_resource(inventory, [_slicing(element) for element in elements])
+    resources: list[ResourceEntry] = []
+    for resource in inventory.resources:
+        slicing = slicings.get(resource.name)
+        resources += [resource] if slicing is None else _share(resource, slicing, rename=rename, fail=fail)
+    if (name := repeated(resource.name for resource in resources)) is not None:
+        raise members["resources"].error(f"{name} would be two resources; rename one of them to another name")
+    return replace(inventory, resources=tuple(resources))
+
+
+def _time_slicing_section(document: Field) -> Field | None:
+    """The `timeSlicing` part of a file or of a `sharing` section; None where there is none."""
+    assert isinstance(document.value, dict)
+    sharing: Field | None = document
+    if not document.value.keys() & {"timeSlicing", "mps"}:
+        members = document.members(_FILE_FIELDS)
+        if "version" in members and members["version"].text() != "v1":
+            raise members["version"].error("must be v1")
+        sharing = members.get("sharing")
+    if sharing is None or sharing.value is None:
+        return None
+    members = sharing.members(("timeSlicing", "mps"))
+    if "mps" in members and members["mps"].value:
+        raise members["mps"].error("isn't emulated; use timeSlicing")
+    section = members.get("timeSlicing")
+    return section if section is not None and section.value else None
+
+
+def _slicing(document: Field) -> _Slicing:
+    members = document.members(("name", "rename", "devices", "replicas"))
+    return _Slicing(
+        where=document,
+        name=_qualified(required(members, "name", document), NVIDIA_PREFIX),
+        rename=_qualified(members["rename"], NVIDIA_PREFIX) if "rename" in members and members["rename"].value else "",
+        devices=members.get("devices"),
+        replicas=required(members, "replicas", document).whole(least=1, most=MAX_REPLICAS),
+    )
+
+
+def _qualified(document: Field, prefix: str) -> str:
+    """A resource's name; like upstream, one without a slash is NVIDIA's (`gpu` is nvidia.com/gpu)."""
+    name = document.text(least=1)
+    name = name if "/" in name else prefix + name
+    if not is_resource_name(name):
+        raise document.error(f"{name!r} is no name of an extended resource, such as {NVIDIA_GPU}")
+    return name
+
+
+def _by_resource(inventory: Inventory, slicings: list[_Slicing]) -> dict[str, _Slicing]:
+    """Which line belongs to which resource of the inventory. A resource's own name goes before `nvidia.com/gpu` for all."""
+    names = [resource.name for resource in inventory.resources]
+    found: dict[str, _Slicing] = {}
+    for slicing in slicings:
+        if slicing.name in found:
+            raise slicing.where.error(f"{slicing.name} is named twice")
+        if slicing.name in names:
+            found[slicing.name] = slicing
+        elif not slicing.name.startswith(NVIDIA_PREFIX):
+            raise UnknownNameError(f"{slicing.where.place}: {slicing.where.path}.name", "resource", slicing.name, names)
+    for slicing in slicings:
+        if slicing.name == NVIDIA_GPU and NVIDIA_GPU not in names:
+            found |= {name: slicing for name in names if name not in found}
+    return found
+
+
+def _share(resource: ResourceEntry, slicing: _Slicing, *, rename: bool, fail: bool) -> list[ResourceEntry]:
+    """The shared resource, and before it what stays whole of the old one."""
+    shared = _chosen(resource, slicing)
+    whole = tuple(entry for entry in resource.devices if entry not in shared)
+    default = resource.name + SHARED_SUFFIX if rename else resource.name
+    name = slicing.rename or default
+    if slicing.replicas == 1:  # nothing is shared, so nothing is renamed by default
+        name = slicing.rename or resource.name
+    if whole and name == resource.name:
+        problem = f"leaves devices of {resource.name} whole under the same name; give `rename`, or `devices: all`"
+        raise slicing.where.error(problem)
+    entry = ResourceEntry(name, shared, slicing.replicas, fail)
+    return [replace(resource, devices=whole), entry] if whole else [entry]
+
+
+def _chosen(resource: ResourceEntry, slicing: _Slicing) -> tuple[DeviceEntry, ...]:
+    """`devices`: "all" (or left out), a number of them (the first by index), or a list of indexes and UUIDs."""
+    wanted = slicing.devices
+    if wanted is None or wanted.value in (None, "all"):
+        return resource.devices
+    if isinstance(wanted.value, list):
+        return _listed(resource, wanted)
+    if not isinstance(wanted.value, int):
+        raise wanted.error('must be "all", a number of devices, or a list of indexes and UUIDs')
+    count = wanted.whole(least=1, most=len(resource.devices))
+    return tuple(sorted(resource.devices, key=lambda entry: entry.device.index)[:count])
+
+
+def _listed(resource: ResourceEntry, wanted: Field) -> tuple[DeviceEntry, ...]:
+    known: dict[str, DeviceEntry] = {}
+    for entry in resource.devices:
+        known[str(entry.device.index)] = known[entry.device.uuid] = entry
+    chosen: list[DeviceEntry] = []
+    for element in wanted.elements():
+        name = str(element.whole()) if isinstance(element.value, int) else element.text()
+        if name not in known:
+            raise UnknownNameError(f"{element.place}: {element.path}", f"device of {resource.name}", name, known)
+        if known[name] not in chosen:
+            chosen.append(known[name])
+    if not chosen:
+        raise wanted.error("must name at least one device")
+    return tuple(sorted(chosen, key=lambda entry: entry.device.index))

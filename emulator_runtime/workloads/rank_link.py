@@ -1,0 +1,90 @@
+"""One TCP connection between two ranks: whole messages, and a connection that is noticed when the other host is gone."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from emulator_runtime.domain.errors import ClusterError, ProtocolError
+from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.ipc.frames import Decoder, Message, encode
+from emulator_runtime.timing.host import monotonic_ns
+
+SLICE_S = 0.1
+"""How long a wait may last before the caller's hook is asked again (host seconds)."""
+_CHUNK_BYTES = 65536
+_SEND_TIMEOUT_S = 10.0
+_KEEPALIVE = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5_000}
+"""tcp(7): the kernel asks after 2 s of silence and gives up after 5 s, so a host that lost its power is noticed too."""
+
+
+class RankLink:
+    """The connection to a rank; `name` is for messages, such as "rank 2"."""
+
+    def __init__(self, sock: socket.socket, name: str) -> None:
+        self.name = name
+        self._socket = sock
+        self._decoder = Decoder()
+        self._ready: deque[tuple[Message, int]] = deque()
+        sock.settimeout(_SEND_TIMEOUT_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():
+            if hasattr(socket, option):  # Linux has all of them
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: Message) -> None:
+        """Raises ClusterError where the connection is broken."""
+        try:
+            self._socket.sendall(encode(message))
+        except OSError as error:
+            raise self._gone(error.strerror or str(error)) from error
+
+    def poll(self) -> None:
+        """Take in what has arrived. Raises ClusterError where the other end is gone and nothing is left to be read."""
+        if not select.select([self], [], [], 0)[0]:
+            return
+        try:
+            data = self._socket.recv(_CHUNK_BYTES)
+            arrived_ns = monotonic_ns()
+            messages = self._decoder.feed(data)
+        except OSError as error:
+            raise self._gone(error.strerror or str(error)) from error
+        except ProtocolError as error:
+            raise ClusterError(f"{self.name} sent what is no message: {error}; do all pods run one version?") from error
+        if not data and not self._ready:
+            raise self._gone("it closed the connection")
+        self._ready.extend((message, arrived_ns) for message in messages)
+
+    def peek(self) -> Message | None:
+        """The next message that has arrived, left where it is."""
+        return self._ready[0][0] if self._ready else None
+
+    def take(self) -> tuple[Message, int] | None:
+        """The next message that has arrived, and when (host nanoseconds)."""
+        return self._ready.popleft() if self._ready else None
+
+    def receive(self, timeout_s: float, hook: Callable[[], None]) -> tuple[Message, int]:
+        """The next message and when it arrived. `hook` is called before each slice of waiting and may raise.
+
+        Raises ClusterError after `timeout_s` (host seconds) or where the other end is gone.
+        """
+        give_up_ns = monotonic_ns() + round(timeout_s * NS_PER_S)
+        while (taken := self.take()) is None:
+            hook()
+            if monotonic_ns() > give_up_ns:
+                raise ClusterError(f"{self.name} has not answered for {timeout_s:g} s; see its pod's log")
+            select.select([self], [], [], SLICE_S)
+            self.poll()
+        return taken
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _gone(self, cause: str) -> ClusterError:
+        return ClusterError(f"{self.name} is gone ({cause}); see its pod's log, this rank ends with it")

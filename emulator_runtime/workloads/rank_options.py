@@ -1,0 +1,54 @@
+"""What the ranks of one job must have in common, and how long they wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.ipc.frames import Message
+
+RANK_PROTOCOL = 1
+MAX_NODES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class RankOptions:
+    """`work` names what is trained, so that pods of two jobs don't meet. Times are host seconds.
+
+    `check_joining` and `check_waiting` are asked while this rank waits and may raise; `told` gets lines for the user.
+    """
+
+    nodes: int
+    rank: int
+    host: str
+    port: int
+    work: str
+    join_timeout_s: float = 600.0
+    barrier_timeout_s: float = 1800.0
+    check_joining: Callable[[], None] = field(default=lambda: None)
+    check_waiting: Callable[[], None] = field(default=lambda: None)
+    told: Callable[[str], None] = field(default=lambda line: None)
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def join_message(self, progress: int, gpus: int) -> Message:
+        return {
+            "op": "join",
+            "version": RANK_PROTOCOL,
+            "nodes": self.nodes,
+            "rank": self.rank,
+            "work": self.work,
+            "progress": progress,
+            "gpus": gpus,
+        }
+
+
+def parse_address(text: str, place: str) -> tuple[str, int]:
+    """`host:port` or `[IPv6 address]:port`. Raises InputError that names `place`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise InputError(place, f"must be HOST:PORT, such as trainer-0.trainer:29500, not {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)

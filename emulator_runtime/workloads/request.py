@@ -1,0 +1,155 @@
+"""What a user asks `emugpu train` to do, and what each of its steps then costs on the devices that the pod was given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.step import StepProfile, StepTimes
+from emulator_runtime.domain.units import to_ns
+from emulator_runtime.profiles.table import ProfileTable
+from emulator_runtime.workloads.communication import DEFAULT_NETWORK_GBPS, Links, all_reduce_s, exposed_s
+
+PARALLEL = ("dp", "ddp")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRequest:
+    """A training job as the command line states it.
+
+    Either `model` and `batch_size` (samples per step of the whole job, on all its GPUs together) or `step_time_s` and
+    `memory_bytes` (of each GPU). `gradient_bytes` 0: as the profile tells, or none for work without a profile.
+    `input_cpu_s` is CPU time for the input of one step, on `cpus` CPUs of this container. `parallel` empty: DataParallel
+    within one process, DistributedDataParallel over several.
+    """
+
+    steps: int
+    model: str = ""
+    batch_size: int = 0
+    step_time_s: float = 0.0
+    memory_bytes: int = 0
+    gradient_bytes: int = 0
+    input_cpu_s: float = 0.0
+    cpus: float = 1.0
+    parallel: str = ""
+    network_gbps: float = DEFAULT_NETWORK_GBPS
+    extrapolate: bool = False
+
+    @property
+    def title(self) -> str:
+        """What is trained, in a few words; the same on all ranks of a job."""
+        if self.model:
+            return f"{self.model}, batch size {self.batch_size}"
+        return f"steps of {self.step_time_s * 1e3:g} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a job runs: the types of this process's GPUs, and how many GPUs and nodes the whole job has.
+
+    `linked` False: the GPUs of this container reach each other through the host only.
+    """
+
+    gpu_types: tuple[str, ...]
+    gpus: int
+    nodes: int = 1
+    linked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What a step costs on each GPU of this process; times are seconds, memory is bytes.
+
+    `exposed_s`: the part of the communication that computing doesn't hide; it is in `step_s`. `slowest`: the GPU type
+    that sets the pace.
+    """
+
+    step_s: float
+    exposed_s: float
+    reduce_s: float
+    input_s: float
+    persistent_bytes: int
+    peak_bytes: int
+    slowest: str
+    batch_per_gpu: int = 0
+    extrapolated: bool = False
+
+    def times(self, steps: int) -> StepTimes:
+        return StepTimes(steps, to_ns(self.step_s) * steps, to_ns(self.input_s))
+
+
+def plan_step(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> StepPlan:
+    """The plan for these devices. GPUs of different types in one process wait for each other, so the slowest one counts.
+
+    Raises InputError where the batch can't be divided, and what the look-up of a profile raises.
+    """
+    if not request.model:
+        return _timed(request, layout, profiles)
+    batch = _batch_per_gpu(request.batch_size, layout.gpus)
+    found = [
+        (profiles.step_profile(request.model, gpu_type, batch, extrapolate=request.extrapolate), gpu_type)
+        for gpu_type in sorted(set(layout.gpu_types))
+    ]
+    profile, slowest = max(found, key=lambda item: item[0].device_s)
+    gradients = request.gradient_bytes or profiles.gradient_bytes(request.model)
+    return _plan(request, layout, profile, gradients, (slowest, batch, _links(request, layout, profiles)))
+
+
+def _timed(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> StepPlan:
+    """A step without a profile: all of it counts as backward pass for the overlap, of which nothing else is known."""
+    profile = StepProfile(0.0, 0.0, request.step_time_s, request.memory_bytes, request.memory_bytes)
+    links = _links(request, layout, profiles) if request.gradient_bytes else None
+    return _plan(request, layout, profile, request.gradient_bytes, (sorted(layout.gpu_types)[0], 0, links))
+
+
+def _plan(
+    request: TrainRequest,
+    layout: Layout,
+    profile: StepProfile,
+    gradient_bytes: int,
+    rest: tuple[str, int, Links | None],
+) -> StepPlan:
+    slowest, batch, links = rest
+    reduce_s = all_reduce_s(gradient_bytes, links) if links else 0.0
+    parallel = request.parallel or ("ddp" if layout.nodes > 1 else "dp")
+    exposed = exposed_s(reduce_s, profile.backward_s, gradient_bytes, overlap=parallel == "ddp")
+    return StepPlan(
+        step_s=profile.device_s + exposed,
+        exposed_s=exposed,
+        reduce_s=reduce_s,
+        input_s=request.input_cpu_s / request.cpus,
+        persistent_bytes=profile.persistent_bytes,
+        peak_bytes=profile.peak_bytes,
+        slowest=slowest,
+        batch_per_gpu=batch,
+        extrapolated=profile.extrapolated,
+    )
+
+
+def _batch_per_gpu(batch_size: int, gpus: int) -> int:
+    if batch_size % gpus:
+        near = max(1, batch_size // gpus) * gpus
+        raise InputError(
+            "--batch-size", f"{batch_size} samples can't be divided equally among {gpus} GPUs; give e.g. {near}"
+        )
+    return batch_size // gpus
+
+
+def _links(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> Links | None:
+    """The links between the job's GPUs; None for a job of one GPU, whose type the catalogue needn't know then."""
+    if layout.gpus == 1:
+        return None
+    return Links(
+        gpus=layout.gpus,
+        nodes=layout.nodes,
+        peer_bytes_per_s=_peer_bytes_per_s(layout.gpu_types, profiles, linked=layout.linked),
+        network_bytes_per_s=request.network_gbps * 1e9 / 8,
+    )
+
+
+def _peer_bytes_per_s(gpu_types: Sequence[str], profiles: ProfileTable, *, linked: bool) -> float:
+    specs = [profiles.catalogue.spec(gpu_type, "the device's type") for gpu_type in gpu_types]
+    if linked and all(spec.peer_link_bytes_per_s for spec in specs):
+        return min(spec.peer_link_bytes_per_s for spec in specs)
+    return min(spec.host_link_bytes_per_s for spec in specs)

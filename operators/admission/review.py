@@ -1,0 +1,142 @@
+"""What the webhook answers, as a pure function: the short name in containers' resources becomes the full one.
+
+Kubernetes refuses a resource name without a domain (API validation of containers, after mutating admission), so the
+short name can only be offered by rewriting it before. The chart's MutatingAdmissionPolicy does the same in CEL; one table
+of cases is tested against both.
+
+Rules: a container may name the alias in limits, requests or both; requests alone count as limits too, because extended
+resources can't be overcommitted. What stands under the full name already (a LimitRange's default) gives way to the alias.
+A count that is no whole number >= 0 is refused in a sentence. Sources: JSON Patch, RFC 6902; admission.k8s.io/v1.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from emulator_runtime.domain.errors import InputError, ProtocolError
+from operators.quantity import parse_quantity
+
+ALIAS = "emuGPU"
+RESOURCE = "emugpu.dev/emuGPU"
+
+_POD_SPEC = {
+    "Pod": ("spec",),
+    "PodTemplate": ("template", "spec"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+}
+_TEMPLATE_SPEC = ("spec", "template", "spec")
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container of a pod or pod template; `path` are the keys that lead to it."""
+
+    path: tuple[str, ...]
+    name: str
+    resources: Mapping[str, Any]
+
+    def amount(self, part: str, resource: str) -> str | None:
+        """What `part` (limits or requests) says of `resource`; None where it doesn't."""
+        amounts = self.resources.get(part)
+        value = amounts.get(resource) if isinstance(amounts, dict) else None
+        return None if value is None else str(value)
+
+    @property
+    def place(self) -> str:
+        """The path as people write it: spec.containers[0]."""
+        return f"{'.'.join(self.path[:-1])}[{self.path[-1]}]"
+
+
+def review(body: object, alias: str = ALIAS, resource: str = RESOURCE) -> Json:
+    """The AdmissionReview to answer `body` with. Raises ProtocolError where `body` is none, or of a deletion."""
+    request = _member(body, "request")
+    uid, kind, document = _member(request, "uid"), _member(_member(request, "kind"), "kind"), _member(request, "object")
+    asking = [c for c in containers(str(kind), document) if _asks(c, alias)]
+    response: Json = {"uid": uid, "allowed": True}
+    problem = next((text for c in asking if (text := _problem(c, alias)) is not None), None)
+    if problem is not None:
+        response["allowed"] = False
+        response["status"] = {"code": 422, "reason": "Invalid", "message": problem}
+    elif asking:
+        patch = [operation for container in asking for operation in _rewrite(container, alias, resource)]
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+def containers(kind: str, document: object) -> Iterator[Container]:
+    """The containers of an object of this kind, then its init containers; none where it has no pod spec."""
+    path = _POD_SPEC.get(kind, _TEMPLATE_SPEC)
+    spec = document
+    for key in path:
+        spec = spec.get(key) if isinstance(spec, dict) else None
+    for group in ("containers", "initContainers"):
+        members = spec.get(group) if isinstance(spec, dict) else None
+        for index, container in enumerate(members if isinstance(members, list) else []):
+            if isinstance(container, dict):
+                resources = container.get("resources")
+                resources = resources if isinstance(resources, dict) else {}
+                yield Container((*path, group, str(index)), str(container.get("name", "")), resources)
+
+
+def _asks(container: Container, alias: str) -> bool:
+    return any(container.amount(part, alias) is not None for part in ("limits", "requests"))
+
+
+def _problem(container: Container, alias: str) -> str | None:
+    """Why the container's count can't be, or None."""
+    for part in ("limits", "requests"):
+        amount = container.amount(part, alias)
+        if amount is None:
+            continue
+        where = f'in {container.place} ("{container.name}")'
+        try:
+            count = parse_quantity(amount, container.place)
+        except InputError:
+            return f"{alias} counts whole devices: {amount!r} {where} is no number; ask for 1, or use a pool with timeSlicing"
+        if count < 0 or count.denominator != 1:
+            least = 1 if count < 1 else int(count) + 1
+            return (
+                f"{alias} counts whole devices: {_shown(count)} {where} is not possible; "
+                f"ask for {least}, or use a pool with timeSlicing"
+            )
+    return None
+
+
+def _rewrite(container: Container, alias: str, resource: str) -> list[Json]:
+    base = "".join(f"/{key}" for key in (*container.path, "resources"))
+    full = resource.replace("~", "~0").replace("/", "~1")
+    limits, requests = f"{base}/limits/{full}", f"{base}/requests/{full}"
+    given = [part for part in ("limits", "requests") if container.amount(part, alias) is not None]
+    patch: list[Json] = [
+        {"op": "move", "from": f"{base}/{part}/{alias}", "path": f"{base}/{part}/{full}"} for part in given
+    ]
+    if given == ["requests"]:
+        if not isinstance(container.resources.get("limits"), dict):
+            patch.append({"op": "add", "path": f"{base}/limits", "value": {}})
+        patch.append({"op": "copy", "from": requests, "path": limits})
+    elif given == ["limits"] and container.amount("requests", resource) is not None:
+        patch.append({"op": "copy", "from": limits, "path": requests})
+    return patch
+
+
+def _shown(count: Fraction) -> str:
+    """Without an exponent or needless zeros: 0.5, -1, 2.5."""
+    text = f"{Decimal(count.numerator) / Decimal(count.denominator):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _member(document: object, name: str) -> Any:
+    if not isinstance(document, dict) or document.get(name) is None:
+        raise ProtocolError(
+            f"AdmissionReview: {name} is missing; the webhook expects admission.k8s.io/v1 of a create or update"
+        )
+    return document[name]

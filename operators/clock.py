@@ -1,0 +1,17 @@
+"""Wall-clock times in the forms that Kubernetes objects want; the clock itself is an argument everywhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rfc3339(wall_ns: int) -> str:
+    """Whole seconds, as metav1.Time: 2026-01-02T03:04:05Z."""
+    return (_EPOCH + timedelta(seconds=wall_ns // 1_000_000_000)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(wall_ns: int) -> str:
+    """Microseconds, as metav1.MicroTime: 2026-01-02T03:04:05.000006Z."""
+    return (_EPOCH + timedelta(microseconds=wall_ns // 1000)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

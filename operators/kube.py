@@ -1,0 +1,163 @@
+"""The border to the API server: the only file that knows the client library; its errors become ours here, once.
+
+Everything written is a server-side apply with one field manager, so what others own on the same object stays theirs.
+A `uid` in an applied object makes it a precondition: a Node that was deleted and made anew is not touched, and one that is
+gone is not made (Kubernetes API concepts, server-side apply).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, Protocol, cast
+
+import httpx2
+from lightkube import AsyncClient
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
+from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from lightkube.types import PatchType
+
+from emulator_runtime.domain.errors import ClusterError, EmuGpuError
+
+NODE = create_global_resource("", "v1", "Node", "nodes")
+NAMESPACE = create_global_resource("", "v1", "Namespace", "namespaces")
+POD = create_namespaced_resource("", "v1", "Pod", "pods")
+POOL = create_global_resource("emugpu.dev", "v1alpha1", "EmuGPUPool", "emugpupools")
+EVENT = create_namespaced_resource("events.k8s.io", "v1", "Event", "events")
+CRD = create_global_resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
+
+WATCH_S = 300.0
+"""A watch ends after this time and everything is listed anew: the resync, and the end of a connection that died silently."""
+
+Json = dict[str, Any]
+
+
+class NotThereError(ClusterError):
+    """The object (or the version of it that was meant) is gone; asking again gives the same answer."""
+
+    code = "not-there"
+
+
+class ApiAwayError(ClusterError):
+    """The API server can't be reached, or is too busy to answer."""
+
+    code = "api-away"
+    retry_helps = True
+
+
+class Api(Protocol):
+    """What the controllers need of an API server; resources are the constants of this module."""
+
+    async def list(self, resource: type[Any], **options: Any) -> tuple[str, list[Json]]:
+        """All objects, with the version of the list."""
+        ...
+
+    def watch(self, resource: type[Any], version: str) -> AsyncIterator[tuple[str, Json]]:
+        """Changes since `version`, for WATCH_S at most: ADDED, MODIFIED or DELETED with the object."""
+        ...
+
+    async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
+        """Server-side apply with force; the object as it is then."""
+        ...
+
+    async def create(self, resource: type[Any], document: Json) -> None:
+        """Create; a namespaced object names its namespace itself."""
+        ...
+
+    async def delete(self, resource: type[Any], name: str) -> None:
+        """Delete, in the background; no error where it's gone already."""
+        ...
+
+
+class KubeApi:
+    """Api over lightkube. Raises NotThereError, ApiAwayError, else ClusterError naming what was tried."""
+
+    def __init__(self, config: SingleConfig | None = None, *, timeout_s: float = 10.0) -> None:
+        try:
+            self._client = AsyncClient(config=config or KubeConfig.from_env().get(), timeout=httpx2.Timeout(timeout_s))
+        except (ConfigError, OSError, ValueError) as error:
+            problem = "run in a pod with a service account, or set KUBECONFIG"
+            raise ClusterError(f"no way to an API server is configured ({error}); {problem}") from error
+
+    async def list(self, resource: type[Any], **options: Any) -> tuple[str, list[Json]]:
+        try:
+            found = self._client.list(resource, chunk_size=500, **options)
+            documents = [_plain(item) async for item in found]
+        except Exception as error:
+            raise translated(error, f"list {_name(resource)}") from error
+        return found.resourceVersion, documents
+
+    async def watch(self, resource: type[Any], version: str) -> AsyncIterator[tuple[str, Json]]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + WATCH_S
+        events = self._client.watch(resource, resource_version=version)
+        try:
+            async with aclosing(cast(AsyncGenerator[tuple[str, Any], None], events)) as stream:
+                while True:
+                    kind, item = await asyncio.wait_for(anext(stream), deadline - loop.time())
+                    yield kind, _plain(item)
+        except (TimeoutError, StopAsyncIteration):
+            return
+        except Exception as error:
+            raise translated(error, f"watch {_name(resource)}") from error
+
+    async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
+        try:
+            patched = await self._client.patch(
+                resource, name, document, patch_type=PatchType.APPLY, field_manager=manager, force=True
+            )
+        except Exception as error:
+            raise translated(error, f"apply {_name(resource)} {name}") from error
+        return _plain(patched)
+
+    async def create(self, resource: type[Any], document: Json) -> None:
+        try:
+            await self._client.create(resource(document))
+        except Exception as error:
+            raise translated(error, f"create {_name(resource)}") from error
+
+    async def delete(self, resource: type[Any], name: str) -> None:
+        try:
+            await self._client.delete(resource, name)
+        except Exception as error:
+            problem = translated(error, f"delete {_name(resource)} {name}")
+            if not isinstance(problem, NotThereError):
+                raise problem from error
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def translated(error: Exception, doing: str) -> EmuGpuError:
+    """The error of ours that a client library's error is; what is no error of the network or the API is raised as it is."""
+    if isinstance(error, ApiError):
+        code, message = error.status.code or 0, str(error.status.message)
+        # Another uid: 409 where there is no object to apply to, 422 where there is another one.
+        if code in (404, 410) or "uid mismatch" in message or "metadata.uid: Invalid value" in message:
+            return NotThereError(f"{doing}: {message}")
+        if code in (401, 403):
+            return ClusterError(f"{doing}: {message}; the chart's RBAC gives this right, is it installed as a whole?")
+        kind = ApiAwayError if code == 429 or code >= 500 else ClusterError
+        return kind(f"{doing}: {message}")
+    if isinstance(error, (httpx2.HTTPError, OSError)):
+        return ApiAwayError(f"{doing}: the API server can't be reached: {error or type(error).__name__}")
+    if isinstance(error, (ConfigError, LoadResourceError)):
+        return ClusterError(f"{doing}: {error}")
+    raise error
+
+
+def applied(resource: type[Any], name: str, uid: str, **members: Any) -> Json:
+    """An object to apply: what it is, which one (by uid), and the given members."""
+    info = resource._api_info.resource
+    metadata = {"name": name, **({"uid": uid} if uid else {}), **members.pop("metadata", {})}
+    return {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata, **members}
+
+
+def _plain(item: Any) -> Json:
+    return item if type(item) is dict else dict(item)
+
+
+def _name(resource: type[Any]) -> str:
+    return str(resource._api_info.plural)

@@ -1,0 +1,89 @@
+"""`python -m operators.pools` runs the controller, `python -m operators.pools cleanup` takes everything back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+from emulator_runtime.domain.errors import EmuGpuError, InputError
+from emulator_runtime.timing.host import wall_ns
+from operators.kube import KubeApi
+from operators.pools.cleanup import NodePods, cleanup
+from operators.pools.controller import Controller
+from operators.pools.metrics import PoolMetrics
+from operators.pools.settings import Settings
+from operators.serving import StatusServer
+
+_USAGE = """usage: python -m operators.pools [cleanup]
+
+Gives nodes the emulated GPUs of the EmuGPUPools; with cleanup, takes everything back (pools, labels, annotations) and ends.
+Settings:
+"""
+_ALIVE_S = 2.0
+
+
+def main(argv: list[str]) -> int:
+    if argv in (["-h"], ["--help"]):
+        print(_USAGE + Settings.help())
+        return 0
+    if argv not in ([], ["cleanup"]):
+        print("pools: takes cleanup or nothing; see --help", file=sys.stderr)
+        return 2
+    try:
+        settings = Settings.from_env(os.environ)
+        asyncio.run(_clean(settings) if argv else _serve(settings))
+    except EmuGpuError as error:
+        print(f"pools: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+async def _serve(settings: Settings) -> None:
+    """start, serve, stop. The first signal ends at once: a reconciliation may be cut anywhere."""
+    port = settings.whole("metrics_port", least=0, most=65535)
+    api, metrics, loop = KubeApi(), PoolMetrics(), asyncio.get_running_loop()
+    controller = Controller(api, metrics, wall_ns)
+
+    def healthy() -> str:
+        async def alive() -> str:
+            return ""
+
+        try:
+            return asyncio.run_coroutine_threadsafe(alive(), loop).result(_ALIVE_S)
+        except TimeoutError:
+            return f"the event loop did not answer within {_ALIVE_S:g} s"
+
+    server = StatusServer(port, metrics.registry, healthy=healthy, ready=lambda: controller.problem) if port else None
+    if server is not None:
+        server.start()
+    running = asyncio.create_task(controller.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, running.cancel)
+    try:
+        await running
+    except asyncio.CancelledError:
+        pass
+    finally:
+        if server is not None:
+            server.stop()
+        await api.close()
+
+
+async def _clean(settings: Settings) -> None:
+    name, _, value = settings.node_pods.partition("=")
+    if not name or not value:
+        raise InputError(settings.variable("node_pods"), f"must be label=value, got {settings.node_pods!r}")
+    patience_s = settings.whole("cleanup_s", least=0, most=600)
+    api = KubeApi()
+    try:
+        await cleanup(
+            api, NodePods(settings.namespace, {name: value}, patience_s), lambda text: print(text, flush=True)
+        )
+    finally:
+        await api.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,127 @@
+"""Which node gets which devices, from all pools and all Nodes at once, whatever order they come in.
+
+Two pools can match one node; the older one has it, so that a new pool never takes devices from under running jobs. A pool
+whose specification turns out to be wrong (a typing error in an edit) keeps what it gave its nodes while it was right.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
+from emulator_runtime.node.time_slicing import apply_time_slicing
+from operators.pools.objects import NodeFacts, PoolFacts
+from operators.pools.spec import PoolSpec, parse_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A node's pool and its devices; with `kept` the pool is wrong now, so the node stays as it is (None: unreadable)."""
+
+    pool: str
+    inventory: Inventory | None
+    kept: bool = False
+    nvidia_labels: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`claims` by node; `lost` by pool: the nodes that it matches but an older pool has; `errors` by pool."""
+
+    claims: Mapping[str, Claim]
+    lost: Mapping[str, Mapping[str, str]]
+    errors: Mapping[str, InputError]
+
+
+def assign(pools: Iterable[PoolFacts], nodes: Sequence[NodeFacts]) -> Assignment:
+    """Pure: equal sets of pools and nodes give equal assignments."""
+    ranked = sorted((pool for pool in pools if not pool.deleting), key=lambda pool: (pool.created, pool.name))
+    specs, errors = _parsed(ranked)
+    claims: dict[str, Claim] = {}
+    lost: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    won: list[tuple[NodeFacts, str]] = []
+    for node in sorted(nodes, key=lambda node: node.name):
+        wanting = [pool.name for pool in ranked if _wants(specs.get(pool.name), pool.name, node)]
+        if wanting:
+            won.append((node, wanting[0]))
+        for loser in wanting[1:]:
+            lost[loser][node.name] = wanting[0]
+    for node, pool in won:
+        if pool not in errors:
+            try:
+                inventory = inventory_of(pool, specs[pool], node.name)
+                claims[node.name] = Claim(pool, inventory, nvidia_labels=specs[pool].nvidia_labels)
+            except InputError as error:
+                errors[pool] = error
+    for node, pool in won:  # an error that only shows on some nodes leaves all nodes of the pool as they are
+        if pool in errors:
+            claims.pop(node.name, None)
+            if node.pool == pool:
+                claims[node.name] = _kept(pool, node)
+    return Assignment(claims, dict(lost), errors)
+
+
+def inventory_of(pool: str, spec: PoolSpec, node: str) -> Inventory:
+    """The devices that `spec` gives `node`, indexed in the order of the groups. Raises InputError from the sharing section."""
+    resources: dict[str, list[DeviceEntry]] = {}
+    for resource, entry in _entries(spec, node):
+        resources.setdefault(resource, []).append(entry)
+    inventory = Inventory(
+        node=node,
+        resources=tuple(ResourceEntry(name, tuple(entries)) for name, entries in resources.items()),
+        pool=pool,
+        compat=spec.compat,
+    )
+    return (
+        apply_time_slicing(inventory, spec.sharing, f"EmuGPUPool {pool}: spec.sharing") if spec.sharing else inventory
+    )
+
+
+def _entries(spec: PoolSpec, node: str) -> Iterator[tuple[str, DeviceEntry]]:
+    index = first_link_group = 0
+    for group in spec.groups:
+        for position in range(group.count):
+            reason = spec.unhealthy.get((node, index))
+            yield (
+                group.resource,
+                DeviceEntry(
+                    device=Device(node, index, group.gpu.gpu_type, group.memory_bytes),
+                    numa_node=position * group.numa_nodes // group.count,
+                    link_group=first_link_group + position // group.link_group_size,
+                    healthy=reason is None,
+                    reason=reason or "",
+                ),
+            )
+            index += 1
+        first_link_group += -(-group.count // group.link_group_size)
+
+
+def _parsed(pools: Iterable[PoolFacts]) -> tuple[dict[str, PoolSpec], dict[str, InputError]]:
+    specs: dict[str, PoolSpec] = {}
+    errors: dict[str, InputError] = {}
+    for pool in pools:
+        try:
+            specs[pool.name] = parse_spec(pool.name, pool.spec)
+        except InputError as error:
+            errors[pool.name] = error
+    return specs, errors
+
+
+def _wants(spec: PoolSpec | None, pool: str, node: NodeFacts) -> bool:
+    if spec is None:
+        return node.pool == pool
+    if not spec.selector.requirements:
+        return not node.control_plane
+    return spec.selector.matches(node.labels)
+
+
+def _kept(pool: str, node: NodeFacts) -> Claim:
+    try:
+        inventory = Inventory.from_json(node.inventory_text or "", f"Node {node.name}")
+    except InputError:
+        inventory = None
+    return Claim(pool, inventory, kept=True)

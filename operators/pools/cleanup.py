@@ -1,0 +1,81 @@
+"""Takes everything back at uninstall: pools, what nodes hold on disk, labels and annotations; run by the chart's hook.
+
+The order matters. Pools go first, so that the controller, which may still run, gives no node new devices. Then each node's
+inventory says `cleanup`, on which its manager ends all grants, empties the node directory and stops being ready; the
+controller leaves such nodes alone. Only then do labels and annotations go. Nodes whose daemons don't answer in time are named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from emulator_runtime.node.inventory import Inventory
+from emulator_runtime.node.layout import INVENTORY_ANNOTATION
+from operators.kube import NODE, POD, POOL, Api, Json, NotThereError, applied
+from operators.pools.objects import FIELD_MANAGER, NodeFacts, node_facts
+
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class NodePods:
+    """Where the daemons' pods are found, and how long they may take (host seconds)."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    patience_s: float
+
+
+async def cleanup(api: Api, pods: NodePods, say: Callable[[str], None]) -> list[str]:
+    """Take everything back; answers the nodes whose daemons didn't finish in time. Raises what Api raises."""
+    for pool in await _list_pools(api):
+        await api.delete(POOL, pool)
+        say(f"pool {pool} deleted")
+    nodes = [node for node in map(node_facts, (await api.list(NODE))[1]) if node.owned]
+    for node in nodes:
+        text = Inventory(node.name, (), cleanup=True).to_json()
+        await _apply(api, node, {INVENTORY_ANNOTATION: text})
+    late = await _wait_for_daemons(api, {node.name for node in nodes}, pods) if nodes else []
+    for node in nodes:
+        await _apply(api, node, {})
+        say(f"node {node.name}: labels and annotations removed")
+    for name in late:
+        say(f"node {name}: its daemon did not finish in {pods.patience_s:g} s; the node directory may be left there")
+    return late
+
+
+async def _list_pools(api: Api) -> list[str]:
+    try:
+        return [str(document["metadata"]["name"]) for document in (await api.list(POOL))[1]]
+    except NotThereError:  # the CRD is gone, and all pools with it
+        return []
+
+
+async def _apply(api: Api, node: NodeFacts, annotations: Mapping[str, str]) -> None:
+    metadata = {"annotations": dict(annotations)}
+    with contextlib.suppress(NotThereError):  # the node has left the cluster, and its labels with it
+        await api.apply(NODE, node.name, applied(NODE, node.name, node.uid, metadata=metadata), FIELD_MANAGER)
+
+
+async def _wait_for_daemons(api: Api, nodes: set[str], pods: NodePods) -> list[str]:
+    """The nodes of `nodes` with a daemon pod that is still ready when the patience is at its end."""
+    deadline = asyncio.get_running_loop().time() + pods.patience_s
+    while True:
+        _, documents = await api.list(POD, namespace=pods.namespace, labels=dict(pods.labels))
+        busy = sorted(nodes & {_node_of(document) for document in documents if _is_ready(document)})
+        if not busy or asyncio.get_running_loop().time() >= deadline:
+            return busy
+        await asyncio.sleep(_POLL_S)
+
+
+def _node_of(pod: Json) -> str:
+    return str(pod.get("spec", {}).get("nodeName", ""))
+
+
+def _is_ready(pod: Json) -> bool:
+    conditions: list[dict[str, Any]] = pod.get("status", {}).get("conditions") or []
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)

@@ -1,0 +1,87 @@
+"""Labels that tell a scheduler what a node's emulated GPUs are, in our own words and, where asked for, in NVIDIA's.
+
+NVIDIA's names: GPU feature discovery, "Generated Labels" (k8s-device-plugin, docs/gpu-feature-discovery). Left out of its
+list: gfd.timestamp (it would change Nodes without need), gpu.clique (needs an NVLink fabric) and the details of MIG.
+A node with several GPU types is labelled with the one that it has most of; of equal ones, the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from emulator_runtime.domain.gpu import GpuSpec
+from emulator_runtime.domain.units import MIB
+from emulator_runtime.node.inventory import DeviceEntry, Inventory
+from emulator_runtime.profiles.catalogue import bundled_catalogue
+from operators.pools.objects import POOL_LABEL
+
+OWN_PREFIX = "emugpu.dev/"
+NVIDIA_PREFIX = "nvidia.com/"
+
+DRIVER_VERSION = ("550", "54", "15")
+CUDA_VERSION = ("12", "4")
+"""What the emulated driver claims to be: the pair of NVIDIA's release notes of CUDA 12.4 Update 1."""
+
+
+def labels_of(inventory: Inventory, *, nvidia: bool) -> dict[str, str]:
+    """All labels of a node with these devices; none where it has no device."""
+    entries = list(inventory.entries())
+    if not entries:
+        return {}
+    gpu_type = Counter(entry.device.gpu_type for entry in entries).most_common(1)[0][0]
+    spec = bundled_catalogue().specs[gpu_type]
+    memory_bytes = next(entry.device.memory_bytes for entry in entries if entry.device.gpu_type == gpu_type)
+    replicas = max(resource.replicas for resource in inventory.resources)
+    facts = _facts(spec, memory_bytes, entries, replicas)
+    labels = {f"{OWN_PREFIX}{name}": value for name, value in facts.items()}
+    labels[POOL_LABEL] = label_value(inventory.pool)
+    if nvidia:
+        renamed = all(resource.name.endswith(".shared") for resource in inventory.resources if resource.replicas > 1)
+        product = facts["gpu.product"] + ("-SHARED" if replicas > 1 and not renamed else "")
+        imitated = facts | {"gpu.product": label_value(product)} | _nvidia_only()
+        labels |= {f"{NVIDIA_PREFIX}{name}": value for name, value in imitated.items()}
+    return labels
+
+
+def label_value(text: str) -> str:
+    """`text` as a label's value: letters, digits, `-`, `_`, `.`, at most 63, the ends alphanumeric."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:63].strip("-_.")
+
+
+def _facts(spec: GpuSpec, memory_bytes: int, entries: list[DeviceEntry], replicas: int) -> dict[str, str]:
+    major, _, minor = spec.compute_capability.partition(".")
+    return {
+        "gpu.present": "true",
+        "gpu.product": label_value(spec.gpu_type),
+        "gpu.count": str(len(entries)),
+        "gpu.memory": str(memory_bytes // MIB),
+        "gpu.family": label_value(spec.architecture.casefold()),
+        "gpu.compute.major": major,
+        "gpu.compute.minor": minor or "0",
+        "gpu.replicas": str(replicas),
+        "gpu.sharing-strategy": "time-slicing" if replicas > 1 else "none",
+    }
+
+
+def _nvidia_only() -> dict[str, str]:
+    driver, cuda = DRIVER_VERSION, CUDA_VERSION
+    return {
+        "gpu.machine": "emugpu",
+        "gpu.mode": "compute",
+        "cuda.driver-version.major": driver[0],
+        "cuda.driver-version.minor": driver[1],
+        "cuda.driver-version.revision": driver[2],
+        "cuda.driver-version.full": ".".join(driver),
+        "cuda.runtime-version.major": cuda[0],
+        "cuda.runtime-version.minor": cuda[1],
+        "cuda.runtime-version.full": ".".join(cuda),
+        "cuda.driver.major": driver[0],
+        "cuda.driver.minor": driver[1],
+        "cuda.driver.rev": driver[2],
+        "cuda.runtime.major": cuda[0],
+        "cuda.runtime.minor": cuda[1],
+        "mig.capable": "false",
+        "mps.capable": "false",
+        "vgpu.present": "false",
+    }

@@ -1,0 +1,80 @@
+"""From everything seen to what must change: one pure function, called anew for every change (level-triggered).
+
+It asks for nothing that is so already: a cluster at rest costs no requests, and a repeated call gives no actions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from emulator_runtime.node.layout import INVENTORY_ANNOTATION
+from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
+from operators.pools.assign import Claim, assign
+from operators.pools.labels import labels_of
+from operators.pools.objects import NodeFacts, PoolFacts
+from operators.pools.status import PoolNode, condition_of, pool_status
+
+
+def reconcile(pools: Sequence[PoolFacts], nodes: Sequence[NodeFacts], now: str) -> list[Action]:
+    """Nodes first (by name), then each pool's status with the events of its changes. `now`: RFC 3339."""
+    assignment = assign(pools, nodes)
+    actions: list[Action] = []
+    members: defaultdict[str, list[PoolNode]] = defaultdict(list)
+    for node in sorted(nodes, key=lambda node: node.name):
+        claim = assignment.claims.get(node.name)
+        if claim is not None:
+            members[claim.pool].append(PoolNode(node, claim.inventory))
+        patch = _node_patch(node, claim)
+        if patch is not None:
+            actions.append(patch)
+    for pool in sorted((p for p in pools if not p.deleting), key=lambda pool: pool.name):
+        lost, error = assignment.lost.get(pool.name, {}), assignment.errors.get(pool.name)
+        actions += _pool_actions(pool, pool_status(pool, members[pool.name], lost, error, now))
+    return actions
+
+
+def node_patch(node: NodeFacts, labels: Mapping[str, str], annotations: Mapping[str, str]) -> PatchNode | None:
+    """What makes these ours on the node and nothing else ours; None where it is so."""
+    wanted = frozenset(_keys(labels, annotations))
+    right = labels.items() <= node.labels.items() and annotations.items() <= node.annotations.items()
+    return None if right and node.owned == wanted else PatchNode(node.name, node.uid, labels, annotations)
+
+
+def is_cleaning(node: NodeFacts) -> bool:
+    """Whether `cleanup` is at work on this node (its inventory says so)."""
+    try:
+        document = json.loads(node.inventory_text or "{}")
+    except ValueError:
+        return False
+    return isinstance(document, dict) and document.get("cleanup") is True
+
+
+def _node_patch(node: NodeFacts, claim: Claim | None) -> PatchNode | None:
+    if claim is None:
+        return None if is_cleaning(node) else node_patch(node, {}, {})
+    if claim.kept or claim.inventory is None:
+        return None
+    labels = labels_of(claim.inventory, nvidia=claim.nvidia_labels)
+    return node_patch(node, labels, {INVENTORY_ANNOTATION: claim.inventory.to_json()})
+
+
+def _pool_actions(pool: PoolFacts, status: Mapping[str, object]) -> Iterator[Action]:
+    if status == pool.status:
+        return
+    yield PatchStatus(pool.name, pool.uid, status)
+    for kind, good in (("Ready", "True"), ("Conflicted", "False")):
+        before, after = condition_of(pool.status, kind), condition_of(status, kind)
+        known = before.get("status"), before.get("reason")
+        if known == (after["status"], after["reason"]) or (not before and after["status"] == good == "False"):
+            continue
+        event = "Normal" if after["status"] == good else "Warning"
+        yield RecordEvent(
+            pool.name, pool.uid, event, str(after["reason"]), str(after["message"]) or "no node is contested"
+        )
+
+
+def _keys(labels: Iterable[str], annotations: Iterable[str]) -> Iterator[str]:
+    yield from (f"labels/{key}" for key in labels)
+    yield from (f"annotations/{key}" for key in annotations)

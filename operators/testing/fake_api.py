@@ -1,0 +1,118 @@
+"""An API server in memory, which fails where it is told to: for the controllers' own failure paths."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator
+from typing import Any
+
+from operators.kube import NotThereError
+
+
+class FakeApi:
+    """operators.kube.Api in memory. An apply replaces labels, annotations and status that the same manager applied before.
+
+    `failures` are raised, one after the other, by the operation that they are listed under (list, watch, apply, create,
+    delete); `log` has what was written.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, dict[str, Any]]] = {}
+        self.failures: dict[str, list[Exception]] = {}
+        self.log: list[tuple[str, str, str]] = []
+        self._version = 0
+        self._changes: list[tuple[int, str, str, dict[str, Any]]] = []
+        self._news = asyncio.Condition()
+
+    def put(self, resource: type[Any], document: dict[str, Any]) -> None:
+        """Create or replace, as a user would."""
+        found = self._all(resource)
+        name = document["metadata"]["name"]
+        self._store(resource, "MODIFIED" if name in found else "ADDED", copy.deepcopy(document))
+
+    def remove(self, resource: type[Any], name: str) -> None:
+        self._store(resource, "DELETED", self._all(resource)[name])
+
+    def get(self, resource: type[Any], name: str) -> dict[str, Any]:
+        return self._all(resource)[name]
+
+    async def list(self, resource: type[Any], **_options: Any) -> tuple[str, list[dict[str, Any]]]:
+        self._fail("list")
+        return str(self._version), copy.deepcopy(list(self._all(resource).values()))
+
+    async def watch(self, resource: type[Any], version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        seen = int(version)
+        while True:
+            self._fail("watch")
+            for at, plural, kind, document in list(self._changes):
+                if at > seen and plural == _plural(resource):
+                    yield kind, copy.deepcopy(document)
+            seen = self._version
+            async with self._news:
+                await self._news.wait()
+
+    async def wake(self) -> None:
+        """Let the watches look."""
+        async with self._news:
+            self._news.notify_all()
+
+    async def apply(self, resource: type[Any], name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
+        self._fail("apply")
+        found = self._all(resource).get(name)
+        if found is None or document["metadata"].get("uid", found["metadata"].get("uid")) != found["metadata"].get(
+            "uid"
+        ):
+            raise NotThereError(f"{_plural(resource)} {name}: uid mismatch")
+        merged = copy.deepcopy(found)
+        metadata = merged["metadata"]
+        owned: dict[str, dict[str, Any]] = {}
+        before = next((m for m in metadata.get("managedFields", ()) if m["manager"] == manager), None)
+        for part in ("labels", "annotations"):
+            given = document["metadata"].get(part, {})
+            old = before["fieldsV1"]["f:metadata"].get(f"f:{part}", {}) if before else {}
+            kept = {k: v for k, v in metadata.get(part, {}).items() if f"f:{k}" not in old}
+            metadata[part] = {**kept, **given}
+            owned[f"f:{part}"] = {f"f:{key}": {} for key in given}
+        if "status" in document:
+            merged["status"] = document["status"]
+        else:
+            fields = {"manager": manager, "operation": "Apply", "fieldsV1": {"f:metadata": owned}}
+            others = [m for m in metadata.get("managedFields", ()) if m["manager"] != manager]
+            metadata["managedFields"] = [*others, fields] if any(owned.values()) else others
+        self.log.append(("apply", _plural(resource), name))
+        self._store(resource, "MODIFIED", merged)
+        await self.wake()
+        return copy.deepcopy(merged)
+
+    async def create(self, resource: type[Any], document: dict[str, Any]) -> None:
+        self._fail("create")
+        self.log.append(("create", _plural(resource), document["metadata"]["name"]))
+        self._store(resource, "ADDED", document)
+
+    async def delete(self, resource: type[Any], name: str) -> None:
+        self._fail("delete")
+        self.log.append(("delete", _plural(resource), name))
+        if name in self._all(resource):
+            self.remove(resource, name)
+
+    def _all(self, resource: type[Any]) -> dict[str, dict[str, Any]]:
+        return self.objects.setdefault(_plural(resource), {})
+
+    def _store(self, resource: type[Any], kind: str, document: dict[str, Any]) -> None:
+        self._version += 1
+        document["metadata"]["resourceVersion"] = str(self._version)
+        if kind == "DELETED":
+            del self._all(resource)[document["metadata"]["name"]]
+        else:
+            self._all(resource)[document["metadata"]["name"]] = document
+        self._changes.append((self._version, _plural(resource), kind, copy.deepcopy(document)))
+
+    def _fail(self, operation: str) -> None:
+        pending = self.failures.get(operation)
+        if pending:
+            raise pending.pop(0)
+
+
+def _plural(resource: type[Any]) -> str:
+    return str(resource._api_info.plural)

@@ -1,0 +1,193 @@
+"""Attaching a job: the token first, then whatever takes time (who is it, how far is its job), then the manager's decision.
+
+    token known? -> may this process's pod use it? -> how far did its job come elsewhere? -> Manager
+     (a file)        (Identifier)                      (ProgressStore)
+
+Answers come when they come, all in the poller's thread; a connection waits paused, so it has one look-up at a time. Whoever
+shows no valid token costs nothing but a file name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError, RefusedError
+from emulator_runtime.ipc.poller import Connection
+from emulator_runtime.node.grant_files import GrantFiles
+from sharing_manager.grants import Grant
+from sharing_manager.identity import Identifier, PodIdentity
+from sharing_manager.manager import Manager
+from sharing_manager.progress import ProgressStore
+
+MAX_PENDING = 512
+"""Look-ups under way: more than one per device and replica of any node; beyond it, later ones are asked to come again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachRequest:
+    """What a job shows. `version` of the protocol; `steps_done` None: a process that begins."""
+
+    version: int
+    token: str
+    job_id: str | None
+    steps_done: int | None
+    after_ns: int
+
+
+Done = Callable[[Grant], None]
+
+
+class Attaching:
+    """Attaches jobs to the manager's grants. What isn't given isn't asked: a local cluster has none of the three."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        files: GrantFiles | None = None,
+        identifier: Identifier | None = None,
+        progress: ProgressStore | None = None,
+    ) -> None:
+        self._manager = manager
+        self._files = files
+        self._identifier = identifier
+        self._progress = progress
+        self._pending: dict[str, Connection] = {}
+        self.failures: Counter[str] = Counter()
+
+    @property
+    def pending(self) -> int:
+        """Look-ups under way."""
+        return len(self._pending)
+
+    def waits(self, connection: Connection) -> bool:
+        """Whether this connection has shown a valid token and waits for an answer."""
+        return connection in self._pending.values()
+
+    def start(self, connection: Connection, request: AttachRequest, done: Done) -> None:
+        """Call `done` with the grant, now or later, unless the connection is closed by then; what goes wrong later is
+        answered on the connection. Raises RefusedError, DeviceLostError, ManagerUnavailableError."""
+        try:
+            grant = self._grant(request)
+            if grant.of_owner:
+                done(self._manager.attach(request.token, request.job_id, request.steps_done, request.after_ns))
+            else:
+                self._look_up(_Attempt(self, connection, grant, request, done))
+        except EmuGpuError as error:
+            self.failures[error.code] += 1
+            raise
+
+    def grant_of(self, token: str) -> Grant | None:
+        """The grant of a token, known or in the grant files; one that was never shown before isn't kept."""
+        return self._manager.find(token) or self._grant_in_files(token)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection is gone; nobody waits for the answer any more."""
+        for digest, waiting in list(self._pending.items()):
+            if waiting is connection:
+                del self._pending[digest]
+
+    def _grant(self, request: AttachRequest) -> Grant:
+        grant = self.grant_of(request.token)
+        if grant is None:
+            raise RefusedError("unknown token: it was never granted on this node, or its grant has ended")
+        return grant
+
+    def _grant_in_files(self, token: str) -> Grant | None:
+        record = self._files.read(token) if self._files is not None else None
+        return None if record is None else Grant.of_record(record)
+
+    def _look_up(self, attempt: _Attempt) -> None:
+        former = self._pending.pop(attempt.grant.digest, None)
+        if former is not None:
+            former.close()  # as with an attached one: whoever comes later takes its place
+        if len(self._pending) >= MAX_PENDING:
+            raise ManagerUnavailableError("too many jobs attach at once; come again")
+        self._pending[attempt.grant.digest] = attempt.connection
+        attempt.connection.pause()
+        attempt.identify()
+
+    # --- for an attempt -----------------------------------------------------------------------------------------------
+
+    def identify(self, pid: int, done: Callable[[PodIdentity | EmuGpuError | None], None]) -> None:
+        if self._identifier is None:
+            done(None)
+        else:
+            self._identifier.identify(pid, done)
+
+    def lookup(self, job_key: str, done: Callable[[int | EmuGpuError | None], None]) -> None:
+        if self._progress is None:
+            done(None)
+        else:
+            self._progress.lookup(job_key, done)
+
+    def attach(self, attempt: _Attempt, identity: PodIdentity | None, known_steps: int | None) -> Grant:
+        request = attempt.request
+        return self._manager.pods.attach(
+            attempt.grant, identity, request.steps_done, request.after_ns, known_steps=known_steps
+        )
+
+    def check(self, grant: Grant, identity: PodIdentity | None) -> None:
+        self._manager.pods.check(grant, identity)
+
+    def ends(self, attempt: _Attempt) -> bool:
+        """The look-up is over; False where its connection was closed or replaced meanwhile."""
+        if self._pending.get(attempt.grant.digest) is not attempt.connection:
+            return False
+        del self._pending[attempt.grant.digest]
+        return attempt.connection.open
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attachment under way."""
+
+    desk: Attaching
+    connection: Connection
+    grant: Grant
+    request: AttachRequest
+    done: Done
+
+    def identify(self) -> None:
+        self.desk.identify(self.connection.peer.pid, self._identified)
+
+    def _identified(self, identity: PodIdentity | EmuGpuError | None) -> None:
+        if isinstance(identity, EmuGpuError):
+            self._finish(lambda: _fail(identity))
+        elif self.grant.bound or self.grant.over:  # what its own job came to, it knows
+            self._finish(lambda: self.desk.attach(self, identity, None))
+        else:
+            self._look_up(identity)
+
+    def _look_up(self, identity: PodIdentity | None) -> None:
+        try:
+            self.desk.check(self.grant, identity)
+        except EmuGpuError as error:
+            refusal = error
+            self._finish(lambda: _fail(refusal))
+            return
+        if identity is None:
+            self._finish(lambda: self.desk.attach(self, None, None))
+        else:
+            self.desk.lookup(identity.job_key, lambda steps: self._looked_up(identity, steps))
+
+    def _looked_up(self, identity: PodIdentity, steps: int | EmuGpuError | None) -> None:
+        if isinstance(steps, EmuGpuError):
+            self._finish(lambda: _fail(steps))
+        else:
+            self._finish(lambda: self.desk.attach(self, identity, steps))
+
+    def _finish(self, attach: Callable[[], Grant]) -> None:
+        if not self.desk.ends(self):
+            return
+        try:
+            self.done(attach())
+        except EmuGpuError as error:
+            self.desk.failures[error.code] += 1
+            self.connection.refuse(error)
+        self.connection.resume()
+
+
+def _fail(error: EmuGpuError) -> Grant:
+    raise error

@@ -1,0 +1,240 @@
+"""What the daemon of a cluster's node has more than a local cluster's: the node directory, Kubernetes, Redis, metrics.
+
+Each part is there only where its setting asks for it, and only then its libraries are imported. The manager's decisions know
+of none of them: an inventory goes in, the kubelet's list goes in, events come out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.ipc.poller import Poller
+from emulator_runtime.node.grant_files import GrantFiles
+from emulator_runtime.node.inventory import Inventory
+from emulator_runtime.node.layout import NodeLayout
+from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from sharing_manager.event_log import ManagerEvent, SqliteEventLog
+from sharing_manager.identity import Identifier, PodAllocation
+from sharing_manager.inventories import of_devices, publish, published, read_inventory, shared
+from sharing_manager.manager import Manager
+from sharing_manager.pod_notes import notes_for
+from sharing_manager.progress import ProgressStore
+from sharing_manager.settings import FROM_NODE, Settings
+from sharing_manager.telemetry import NodeTelemetry
+from sharing_manager.tools import copy_tools, empty
+
+if TYPE_CHECKING:
+    from sharing_manager.kubernetes.border import KubernetesBorder
+    from sharing_manager.kubernetes.metrics import Figure
+    from sharing_manager.kubernetes.web import Web
+    from sharing_manager.store import RedisStore
+
+EVENTS_KEPT = 100_000
+"""Events that stay in the log where no Redis takes them."""
+LOOK_NS = NS_PER_S
+"""How often an inventory file is looked at (host nanoseconds)."""
+FAREWELL_NS = 2 * NS_PER_S
+"""Between publishing an empty inventory and removing everything: the device plugin looks twice a second."""
+MAX_SAID = 1000
+_CLEAN = "emugpu has been removed from this node"
+_log = logging.getLogger("sharing_manager")
+
+
+class Jobs(Protocol):
+    """What is asked of the service for jobs."""
+
+    @property
+    def attached(self) -> frozenset[str]: ...
+    def telemetry(self) -> NodeTelemetry: ...
+
+
+class InCluster:
+    """`prepare` before the manager is made, `start` after its service; `due_ns` and `turn` for the daemon's loop; `stop`.
+
+    `leave` is called when the node has been cleaned up and is wanted again: only a new process starts from nothing.
+    """
+
+    def __init__(self, settings: Settings, layout: NodeLayout, poller: Poller, leave: Callable[[], None]) -> None:
+        self._settings, self._layout, self._poller, self._leave = settings, layout, poller, leave
+        self.files = GrantFiles(layout.grants_dir, wall_ns, self._say)
+        self._border: KubernetesBorder | None = None
+        self._store: RedisStore | None = None
+        self._web: Web | None = None
+        self._manager: Manager | None = None
+        self._said: set[str] = set()
+        self._source = None if settings.inventory == FROM_NODE else Path(settings.inventory)
+        self._seen: tuple[int, ...] = ()
+        self._look_ns: int | None = None
+        self._farewell_ns: int | None = None
+        self._waits_for = "the inventory has not come yet"
+
+    @property
+    def identifier(self) -> Identifier | None:
+        return self._border.identifier if self._border is not None else None
+
+    @property
+    def progress(self) -> ProgressStore | None:
+        return self._store.progress if self._store is not None else None
+
+    def prepare(self, log: SqliteEventLog) -> None:
+        """Make the parts. Raises InputError, ClusterError."""
+        settings = self._settings
+        if settings.tools:
+            copy_tools(Path(settings.tools), self._layout.tools_dir)
+        if settings.flag("kubernetes") or settings.pod_resources:
+            from sharing_manager.kubernetes import connect as connect_kubernetes
+
+            self._border = connect_kubernetes(settings, self._poller)
+        if settings.redis_url:
+            from sharing_manager.store import connect as connect_redis
+
+            self._store = connect_redis(settings, log, self._poller)
+        self._log = log
+
+    def first_inventory(self) -> Inventory | None:
+        """What the node has until something newer is heard. Raises InputError for a file that is wrong."""
+        if self._source is None:
+            return published(self._layout.inventory_file, self._settings.node)
+        self._seen = _version(self._source)
+        return shared(self._read(self._source), self._settings.sharing_config)
+
+    def start(self, manager: Manager, jobs: Jobs, inventory: Inventory | None) -> None:
+        """Begin to listen. `inventory` is the first one, which the manager has already."""
+        self._manager, self._jobs = manager, jobs
+        if inventory is not None:
+            self._settle(inventory)
+        self._tidy(manager.pods.over(self.files.all()))
+        if self._border is not None:
+            if self._border.pod_events is not None:
+                manager.pods.on_event(notes_for(self._border.pod_events))
+            self._border.start(self._on_inventory if self._source is None else None, self._on_allocations)
+        if self.identifier is None:
+            self._say("pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0): whoever has a token may use it")
+        else:
+            for grant in manager.grants():
+                if grant.pod is not None:
+                    self.identifier.remember(grant.pod)
+        if self._store is not None:
+            self._store.start()
+        if self._settings.port:
+            from sharing_manager.kubernetes.web import Web
+
+            self._web = Web(self._settings.port, self._poller, self._telemetry, self._figures, lambda: self._waits_for)
+            self._web.start()
+        if self._source is not None:
+            self._look_ns = monotonic_ns() + LOOK_NS
+
+    def published(self, event: ManagerEvent) -> None:
+        """An event is in the log."""
+        if self._store is not None:
+            self._store.notify()
+        elif event.sequence % 1000 == 0:
+            self._log.forget_events(EVENTS_KEPT)
+
+    def stop(self) -> None:
+        for part in (self._web, self._border, self._store):
+            if part is not None:
+                part.stop()
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def due_ns(self) -> int | None:
+        """When `turn` has something to do (host time)."""
+        return min((due for due in (self._look_ns, self._farewell_ns) if due is not None), default=None)
+
+    def turn(self) -> None:
+        now_ns = monotonic_ns()
+        if self._look_ns is not None and now_ns >= self._look_ns:
+            self._look_ns = now_ns + LOOK_NS
+            self._look()
+        if self._farewell_ns is not None and now_ns >= self._farewell_ns:
+            self._farewell_ns = None
+            self._poller.stop_listening()
+            with self._told():
+                empty(self._layout.root)
+
+    def _look(self) -> None:
+        """Has somebody changed the inventory file?"""
+        assert self._source is not None
+        version = _version(self._source)
+        if version != self._seen:
+            self._seen = version
+            with self._told():
+                self._on_inventory(self._read(self._source))
+
+    # --- what comes in ------------------------------------------------------------------------------------------------
+
+    def _read(self, path: Path) -> Inventory:
+        found = read_inventory(path, self._settings.node)
+        return found if isinstance(found, Inventory) else of_devices(found, self._settings.node)
+
+    def _on_inventory(self, inventory: Inventory) -> None:
+        """What the node has from now on; a mistake in it is told, and the last good one stays."""
+        assert self._manager is not None
+        with self._told():
+            inventory = shared(inventory, self._settings.sharing_config)
+            self._manager.apply_inventory(inventory)
+            self._settle(inventory)
+
+    def _settle(self, inventory: Inventory) -> None:
+        """The manager has it; so can the others."""
+        assert self._manager is not None
+        leaving = inventory.cleanup
+        if self._waits_for == _CLEAN:
+            if not leaving:
+                self._leave()
+            return
+        publish(self._layout.inventory_file, inventory)
+        self._waits_for = _CLEAN if leaving else ""
+        if leaving:
+            self._manager.pods.end_all("emugpu is being removed from this node")
+            self._farewell_ns = monotonic_ns() + FAREWELL_NS
+
+    def _on_allocations(self, allocations: list[PodAllocation]) -> None:
+        assert self._manager is not None
+        findings = self._manager.pods.reconcile(allocations, self.files.all(), self._jobs.attached)
+        self._tidy(findings.gone | findings.stale)
+
+    def _tidy(self, digests: Iterable[str]) -> None:
+        for digest in digests:
+            self.files.remove(digest[:32])
+
+    # --- what goes out ------------------------------------------------------------------------------------------------
+
+    def _telemetry(self) -> NodeTelemetry:
+        return self._jobs.telemetry()
+
+    def _figures(self) -> list[Figure]:
+        from sharing_manager.kubernetes.metrics import border_figures, store_figures
+
+        figures = border_figures(self._border.status()) if self._border is not None else []
+        return figures + (store_figures(self._store.status()) if self._store is not None else [])
+
+    def _say(self, line: str) -> None:
+        """Once: the kubelet's list comes each 5 seconds, and with it the same broken directories."""
+        if line not in self._said and len(self._said) < MAX_SAID:
+            self._said.add(line)
+            _log.warning(line)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """What is wrong with something from outside is told, and doesn't end the daemon."""
+        try:
+            yield
+        except EmuGpuError as error:
+            _log.error("%s; what was in force before stays", error)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """Changes with the file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

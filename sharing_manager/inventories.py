@@ -1,0 +1,110 @@
+"""Where the node's devices come from and where they are published: files in, one file out, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
+from emulator_runtime.node.time_slicing import apply_time_slicing
+
+OWN_RESOURCE = "emugpu.dev/emuGPU"
+
+
+def read_inventory(path: Path, node: str) -> Inventory | list[Device]:
+    """The devices in an inventory file: resources with devices, or (a local cluster's) a list of devices alone.
+
+    Raises InputError that names the file and the entry.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(str(path), f"can't read the inventory: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"not valid JSON: {error}") from error
+    if text.lstrip().startswith("{"):
+        inventory = Inventory.from_json(text, str(path))
+        if inventory.node != node:
+            raise InputError(f"{path}: node", f"must be {node}, as EMUGPU_MANAGER_NODE says, not {inventory.node}")
+        return inventory
+    return _devices(text, path, node)
+
+
+def _devices(text: str, path: Path, node: str) -> list[Device]:
+    try:
+        entries = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(str(path), f"not valid JSON: {error}") from error
+    if not isinstance(entries, list):
+        raise InputError(str(path), "must hold a list of devices, or an inventory with resources")
+    devices = [_device(entry, node, f"{path}: [{number}]") for number, entry in enumerate(entries)]
+    for number, device in enumerate(devices):
+        if any(device.index == earlier.index for earlier in devices[:number]):
+            raise InputError(f"{path}: [{number}]", f"index {device.index} is taken by an entry before it")
+    return devices
+
+
+def _device(entry: object, node: str, place: str) -> Device:
+    match entry:
+        case {"index": bool()} | {"memory_bytes": bool()}:
+            pass
+        case {"index": int(index), "gpu_type": str(gpu_type), "memory_bytes": int(memory)} if index >= 0 and memory > 0:
+            return Device(node, index, gpu_type, memory)
+    raise InputError(place, "must have index (>= 0), gpu_type (a text) and memory_bytes (> 0)")
+
+
+def of_devices(devices: list[Device], node: str) -> Inventory:
+    """A list of devices as one resource of emugpu's own name."""
+    return Inventory(node, (ResourceEntry(OWN_RESOURCE, tuple(DeviceEntry(device) for device in devices)),))
+
+
+def read_sharing(path: Path) -> Mapping[str, object]:
+    """A time-slicing file (YAML). Raises InputError that names the file."""
+    import yaml  # only where there is such a file: it costs memory
+
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(str(path), f"can't read the sharing configuration: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(str(path), f"not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise InputError(str(path), "must hold an object with version and sharing")
+    return document
+
+
+def shared(inventory: Inventory, sharing_config: str) -> Inventory:
+    """The inventory with the sharing that the file says ("": as it is). Raises InputError."""
+    if not sharing_config:
+        return inventory
+    return apply_time_slicing(inventory, read_sharing(Path(sharing_config)), sharing_config)
+
+
+def publish(path: Path, inventory: Inventory) -> None:
+    """Write the inventory for the device plugin, if it isn't there as it is. Raises InputError where that fails."""
+    text = inventory.to_json() + "\n"
+    try:
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            return
+        unfinished = path.with_name(f".{path.name}.new")
+        with open(unfinished, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(path)
+    except OSError as error:
+        raise InputError(str(path), f"can't be written: {error.strerror}; make room or give access") from error
+
+
+def published(path: Path, node: str) -> Inventory | None:
+    """What was published before a restart; None where nothing was, or nothing that can be read."""
+    try:
+        found = read_inventory(path, node)
+    except InputError:
+        return None
+    return found if isinstance(found, Inventory) else None

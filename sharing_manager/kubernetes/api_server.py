@@ -1,0 +1,203 @@
+"""HTTPS to the Kubernetes API server on the standard library: three kinds of request don't justify a client library.
+
+(The `kubernetes` package costs 45 to 74 MB of memory, on every node.) A new connection for each request: requests are rare
+and nothing is left to go stale when the network does. The token is read each time, because the kubelet rotates it.
+
+Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod", "Kubernetes API Concepts" (lists, watches).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlencode
+
+from emulator_runtime.domain.errors import ClusterError, InputError
+from emulator_runtime.domain.units import MIB, to_ns
+from emulator_runtime.timing.host import monotonic_ns
+
+SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+MAX_BODY_BYTES = 64 * MIB
+_CHUNK_BYTES = 65536
+
+_FIXES = {
+    401: "is the service account's token mounted and accepted?",
+    403: "give the node daemon's service account this permission (the chart's ClusterRole has it)",
+    404: "is this the address of a Kubernetes API server?",
+}
+
+
+class ApiServerError(ClusterError):
+    """No usable answer. `status`: HTTP's, 0 for none. Asking again helps: what is missing may yet come."""
+
+    retry_helps = True
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the API server is and how to be known to it. `context` None: plain HTTP, for a proxy on this host."""
+
+    host: str
+    port: int
+    token_file: Path | None = None
+    context: Callable[[], ssl.SSLContext] | None = None
+
+    @classmethod
+    def in_cluster(cls, environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT_DIR) -> Endpoint:
+        """As every pod with a service account finds it. Raises InputError outside of one."""
+        host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+        if not host:
+            raise InputError("KUBERNETES_SERVICE_HOST", "is not set: run in a pod, or set EMUGPU_MANAGER_KUBERNETES=0")
+        if not port.isdecimal() or not 0 < int(port) < 65536:
+            raise InputError("KUBERNETES_SERVICE_PORT", f"must be a port number, got {port!r}")
+        ca_file = str(directory / "ca.crt")
+        return cls(host, int(port), directory / "token", partial(ssl.create_default_context, cafile=ca_file))
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """In host seconds. `quiet_s`: a watch that brings nothing for so long is given up; the server ends it sooner."""
+
+    connect_s: float = 5.0
+    answer_s: float = 5.0
+    quiet_s: float = 150.0
+
+
+class ApiServer:
+    """The API server as the border uses it; safe in several threads. All methods raise ApiServerError."""
+
+    def __init__(self, endpoint: Endpoint, timeouts: Timeouts | None = None) -> None:
+        self._endpoint = endpoint
+        self._timeouts = timeouts or Timeouts()
+        self._lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
+        self._closed = False
+
+    def get(self, path: str, query: Mapping[str, str], accept: str = "application/json") -> object:
+        """The JSON document at `path`."""
+        with self._exchange("GET", path, query, accept=accept) as response:
+            return _document(self._body(response))
+
+    def post(self, path: str, body: object) -> None:
+        """Create an object; the answer's body is not of interest."""
+        with self._exchange("POST", path, {}, json.dumps(body).encode()) as response:
+            self._body(response)
+
+    def watch(self, path: str, query: Mapping[str, str], accept: str = "application/json") -> Generator[object]:
+        """One JSON document per change until the server ends the stream. Close the generator when done with it."""
+        with self._exchange("GET", path, query, accept=accept, quiet_s=self._timeouts.quiet_s) as response:
+            while line := response.readline(MAX_BODY_BYTES):
+                yield _document(line)
+
+    def close(self) -> None:
+        """End all requests, whichever thread waits for one; later ones fail at once."""
+        with self._lock:
+            self._closed = True
+            for sock in self._sockets:
+                with contextlib.suppress(OSError):
+                    # Not SSLSocket.shutdown: it drops the TLS state under the feet of the thread that reads.
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        accept: str = "application/json",
+        quiet_s: float | None = None,
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Foreign errors become ours here, and only here."""
+        try:
+            with self._connection() as connection:
+                target = f"{path}?{urlencode(query)}" if query else path
+                connection.request(method, target, body, self._headers(accept))
+                response = connection.getresponse()
+                if response.status >= 300:
+                    raise self._refusal(response, f"{method} {path}")
+                if quiet_s is not None and connection.sock is not None:
+                    connection.sock.settimeout(quiet_s)
+                yield response
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
+            where = f"{self._endpoint.host}:{self._endpoint.port}"
+            said = str(error) or type(error).__name__
+            raise ApiServerError(f"API server {where}: {method} {path}: no usable answer: {said}") from error
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[http.client.HTTPConnection]:
+        endpoint, connect_s = self._endpoint, self._timeouts.connect_s
+        if endpoint.context is None:
+            connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=connect_s)
+        else:
+            context = endpoint.context()
+            connection = http.client.HTTPSConnection(endpoint.host, endpoint.port, timeout=connect_s, context=context)
+        with contextlib.closing(connection):
+            connection.connect()
+            sock: socket.socket = connection.sock
+            sock.settimeout(self._timeouts.answer_s)
+            _keep_alive(sock)
+            with self._lock:
+                if self._closed:
+                    raise OSError("closed")
+                self._sockets.add(sock)
+            try:
+                yield connection
+            finally:
+                with self._lock:
+                    self._sockets.discard(sock)
+
+    def _headers(self, accept: str) -> dict[str, str]:
+        headers = {"Accept": accept, "Content-Type": "application/json", "User-Agent": "emugpu-sharing-manager"}
+        if self._endpoint.token_file is not None:
+            headers["Authorization"] = f"Bearer {self._endpoint.token_file.read_text(encoding='ascii').strip()}"
+        return headers
+
+    def _body(self, response: http.client.HTTPResponse) -> bytes:
+        """All of it, in bounded time and memory: a socket's own time-out begins anew with each byte."""
+        body = bytearray()
+        give_up_ns = monotonic_ns() + to_ns(self._timeouts.answer_s)
+        while chunk := response.read1(_CHUNK_BYTES):
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                raise ValueError(f"more than {MAX_BODY_BYTES} bytes")
+            if monotonic_ns() > give_up_ns:
+                raise TimeoutError(f"not complete after {self._timeouts.answer_s:g} s")
+        return bytes(body)
+
+    def _refusal(self, response: http.client.HTTPResponse, what: str) -> ApiServerError:
+        """A Status object says why in `message` (API concepts); a proxy's page doesn't, and stays out of the log."""
+        body = self._body(response)
+        with contextlib.suppress(ValueError, RecursionError):
+            match json.loads(body):
+                case {"kind": "Status", "message": str(said)}:
+                    what = f"{what}: {said}"
+        fix = _FIXES.get(response.status)
+        text = f"API server: {what}: {response.status} {response.reason}" + (f"; {fix}" if fix else "")
+        return ApiServerError(text, response.status)
+
+
+def _document(text: bytes) -> object:
+    document: object = json.loads(text)
+    return document
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Let the kernel find out within half a minute that a silent peer is gone (tcp(7)); not every system has the options."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,230 @@
+"""The border as one object: three threads that each wait for one other party, and one place where results come out.
+
+| thread | waits for | a hang of it delays |
+|---|---|---|
+| node watch | the API server, for changes of the Node | a new inventory |
+| requests | the API server, for answers (pods, events) | the first attach of a pod that isn't known yet |
+| kubelet | the kubelet, each 5 seconds | the end of grants of pods that are gone |
+
+Whatever they find reaches the manager through `Poller.call_soon`; the manager's own thread never waits for a network.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.units import NS_PER_S, to_ns
+from emulator_runtime.node.inventory import Inventory
+from emulator_runtime.node.layout import INVENTORY_ANNOTATION
+from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from sharing_manager.identity import Identifier, PodAllocation, PodEvents
+from sharing_manager.kubernetes.api_server import ApiServer, Endpoint, Timeouts
+from sharing_manager.kubernetes.events import EventSender, Subject
+from sharing_manager.kubernetes.node_watch import NodeWatch
+from sharing_manager.kubernetes.objects import NodeFacts
+from sharing_manager.kubernetes.pod_resources import KubeletError, PodResources
+from sharing_manager.kubernetes.pods import PodDirectory
+from sharing_manager.kubernetes.waiting import CallSoon, Complaint
+
+FROM_ANNOTATION = "kubernetes"
+"""The setting `inventory` when the inventory is an annotation of the Node."""
+POLL_S = 5.0
+NEW_NODE_S = 30.0
+"""How long a Node that was made anew may be without an inventory (host seconds)."""
+JOIN_S = 1.0
+"""How long `stop` waits for the threads, all together (host seconds)."""
+
+OnInventory = Callable[[Inventory], None]
+OnAllocations = Callable[[list[PodAllocation]], None]
+
+
+class BorderSettings(Protocol):
+    """What the border reads of the manager's settings (sharing_manager/settings.py says what they mean)."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def inventory(self) -> str: ...
+    @property
+    def pod_resources(self) -> str: ...
+    def flag(self, name: str, /) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BorderStatus:
+    """How the border is, for metrics. The problems are "" while there is none."""
+
+    inventory_problem: str
+    kubelet_problem: str
+    events_queued: int
+    events_dropped: int
+
+
+class KubernetesBorder:
+    """`identifier` and `pod_events` are None where the API server isn't to be used. Threads run from `start` to `stop`."""
+
+    def __init__(
+        self,
+        node: str,
+        poller: CallSoon,
+        api: ApiServer | None,
+        kubelet: PodResources | None,
+        *,
+        proc: Path = Path("/proc"),
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._node, self._poller, self._api, self._kubelet, self._poll_s = node, poller, api, kubelet, poll_s
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._pods = PodDirectory(api, node, poller, self._wake.set, proc) if api else None
+        self._events = EventSender(api, node, self._wake.set, wall_ns) if api else None
+        self._annotation: str | None = ""  # the last good one; "" is no annotation that can be good
+        self._node_uid = ""  # of the Node that had it
+        self._new_since_ns: int | None = None
+        self._inventory_complaint = Complaint(f"node {node}: the inventory is right again")
+        self._kubelet_complaint = Complaint(f"node {node}: the kubelet says again who holds which devices")
+
+    @property
+    def identifier(self) -> Identifier | None:
+        return self._pods
+
+    @property
+    def pod_events(self) -> PodEvents | None:
+        return self._events
+
+    def start(self, on_inventory: OnInventory | None, on_allocations: OnAllocations | None) -> None:
+        """Begin to listen; both are called in the poller's thread. `on_inventory` None: it doesn't come from the Node."""
+        if self._api and self._pods and self._events:
+            pods, events = self._pods, self._events
+            self._run("requests", lambda: self._serve_requests(pods, events))
+            if on_inventory is not None:
+                take = on_inventory
+                watch = NodeWatch(self._api, self._node, lambda node: self._on_node(node, take))
+                self._run("node-watch", lambda: watch.run(self._stopping))
+        if self._kubelet and on_allocations is not None:
+            kubelet, hand_over = self._kubelet, on_allocations
+            self._run("kubelet", lambda: self._poll_kubelet(kubelet, hand_over))
+
+    def stop(self) -> None:
+        """End the threads; twice is once. One that waits for a connection is left behind: it ends with the process."""
+        self._stopping.set()
+        self._wake.set()
+        if self._api:
+            self._api.close()
+        if self._kubelet:
+            self._kubelet.close()
+        give_up_ns = monotonic_ns() + to_ns(JOIN_S)
+        for thread in self._threads:
+            thread.join(max(0, give_up_ns - monotonic_ns()) / NS_PER_S)
+
+    def status(self) -> BorderStatus:
+        """Safe in any thread."""
+        events = self._events
+        return BorderStatus(
+            inventory_problem=self._inventory_complaint.text,
+            kubelet_problem=self._kubelet_complaint.text,
+            events_queued=events.queued if events else 0,
+            events_dropped=events.dropped if events else 0,
+        )
+
+    # --- the threads ------------------------------------------------------------------------------------------------
+
+    def _run(self, name: str, work: Callable[[], None]) -> None:
+        """A mistake of ours in a thread must end the daemon as one in the poller's thread would, not leave it half dead."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:
+                if not self._stopping.is_set():
+                    self._poller.call_soon(_raising(error))
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve_requests(self, pods: PodDirectory, events: EventSender) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            dues = [pods.step(monotonic_ns()), events.step(monotonic_ns())]
+            soonest_ns = min((due for due in dues if due is not None), default=None)
+            self._wake.wait(None if soonest_ns is None else max(0, soonest_ns - monotonic_ns()) / NS_PER_S)
+
+    def _poll_kubelet(self, kubelet: PodResources, hand_over: OnAllocations) -> None:
+        while not self._stopping.is_set():
+            try:
+                allocations = kubelet.list()
+            except KubeletError as error:
+                self._kubelet_complaint.say(str(error))
+            else:
+                self._kubelet_complaint.over()
+                self._poller.call_soon(partial(hand_over, allocations))
+            self._stopping.wait(self._poll_s)
+
+    def _on_node(self, node: NodeFacts, take: OnInventory) -> None:
+        """A Node without annotation is in no pool: it has no devices. A wrong one changes nothing, and is told."""
+        if node.inventory == self._annotation:
+            self._inventory_complaint.over()
+            self._node_uid, self._new_since_ns = node.uid, None
+            return
+        if self._awaits_annotation(node):
+            text = f"node {node.name}: was made anew and has no annotation {INVENTORY_ANNOTATION} yet; its devices stay"
+            self._inventory_complaint.say(text)
+            return
+        try:
+            inventory = self._inventory(node.inventory)
+        except InputError as error:
+            if self._events and str(error) != self._inventory_complaint.text:
+                note = f"{error}; the last good inventory stays"
+                self._events.tell(Subject("Node", node.name, node.uid), "InvalidInventory", note, warning=True)
+            self._inventory_complaint.say(str(error))
+            return
+        self._annotation, self._node_uid, self._new_since_ns = node.inventory, node.uid, None
+        self._inventory_complaint.over()
+        self._poller.call_soon(partial(take, inventory))
+
+    def _awaits_annotation(self, node: NodeFacts) -> bool:
+        """A Node that was deleted and made anew gets its annotation from the pool controller, a moment later.
+
+        Taking its devices away until then would end all jobs on it. That it isn't in a pool any more is believed at its
+        first change after that moment; a kubelet changes its Node every five minutes at least.
+        """
+        if node.inventory is not None or not self._annotation or node.uid == self._node_uid:
+            return False
+        if self._new_since_ns is None:
+            self._new_since_ns = monotonic_ns()
+        return monotonic_ns() - self._new_since_ns < to_ns(NEW_NODE_S)
+
+    def _inventory(self, text: str | None) -> Inventory:
+        if text is None:
+            return Inventory(self._node, ())
+        place = f"node {self._node}: annotation {INVENTORY_ANNOTATION}"
+        inventory = Inventory.from_json(text, place)
+        if inventory.node != self._node:
+            raise InputError(f"{place}: node", f"must be {self._node}, got {inventory.node}")
+        return inventory
+
+
+def open_border(settings: BorderSettings, poller: CallSoon, timeouts: Timeouts | None = None) -> KubernetesBorder:
+    """See `sharing_manager.kubernetes.connect`."""
+    uses_api = settings.flag("kubernetes")
+    if settings.inventory == FROM_ANNOTATION and not uses_api:
+        raise InputError("EMUGPU_MANAGER_INVENTORY", "is kubernetes, which needs EMUGPU_MANAGER_KUBERNETES=1")
+    api = ApiServer(Endpoint.in_cluster(os.environ), timeouts) if uses_api else None
+    kubelet = PodResources(Path(settings.pod_resources)) if settings.pod_resources else None
+    return KubernetesBorder(settings.node, poller, api, kubelet)
+
+
+def _raising(error: Exception) -> Callable[[], None]:
+    def call() -> None:
+        raise error
+
+    return call

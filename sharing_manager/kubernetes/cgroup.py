@@ -1,0 +1,66 @@
+"""Which pod a process belongs to, by its control groups: what a container can't choose, unlike what it says in a message.
+
+The kubelet makes a cgroup per pod, the container runtime one per container in it. Their names depend on the driver and the
+runtime, the path before them on where the kubelet itself runs (kind: in a container) and on the reader's cgroup namespace:
+
+| driver, runtime | path |
+|---|---|
+| cgroupfs | /kubepods/burstable/pod<uid>/<container id>, with CRI-O crio-<container id> |
+| systemd | /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid with _>.slice/cri-containerd-<id>.scope |
+| kubelet systemd, containerd cgroupfs | /system.slice/containerd.service/kubepods-burstable-pod<uid>.slice:cri-containerd:<id> |
+| read from another container's cgroup namespace | /../../pod<uid>/<container id> |
+
+Sources: proc_pid_cgroup(5), cgroup_namespaces(7); kubelet pkg/kubelet/cm/cgroup_manager_linux.go and
+pod_container_manager_linux.go (names of pods' cgroups); containerd internal/cri/server (cgroupsPath).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"  # a static pod's UID is a hash without dashes
+_ID = r"[0-9a-f]{64}"
+_POD = re.compile(rf"(?:.*kubepods-(?:burstable-|besteffort-)?)?pod({_UID})(?:\.slice)?(?::[^:/]+:({_ID}))?")
+_CONTAINER = re.compile(rf"(?:(?:cri-containerd|containerd|crio|docker|libpod)-)?({_ID})(?:\.scope)?")
+_DELETED = " (deleted)"
+
+
+@dataclass(frozen=True, slots=True)
+class PodCgroup:
+    """A pod's UID as the API server writes it, and the id of the container in it ("" for the pod's own cgroup)."""
+
+    pod_uid: str
+    container_id: str
+
+
+def parse(text: str) -> PodCgroup | None:
+    """The pod of a process by the text of its /proc/<pid>/cgroup; None for a process outside any pod."""
+    return next(iter(parse_all(text)), None)
+
+
+def parse_all(text: str) -> tuple[PodCgroup, ...]:
+    """All pods on the path, the outermost first: a container may make cgroups below its own, but none above it.
+
+    There are several where a whole node runs inside a pod of another cluster (kind in a CI pod), or where somebody
+    pretends; the first one that this cluster knows is the right one in both cases.
+    """
+    found: dict[str, PodCgroup] = {}
+    for line in text.splitlines():
+        parts = line.split(":", 2)  # hierarchy, controllers, path; the path may have colons of its own
+        for pod in _pods(parts[2]) if len(parts) == 3 else ():
+            known = found.get(pod.pod_uid)
+            if known is None or not known.container_id:
+                found[pod.pod_uid] = pod
+    return tuple(found.values())
+
+
+def _pods(path: str) -> Iterator[PodCgroup]:
+    components = path.removesuffix(_DELETED).split("/")
+    for component, below in zip(components, [*components[1:], ""], strict=True):
+        pod = _POD.fullmatch(component)
+        if pod is not None:
+            container = _CONTAINER.fullmatch(below)
+            container_id = pod[2] or (container[1] if container is not None else "")
+            yield PodCgroup(pod[1].replace("_", "-"), container_id)

@@ -1,0 +1,186 @@
+"""Kubernetes Events, so that `kubectl describe pod` shows what the manager did to a pod.
+
+Events are told on best effort and must never flood the API server: the same one is told once in five minutes, all together
+not faster than one a second after a burst, and what can't be delivered within a minute is dropped and counted.
+
+Source: Kubernetes API, events.k8s.io/v1 Event: required fields, lengths (pkg/apis/core/validation/events.go).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+
+from emulator_runtime.domain.units import NS_PER_S, to_ns
+from emulator_runtime.timing.host import monotonic_ns
+from sharing_manager.identity import PodIdentity
+from sharing_manager.kubernetes.api_server import ApiServer, ApiServerError
+from sharing_manager.kubernetes.waiting import BackOff, Complaint
+
+REPEAT_S = 300.0
+"""The same event about the same object is told once in so many host seconds."""
+BURST, PER_S = 25, 1.0
+MAX_QUEUED = 200
+DELIVER_S = 60.0
+CONTROLLER = "emugpu.dev/sharing-manager"
+_MAX_KEYS = 4096
+_NOTE_CHARS = 1000
+"""The limit is 1024 bytes; notes are nearly all ASCII, and what isn't is cut by bytes below."""
+_HOPELESS = frozenset({400, 403, 404, 409, 413, 422})
+"""Refusals that a retry doesn't change: no permission, a namespace that is going, an invalid or doubled event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What an event is about: `regarding` of the API."""
+
+    kind: str
+    name: str
+    uid: str
+    namespace: str = ""
+    container: str = ""
+
+    @classmethod
+    def of_pod(cls, identity: PodIdentity) -> Subject:
+        return cls("Pod", identity.pod, identity.pod_uid, identity.namespace, identity.container)
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One event to be told. `wall_ns`: nanoseconds since 1970. `repeats`: how often it was held back before."""
+
+    subject: Subject
+    reason: str
+    note: str
+    warning: bool
+    wall_ns: int
+    repeats: int = 0
+
+
+def event_object(happening: Happening, node: str) -> dict[str, object]:
+    """The object to create. Events about cluster-wide objects live in the namespace `default` (events.go)."""
+    subject = happening.subject
+    namespace = subject.namespace or "default"
+    regarding = {"apiVersion": "v1", "kind": subject.kind, "name": subject.name, "uid": subject.uid}
+    if subject.namespace:
+        regarding["namespace"] = subject.namespace
+    if subject.container:
+        regarding["fieldPath"] = f"spec.containers{{{subject.container}}}"
+    note = happening.note
+    if happening.repeats:
+        note = f"{note} ({happening.repeats} more of these in the last minutes)"
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"{subject.name[:230].rstrip('.-')}.{happening.wall_ns:x}", "namespace": namespace},
+        "eventTime": _micro_time(happening.wall_ns),
+        "reportingController": CONTROLLER,
+        "reportingInstance": node[:128],
+        "action": happening.reason,
+        "reason": happening.reason,
+        "regarding": regarding,
+        "note": note[:_NOTE_CHARS].encode()[:1024].decode(errors="ignore"),
+        "type": "Warning" if happening.warning else "Normal",
+    }
+
+
+def event_path(happening: Happening) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{happening.subject.namespace or 'default'}/events"
+
+
+class EventGate:
+    """Decides which events are told. Pure: time is an argument (host nanoseconds)."""
+
+    def __init__(self) -> None:
+        self._told: OrderedDict[tuple[Subject, str, str], tuple[int, int]] = OrderedDict()
+
+    def admit(self, subject: Subject, reason: str, note: str, now_ns: int) -> int | None:
+        """None: told a short while ago. Else how often it was held back since it was told last."""
+        key = (subject, reason, note)
+        told_ns, repeats = self._told.pop(key, (None, 0))
+        if told_ns is not None and now_ns - told_ns < to_ns(REPEAT_S):
+            self._told[key] = (told_ns, repeats + 1)
+            return None
+        self._told[key] = (now_ns, 0)
+        while len(self._told) > _MAX_KEYS:
+            self._told.popitem(last=False)
+        return repeats
+
+
+class EventSender:
+    """A PodEvents. `step` belongs to one thread of the border, the rest may be called in any."""
+
+    def __init__(self, api: ApiServer, node: str, wake: Callable[[], None], wall_ns: Callable[[], int]) -> None:
+        self._api, self._node, self._wake, self._wall_ns = api, node, wake, wall_ns
+        self._lock = threading.Lock()
+        self._gate = EventGate()
+        self._queue: deque[tuple[int, Happening]] = deque()
+        self._dropped = 0
+        self._last_wall_ns = 0
+        self._paid_ns = 0  # when all events that were sent will be paid for, at PER_S
+        self._retry_ns = 0
+        self._back_off = BackOff(Random(f"{node}/events"))
+        self._complaint = Complaint(f"node {node}: the API server takes events again")
+
+    def record(self, identity: PodIdentity, reason: str, note: str, *, warning: bool) -> None:
+        """See PodEvents."""
+        self.tell(Subject.of_pod(identity), reason, note, warning=warning)
+
+    def tell(self, subject: Subject, reason: str, note: str, *, warning: bool) -> None:
+        """Queue an event about any object; never blocks, never raises."""
+        now_ns = monotonic_ns()
+        with self._lock:
+            repeats = self._gate.admit(subject, reason, note, now_ns)
+            if repeats is None:
+                return
+            if len(self._queue) >= MAX_QUEUED:
+                self._queue.popleft()
+                self._dropped += 1
+            self._last_wall_ns = max(self._wall_ns(), self._last_wall_ns + 1)  # the event's name is made of it
+            self._queue.append((now_ns, Happening(subject, reason, note, warning, self._last_wall_ns, repeats)))
+        self._wake()
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    @property
+    def dropped(self) -> int:
+        """Events that were given up since the start."""
+        return self._dropped
+
+    def step(self, now_ns: int) -> int | None:
+        """Send one event if one may go; answers when to call again (None: not before `wake`)."""
+        with self._lock:
+            if not self._queue:
+                return None
+            since_ns, happening = self._queue[0]
+        due_ns = max(self._paid_ns - to_ns((BURST - 1) / PER_S), self._retry_ns)
+        if now_ns < due_ns:
+            return due_ns
+        try:
+            self._api.post(event_path(happening), event_object(happening, self._node))
+        except ApiServerError as error:
+            if error.status not in _HOPELESS and now_ns - since_ns < to_ns(DELIVER_S):
+                self._retry_ns = monotonic_ns() + to_ns(self._back_off.next_s())
+                return self._retry_ns
+            self._complaint.say(f"node {self._node}: an event about {happening.subject.name} is dropped: {error}")
+            self._dropped += 1
+        else:
+            self._complaint.over()
+            self._back_off.reset()
+        self._paid_ns = max(self._paid_ns, now_ns) + to_ns(1 / PER_S)
+        with self._lock:
+            if self._queue and self._queue[0][1] is happening:
+                self._queue.popleft()
+            return now_ns if self._queue else None
+
+
+def _micro_time(wall_ns: int) -> str:
+    """RFC 3339 with microseconds, as the API's MicroTime wants it."""
+    moment = datetime.fromtimestamp(wall_ns // NS_PER_S, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{wall_ns % NS_PER_S // 1000:06d}Z"

@@ -1,0 +1,183 @@
+"""Kubernetes objects as typed facts: turned from JSON once, here, and only as far as the manager needs them.
+
+Sources: Kubernetes API v1: Node, Pod, ContainerStatus; API concepts (watch events, bookmarks, Status); labels of the Job
+controller: "Well-known labels", batch.kubernetes.io/controller-uid and batch.kubernetes.io/job-completion-index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from emulator_runtime.node.layout import INVENTORY_ANNOTATION
+from sharing_manager.identity import PodIdentity
+from sharing_manager.kubernetes.api_server import ApiServerError
+from sharing_manager.kubernetes.cgroup import PodCgroup
+
+_JOB_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")  # the second until Kubernetes 1.26
+_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"  # only an annotation until Kubernetes 1.27
+_STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"  # holds the UID by which the kubelet names a static pod's cgroup
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the manager reads of its Node. `inventory`: the annotation's text, None where there is none."""
+
+    name: str
+    uid: str
+    inventory: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list of objects with the version to watch from; `next_page` "" where this is the last page."""
+
+    items: tuple[object, ...]
+    resource_version: str
+    next_page: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line of a watch. `kind`: ADDED, MODIFIED, DELETED or BOOKMARK; an ERROR is raised instead."""
+
+    kind: str
+    item: object
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFacts:
+    """A container of a pod's spec; `listed`: the kubelet's PodResources service has it (all but ordinary init containers)."""
+
+    name: str
+    listed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """One pod. `started`: container id -> container, as far as the kubelet has reported them."""
+
+    uid: str
+    namespace: str
+    name: str
+    job_key: str
+    containers: tuple[ContainerFacts, ...]
+    started: dict[str, ContainerFacts]
+    cgroup_uid: str
+
+    def container(self, container_id: str) -> ContainerFacts | None:
+        """Which container this is; the only one needs no report. None: not known yet."""
+        if container_id in self.started:
+            return self.started[container_id]
+        return self.containers[0] if len(self.containers) == 1 and container_id else None
+
+    def identity(self, cgroup: PodCgroup) -> PodIdentity:
+        """The identity of a process of this pod, without its container's name where that isn't known."""
+        container = self.container(cgroup.container_id)
+        return PodIdentity(
+            pod_uid=self.uid,
+            container_id=cgroup.container_id,
+            namespace=self.namespace,
+            pod=self.name,
+            container=container.name if container else "",
+            job_key=self.job_key,
+            init_container=container is not None and not container.listed,
+        )
+
+
+def listing(document: object) -> Listing:
+    """Raises ApiServerError for what is no list."""
+    items = _at(document, "items")
+    if not isinstance(items, list) and not (items is None and _text(document, "metadata", "resourceVersion")):
+        raise ApiServerError("API server: the answer to a list has no items; is there a proxy in between?")
+    version = _text(document, "metadata", "resourceVersion")
+    return Listing(tuple(items or ()), version, _text(document, "metadata", "continue"))
+
+
+def change(document: object) -> Change:
+    """Raises ApiServerError for an ERROR (status 410: the version is too old, list again) and for what is no change."""
+    kind, item = _text(document, "type"), _at(document, "object")
+    if kind == "ERROR":
+        code = _at(item, "code")
+        status = code if isinstance(code, int) else 0
+        raise ApiServerError(f"API server: the watch ended: {_text(item, 'message') or 'no reason given'}", status)
+    if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+        raise ApiServerError(f"API server: a watch brought something unknown: {kind or document!r:.60}")
+    return Change(kind, item, _need(item, "metadata", "resourceVersion"))
+
+
+def node(item: object) -> NodeFacts:
+    """Raises ApiServerError for a Node without a name."""
+    inventory = _at(item, "metadata", "annotations", INVENTORY_ANNOTATION)
+    return NodeFacts(
+        name=_need(item, "metadata", "name"),
+        uid=_need(item, "metadata", "uid"),
+        inventory=inventory if isinstance(inventory, str) else None,
+    )
+
+
+def pod(item: object) -> PodFacts:
+    """Raises ApiServerError for a Pod without name, namespace or UID."""
+    uid = _need(item, "metadata", "uid")
+    containers = tuple(_containers(item))
+    by_name = {container.name: container for container in containers}
+    return PodFacts(
+        uid=uid,
+        namespace=_need(item, "metadata", "namespace"),
+        name=_need(item, "metadata", "name"),
+        job_key=_job_key(item) or uid,
+        containers=containers,
+        started={id_: by_name[name] for id_, name in _started(item) if name in by_name},
+        cgroup_uid=_text(item, "metadata", "annotations", _STATIC_POD_ANNOTATION) or uid,
+    )
+
+
+def _containers(item: object) -> Iterator[ContainerFacts]:
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        for spec in _items(item, "spec", kind):
+            sidecar = _text(spec, "restartPolicy") == "Always"
+            yield ContainerFacts(_text(spec, "name"), listed=kind == "containers" or sidecar)
+
+
+def _started(item: object) -> Iterator[tuple[str, str]]:
+    """Container ids, which the API writes as `<runtime>://<id>`, with their containers' names."""
+    for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        for status in _items(item, "status", kind):
+            _, found, container_id = _text(status, "containerID").partition("://")
+            if found:
+                yield container_id, _text(status, "name")
+
+
+def _job_key(item: object) -> str:
+    for label in _JOB_UID_LABELS:
+        if job_uid := _text(item, "metadata", "labels", label):
+            index = _text(item, "metadata", "labels", _INDEX_LABEL) or _text(
+                item, "metadata", "annotations", _INDEX_LABEL
+            )
+            return f"{job_uid}/{index or 0}"
+    return ""
+
+
+def _at(value: object, *path: str) -> object:
+    """What is at this path of JSON objects; None where it doesn't lead on."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _text(value: object, *path: str) -> str:
+    found = _at(value, *path)
+    return found if isinstance(found, str) else ""
+
+
+def _items(value: object, *path: str) -> list[object]:
+    found = _at(value, *path)
+    return found if isinstance(found, list) else []
+
+
+def _need(value: object, *path: str) -> str:
+    found = _text(value, *path)
+    if not found:
+        raise ApiServerError(f"API server: an object came without {'.'.join(path)}")
+    return found

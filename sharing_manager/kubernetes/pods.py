@@ -1,0 +1,198 @@
+"""Which pod a process is: its cgroup says the pod's UID, the API server says what that pod is called and works for.
+
+Known pods are answered at once, without the network. For others the pods of this node are listed, once for all that wait;
+while the API server is away they wait on, for a minute, and then are told to try again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError, RefusedError
+from emulator_runtime.domain.units import to_ns
+from emulator_runtime.timing.host import monotonic_ns
+from sharing_manager.identity import PodIdentity
+from sharing_manager.kubernetes import cgroup, objects
+from sharing_manager.kubernetes.api_server import ApiServer, ApiServerError
+from sharing_manager.kubernetes.cgroup import PodCgroup
+from sharing_manager.kubernetes.objects import ContainerFacts, PodFacts
+from sharing_manager.kubernetes.waiting import BackOff, CallSoon, Complaint
+
+GIVE_UP_S = 60.0
+"""How long a process waits for the API server before it is told to try again (host seconds)."""
+NAME_S = 2.0
+"""How long it waits for the kubelet's report of its container's name; then only its pod is known (host seconds)."""
+_AGAIN_S = 0.25
+"""Between two lists: those who come within it share the next one."""
+_PAGE = "50"
+
+OnIdentity = Callable[[PodIdentity | EmuGpuError], None]
+
+
+def list_pods(api: ApiServer, node: str) -> list[PodFacts]:
+    """All pods of the node, in pages, so that a full node's answer stays small. Raises ApiServerError.
+
+    Without a resourceVersion the answer is up to date, not out of a cache: a pod whose process runs is in it.
+    """
+    query, found = {"fieldSelector": f"spec.nodeName={node}", "limit": _PAGE}, list[PodFacts]()
+    while True:
+        page = objects.listing(api.get("/api/v1/pods", query))
+        found += (objects.pod(item) for item in page.items)
+        if not page.next_page:
+            return found
+        query["continue"] = page.next_page
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """Somebody to be identified. `pods`: what its cgroup says, the outermost first."""
+
+    pid: int
+    pods: tuple[PodCgroup, ...]
+    done: OnIdentity
+    since_ns: int
+
+
+class PodDirectory:
+    """An Identifier. `step` belongs to one thread of the border; the other methods to the poller's."""
+
+    def __init__(
+        self, api: ApiServer, node: str, poller: CallSoon, wake: Callable[[], None], proc: Path = Path("/proc")
+    ) -> None:
+        self._api, self._node, self._poller, self._wake, self._proc = api, node, poller, wake, proc
+        self._lock = threading.Lock()
+        self._waiting: list[_Waiting] = []
+        self._known: dict[str, PodFacts] = {}
+        self._next_ns = 0
+        self._failure: ApiServerError | None = None
+        self._back_off = BackOff(Random(f"{node}/pods"))
+        self._complaint = Complaint(f"node {node}: the API server lists its pods again")
+
+    def identify(self, pid: int, done: OnIdentity) -> None:
+        """See Identifier. `done` gets RefusedError for a process of no pod, ManagerUnavailableError after a minute."""
+        try:
+            wanted = _Waiting(pid, self._pods_of(pid), done, monotonic_ns())
+        except RefusedError as error:
+            self._answer(done, error)
+            return
+        with self._lock:
+            identity = self._find(wanted, exact=True)
+            if identity is None:
+                self._waiting.append(wanted)
+        if identity is not None:
+            self._answer(done, identity)
+        else:
+            self._wake()
+
+    def remember(self, identity: PodIdentity) -> None:
+        """See Identifier. What the API server says later replaces it."""
+        container = ContainerFacts(identity.container, listed=not identity.init_container)
+        with self._lock:
+            known = self._known.get(identity.pod_uid)
+            started = {**known.started} if known else {}
+            if identity.container and identity.container_id:
+                started[identity.container_id] = container
+            facts = PodFacts(
+                uid=identity.pod_uid,
+                namespace=identity.namespace,
+                name=identity.pod,
+                job_key=identity.job_key,
+                containers=(),
+                started=started,
+                cgroup_uid=identity.pod_uid,
+            )
+            self._known[identity.pod_uid] = replace(known, started=started) if known else facts
+
+    def step(self, now_ns: int) -> int | None:
+        """List the pods if somebody waits for it; answers when to call again (None: not before `wake`)."""
+        with self._lock:
+            waiting = tuple(self._waiting)
+        if not waiting:
+            return None
+        fresh = now_ns >= self._next_ns and self._list()
+        self._settle(waiting, fresh=fresh)
+        with self._lock:
+            deadlines = [deadline for one in self._waiting for deadline in self._deadlines(one)]
+        return min([self._next_ns, *deadlines]) if deadlines else None
+
+    def _list(self) -> bool:
+        """True: `_known` is now what the API server knows."""
+        try:
+            pods = list_pods(self._api, self._node)
+        except ApiServerError as error:
+            self._failure = error
+            self._complaint.say(f"node {self._node}: can't identify pods: {error}")
+            self._next_ns = monotonic_ns() + to_ns(self._back_off.next_s())
+            return False
+        self._failure = None
+        self._complaint.over()
+        self._back_off.reset()
+        self._next_ns = monotonic_ns() + to_ns(_AGAIN_S)
+        with self._lock:
+            self._known = {pod.cgroup_uid: pod for pod in pods}
+        return True
+
+    def _settle(self, waiting: Sequence[_Waiting], *, fresh: bool) -> None:
+        """Answer those for whom there is an answer now. `fresh`: the list was made after they came."""
+        now_ns = monotonic_ns()
+        for one in waiting:
+            waited_ns = now_ns - one.since_ns
+            answer: PodIdentity | EmuGpuError | None
+            with self._lock:
+                answer = self._find(one, exact=waited_ns < to_ns(NAME_S))
+                known = self._is_known(one)
+            if answer is None and fresh and not known:
+                answer = self._refusal(one)
+            elif answer is None and waited_ns >= to_ns(GIVE_UP_S):
+                why = self._failure or "the API server was not asked in time"
+                answer = ManagerUnavailableError(f"can't tell which pod process {one.pid} belongs to: {why}")
+            if answer is not None:
+                with self._lock:
+                    self._waiting.remove(one)
+                self._answer(one.done, answer)
+
+    def _deadlines(self, one: _Waiting) -> tuple[int, ...]:
+        """When `one` gets another answer, whatever the API server does. Needs the lock."""
+        give_up_ns = one.since_ns + to_ns(GIVE_UP_S)
+        return (one.since_ns + to_ns(NAME_S), give_up_ns) if self._is_known(one) else (give_up_ns,)
+
+    def _is_known(self, one: _Waiting) -> bool:
+        return any(pod.pod_uid in self._known for pod in one.pods)
+
+    def _find(self, wanted: _Waiting, *, exact: bool) -> PodIdentity | None:
+        """The first pod on the path that is known. `exact`: only with its container's name."""
+        for found in wanted.pods:
+            pod = self._known.get(found.pod_uid)
+            if pod is not None:
+                named = pod.container(found.container_id) is not None
+                return pod.identity(found) if named or not exact else None
+        return None
+
+    def _answer(self, done: OnIdentity, answer: PodIdentity | EmuGpuError) -> None:
+        self._poller.call_soon(lambda: done(answer))
+
+    def _pods_of(self, pid: int) -> tuple[PodCgroup, ...]:
+        """Read while the process is connected, so before its pid can be another's. Raises RefusedError."""
+        if pid <= 0:
+            fix = "run the manager's pod with hostPID: true"
+            raise RefusedError(f"the kernel shows no process id for this connection, so no pod can be found: {fix}")
+        path = self._proc / str(pid) / "cgroup"
+        try:
+            pods = cgroup.parse_all(path.read_text(encoding="utf-8", errors="replace"))
+        except (FileNotFoundError, ProcessLookupError):
+            raise RefusedError(f"process {pid} has ended, or the manager's pod runs without hostPID: true") from None
+        except OSError as error:
+            fix = "the manager's container must run as root, in a pod with hostPID: true"
+            raise RefusedError(f"{path}: can't be read ({error.strerror}); {fix}") from error
+        if not pods:
+            fix = "start it in a pod that asks for emulated GPUs"
+            raise RefusedError(f"process {pid} runs in no pod of this node, but its token was given to one; {fix}")
+        return pods
+
+    def _refusal(self, wanted: _Waiting) -> RefusedError:
+        uids = ", ".join(pod.pod_uid for pod in wanted.pods)
+        return RefusedError(f"process {wanted.pid} runs in pod {uids}, which is no pod of node {self._node} (any more)")

@@ -1,0 +1,152 @@
+"""The last lease of each grant, kept where `kill -9` of the manager can't take it: a small file that is mapped into memory.
+
+A manager that starts again must know what device time it gave away, or leases from before and after would overlap, and must
+answer a repeated request as before. A transaction per lease would cost twice as much as the rest of the answer, and a
+grace period after a restart would stop every job for the longest step; a store of 64 bytes into a mapped page costs less
+than a microsecond, and the page belongs to the kernel. It isn't synced: after a power cut the clock begins anew anyway,
+which the file's header tells (the host's boot).
+
+Header and slots have 64 bytes: SHA-256 of the epoch's name; digest of the token, step, start, end, exclusive or of all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.domain.lease import Lease
+
+_SLOT = struct.Struct("=32sqqqq")
+_MAGIC = b"EMULEASES-1".ljust(32, b"\0")
+_FIRST_SLOTS = 256
+_CHECK = 0x5EED  # an empty page is no valid slot
+
+
+class LeaseBook(Protocol):
+    """Where the last lease of each grant is kept."""
+
+    new_epoch: bool
+    """The times in the event log are of another clock: the host has booted since."""
+
+    def note(self, digest: str, step: int, lease: Lease) -> None:
+        """This is the grant's last lease, instead of the one before."""
+        ...
+
+    def forget(self, digest: str) -> None:
+        """The grant has none (any more)."""
+        ...
+
+    def leases(self) -> Mapping[str, tuple[int, Lease]]:
+        """Step and lease by digest, as last noted."""
+        ...
+
+
+class MemoryLeases:
+    """A lease book that ends with the process."""
+
+    new_epoch = False
+
+    def __init__(self) -> None:
+        self._leases: dict[str, tuple[int, Lease]] = {}
+
+    def note(self, digest: str, step: int, lease: Lease) -> None:
+        self._leases[digest] = (step, lease)
+
+    def forget(self, digest: str) -> None:
+        self._leases.pop(digest, None)
+
+    def leases(self) -> Mapping[str, tuple[int, Lease]]:
+        return dict(self._leases)
+
+
+class LeaseFile:
+    """The lease book in the file at `path`. `epoch` names the clock that lease times count in (the host's boot).
+
+    A file of another epoch, or none of ours, is begun anew. Raises ClusterError where it can't be used.
+    """
+
+    def __init__(self, path: Path, epoch: str) -> None:
+        header = _SLOT.pack(_MAGIC, *struct.unpack("=4q", hashlib.sha256(epoch.encode()).digest()))
+        self._path = path
+        with self._troubles():
+            former = path.read_bytes()[: _SLOT.size] if path.exists() else b""
+            if former != header:
+                path.unlink(missing_ok=True)
+        self._memory = self._map((1 + _FIRST_SLOTS) * _SLOT.size)
+        self._memory[: _SLOT.size] = header
+        self.new_epoch = former[: len(_MAGIC)] == _MAGIC and former != header
+        self._slot_of: dict[str, int] = {}
+        self._free: list[int] = []
+        for offset in reversed(range(_SLOT.size, len(self._memory) // _SLOT.size * _SLOT.size, _SLOT.size)):
+            if (found := self._read(offset)) is None:
+                self._free.append(offset)
+            else:
+                self._slot_of[found[0]] = offset
+
+    def note(self, digest: str, step: int, lease: Lease) -> None:
+        """Raises ClusterError where the disk is full."""
+        offset = self._slot_of.get(digest)
+        if offset is None:
+            if not self._free:
+                self._grow()
+            offset = self._slot_of[digest] = self._free.pop()
+        start_ns, end_ns = lease.start_ns, lease.end_ns
+        check = step ^ start_ns ^ end_ns ^ _CHECK
+        _SLOT.pack_into(self._memory, offset, bytes.fromhex(digest), step, start_ns, end_ns, check)
+
+    def forget(self, digest: str) -> None:
+        offset = self._slot_of.pop(digest, None)
+        if offset is not None:
+            self._memory[offset : offset + _SLOT.size] = bytes(_SLOT.size)
+            self._free.append(offset)
+
+    def leases(self) -> Mapping[str, tuple[int, Lease]]:
+        return {found[0]: found[1:] for found in self._all()}
+
+    def close(self) -> None:
+        self._memory.close()
+
+    def _all(self) -> Iterator[tuple[str, int, Lease]]:
+        for offset in self._slot_of.values():
+            found = self._read(offset)
+            if found is not None:
+                yield found
+
+    def _read(self, offset: int) -> tuple[str, int, Lease] | None:
+        digest, step, start_ns, end_ns, check = _SLOT.unpack_from(self._memory, offset)
+        if step ^ start_ns ^ end_ns ^ _CHECK != check:
+            return None  # empty; or the process died within this one store: as if the lease had never been asked for
+        return digest.hex(), step, Lease(start_ns, end_ns)
+
+    def _grow(self) -> None:
+        size = len(self._memory)
+        memory = self._map(2 * size - _SLOT.size)
+        self._memory.close()
+        self._memory = memory
+        self._free = list(reversed(range(size, len(memory), _SLOT.size)))
+
+    def _map(self, size: int) -> mmap.mmap:
+        """The file with at least this size. There is room for it on the disk: a store to a page without would end the
+        process (SIGBUS)."""
+        with self._troubles():
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, size)
+                return mmap.mmap(descriptor, 0)
+            finally:
+                os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _troubles(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            fix = "move it away, or make room on the disk"
+            raise ClusterError(f"{self._path}: can't keep leases there: {error.strerror}; {fix}") from error

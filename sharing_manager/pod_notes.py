@@ -1,0 +1,27 @@
+"""What the owner of a pod is told of it by Kubernetes Events: a table, and the sentence for each line of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sharing_manager.event_log import ManagerEvent
+from sharing_manager.identity import PodEvents, PodIdentity
+
+_NOTES = {  # kind of our event: reason, is it a warning
+    "attached": ("EmuGPUAttached", False),
+    "oom": ("EmuGPUOutOfMemory", True),
+    "device-lost": ("EmuGPULost", True),
+    "fenced": ("EmuGPUFenced", True),
+}
+
+
+def notes_for(events: PodEvents) -> Callable[[PodIdentity, ManagerEvent], None]:
+    """Tells of what is in the table, and of nothing else."""
+
+    def tell(identity: PodIdentity, event: ManagerEvent) -> None:
+        if event.kind in _NOTES:
+            reason, warning = _NOTES[event.kind]
+            note = event.detail or f"container {identity.container or '?'} goes on at step {event.steps_done}"
+            events.record(identity, reason, note, warning=warning)
+
+    return tell

@@ -1,0 +1,104 @@
+"""What stands in Redis: the names of the keys, and an event as the fields of a stream entry.
+
+Writers (this package) and readers (operators, dashboards, other languages) meet here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+from emulator_runtime.domain.errors import ProtocolError
+
+NODES = "emugpu:nodes"
+"""Set: the names of the nodes that have a stream."""
+PROGRESS = "emugpu:progress"
+"""Sorted set: job key -> steps done, which only grows. A score is a double: exact up to 2^53 steps."""
+SEEN = "emugpu:progress:seen"
+"""Sorted set: job key -> wall clock of its last event in milliseconds since 1970, so that old keys can be forgotten."""
+_STREAM = "emugpu:events:"
+
+
+def stream_of(node: str) -> str:
+    """The key of a node's event stream."""
+    return f"{_STREAM}{node}"
+
+
+class EntryId(NamedTuple):
+    """A stream entry's id: when its outbox was made (milliseconds since 1970), then its number there."""
+
+    epoch: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.sequence}"
+
+    @classmethod
+    def parse(cls, text: str) -> EntryId:
+        """Raises ProtocolError for anything but `<number>-<number>`."""
+        epoch, _, sequence = text.partition("-")
+        if not (epoch.isdecimal() and sequence.isdecimal()):
+            raise ProtocolError(f"{text!r} is not the id of a stream entry (<milliseconds>-<sequence>)")
+        return cls(int(epoch), int(sequence))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event of a node, covering the steps [from_step, steps_done) of its job.
+
+    `at_ns` is the manager's (possibly emulated) clock, `wall_ns` the host's wall clock since 1970; 0: not known.
+    `absorbed`: so many older entries of this node went into this one or were dropped before it for want of room.
+    """
+
+    node: str
+    sequence: int
+    at_ns: int
+    wall_ns: int
+    kind: str
+    job_id: str
+    job_key: str
+    from_step: int
+    steps_done: int
+    detail: str = ""
+    namespace: str = ""
+    pod: str = ""
+    absorbed: int = 0
+
+    def to_fields(self) -> list[str | int]:
+        """Names and values in turns, as XADD takes them; `absorbed` only where it says something."""
+        flat: list[str | int] = []
+        for name in _FIELDS:
+            flat += (name, getattr(self, name))
+        if self.absorbed:
+            flat += ("absorbed", self.absorbed)
+        return flat
+
+    @classmethod
+    def from_fields(cls, place: str, given: Mapping[str, str]) -> Entry:
+        """Raises ProtocolError that names the entry (`place`) and the field."""
+        texts = {name: given.get(name, "") for name in TEXTS}
+        return cls(**texts, **{name: _whole(place, given, name) for name in _NUMBERS})  # type: ignore[arg-type]
+
+
+_NUMBERS = ("sequence", "at_ns", "wall_ns", "from_step", "steps_done", "absorbed")
+_FIELDS = tuple(f.name for f in fields(Entry) if f.name != "absorbed")
+TEXTS = frozenset(name for name in _FIELDS if name not in _NUMBERS)
+
+
+def _whole(place: str, given: Mapping[str, str], name: str) -> int:
+    value = given.get(name, "0" if name == "absorbed" else "")
+    try:
+        return int(value)
+    except ValueError:
+        raise ProtocolError(f"{place}: field {name!r} must be a whole number, not {value!r}") from None
+
+
+def furthest(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
+    """Per job key: the most steps done, and the latest wall clock in milliseconds."""
+    known: dict[str, tuple[int, int]] = {}
+    for entry in entries:
+        if entry.job_key:
+            steps, seen_ms = known.get(entry.job_key, (0, 0))
+            known[entry.job_key] = max(steps, entry.steps_done), max(seen_ms, entry.wall_ns // 1_000_000)
+    return known

@@ -1,0 +1,148 @@
+"""How far a job has come, asked of Redis by a thread of its own: neither the poller nor shipping waits for the answer."""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError
+from emulator_runtime.domain.units import NS_PER_S
+from sharing_manager.progress import OnProgress
+from sharing_manager.store.backoff import Backoff
+from sharing_manager.store.entries import PROGRESS
+from sharing_manager.store.outbox import Outbox
+from sharing_manager.store.server import Client
+from sharing_manager.store.troubles import translated
+
+PATIENCE_S = 60.0
+"""How long a look-up waits for a Redis that is away (host seconds): a fail-over or a restart of its pod fits in."""
+_MOST_AT_ONCE = 256
+
+
+class CallSoon(Protocol):
+    """The part of `Poller` that another thread may use."""
+
+    def call_soon(self, callback: Callable[[], None], /) -> None: ...
+
+
+Ask = Callable[[list[str]], list[int | None]]
+"""Steps done by job key, as Redis knows them. Raises StoreAwayError."""
+
+
+def ask_redis(client: Client, place: str) -> Ask:
+    """The question to a real Redis: one ZMSCORE for many keys."""
+
+    def ask(job_keys: list[str]) -> list[int | None]:
+        with translated(place):
+            try:
+                scores = client.execute_command("ZMSCORE", PROGRESS, *job_keys)
+            except BaseException:
+                client.connection_pool.disconnect()  # the next attempt looks for the primary anew
+                raise
+        return [None if score is None else int(float(score)) for score in scores]
+
+    return ask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lookup:
+    job_key: str
+    done: OnProgress
+    give_up_ns: int
+
+
+class RedisProgress:
+    """The ProgressStore of a cluster. `done` is always called in the poller's thread."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        open_outbox: Callable[[], Outbox],
+        poller: CallSoon,
+        backoff: Backoff,
+        now_ns: Callable[[], int],
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._ask, self._open_outbox, self._poller = ask, open_outbox, poller
+        self._backoff, self._now_ns = backoff, now_ns
+        self._patience_ns = round(patience_s * NS_PER_S)
+        self._asked: queue.SimpleQueue[_Lookup | None] = queue.SimpleQueue()
+        self._waiting: list[_Lookup] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="emugpu-progress", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Who still waits hears that the manager ends."""
+        self._stopping.set()
+        self._asked.put(None)
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def lookup(self, job_key: str, done: OnProgress) -> None:
+        """See ProgressStore. Gets ManagerUnavailableError where Redis stays away and the job may have run elsewhere."""
+        self._asked.put(_Lookup(job_key, done, self._now_ns() + self._patience_ns))
+
+    def _run(self) -> None:
+        outbox: Outbox | None = None
+        try:
+            while not self._stopping.is_set():
+                self._take(block=not self._waiting)
+                try:
+                    outbox = outbox or self._open_outbox()
+                    self._answer_those_of_this_node(outbox)
+                    self._answer_those_of_anywhere(outbox)
+                    self._backoff.reset()
+                except (EmuGpuError, sqlite3.Error) as error:
+                    self._give_up(error)
+                    self._stopping.wait(self._backoff.next_s())
+        finally:
+            if outbox is not None:
+                outbox.close()
+        self._take(block=False)
+        for lookup in self._waiting:
+            self._call(lookup, ManagerUnavailableError("the sharing manager is ending; it will be back"))
+
+    def _take(self, *, block: bool) -> None:
+        """What was asked since; None among it only wakes."""
+        found = [self._asked.get()] if block else []
+        while not self._asked.empty():
+            found.append(self._asked.get())
+        self._waiting += [lookup for lookup in found if lookup is not None]
+
+    def _answer_those_of_this_node(self, outbox: Outbox) -> None:
+        for lookup in [lookup for lookup in self._waiting if not may_have_run_elsewhere(lookup.job_key)]:
+            self._answer(lookup, outbox.progress_of(lookup.job_key))
+
+    def _answer_those_of_anywhere(self, outbox: Outbox) -> None:
+        """What this node knows is read first: what is shipped in between is then found in Redis, at the latest."""
+        while self._waiting:
+            lookups = self._waiting[:_MOST_AT_ONCE]
+            own = [outbox.progress_of(lookup.job_key) for lookup in lookups]
+            for lookup, *known in zip(lookups, own, self._ask([lookup.job_key for lookup in lookups]), strict=True):
+                self._answer(lookup, max((steps for steps in known if steps is not None), default=None))
+
+    def _give_up(self, error: Exception) -> None:
+        """Who waited long enough is told why; the others wait on."""
+        for lookup in [lookup for lookup in self._waiting if lookup.give_up_ns <= self._now_ns()]:
+            text = f"can't tell how far job {lookup.job_key!r} has come elsewhere: {error}"
+            self._answer(lookup, ManagerUnavailableError(text))
+
+    def _answer(self, lookup: _Lookup, answer: int | EmuGpuError | None) -> None:
+        self._waiting.remove(lookup)
+        self._call(lookup, answer)
+
+    def _call(self, lookup: _Lookup, answer: int | EmuGpuError | None) -> None:
+        self._poller.call_soon(lambda: lookup.done(answer))
+
+
+def may_have_run_elsewhere(job_key: str) -> bool:
+    """Whether a key names a Job's work ("<Job UID>/<index>"): a pod on its own never leaves its node."""
+    return "/" in job_key

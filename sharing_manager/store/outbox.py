@@ -1,0 +1,219 @@
+"""The node's durable outbox: the manager's own event log, read by a second connection to the same SQLite file.
+
+The manager writes each event there before a job gets its answer; nothing is kept twice. Beside its tables stand two of
+this module: how far shipping has come, and what entries absorbed. Every change is one short transaction, because the
+manager waits for the file meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator_runtime.domain.errors import ClusterError
+from sharing_manager.store.compaction import Absorb, Compactor
+from sharing_manager.store.entries import TEXTS, Entry
+from sharing_manager.store.resume import Position
+
+CHUNK_ROWS = 500
+"""Rows in one transaction, at most: a few milliseconds."""
+ROW_BYTES = 96
+"""What a row takes beside its texts: numbers, header and its share of a page."""
+
+_SCHEMA = """
+create table if not exists outbox (one integer primary key check (one = 1), epoch integer not null,
+  sent integer not null default 0, shipped integer not null default 0, base integer not null default 0,
+  merged integer not null default 0, dropped integer not null default 0);
+create table if not exists outbox_absorbed (sequence integer primary key, entries integer not null);
+"""
+_COLUMNS = (
+    "sequence",
+    "at_ns",
+    "wall_ns",
+    "kind",
+    "job_id",
+    "job_id",
+    "from_step",
+    "steps_done",
+    "detail",
+    "namespace",
+    "pod",
+)
+"""In the order of Entry's fields. The manager uses the job key as job id wherever the holder is a pod."""
+_SIZE = f"{ROW_BYTES}" + "".join(f" + length(cast({name} as blob))" for name in _COLUMNS if name in TEXTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What isn't shipped. `oldest_wall_ns` is when its oldest entry was recorded (0: empty, or not known)."""
+
+    rows: int = 0
+    size_bytes: int = 0
+    oldest_wall_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Entries that went because the spool was full: `merged` live on in a later one, `dropped` were telemetry."""
+
+    merged: int = 0
+    dropped: int = 0
+
+
+class Outbox:
+    """One connection, for one thread. Raises ClusterError where the file can't be used as an outbox."""
+
+    def __init__(self, path: Path, node: str, now_ms: Callable[[], int]) -> None:
+        self._node = node
+        with contextlib.ExitStack() as undo:
+            try:
+                self._db = sqlite3.connect(path, isolation_level=None)
+                undo.callback(self._db.close)
+                self._db.execute("pragma journal_mode=wal")
+                self._db.execute("pragma synchronous=off")
+                self._db.executescript(_SCHEMA)
+                self._db.execute("insert or ignore into outbox (one, epoch) values (1, ?)", (now_ms(),))
+                self.batch(1)  # whether it is an event log
+            except sqlite3.Error as error:
+                fix = "the sharing manager must have made it; move it away to start afresh"
+                raise ClusterError(f"{path}: can't use this file as outbox: {error}; {fix}") from error
+            undo.pop_all()
+
+    def close(self) -> None:
+        self._db.close()
+
+    # --- how far shipping has come --------------------------------------------------------------------------------------
+
+    def position(self) -> Position:
+        return Position(*self._db.execute("select epoch, sent, shipped, base from outbox").fetchone())
+
+    def resume_at(self, position: Position) -> None:
+        """Go on from here."""
+        self._db.execute(
+            "update outbox set epoch = ?, sent = ?, shipped = ?, base = ?",
+            (position.epoch, position.sent, position.shipped, position.base),
+        )
+
+    def mark_sent(self, sequence: int) -> None:
+        """From now on Redis may hold the entries up to this one: they stay as they are."""
+        self._db.execute("update outbox set sent = max(sent, ?)", (sequence,))
+
+    def mark_shipped(self, sequence: int) -> None:
+        """Redis has confirmed the entries up to this one."""
+        self._db.execute("update outbox set shipped = ?", (sequence,))
+
+    def batch(self, rows: int) -> list[Entry]:
+        """The oldest entries that aren't shipped, in order."""
+        return self._entries("e.sequence > (select shipped from outbox)", (), rows)
+
+    def between(self, after: int, up_to: int) -> list[Entry]:
+        """The entries with a number above `after` and not above `up_to`."""
+        return self._entries("e.sequence > ? and e.sequence <= ?", (after, up_to), max(0, up_to - after))
+
+    def backlog(self, after: int | None = None) -> Backlog:
+        """What isn't shipped; only what was recorded `after` this number where one is given."""
+        rows, size = self._db.execute(
+            f"select count(*), coalesce(sum({_SIZE}), 0) from events"
+            " where sequence > coalesce(?, (select shipped from outbox))",
+            (after,),
+        ).fetchone()
+        oldest = self.batch(1)
+        return Backlog(rows, size, oldest[0].wall_ns if oldest else 0)
+
+    def newest(self) -> int:
+        """The number of the newest event, 0 when none was ever recorded."""
+        return int(self._db.execute("select coalesce(max(sequence), 0) from events").fetchone()[0])
+
+    def oldest(self) -> int | None:
+        """The number of the oldest event that is still here; None: none is."""
+        found: int | None = self._db.execute("select min(sequence) from events").fetchone()[0]
+        return found
+
+    def losses(self) -> Losses:
+        return Losses(*self._db.execute("select merged, dropped from outbox").fetchone())
+
+    # --- making room ----------------------------------------------------------------------------------------------------
+
+    def compact(self, excess_bytes: int) -> int:
+        """Make at least `excess_bytes` free, from the oldest entry on, as far as that is allowed; answers how many were.
+
+        What may have been sent stays as it is, or a reader would get the same steps under two numbers.
+        """
+        compactor, freed, at = Compactor(), 0, self.position().sent
+        while freed < excess_bytes:
+            entries = self._entries("e.sequence > ?", (at,), CHUNK_ROWS)
+            if not entries:
+                break
+            found = [absorb for entry in entries for absorb in compactor.feed(entry)]
+            self._apply(found)
+            freed += sum(size_of(absorb.gone) for absorb in found)
+            at = entries[-1].sequence
+        return freed
+
+    def _apply(self, found: list[Absorb]) -> None:
+        dropped = sum(absorb.dropped for absorb in found)
+        with self._transaction():
+            for absorb in found:
+                gone, into = absorb.gone.sequence, absorb.into
+                self._db.execute("delete from events where sequence = ?", (gone,))
+                self._db.execute("delete from outbox_absorbed where sequence = ?", (gone,))
+                self._db.execute("update events set from_step = ? where sequence = ?", (into.from_step, into.sequence))
+                self._db.execute("insert or replace into outbox_absorbed values (?, ?)", (into.sequence, into.absorbed))
+            self._db.execute(
+                "update outbox set merged = merged + ?, dropped = dropped + ?", (len(found) - dropped, dropped)
+            )
+
+    def prune(self, up_to: int) -> int:
+        """Delete shipped entries up to this number, at most CHUNK_ROWS; answers how many were."""
+        oldest = self.oldest()
+        if oldest is None or oldest > up_to:
+            return 0
+        with self._transaction():
+            gone = self._db.execute(
+                "delete from events where sequence in (select sequence from events"
+                " where sequence <= min(?, (select shipped from outbox)) order by sequence limit ?)",
+                (up_to, CHUNK_ROWS),
+            ).rowcount
+            if gone:
+                self._db.execute("delete from outbox_absorbed where sequence < (select min(sequence) from events)")
+        return gone
+
+    # --- progress of jobs ---------------------------------------------------------------------------------------------
+
+    def progress_of(self, job_key: str) -> int | None:
+        """The most steps that this node knows to be done, shipped or not; None: it never saw the key."""
+        row = self._db.execute("select steps_done from progress where job_id = ?", (job_key,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def all_progress(self) -> list[tuple[str, int]]:
+        """Job key and steps done of every job that this node remembers."""
+        return self._db.execute("select job_id, steps_done from progress").fetchall()
+
+    # --- SQLite ---------------------------------------------------------------------------------------------------------
+
+    def _entries(self, where: str, parameters: tuple[int, ...], rows: int) -> list[Entry]:
+        found = self._db.execute(
+            f"select {', '.join(f'e.{name}' for name in _COLUMNS)}, coalesce(a.entries, 0) from events e"
+            f" left join outbox_absorbed a on a.sequence = e.sequence where {where} order by e.sequence limit ?",
+            (*parameters, rows),
+        )
+        return [Entry(self._node, *row) for row in found.fetchall()]  # the columns are in the order of the fields
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("begin immediate")
+        try:
+            yield
+            self._db.execute("commit")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("rollback")
+            raise
+
+
+def size_of(entry: Entry) -> int:
+    """What an entry takes in the outbox, in bytes, as `Outbox.backlog` counts it."""
+    return ROW_BYTES + sum(len(getattr(entry, name).encode()) for name in _COLUMNS if name in TEXTS)

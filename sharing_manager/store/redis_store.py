@@ -1,0 +1,238 @@
+"""The cluster-wide event log and job progress of one node: two threads beside the manager, and what they report."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from emulator_runtime.domain.errors import EmuGpuError, InputError
+from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from sharing_manager.event_log import EventLog
+from sharing_manager.progress import ProgressStore
+from sharing_manager.store.backoff import Backoff
+from sharing_manager.store.lookups import CallSoon, RedisProgress, ask_redis
+from sharing_manager.store.outbox import Losses, Outbox
+from sharing_manager.store.server import Link, RedisLink, client_of
+from sharing_manager.store.shipper import BATCH_ROWS, Counts, Shipper
+from sharing_manager.store.troubles import StoreAwayError
+
+URL_VARIABLE = "EMUGPU_MANAGER_REDIS_URL"
+SPOOL_VARIABLE = "EMUGPU_MANAGER_SPOOL_BYTES"
+DEFAULT_SPOOL_BYTES = 64 * 1024 * 1024
+_IDLE_S = 0.05
+"""How long an event may lie in the outbox when nobody calls `notify`."""
+_GATHER_S = 0.01
+"""Events that come within this time are shipped together: each round trip costs the manager's thread a turn."""
+_END_S = 3.0
+
+
+class StoreSettings(Protocol):
+    """What this package reads of the manager's settings."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def redis_url(self) -> str: ...
+    @property
+    def spool_bytes(self) -> str: ...
+    @property
+    def state_file(self) -> Path: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """Figures for metrics and readiness. Counts are since this process started, but for `merged` and `dropped` (ever)."""
+
+    connected: bool = False
+    trouble: str = ""
+    """Sort of the present trouble ("away", "auth", "memory", ..); "" while all is well."""
+    backlog_rows: int = 0
+    backlog_bytes: int = 0
+    oldest_age_s: float = 0.0
+    shipped: int = 0
+    connections: int = 0
+    rewound: int = 0
+    lost: int = 0
+    merged: int = 0
+    dropped: int = 0
+
+
+class RedisStore:
+    """See `connect`. `progress` is the ProgressStore for the manager's service."""
+
+    def __init__(
+        self,
+        open_outbox: Callable[[], Outbox],
+        link: Link,
+        progress: RedisProgress,
+        backoff: Backoff,
+        spool_bytes: int,
+        report: Callable[[str], None],
+    ) -> None:
+        self._open_outbox, self._link = open_outbox, link
+        self._lookups = progress
+        self._backoff, self._spool_bytes, self._report = backoff, spool_bytes, report
+        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._drain_until_ns = 0
+        self._status = StoreStatus()
+        self._complaint = ""
+        self._thread = threading.Thread(target=self._run, name="emugpu-shipper", daemon=True)
+
+    @property
+    def progress(self) -> ProgressStore:
+        return self._lookups
+
+    def start(self) -> None:
+        """Begin to ship. Redis may be away; nothing here waits for it."""
+        self._thread.start()
+        self._lookups.start()
+
+    def notify(self) -> None:
+        """An event was recorded: ship it now rather than within 50 ms. Costs nothing; from any thread."""
+        self._wake.set()
+
+    def stop(self, drain_s: float = 1.0) -> None:
+        """Ship what is there if that takes no longer than `drain_s`, then end. Stopping twice is stopping once."""
+        self._drain_until_ns = monotonic_ns() + round(drain_s * NS_PER_S)
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(drain_s + _END_S)
+        self._lookups.stop(_END_S)
+
+    def status(self) -> StoreStatus:
+        """Figures of a moment ago; from any thread."""
+        return self._status
+
+    # --- the shipping thread --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                outbox = self._open_outbox()
+            except EmuGpuError as error:
+                self._complain(f"{error}; no events are shipped until then")
+                self._stopping.wait(self._backoff.next_s())
+                continue
+            try:
+                self._serve(outbox)
+            except sqlite3.Error as error:
+                self._complain(f"the event log can't be read for shipping ({error}); it is opened again")
+                self._stopping.wait(self._backoff.next_s())
+            finally:
+                outbox.close()
+        self._link.close()
+
+    def _complain(self, line: str) -> None:
+        """About the file; the same line once in a row."""
+        if line != self._complaint:
+            self._complaint = line
+            self._report(line)
+
+    def _serve(self, outbox: Outbox) -> None:
+        """Ship until told to stop; then what is left, for as long as `stop` allows."""
+        shipper = Shipper(
+            outbox,
+            self._link,
+            self._spool_bytes,
+            self._report,
+            now_ns=monotonic_ns,
+            now_ms=lambda: wall_ns() // 1_000_000,
+        )
+        while not self._stopping.is_set():
+            pause_s = self._attempt(shipper)
+            shipper.make_room()
+            self._publish(shipper, outbox.losses())
+            self._complaint = ""
+            self._pause(shipper, pause_s)
+        while not shipper.trouble and monotonic_ns() < self._drain_until_ns and self._attempt(shipper) == 0:
+            pass
+        self._publish(shipper, outbox.losses())
+
+    def _attempt(self, shipper: Shipper) -> float:
+        """Ship a batch; answers how long to wait before the next one, 0 while there is more."""
+        try:
+            shipped = shipper.attempt()
+        except StoreAwayError as error:
+            shipper.away(error)
+            return self._backoff.next_s()
+        self._backoff.reset()
+        return _IDLE_S if not shipped else 0 if shipped == BATCH_ROWS else _GATHER_S
+
+    def _pause(self, shipper: Shipper, pause_s: float) -> None:
+        """A notification ends an idle pause, but neither a gathering one nor one after a failure."""
+        if pause_s == _IDLE_S and shipper.connected:
+            if self._wake.wait(pause_s):
+                self._stopping.wait(_GATHER_S)
+            self._wake.clear()
+        elif pause_s:
+            self._stopping.wait(pause_s)
+
+    def _publish(self, shipper: Shipper, losses: Losses) -> None:
+        backlog, counts = shipper.backlog, replace(shipper.counts)
+        age_ns = wall_ns() - backlog.oldest_wall_ns if backlog.oldest_wall_ns else 0
+        self._status = _status(shipper, counts, losses, max(0.0, age_ns / NS_PER_S))
+
+
+def _status(shipper: Shipper, counts: Counts, losses: Losses, oldest_age_s: float) -> StoreStatus:
+    return StoreStatus(
+        connected=shipper.connected,
+        trouble=shipper.trouble,
+        backlog_rows=shipper.backlog.rows,
+        backlog_bytes=shipper.backlog.size_bytes,
+        oldest_age_s=oldest_age_s,
+        shipped=counts.shipped,
+        connections=counts.connections,
+        rewound=counts.rewound,
+        lost=counts.lost,
+        merged=losses.merged,
+        dropped=losses.dropped,
+    )
+
+
+def connect(
+    settings: StoreSettings, event_log: EventLog, poller: CallSoon, *, report: Callable[[str], None] | None = None
+) -> RedisStore:
+    """The store of this node; nothing is connected or started yet.
+
+    `event_log` must have made its file (`settings.state_file`) already: the outbox is that file, read beside it.
+    Raises InputError for a URL or a spool size that can't be understood, ClusterError for a file that can't be used.
+    """
+    link = RedisLink(settings.redis_url, URL_VARIABLE, settings.node)
+    asking = client_of(settings.redis_url, URL_VARIABLE)
+
+    def open_outbox() -> Outbox:
+        return Outbox(settings.state_file, settings.node, lambda: wall_ns() // 1_000_000)
+
+    open_outbox().close()
+    chance = Random(f"{settings.node}/redis")
+    progress = RedisProgress(
+        ask_redis(asking, link.place), open_outbox, poller, Backoff(chance, longest_s=2.0), monotonic_ns
+    )
+    return RedisStore(
+        open_outbox,
+        link,
+        progress,
+        Backoff(chance),
+        _spool_bytes(settings.spool_bytes),
+        report or _to_stderr,
+    )
+
+
+def _spool_bytes(text: str) -> int:
+    if not text:
+        return DEFAULT_SPOOL_BYTES
+    if not (text.isascii() and text.isdigit() and int(text) >= 4096):
+        raise InputError(SPOOL_VARIABLE, f"must be a whole number of bytes, at least 4096, got {text!r}")
+    return int(text)
+
+
+def _to_stderr(line: str) -> None:
+    print(f"sharing manager: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,174 @@
+"""The way to Redis: one client with deadlines, and the few commands that ship events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from emulator_runtime.domain.errors import InputError
+from sharing_manager.store.entries import NODES, PROGRESS, SEEN, Entry, EntryId, furthest, stream_of
+from sharing_manager.store.troubles import StoreAwayError, translated
+
+SOCKET_TIMEOUT_S = 2.0
+_MAX_SEQUENCE = 2**64 - 1
+_MOST_AT_ONCE = 1000
+
+
+def place_of(url: str) -> str:
+    """The URL as it may be shown: without user, password and options."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+class Client(Protocol):
+    """The part of redis-py's client that is used here; its commands by their own names have no types to rely on."""
+
+    connection_pool: Any
+
+    def execute_command(self, *command: str | int) -> Any: ...
+    def pipeline(self, transaction: bool = True) -> Any: ...  # noqa: FBT001, FBT002 (redis-py's signature)
+    def info(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+def client_of(url: str, variable: str, *, on_connect: Callable[[Any], None] | None = None) -> Client:
+    """A client that has not connected yet: redis://, rediss:// (TLS) or unix://, as redis-py's `from_url` reads it.
+
+    It never repeats a command by itself: whether that is right only the caller knows. `on_connect` is called with each
+    new connection, instead of its own method of that name. Raises InputError for the URL.
+    """
+    options = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    try:
+        client: Client = redis.Redis.from_url(
+            url,
+            decode_responses=True,
+            protocol=2,
+            socket_timeout=SOCKET_TIMEOUT_S,
+            socket_connect_timeout=SOCKET_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+            redis_connect_func=on_connect,
+            **options,
+        )
+        client.connection_pool.make_connection()  # connects nothing, but refuses options that there aren't
+        return client
+    except (ValueError, TypeError, redis.RedisError) as error:
+        raise InputError(variable, f"{place_of(url)!r} is not a Redis URL (redis://host:6379/0): {error}") from error
+
+
+class Link(Protocol):
+    """What shipping needs of Redis. Each call may raise StoreAwayError, `append` StreamMovedError as well."""
+
+    place: str
+
+    def open(self) -> list[str]: ...
+    def last_id(self) -> EntryId | None: ...
+    def highest_of(self, epoch: int) -> int | None: ...
+    def append(self, epoch: int, entries: Sequence[Entry]) -> None: ...
+    def raise_progress(self, known: Iterable[tuple[str, int, int]]) -> None: ...
+    def close(self) -> None: ...
+
+
+class RedisLink:
+    """The stream of one node. Only `open` connects; a connection that breaks later is an error of the call in which it shows."""
+
+    def __init__(self, url: str, variable: str, node: str) -> None:
+        self.place = place_of(url)
+        self._client = client_of(url, variable, on_connect=self._on_connect)
+        self._node, self._stream = node, stream_of(node)
+        self._opening = False
+
+    def open(self) -> list[str]:
+        """Make this node known. Answers what is wrong with the server's settings; raises for a replica."""
+        self._opening = True
+        try:
+            with translated(self.place):
+                self._client.execute_command("SADD", NODES, self._node)
+                return complaints(self.place, self._info())
+        finally:
+            self._opening = False
+
+    def _on_connect(self, connection: Any) -> None:
+        """redis-py replaces a broken connection unasked: what Redis lost at that moment would become a gap in the stream."""
+        if not self._opening:
+            raise redis.ConnectionError("the connection broke")
+        connection.on_connect()
+
+    def _info(self) -> dict[str, Any]:
+        """What the server says of itself; nothing where our user may not ask."""
+        try:
+            return dict(self._client.info())
+        except (redis.exceptions.NoPermissionError, redis.ResponseError):
+            return {}
+
+    def last_id(self) -> EntryId | None:
+        """The newest id that the stream ever had, even if that entry was trimmed; None: there is no stream."""
+        with translated(self.place):
+            pipeline = self._client.pipeline(transaction=False)
+            pipeline.execute_command("EXISTS", self._stream)
+            pipeline.execute_command("XINFO STREAM", self._stream)
+            exists, info = pipeline.execute(raise_on_error=False)
+            if isinstance(exists, Exception):
+                raise exists
+            if not exists:
+                return None
+            if isinstance(info, Exception):
+                raise info
+            return EntryId.parse(info["last-generated-id"])
+
+    def highest_of(self, epoch: int) -> int | None:
+        """The highest number in the stream under this epoch."""
+        with translated(self.place):
+            newest, oldest = EntryId(epoch, _MAX_SEQUENCE), EntryId(epoch, 0)
+            found = self._client.execute_command("XREVRANGE", self._stream, str(newest), str(oldest), "COUNT", 1)
+            return EntryId.parse(found[0][0]).sequence if found else None
+
+    def append(self, epoch: int, entries: Sequence[Entry]) -> None:
+        """All of them with the progress they tell, in one transaction: after an error all or none are there."""
+        pipeline = self._client.pipeline(transaction=True)
+        for entry in entries:
+            pipeline.execute_command("XADD", self._stream, str(EntryId(epoch, entry.sequence)), *entry.to_fields())
+        _raise_progress(pipeline, [(key, *known) for key, known in furthest(entries).items()])
+        with translated(self.place):
+            pipeline.execute()
+
+    def raise_progress(self, known: Iterable[tuple[str, int, int]]) -> None:
+        """Job key, steps done, wall clock in milliseconds; what Redis knows better stays."""
+        rows = list(known)
+        with translated(self.place):
+            for start in range(0, len(rows), _MOST_AT_ONCE):
+                pipeline = self._client.pipeline(transaction=True)
+                _raise_progress(pipeline, rows[start : start + _MOST_AT_ONCE])
+                pipeline.execute()
+
+    def close(self) -> None:
+        """Forget the connections; the next call makes a new one (after a fail-over: to the new primary)."""
+        self._client.close()
+        self._client.connection_pool.disconnect()
+
+
+def _raise_progress(pipeline: Any, known: list[tuple[str, int, int]]) -> None:
+    """GT: a late outbox can't take progress back."""
+    if known:
+        pipeline.execute_command("ZADD", PROGRESS, "GT", *[part for key, steps, _ in known for part in (steps, key)])
+        pipeline.execute_command("ZADD", SEEN, "GT", *[part for key, _, seen_ms in known for part in (seen_ms, key)])
+
+
+def complaints(place: str, info: dict[str, Any]) -> list[str]:
+    """Settings with which Redis forgets. Raises StoreAwayError for a server that can't be written at all.
+
+    Source: redis.io, "Key eviction" and "Redis persistence".
+    """
+    if info.get("role") == "slave":
+        raise StoreAwayError(place, "read-only", "it is a read-only replica: give the address of the primary")
+    found = []
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        found.append(f"maxmemory-policy {policy} lets it throw progress away; set noeviction")
+    if info.get("aof_enabled", 1) == 0:
+        found.append("appendonly no lets it forget events when it ends; set appendonly yes")
+    return [f"{place}: {'; '.join(found)}"] if found else []

@@ -1,0 +1,192 @@
+"""Ships the outbox to Redis, in order, each entry once: the policy of the thread, over an Outbox and a Link.
+
+An attempt either ships a batch as a whole or not at all. When it is not known which (the answer was lost), the stream's
+newest id tells, on the next connection. Meanwhile the manager goes on; what it records waits in the outbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from emulator_runtime.domain.units import NS_PER_S
+from sharing_manager.store.entries import furthest
+from sharing_manager.store.outbox import Backlog, Outbox, size_of
+from sharing_manager.store.resume import Position, Resumption, resume
+from sharing_manager.store.server import Link
+from sharing_manager.store.troubles import StoreAwayError, StreamMovedError
+
+BATCH_ROWS = 128
+TAIL_ROWS = 1000
+"""Shipped entries that stay for local subscribers."""
+TAIL_S = 10.0
+"""Shipped entries stay this long (host seconds): a Redis that syncs its file every second may lose the last two."""
+CHECK_S = 2.0
+"""With nothing to ship, look so often (host seconds) whether Redis is there and still has what it had."""
+_MARK_EVERY_NS = NS_PER_S
+_ROOM_SHARE = 0.25
+"""A spool that is full is emptied by this share at least, so that it isn't full again at once."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since the start of this process."""
+
+    shipped: int = 0
+    connections: int = 0
+    rewound: int = 0
+    lost: int = 0
+    """Numbers of entries that Redis had confirmed, has lost, and that this node no longer has: at most so many."""
+
+
+class Shipper:
+    """One step at a time; not thread-safe. `report` gets one line per change of state."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        link: Link,
+        spool_bytes: int,
+        report: Callable[[str], None],
+        *,
+        now_ns: Callable[[], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._outbox, self._link, self._report = outbox, link, report
+        self._now_ns, self._now_ms = now_ns, now_ms
+        self._spool_bytes = self._compact_above_bytes = spool_bytes
+        self._position: Position = outbox.position()
+        self._counted = outbox.newest()
+        self.backlog = outbox.backlog()
+        self.counts = Counts()
+        self.connected = False
+        self.trouble = ""
+        self._heard_ns = 0
+        self._marks: list[tuple[int, int]] = []
+        self._said: set[str] = set()
+
+    # --- shipping -------------------------------------------------------------------------------------------------------
+
+    def attempt(self) -> int:
+        """Connect where needed and ship one batch; answers how many entries. Raises StoreAwayError."""
+        try:
+            if not self.connected:
+                self._connect()
+            elif self._now_ns() - self._heard_ns >= CHECK_S * NS_PER_S:
+                self._resume()
+            return self._ship()
+        except StreamMovedError:
+            self._resume()
+            return self._ship()
+
+    def away(self, error: StoreAwayError) -> None:
+        """An attempt failed: whatever comes next needs a new connection."""
+        self.connected = False
+        self._link.close()
+        if error.trouble != self.trouble:
+            self.trouble = error.trouble
+            self._report(f"{error}; events wait on this node")
+
+    def _connect(self) -> None:
+        complaints = self._link.open()
+        self._resume()
+        self.connected = True
+        self.counts.connections += 1
+        for complaint in complaints:
+            self._say_once(complaint)
+        if self.trouble:
+            self.trouble = ""
+            self._report(f"{self._link.place}: back; {self.backlog.rows} events to ship")
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self._report(line)
+
+    def _resume(self) -> None:
+        last = self._link.last_id()
+        newer = last is not None and last.epoch > self._position.epoch
+        own = self._link.highest_of(self._position.epoch) if newer else None
+        found = resume(self._position, last, own, self._now_ms())
+        if found.behind:
+            self._redis_forgot(found)
+        elif found.note:
+            self._say_once(f"{self._link.place}: {found.note}")
+        if found.position != self._position:
+            self._confirm_progress(found.position.shipped)
+            self._outbox.resume_at(found.position)
+            self._position = found.position
+            self.backlog, self._counted = self._outbox.backlog(), self._outbox.newest()
+            self._marks.clear()
+        self._heard_ns = self._now_ns()
+
+    def _confirm_progress(self, up_to: int) -> None:
+        """Entries that came to be there unconfirmed; a command of a transaction may fail when the others don't."""
+        known = furthest(self._outbox.between(self._position.shipped, up_to))
+        self._link.raise_progress([(key, *steps) for key, steps in known.items()])
+
+    def _redis_forgot(self, found: Resumption) -> None:
+        """Send again what is still here; of what isn't, at least how far the jobs had come."""
+        oldest = self._outbox.oldest() or self._position.shipped + 1
+        lost = max(0, min(oldest - 1, self._position.shipped) - found.position.shipped)
+        self.counts.lost += lost
+        self.counts.rewound += 1
+        self._link.raise_progress([(*known, self._now_ms()) for known in self._outbox.all_progress()])
+        again = self._position.shipped - found.position.shipped - lost
+        self._report(f"{self._link.place}: {found.note}: up to {again} are sent again, up to {lost} are lost")
+
+    def _ship(self) -> int:
+        self.measure()
+        entries = self._outbox.batch(BATCH_ROWS)
+        if not entries:
+            return 0
+        last = entries[-1].sequence
+        self._outbox.mark_sent(last)
+        self._position = replace(self._position, sent=max(last, self._position.sent))
+        self._link.append(self._position.epoch, entries)
+        self._outbox.mark_shipped(last)
+        self._position = replace(self._position, shipped=last)
+        self._heard_ns = self._now_ns()
+        self.counts.shipped += len(entries)
+        size = self.backlog.size_bytes - sum(size_of(entry) for entry in entries)
+        self.backlog = Backlog(max(0, self.backlog.rows - len(entries)), max(0, size), self.backlog.oldest_wall_ns)
+        self.measure(afresh=len(entries) < BATCH_ROWS)
+        return len(entries)
+
+    # --- room -----------------------------------------------------------------------------------------------------------
+
+    def measure(self, *, afresh: bool = False) -> Backlog:
+        """What isn't shipped. Only what is new is counted, unless `afresh` (cheap where the backlog is small)."""
+        newest = self._outbox.newest()
+        if afresh:
+            self.backlog = self._outbox.backlog()
+        elif newest > self._counted:
+            new = self._outbox.backlog(after=max(self._counted, self._position.shipped))
+            rows, size = self.backlog.rows + new.rows, self.backlog.size_bytes + new.size_bytes
+            self.backlog = Backlog(rows, size, new.oldest_wall_ns)
+        self._counted = newest
+        return self.backlog
+
+    def make_room(self) -> None:
+        """Keep the outbox within its bounds: compact what can't be shipped, delete what was shipped long ago."""
+        self._prune()
+        if self.measure().size_bytes <= self._compact_above_bytes:
+            return
+        excess = self.backlog.size_bytes - round((1 - _ROOM_SHARE) * self._spool_bytes)
+        all_freed = self._outbox.compact(excess) >= excess
+        size = self.measure(afresh=True).size_bytes
+        if all_freed or size <= self._spool_bytes:
+            self._compact_above_bytes = self._spool_bytes
+            return
+        self._compact_above_bytes = round(size * (1 + _ROOM_SHARE))  # or it would search in vain all the time
+        fix = f"raise the spool's size ({self._spool_bytes} bytes) or bring Redis back"
+        self._report(f"the spool holds {size} bytes of events that may not be lost; {fix}")
+
+    def _prune(self) -> None:
+        """Delete what has been shipped for TAIL_S, one chunk at a time, but for the last TAIL_ROWS."""
+        now_ns = self._now_ns()
+        if not self._marks or now_ns - self._marks[-1][0] >= _MARK_EVERY_NS:
+            self._marks.append((now_ns, self._position.shipped))
+        old = [shipped for at_ns, shipped in self._marks if now_ns - at_ns >= TAIL_S * NS_PER_S]
+        if old and not self._outbox.prune(min(old[-1], self._position.shipped - TAIL_ROWS)):
+            del self._marks[: len(old) - 1]

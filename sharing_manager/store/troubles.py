@@ -1,0 +1,97 @@
+"""What can be wrong with a Redis, each as one line that says what to do; the only place that knows redis-py's errors.
+
+None of them ends the manager: events wait in the outbox and every attempt is repeated, because each can be put right
+from outside while it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import redis
+
+from emulator_runtime.domain.errors import ManagerUnavailableError
+
+
+class StoreAwayError(ManagerUnavailableError):
+    """Redis can't be used now; `trouble` names the sort of trouble, so that it is reported once."""
+
+    def __init__(self, place: str, trouble: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}")
+        self.trouble = trouble
+
+
+class StreamMovedError(Exception):
+    """The stream's newest id is not where the last confirmed write left it: look where it stands before going on."""
+
+
+_BY_PREFIX = {
+    "WRONGPASS": (
+        "auth",
+        "it refuses the user or password: correct them in the URL (redis://user:password@host:6379/0)",
+    ),
+    "NOAUTH": ("auth", "it wants a password: put it in the URL (redis://:password@host:6379/0)"),
+    "NOPERM": ("permission", "its user may not run this command: allow XADD, ZADD, SADD, INFO, XINFO on emugpu:*"),
+    "READONLY": ("read-only", "it is a read-only replica: give the address of the primary, or wait for the fail-over"),
+    "MASTERDOWN": ("read-only", "it is a replica that has lost its primary: wait for the fail-over"),
+    "OOM": ("memory", "it has no memory left (maxmemory): raise it, or run python -m sharing_manager.store.trim"),
+    "MISCONF": ("disk", "it can't write its own files: look into its log, it is out of disk or may not write there"),
+    "NOREPLICAS": ("replicas", "it has fewer replicas than it wants (min-replicas-to-write): wait for them"),
+    "LOADING": ("loading", "it is still reading its files: wait"),
+    "WRONGTYPE": ("type", "one of the keys emugpu:* holds something else: move it away or use another database"),
+    "MOVED": (
+        "cluster",
+        "it is a Redis Cluster, whose shards can't share a transaction: use one primary with replicas",
+    ),
+    "CROSSSLOT": (
+        "cluster",
+        "it is a Redis Cluster, whose shards can't share a transaction: use one primary with replicas",
+    ),
+    "CLUSTERDOWN": (
+        "cluster",
+        "it is a Redis Cluster, whose shards can't share a transaction: use one primary with replicas",
+    ),
+}
+_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
+    (redis.exceptions.BusyLoadingError, "LOADING"),
+    (redis.exceptions.AuthenticationError, "WRONGPASS"),
+    (redis.exceptions.ReadOnlyError, "READONLY"),
+    (redis.exceptions.NoPermissionError, "NOPERM"),
+    (redis.exceptions.OutOfMemoryError, "OOM"),
+    (redis.exceptions.MovedError, "MOVED"),
+    (redis.exceptions.MasterDownError, "MASTERDOWN"),
+    (redis.exceptions.ClusterDownError, "CLUSTERDOWN"),
+)
+"""redis-py takes the first word off the answers that it has a class for."""
+_IN_PIPELINE = "of pipeline caused error: "
+_SMALLER_ID = "equal or smaller"
+
+
+def explain(place: str, error: Exception) -> StoreAwayError:
+    """The error as one line. `place` is the URL without its password."""
+    text = " ".join(str(error).rpartition(_IN_PIPELINE)[2].split())
+    word = next((word for cls, word in _BY_CLASS if isinstance(error, cls)), "")
+    if (word == "WRONGPASS" and "NOAUTH" in text) or "Authentication required" in text:
+        word = "NOAUTH"
+    known = _BY_PREFIX.get(word or text.partition(" ")[0])
+    if known is not None:
+        return StoreAwayError(place, *known)
+    if isinstance(error, redis.TimeoutError | TimeoutError):
+        return StoreAwayError(place, "timeout", "it doesn't answer in time: look whether it hangs or is overloaded")
+    if isinstance(error, redis.ConnectionError | OSError):
+        return StoreAwayError(place, "away", f"it can't be reached ({text}): start it, or correct the address")
+    if "syntax error" in text or "unknown command" in text:
+        return StoreAwayError(place, "old", f"it doesn't know a command ({text}): Redis 6.2 or later is needed")
+    return StoreAwayError(place, text, f"it answers {text!r}")
+
+
+@contextlib.contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Turn what redis-py raises into StoreAwayError, or StreamMovedError where an id was refused."""
+    try:
+        yield
+    except (redis.RedisError, redis.exceptions.RedisClusterException, OSError) as error:
+        if isinstance(error, redis.ResponseError) and _SMALLER_ID in str(error):
+            raise StreamMovedError(str(error)) from error
+        raise explain(place, error) from error

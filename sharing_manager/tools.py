@@ -1,0 +1,66 @@
+"""Brings what job containers get mounted (nvidia-smi, the runtime library) from this image to the node directory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from emulator_runtime.domain.errors import InputError
+
+_SKIPPED = "__pycache__"
+
+
+def copy_tools(source: Path, target: Path) -> None:
+    """Make `target` hold the same files as `source`, each replaced as a whole: containers have them mounted and open.
+
+    Raises InputError where that can't be done.
+    """
+    try:
+        if not source.is_dir():
+            raise NotADirectoryError(0, "there is no such directory")
+        wanted = set(_files(source))
+        for file in sorted(wanted):
+            _copy(source / file, target / file)
+        for file in set(_files(target)) - wanted:
+            (target / file).unlink()
+    except OSError as error:
+        raise InputError("EMUGPU_MANAGER_TOOLS", f"can't copy {source} to {target}: {error.strerror}") from error
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for path in directory.rglob("*"):
+        if path.is_file() and _SKIPPED not in path.parts:
+            yield path.relative_to(directory)
+
+
+def _copy(source: Path, target: Path) -> None:
+    wanted = source.stat()
+    if target.is_file():
+        there = target.stat()
+        if (there.st_size, there.st_mtime_ns, there.st_mode) == (wanted.st_size, wanted.st_mtime_ns, wanted.st_mode):
+            return
+    _make(target.parent)
+    unfinished = target.with_name(f".{target.name}.new")
+    shutil.copy2(source, unfinished)
+    unfinished.rename(target)
+
+
+def _make(directory: Path) -> None:
+    """Open to all, whatever the umask: containers of any user read in there."""
+    if not directory.is_dir():
+        _make(directory.parent)
+        directory.mkdir()
+        directory.chmod(0o755)
+
+
+def empty(directory: Path) -> None:
+    """Remove all that is in a directory. Raises InputError where something stays."""
+    try:
+        for path in directory.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    except OSError as error:
+        raise InputError(str(directory), f"can't be emptied: {error.strerror}; remove it by hand") from error

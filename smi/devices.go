@@ -1,0 +1,196 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+)
+
+const (
+	// A frame of the manager's socket: 4 bytes of length, big-endian, then that many bytes of JSON (emulator_runtime/ipc).
+	maxFrameBytes = 256 * 1024
+	timeout       = 5 * time.Second
+
+	defaultSocket = "/run/emugpu/manager.sock"
+	defaultFiles  = "/edev"
+
+	// answered is the note of a picture that lacks nothing.
+	answered = ""
+)
+
+type process struct {
+	PID  *int64  `json:"pid"`
+	Name *string `json:"name"`
+	Used *int64  `json:"used_bytes"`
+}
+
+// gpu is one emulated GPU; pointers are nil where a fact isn't known.
+type gpu struct {
+	Index       int64
+	Name        string
+	UUID        string
+	Memory      int64
+	Used        *int64
+	Utilisation *float64
+	Healthy     *bool
+	Processes   []process
+}
+
+// entry is a GPU as the manager and the device files write it.
+type entry struct {
+	Index       *int64    `json:"index"`
+	Type        *string   `json:"gpu_type"`
+	UUID        *string   `json:"uuid"`
+	Memory      *int64    `json:"memory_bytes"`
+	Used        *int64    `json:"used_bytes"`
+	Utilisation *float64  `json:"utilisation"`
+	Healthy     *bool     `json:"healthy"`
+	Processes   []process `json:"processes"`
+}
+
+type reply struct {
+	OK      bool    `json:"ok"`
+	Error   string  `json:"error"`
+	Devices []entry `json:"devices"`
+}
+
+// picture is the GPUs of this container and what isn't known of them. No GPUs and a note: the container has none.
+func picture() ([]gpu, string) {
+	why := "EMUGPU_TOKEN is not set"
+	if token := os.Getenv("EMUGPU_TOKEN"); token != "" {
+		gpus, err := ask(orDefault(os.Getenv("EMUGPU_MANAGER_SOCKET"), defaultSocket), token)
+		if err == nil {
+			return gpus, answered
+		}
+		var refused refusal
+		if errors.As(err, &refused) {
+			why = "the sharing manager refused: " + clean(string(refused))
+		} else {
+			why = "the sharing manager does not answer"
+		}
+	}
+	return ofFiles(orDefault(os.Getenv("EMUGPU_EDEV_DIR"), defaultFiles)), why + "; memory use and load are not known"
+}
+
+// refusal is an answer that is none of use.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+func ask(socket, token string) ([]gpu, error) {
+	connection, err := net.DialTimeout("unix", socket, timeout)
+	if err != nil {
+		return nil, err
+	}
+	defer connection.Close()
+	if err := connection.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(map[string]string{"op": "query", "token": token})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := connection.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)); err != nil {
+		return nil, err
+	}
+	var answer reply
+	if err := readFrame(connection, &answer); err != nil {
+		return nil, err
+	}
+	if !answer.OK {
+		return nil, refusal(orDefault(answer.Error, "the reply has no error text"))
+	}
+	if answer.Devices == nil {
+		return nil, refusal("its answer has no devices")
+	}
+	return gpusOf(answer.Devices)
+}
+
+func readFrame(connection io.Reader, answer *reply) error {
+	var length [4]byte
+	if _, err := io.ReadFull(connection, length[:]); err != nil {
+		return err
+	}
+	size := binary.BigEndian.Uint32(length[:])
+	if size > maxFrameBytes {
+		return refusal("its answer is too long")
+	}
+	body := make([]byte, size)
+	if _, err := io.ReadFull(connection, body); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, answer); err != nil {
+		return refusal("its answer is not what was agreed")
+	}
+	return nil
+}
+
+func ofFiles(directory string) []gpu {
+	paths, _ := filepath.Glob(filepath.Join(directory, "*"))
+	var gpus []gpu
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		var file entry
+		if json.Unmarshal(content, &file) != nil {
+			continue
+		}
+		if found, err := gpusOf([]entry{file}); err == nil {
+			gpus = append(gpus, found...)
+		}
+	}
+	sortByIndex(gpus)
+	return gpus
+}
+
+func gpusOf(entries []entry) ([]gpu, error) {
+	gpus := []gpu{}
+	for _, e := range entries {
+		if e.Index == nil || e.Type == nil || e.UUID == nil || e.Memory == nil {
+			return nil, refusal("its answer has a device without index, uuid, gpu_type or memory_bytes")
+		}
+		for i, p := range e.Processes {
+			if p.PID == nil || p.Name == nil || p.Used == nil {
+				return nil, refusal("its answer has a process without pid, name or used_bytes")
+			}
+			name := clean(*p.Name)
+			e.Processes[i].Name = &name
+		}
+		gpus = append(gpus, gpu{
+			Index: *e.Index, Name: clean(*e.Type), UUID: clean(*e.UUID), Memory: *e.Memory,
+			Used: e.Used, Utilisation: e.Utilisation, Healthy: e.Healthy, Processes: e.Processes,
+		})
+	}
+	sortByIndex(gpus)
+	return gpus, nil
+}
+
+func sortByIndex(gpus []gpu) {
+	sort.SliceStable(gpus, func(i, j int) bool { return gpus[i].Index < gpus[j].Index })
+}
+
+// clean is the text without what would move a terminal's cursor or break a line.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if (r >= ' ' && r <= '~') || r >= 0xa1 {
+			return r
+		}
+		return '?'
+	}, text)
+}
+
+func orDefault(text, fallback string) string {
+	if text == "" {
+		return fallback
+	}
+	return text
+}

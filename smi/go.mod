@@ -1,0 +1,3 @@
+module emugpu.dev/smi
+
+go 1.21

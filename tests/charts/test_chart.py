@@ -1,0 +1,443 @@
+"""What the chart makes of its values: rights, security, wiring to the programs' settings, switches; no golden files."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from deviceplugin.settings import Settings as PluginSettings
+from emulator_runtime.node.settings import EnvSettings
+from operators.admission.settings import Settings as AdmissionSettings
+from operators.pools.settings import Settings as PoolsSettings
+from operators.pools.spec import parse_spec
+from operators.prepare import Settings as PrepareSettings
+from sharing_manager.settings import Settings as ManagerSettings
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+Render = Callable[..., Objects]
+Helm = Callable[..., subprocess.CompletedProcess[str]]
+
+PROGRAMS: dict[str, type[EnvSettings]] = {
+    "sharing_manager": ManagerSettings,
+    "deviceplugin": PluginSettings,
+    "operators.pools": PoolsSettings,
+    "operators.admission": AdmissionSettings,
+    "operators.prepare": PrepareSettings,
+}
+WEBHOOK = 'alias={"mode":"webhook"}'
+
+
+def pod_specs(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
+    for (kind, name), document in objects.items():
+        if kind == "Pod":
+            yield name, document["spec"]
+        elif "template" in document.get("spec", {}):
+            yield name, document["spec"]["template"]["spec"]
+
+
+def containers(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, spec in pod_specs(objects):
+        yield from ((f"{name}/{container['name']}", container) for container in spec["containers"])
+
+
+def environment(container: dict[str, Any]) -> dict[str, Any]:
+    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container.get("env", ())}
+
+
+def only(objects: Objects, kind: str) -> dict[str, Any]:
+    (found,) = [document for (found_kind, _), document in objects.items() if found_kind == kind]
+    return found
+
+
+def test_lint(helm_run: Helm) -> None:
+    done = helm_run("lint", "CHART", "--strict")
+    assert done.returncode == 0, done.stdout
+
+
+def test_without_values_it_is_whole(render: Render) -> None:
+    objects = render()
+    for key in (
+        ("DaemonSet", "emugpu-node"),
+        ("Deployment", "emugpu-pools"),
+        ("StatefulSet", "emugpu-redis"),
+        ("EmuGPUPool", "default"),
+        ("MutatingAdmissionPolicy", "emugpu-alias"),
+        ("Job", "emugpu-prepare"),
+        ("Job", "emugpu-cleanup"),
+        ("Pod", "emugpu-test"),
+    ):
+        assert key in objects
+    spec = parse_spec("default", objects["EmuGPUPool", "default"]["spec"])
+    assert [(group.gpu.gpu_type, group.count) for group in spec.groups] == [("NVIDIA-A100-SXM4-80GB", 8)]
+
+
+def test_objects_name_no_foreign_namespace(render: Render) -> None:
+    for (kind, name), document in (render() | render(WEBHOOK)).items():
+        namespace = document["metadata"].get("namespace")
+        assert namespace is None or (kind, name) in {
+            ("Role", "emugpu-pools-events"),
+            ("RoleBinding", "emugpu-pools-events"),
+        }
+
+
+@pytest.mark.parametrize("sets", [(), (WEBHOOK,)])
+def test_every_container_is_confined(render: Render, sets: tuple[str, ...]) -> None:
+    for name, container in containers(render(*sets)):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, name
+        assert "privileged" not in container["securityContext"]
+
+
+@pytest.mark.parametrize("sets", [(), (WEBHOOK,)])
+def test_only_the_node_daemons_are_root_and_see_the_host(render: Render, sets: tuple[str, ...]) -> None:
+    for name, spec in pod_specs(render(*sets)):
+        context = spec["securityContext"]
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["enableServiceLinks"] is False, name
+        if name == "emugpu-node":
+            assert (context["runAsUser"], spec["hostPID"]) == (0, True)
+            continue
+        assert context["runAsNonRoot"] is True and context["runAsUser"] > 0
+        assert "hostPID" not in spec and "hostNetwork" not in spec
+        assert not any("hostPath" in volume for volume in spec.get("volumes", ())), name
+
+
+def test_programs_without_business_at_the_api_server_have_no_token(render: Render) -> None:
+    without = {name for name, spec in pod_specs(render(WEBHOOK)) if spec.get("automountServiceAccountToken") is False}
+    assert without == {"emugpu-redis", "emugpu-webhook", "emugpu-test"}
+
+
+RIGHTS = {
+    "emugpu-node": [
+        ("", "nodes", "get list watch", ""),
+        ("", "pods", "list", ""),
+        ("events.k8s.io", "events", "create", ""),
+    ],
+    "emugpu-pools": [
+        ("", "nodes", "list watch patch", ""),
+        ("emugpu.dev", "emugpupools", "list watch", ""),
+        ("emugpu.dev", "emugpupools/status", "patch", ""),
+    ],
+    "emugpu-pools-events": [("events.k8s.io", "events", "create", "")],
+    "emugpu-prepare": [
+        ("apiextensions.k8s.io", "customresourcedefinitions", "get patch", "emugpupools.emugpu.dev"),
+        ("", "namespaces", "get patch", "emugpu"),
+    ],
+    "emugpu-cleanup": [
+        ("", "nodes", "list patch", ""),
+        ("emugpu.dev", "emugpupools", "list delete", ""),
+        ("", "pods", "list", ""),
+    ],
+}
+
+
+def test_rights_are_exactly_these(render: Render) -> None:
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for (kind, name), document in sorted(render(WEBHOOK).items()):
+        if kind in ("ClusterRole", "Role"):
+            for rule in document["rules"]:
+                row = (rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", ()))
+                found.setdefault(name, []).append(tuple(" ".join(part) for part in row))
+    assert found == RIGHTS
+
+
+def test_the_daemons_find_what_they_need_where_they_look(render: Render) -> None:
+    sets = ('node={"directory":"/srv/emugpu","kubeletDirectory":"/data/kubelet/"}',)
+    spec = render(*sets)["DaemonSet", "emugpu-node"]["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume.get("hostPath") for volume in spec["volumes"]}
+    assert volumes["node"] == {"path": "/srv/emugpu", "type": "DirectoryOrCreate"}
+    manager, plugin = spec["containers"]
+    for container in (manager, plugin):
+        for mount in container["volumeMounts"]:
+            if volumes[mount["name"]]:
+                assert (
+                    mount["mountPath"] == volumes[mount["name"]]["path"]
+                )  # paths are told to the kubelet: same inside
+    mounts = {mount["name"]: mount for mount in manager["volumeMounts"]}
+    assert mounts["pod-resources"]["readOnly"] is True
+    assert "device-plugins" not in mounts
+    assert environment(manager)["EMUGPU_MANAGER_POD_RESOURCES"] == "/data/kubelet/pod-resources/kubelet.sock"
+    assert environment(manager)["EMUGPU_MANAGER_NODE"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert environment(plugin)["EMUGPU_PLUGIN_KUBELET_DIR"] == "/data/kubelet/device-plugins"
+    assert {
+        environment(c)[n] for c, n in ((manager, "EMUGPU_MANAGER_NODE_DIR"), (plugin, "EMUGPU_PLUGIN_NODE_DIR"))
+    } == {"/srv/emugpu"}
+
+
+def test_two_plugins_never_meet_on_a_node(render: Render) -> None:
+    strategy = render()["DaemonSet", "emugpu-node"]["spec"]["updateStrategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%", "maxSurge": 0}}
+
+
+@pytest.mark.parametrize("sets", [(), (WEBHOOK,), ('node={"plugin":{"cdiDirectory":"/var/run/cdi"}}',)])
+def test_every_setting_is_known_to_its_program(render: Render, sets: tuple[str, ...]) -> None:
+    """A misspelt variable ends a program at its start; so does one that is required and missing."""
+    seen = set()
+    for name, container in containers(render(*sets)):
+        command = container.get("command", [])
+        if command[:2] == ["python3", "-m"]:
+            program = PROGRAMS[command[2]]
+            given = {key: value if isinstance(value, str) else "given" for key, value in environment(container).items()}
+            program.from_env(given)
+            assert all(key.startswith(program.PREFIX) for key in given), name
+            seen.add(command[2])
+    assert {"sharing_manager", "deviceplugin", "operators.pools", "operators.prepare"} <= seen
+
+
+def test_settings_and_extra_variables_reach_the_programs(render: Render) -> None:
+    sets = (
+        'node={"manager":{"settings":{"SPOOL_BYTES":1024},"extraEnv":[{"name":"A","value":"b"}]},'
+        '"plugin":{"settings":{"NVIDIA_SMI":0}}}',
+    )
+    manager, plugin = render(*sets)["DaemonSet", "emugpu-node"]["spec"]["template"]["spec"]["containers"]
+    assert environment(manager) | {"EMUGPU_MANAGER_SPOOL_BYTES": "1024", "A": "b"} == environment(manager)
+    assert environment(plugin)["EMUGPU_PLUGIN_NVIDIA_SMI"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("sets", "arguments", "kinds"),
+    [
+        ((), ("--kube-version", "1.36.0"), {"MutatingAdmissionPolicy"}),
+        ((), ("--kube-version", "1.35.9"), {"MutatingWebhookConfiguration"}),
+        ((WEBHOOK,), ("--kube-version", "1.36.0"), {"MutatingWebhookConfiguration"}),
+        (('alias={"mode":"policy"}',), ("--kube-version", "1.35.0"), {"MutatingAdmissionPolicy"}),
+        (('alias={"mode":"off"}',), (), set()),
+    ],
+)
+def test_how_the_short_name_is_offered(
+    render: Render, sets: tuple[str, ...], arguments: tuple[str, ...], kinds: set[str]
+) -> None:
+    found = {kind for kind, _ in render(*sets, arguments=arguments)}
+    assert found & {"MutatingAdmissionPolicy", "MutatingWebhookConfiguration"} == kinds
+
+
+def test_the_webhook_cannot_lock_the_cluster(render: Render) -> None:
+    objects = render(WEBHOOK)
+    (hook,) = only(objects, "MutatingWebhookConfiguration")["webhooks"]
+    assert (hook["failurePolicy"], hook["timeoutSeconds"]) == ("Fail", 5)
+    (selector,) = hook["namespaceSelector"]["matchExpressions"]
+    assert (selector["operator"], selector["values"]) == ("NotIn", ["kube-system", "emugpu"])
+    assert hook["matchConditions"]
+    policy = only(render(), "MutatingAdmissionPolicy")["spec"]
+    assert policy["matchConditions"] == hook["matchConditions"]
+    assert policy["matchConstraints"]["resourceRules"] == hook["rules"]
+    secret = objects["Secret", "emugpu-webhook-tls"]["data"]
+    assert hook["clientConfig"]["caBundle"] == secret["ca.crt"]
+    deployment = objects["Deployment", "emugpu-webhook"]["spec"]
+    assert deployment["replicas"] == 2
+    assert objects["PodDisruptionBudget", "emugpu-webhook"]["spec"]["maxUnavailable"] == 1
+
+
+def test_the_kinds_that_can_say_the_short_name(render: Render) -> None:
+    rules = only(render(), "MutatingAdmissionPolicy")["spec"]["matchConstraints"]["resourceRules"]
+    assert {resource for rule in rules for resource in rule["resources"]} == {
+        *("pods", "replicationcontrollers", "podtemplates", "deployments", "replicasets"),
+        *("daemonsets", "statefulsets", "jobs", "cronjobs"),
+    }
+    assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in rules)
+
+
+def test_names_of_the_alias_can_be_chosen(render: Render) -> None:
+    objects = render('alias={"name":"gpu","resourceName":"example.com/gpu"}')
+    text = yaml.safe_dump(objects["MutatingAdmissionPolicy", "emugpu-alias"])
+    assert "emuGPU" not in text and "example.com~1gpu" in text
+    (container,) = objects["Pod", "emugpu-test"]["spec"]["containers"]
+    assert container["resources"]["limits"]["example.com/gpu"] == 1
+
+
+def redis_url(objects: Objects) -> Any:
+    manager = objects["DaemonSet", "emugpu-node"]["spec"]["template"]["spec"]["containers"][0]
+    return environment(manager).get("EMUGPU_MANAGER_REDIS_URL")
+
+
+def test_redis_of_the_chart(render: Render) -> None:
+    objects = render()
+    secret = objects["Secret", "emugpu-redis"]["stringData"]
+    assert secret["url"] == f"redis://:{secret['password']}@emugpu-redis.emugpu.svc:6379/0"
+    assert len(secret["password"]) >= 32
+    assert redis_url(objects) == {"secretKeyRef": {"name": "emugpu-redis", "key": "url"}}
+    spec = objects["StatefulSet", "emugpu-redis"]["spec"]
+    arguments = spec["template"]["spec"]["containers"][0]["args"]
+    options = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    assert (options["--appendonly"], options["--maxmemory-policy"]) == ("yes", "noeviction")
+    assert spec["template"]["spec"]["volumes"] == [{"name": "data", "emptyDir": {}}]
+    kept = render('redis={"persistence":{"enabled":true,"size":"2Gi","storageClassName":"fast"}}')[
+        "StatefulSet", "emugpu-redis"
+    ]
+    (claim,) = kept["spec"]["volumeClaimTemplates"]
+    assert (claim["spec"]["storageClassName"], claim["spec"]["resources"]["requests"]["storage"]) == ("fast", "2Gi")
+    assert "volumes" not in kept["spec"]["template"]["spec"]
+
+
+def test_another_redis_or_none(render: Render) -> None:
+    off = render('redis={"enabled":false}')
+    assert redis_url(off) is None
+    url = render('redis={"external":{"url":"rediss://:p@host:6380/1"}}')
+    assert url["Secret", "emugpu-redis"]["stringData"] == {"url": "rediss://:p@host:6380/1"}
+    assert redis_url(url) == {"secretKeyRef": {"name": "emugpu-redis", "key": "url"}}
+    secret = render('redis={"external":{"existingSecret":"mine","existingSecretKey":"k"}}')
+    assert redis_url(secret) == {"secretKeyRef": {"name": "mine", "key": "k"}}
+    assert ("Secret", "emugpu-redis") not in secret
+    for objects in (off, url, secret):
+        assert not any(kind == "StatefulSet" for kind, _ in objects)
+
+
+@pytest.mark.parametrize(
+    ("sets", "gone"),
+    [
+        ('rbac={"create":false}', {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}),
+        (
+            'guards={"enabled":false}',
+            {"ValidatingAdmissionPolicy/emugpu-node", "ValidatingAdmissionPolicy/emugpu-pools"},
+        ),
+        ('networkPolicy={"enabled":false}', {"NetworkPolicy"}),
+        ('prepare={"enabled":false}', {"Job/emugpu-prepare"}),
+        ('cleanup={"enabled":false}', {"Job/emugpu-cleanup"}),
+        ("pools=[]", {"EmuGPUPool"}),
+    ],
+)
+def test_switches(render: Render, sets: str, gone: set[str]) -> None:
+    def names(objects: Objects) -> set[str]:
+        return {text for kind, name in objects for text in (kind, f"{kind}/{name}")}
+
+    assert gone <= names(render())
+    assert not gone & names(render(sets))
+
+
+def test_a_section_that_an_older_release_did_not_have_has_its_defaults(render: Render) -> None:
+    """`helm upgrade --reuse-values` brings the old values only, without what the new chart has added."""
+    bare = render(*(f"{section}=null" for section in SECTIONS))
+    whole = render()
+    assert set(bare) == set(whole) - {("EmuGPUPool", "default")}
+    assert bare["ClusterRole", "emugpu-node"] == whole["ClusterRole", "emugpu-node"]
+    spec = bare["DaemonSet", "emugpu-node"]["spec"]
+    assert spec["updateStrategy"] == whole["DaemonSet", "emugpu-node"]["spec"]["updateStrategy"]
+    wanted = {name: environment(container) for name, container in containers(whole)}
+    assert {name: environment(container) for name, container in containers(bare)} == wanted
+
+
+SECTIONS = (
+    *("image", "imagePullSecrets", "pools", "alias", "node", "controller", "webhook", "redis", "rbac", "guards"),
+    *("networkPolicy", "prepare", "cleanup", "metrics", "tests"),
+)
+
+
+def test_metrics_are_found(render: Render) -> None:
+    notes = render()["DaemonSet", "emugpu-node"]["spec"]["template"]["metadata"]["annotations"]
+    assert notes == {"prometheus.io/scrape": "true", "prometheus.io/port": "9400", "prometheus.io/path": "/metrics"}
+    off = render(
+        'metrics={"annotations":false,"serviceMonitor":{"enabled":true,"labels":{"team":"a"},"interval":"5s"}}'
+    )
+    assert not off["DaemonSet", "emugpu-node"]["spec"]["template"]["metadata"].get("annotations")
+    monitor = off["ServiceMonitor", "emugpu"]
+    assert monitor["metadata"]["labels"]["team"] == "a"
+    named = {port["name"] for (kind, _), d in off.items() if kind == "Service" for port in d["spec"]["ports"]}
+    assert {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]} <= named
+
+
+def test_ports_of_probes_policies_and_services_exist(render: Render) -> None:
+    objects = render(WEBHOOK)
+    ports = {p["name"] for _, container in containers(objects) for p in container.get("ports", ())}
+    for _, container in containers(objects):
+        own = {p["name"] for p in container.get("ports", ())}
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            for check in container.get(probe, {}).values():
+                if isinstance(check, dict):
+                    assert check["port"] in own
+    for (kind, _), document in objects.items():
+        if kind == "NetworkPolicy":
+            assert {p["port"] for rule in document["spec"]["ingress"] for p in rule["ports"]} <= ports
+        if kind == "Service":
+            assert {p["targetPort"] for p in document["spec"]["ports"]} <= ports
+
+
+def test_selectors_find_their_pods(render: Render) -> None:
+    objects = render(WEBHOOK)
+    for (kind, name), document in objects.items():
+        if kind in ("DaemonSet", "Deployment", "StatefulSet"):
+            labels = document["spec"]["template"]["metadata"]["labels"]
+            assert document["spec"]["selector"]["matchLabels"].items() <= labels.items()
+            if ("PodDisruptionBudget", name) in objects:
+                budget = objects["PodDisruptionBudget", name]["spec"]["selector"]["matchLabels"]
+                assert budget.items() <= labels.items()
+    cleanup = objects["Job", "emugpu-cleanup"]["spec"]["template"]["spec"]["containers"][0]
+    key, _, value = environment(cleanup)["EMUGPU_POOLS_NODE_PODS"].partition("=")
+    assert objects["DaemonSet", "emugpu-node"]["spec"]["template"]["metadata"]["labels"][key] == value
+
+
+def test_the_definitions_that_the_hook_applies_are_those_of_the_chart(render: Render, helm_run: Helm) -> None:
+    (text,) = render()["ConfigMap", "emugpu-prepare"]["data"].values()
+    assert yaml.safe_load(text) == yaml.safe_load(helm_run("show", "crds", "CHART").stdout)
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        ('redis={"enable":true}', "at '/redis': additional properties 'enable' not allowed"),
+        ("reddis={}", "additional properties 'reddis' not allowed"),
+        ('alias={"mode":"maybe"}', "at '/alias/mode': value must be one of 'auto', 'policy', 'webhook', 'off'"),
+        ('alias={"resourceName":"emuGPU"}', "at '/alias/resourceName': 'emuGPU' does not match pattern"),
+        (
+            'pools=[{"name":"p","gpus":[{"typ":"V100","count":1}]}]',
+            "at '/pools/0/gpus/0': additional properties 'typ' not allowed",
+        ),
+        ('pools=[{"gpus":[{"type":"V100","count":1}]}]', "at '/pools/0': missing property 'name'"),
+        (
+            'pools=[{"name":"p","gpus":[{"type":"V100","count":0}]}]',
+            "at '/pools/0/gpus/0/count': minimum: got 0, want 1",
+        ),
+        (
+            'node={"manager":{"settings":{"SPOOL_BYTE":1}}}',
+            "at '/node/manager/settings': additional properties 'SPOOL_BYTE'",
+        ),
+        (
+            'controller={"resources":{"limit":{}}}',
+            "at '/controller/resources': additional properties 'limit' not allowed",
+        ),
+        ('node={"manager":{"extraEnv":[{"value":"x"}]}}', "at '/node/manager/extraEnv/0': missing property 'name'"),
+        ('webhook={"replicas":"two"}', "at '/webhook/replicas': got string, want integer"),
+        ('redis={"external":{"url":"host:6379"}}', "at '/redis/external/url': 'host:6379' does not match pattern"),
+        ('cleanup={"timeoutSeconds":-1}', "at '/cleanup/timeoutSeconds': minimum: got -1, want 0"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_place(helm_run: Helm, sets: str, words: str) -> None:
+    done = helm_run("template", "emugpu", "CHART", "--set-json", sets)
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def test_all_of_a_pool_can_be_said_in_values(render: Render) -> None:
+    pool = (
+        '{"name":"big","nodeSelector":{"matchExpressions":[{"key":"k","operator":"Exists"}]},"resourceName":"nvidia.com/gpu",'
+        '"gpus":[{"type":"V100","count":2,"memory":"16Gi","linkGroupSize":2,"numaNodes":2,"resourceName":"a.b/c"}],'
+        '"sharing":{"timeSlicing":{"resources":[{"name":"a.b/c","replicas":4,"devices":[0,1]}]}},'
+        '"compat":{"nvidiaLabels":true,"nvidiaEnv":true},"unhealthy":[{"node":"w1","index":0,"reason":"x"}]}'
+    )
+    document = render(f"pools=[{pool}]")["EmuGPUPool", "big"]
+    assert "name" not in document["spec"]
+    assert parse_spec("big", document["spec"]).groups[0].resource == "a.b/c"
+
+
+def test_notes_tell_the_next_command(helm_run: Helm) -> None:
+    done = helm_run("install", "emugpu", "CHART", "--dry-run=client", "--namespace", "emugpu")
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2]
+    assert "kubectl wait emugpupools --all --for=condition=Ready" in notes
+    assert "helm test emugpu --namespace emugpu" in notes
+    assert "resources: {limits: {emuGPU: 1}}" in notes
+
+
+def test_another_release_name(helm_run: Helm) -> None:
+    done = helm_run("template", "lab", "CHART", "--namespace", "gpus")
+    documents = [document for document in yaml.safe_load_all(done.stdout) if document]
+    names = {document["metadata"]["name"] for document in documents if document["kind"] != "EmuGPUPool"}
+    assert all(name.startswith("lab-emugpu") for name in names)
+    subjects = [s for d in documents for s in d.get("subjects", ())]
+    assert {subject["namespace"] for subject in subjects} == {"gpus"}

@@ -1,0 +1,171 @@
+"""`emugpu cluster`: what the flags become, what is printed, and the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from e2e.cluster.cluster import Clusters, Request
+from e2e.cluster.report import ClusterReport, NodeReport
+from e2e.cluster.spec import ClusterSpec, PoolSpec
+from e2e.cluster.state import KIND, ClusterState
+from e2e.cluster.steps import PlainSteps
+from emugpu.commands import cluster
+from emugpu.commands.cluster_steps import TerminalSteps
+from emulator_runtime.domain.errors import InputError
+
+SPEC = ClusterSpec("emugpu", (PoolSpec("default", 2, 8, "A100"),))
+STATE = ClusterState(SPEC, KIND, kubeconfig="/k", complete=True)
+
+
+@dataclass
+class FakeClusters:
+    requests: list[Request] = field(default_factory=list)
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+
+    def up(self, request: Request) -> ClusterState:
+        self.requests.append(request)
+        return STATE
+
+    def state(self, name: str) -> ClusterState:
+        return STATE
+
+    def kubectl(self, name: str) -> None:
+        return None
+
+    def down(self, name: str) -> None:
+        self.calls.append(("down", name))
+
+    def load(self, name: str, image: str) -> None:
+        self.calls.append(("load", name, image))
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeClusters:
+    clusters = FakeClusters()
+    monkeypatch.setattr(cluster, "_clusters", lambda: clusters)
+    return clusters
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    cluster.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["cluster", *arguments])
+    return int(args.run(args))
+
+
+def test_up_says_what_there_is_now(fake: FakeClusters, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("up", "--nodes", "3", "--gpus", "4", "--gpu-type", "V100") == 0
+    (request,) = fake.requests
+    assert (request.spec.workers, request.spec.gpus, request.wait, request.with_chart) == (3, 12, True, True)
+    assert request.kubeconfig is None
+    out = capsys.readouterr().out
+    assert "cluster emugpu: 3 nodes, 12 GPUs" in out
+    assert "export KUBECONFIG=/k" in out
+
+
+def test_up_with_everything(fake: FakeClusters) -> None:
+    run(
+        *("up", "--name", "lab", "--pool", "old=4xV100:2", "--node-gpus", "1x1xA100", "--cpu-nodes", "1", "--no-wait"),
+        *("--kubeconfig", "/lab", "--context", "west", "--image", "r/e:1", "--set", "a=b", "--chart", "/chart"),
+    )
+    (request,) = fake.requests
+    assert [pool.name for pool in request.spec.pools] == ["old", "gpus-1", "cpu"]
+    assert (request.kubeconfig, request.context, request.image) == (Path("/lab"), "west", "r/e:1")
+    assert (request.chart, request.helm_arguments, request.wait) == (Path("/chart"), ("--set", "a=b"), False)
+
+
+def test_a_context_alone_means_the_users_kubeconfig(fake: FakeClusters, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/mine")
+    run("up", "--context", "west", "--no-chart")
+    (request,) = fake.requests
+    assert (request.kubeconfig, request.with_chart) == (Path("/mine"), False)
+
+
+def test_a_wrong_flag_reaches_nobody(fake: FakeClusters) -> None:
+    with pytest.raises(InputError, match="--pool"):
+        run("up", "--pool", "nonsense")
+    with pytest.raises(InputError, match="--name"):
+        run("down", "--name", "../..")
+    assert fake.requests == fake.calls == []
+
+
+def report(missing: str = "", ready: int = 2) -> ClusterReport:
+    nodes = [
+        NodeReport("c", True, "", {}, {}),
+        NodeReport("w", True, "default", {"emugpu.dev/emuGPU": 8}, {"emugpu.dev/emuGPU": 3}),
+        NodeReport("gone", not missing, "default", {}, {}),
+    ]
+    return ClusterReport("emugpu", "kind", "/k", {}, nodes, {"emugpu-node-x": (ready, 2)}, missing)
+
+
+def test_status_of_a_healthy_cluster(
+    fake: FakeClusters, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster, "report", lambda *_: report())
+    assert run("status") == 0
+    out = capsys.readouterr().out
+    assert "emugpu.dev/emuGPU 3 / 8" in out
+    assert "missing" not in out and "NO" not in out
+
+
+def test_status_names_what_is_missing(
+    fake: FakeClusters, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster, "report", lambda *_: report("w has 0 of 8 GPUs", ready=1))
+    assert run("status") == 1
+    out = capsys.readouterr().out
+    assert "NO" in out
+    assert "emugpu-node-x: 1 of 2 containers are ready" in out
+    assert "missing: w has 0 of 8 GPUs" in out
+    assert run("status", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["healthy"], found["missing"]) == (False, "w has 0 of 8 GPUs")
+    assert found["nodes"][1]["gpus"] == {"emugpu.dev/emuGPU": 8}
+
+
+def test_the_other_verbs(fake: FakeClusters, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("kubeconfig") == run("down", "--name", "dev") == run("load", "--name", "dev", "a:1") == 0
+    assert capsys.readouterr().out == "/k\n"
+    assert fake.calls == [("down", "dev"), ("load", "dev", "a:1")]
+
+
+def test_no_cluster_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EMUGPU_CACHE", str(tmp_path))
+    assert isinstance(cluster._clusters(), Clusters)
+    assert run("down", "--name", "nothing") == 0
+    assert "there is no cluster nothing" in capsys.readouterr().err
+
+
+def test_plain_lines_have_seconds() -> None:
+    written: list[str] = []
+    ticks = iter((0, 1_500_000_000))
+    steps = PlainSteps(written.append, lambda: next(ticks))
+    with steps.step("build") as note:
+        note("not shown")
+    steps.say("done")
+    assert written == ["build ...", "build: 1.5 s", "done"]
+    assert steps.taken == [("build", 1.5)]
+
+
+def test_terminal_lines_stay_when_a_step_is_over() -> None:
+    out = io.StringIO()
+    ticks = iter((0, 2_000_000_000, 2_000_000_000))
+    steps = TerminalSteps(lambda: next(ticks), Console(file=out, force_terminal=False, width=100))
+    with steps.step("build") as note:
+        note("3 of 4")
+    steps.say("[text] as it is")
+    with pytest.raises(ZeroDivisionError), steps.step("fails"):
+        raise ZeroDivisionError
+    assert "build  2.0 s" in out.getvalue()
+    assert "[text] as it is" in out.getvalue()
+    assert "✓ fails" not in out.getvalue()
+    assert steps.taken == [("build", 2.0)]

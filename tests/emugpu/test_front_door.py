@@ -1,0 +1,59 @@
+"""The front door imports what a command needs and nothing else; a job container has only the standard library."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from emugpu.__main__ import COMMANDS, main
+
+HEAVY = {"numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims"}
+
+
+@pytest.mark.parametrize("arguments", ["--help", "train --help", "smi --help", "smi", "train --steps 5"])
+def test_these_import_no_package(arguments: str) -> None:
+    code = (
+        "import sys, emugpu.__main__ as front\n"
+        "try: front.main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments.split()], capture_output=True, text=True, check=True, env={}
+    )
+    assert not HEAVY & set(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_line_in_the_table_is_the_commands_own(name: str) -> None:
+    parser = argparse.ArgumentParser()
+    subparsers = parser.add_subparsers()
+    importlib.import_module(f"emugpu.commands.{name}").add_parser(subparsers)
+    assert [action.help for action in subparsers._choices_actions] == [COMMANDS[name]]
+
+
+def test_help_lists_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert all(f"{name} " in out for name in COMMANDS)
+
+
+def test_no_command_and_a_misspelt_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["trane"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+    assert "invalid choice: 'trane'" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delitem(sys.modules, "emugpu.commands.gpus", raising=False)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert main(["gpus"]) == 2
+    assert "package rich is missing: pip install 'emugpu[scheduler]'" in capsys.readouterr().err

@@ -1,0 +1,175 @@
+"""Grants on disk: complete or absent, ordered in time, and no token among them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+
+import pytest
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.node import grant_files
+from emulator_runtime.node.grant_files import GrantFiles, grant_id_of, token_digest
+
+IDS = ("GPU-a", "GPU-b")
+
+
+@pytest.fixture
+def problems():
+    return []
+
+
+@pytest.fixture
+def files(tmp_path, problems):
+    return GrantFiles(tmp_path, lambda: 1_000, problems.append)
+
+
+def test_what_was_minted_can_be_read(files, tmp_path):
+    token, record = files.mint("a.b/c", IDS, {0: {"uuid": "GPU-a"}, 7: {"uuid": "GPU-b"}})
+    assert len(token) == 64
+    assert (record.token_digest, record.grant_id) == (token_digest(token), token_digest(token)[:32])
+    assert (record.resource, record.device_ids, record.minted_ns) == ("a.b/c", IDS, 1_000)
+    other = GrantFiles(tmp_path, lambda: 0)
+    assert other.read(token) == record
+    assert other.all() == [record]
+    assert json.loads((files.edev_dir(record.grant_id) / "7").read_text()) == {"uuid": "GPU-b"}
+
+
+def test_nothing_on_disk_tells_the_token(files, tmp_path):
+    token, record = files.mint("a.b/c", IDS, {0: {}})
+    assert token not in "".join(
+        path.name + (path.read_text() if path.is_file() else "") for path in tmp_path.rglob("*")
+    )
+    assert files.read(record.grant_id) is None
+    assert files.read(record.token_digest) is None
+
+
+def test_modes_whatever_the_umask(files):
+    before = os.umask(0o077)
+    try:
+        _, record = files.mint("a.b/c", IDS, {0: {}})
+    finally:
+        os.umask(before)
+    directory = files.path(record.grant_id)
+    paths = [directory, directory / "grant.json", directory / "edev", directory / "edev" / "0"]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o755, 0o600, 0o755, 0o644]
+
+
+def test_minted_times_only_grow(tmp_path):
+    times = iter([50, 50, 10, 60, 5])
+    files = GrantFiles(tmp_path, lambda: next(times))
+    assert [files.mint("a.b/c", IDS, {})[1].minted_ns for _ in range(4)] == [50, 51, 52, 60]
+    again = GrantFiles(tmp_path, lambda: next(times))  # the clock was set back over a restart
+    assert again.mint("a.b/c", IDS, {})[1].minted_ns == 61
+    assert [record.minted_ns for record in again.all()] == [50, 51, 52, 60, 61]
+
+
+def test_many_threads(files):
+    threads = [threading.Thread(target=files.mint, args=("a.b/c", IDS, {0: {}})) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(record.minted_ns for record in files.all()) == list(range(1_000, 1_008))
+
+
+def test_remove(files, tmp_path):
+    token, record = files.mint("a.b/c", IDS, {0: {}})
+    files.remove(record.grant_id)
+    files.remove(record.grant_id)
+    assert files.read(token) is None
+    assert list(tmp_path.iterdir()) == []
+    for wrong in ("", "..", "../state", record.grant_id.upper() + "Z"):
+        with pytest.raises(InputError, match="must be 32 hexadecimal digits"):
+            files.remove(wrong)
+
+
+def test_unknown_tokens(files, problems):
+    assert files.read("") is None
+    assert files.read("\ud800") is None
+    assert files.read("../../etc") is None
+    assert problems == []
+
+
+def test_no_directory_has_no_grants(tmp_path):
+    assert GrantFiles(tmp_path / "none", lambda: 0).all() == []
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "is not JSON"),
+        ("{}", "version is missing"),
+        ('{"version":1,"token_digest":"%s"}', "must be the SHA-256 that its directory is named by"),
+        (b"\xff", "is not UTF-8"),
+        (None, "has no grant.json; delete it"),
+    ],
+)
+def test_broken_directories_are_left_out_and_reported(files, problems, content, problem):
+    token, good = files.mint("a.b/c", IDS, {})
+    broken_token, broken = files.mint("a.b/c", IDS, {})
+    file = files.path(broken.grant_id) / "grant.json"
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content if isinstance(content, bytes) else content.replace("%s", "0" * 64).encode())
+    assert files.all() == [good]
+    assert files.read(broken_token) is None
+    assert files.read(token) == good
+    assert len(problems) == 2
+    assert all(problem in text and broken.grant_id in text for text in problems)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("minted_ns", "-1"), ("minted_ns", 5), ("device_ids", [""]), ("resource", ""), ("more", 1)]
+)
+def test_mistyped_fields(files, problems, field, value):
+    token, record = files.mint("a.b/c", IDS, {})
+    file = files.path(record.grant_id) / "grant.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
+    assert files.read(token) is None
+    assert field in problems[0]
+
+
+def test_unreadable_grants_are_reported(files, problems):
+    token, record = files.mint("a.b/c", IDS, {})
+    file = files.path(record.grant_id) / "grant.json"
+    file.unlink()
+    file.mkdir()
+    assert files.read(token) is None
+    assert "can't be read: Is a directory" in problems[0]
+
+
+@pytest.mark.parametrize("failing", range(1, 3))
+def test_a_full_disk_leaves_nothing(files, tmp_path, monkeypatch, failing):
+    calls = 0
+
+    def fsync(_descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == failing:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(grant_files.os, "fsync", fsync)
+    with pytest.raises(OSError, match="No space left"):
+        files.mint("a.b/c", IDS, {0: {}})
+    assert calls == failing  # the grant, and after the rename the parent
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_rename_comes_after_the_sync(files, tmp_path, monkeypatch):
+    seen: list[list[str]] = []
+    monkeypatch.setattr(grant_files.os, "fsync", lambda _fd: seen.append([path.name for path in tmp_path.iterdir()]))
+    token, _ = files.mint("a.b/c", IDS, {0: {}})
+    assert seen == [[f".new-{grant_id_of(token)}"], [grant_id_of(token)]]
+
+
+def test_sweep_removes_what_a_killed_process_left(files, tmp_path):
+    token, record = files.mint("a.b/c", IDS, {})
+    for name in (".new-abc", ".old-abc"):
+        (tmp_path / name / "edev").mkdir(parents=True)
+    files.sweep()
+    assert files.read(token) == record
+    assert len(list(tmp_path.iterdir())) == 1

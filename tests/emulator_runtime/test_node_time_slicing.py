@@ -1,0 +1,125 @@
+"""NVIDIA's time-slicing file, as users have it, applied to an inventory."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
+from emulator_runtime.node.time_slicing import apply_time_slicing
+
+EMUGPU = "emugpu.dev/emuGPU"
+
+
+def entries(*indexes: int) -> tuple[DeviceEntry, ...]:
+    return tuple(DeviceEntry(Device("n", index, "T4", 1)) for index in indexes)
+
+
+FOUR = Inventory("n", (ResourceEntry(EMUGPU, entries(0, 1, 2, 3)),))
+TWO_KINDS = Inventory("n", (ResourceEntry("emugpu.dev/a", entries(0)), ResourceEntry("emugpu.dev/b", entries(1))))
+
+
+def slicing(*resources: dict[str, object], **more: object) -> dict[str, object]:
+    return {"timeSlicing": {"resources": list(resources), **more}}
+
+
+def shapes(inventory: Inventory) -> list[tuple[str, int, list[int]]]:
+    return [(r.name, r.replicas, [entry.device.index for entry in r.devices]) for r in inventory.resources]
+
+
+def apply(inventory: Inventory, mapping: dict[str, object]) -> list[tuple[str, int, list[int]]]:
+    return shapes(apply_time_slicing(inventory, mapping, "sharing.yaml"))
+
+
+def test_a_whole_file_as_in_upstreams_readme():
+    file = {
+        "version": "v1",
+        "flags": {"migStrategy": "none"},
+        "sharing": slicing({"name": "nvidia.com/gpu", "replicas": 10}, failRequestsGreaterThanOne=True),
+    }
+    shared = apply_time_slicing(FOUR, file, "sharing.yaml")
+    assert shapes(shared) == [(EMUGPU, 10, [0, 1, 2, 3])]
+    assert shared.resources[0].fail_requests_greater_than_one
+
+
+def test_renaming():
+    line = {"name": EMUGPU, "replicas": 2}
+    assert apply(FOUR, slicing(line, renameByDefault=True)) == [(f"{EMUGPU}.shared", 2, [0, 1, 2, 3])]
+    named = slicing(line | {"rename": "emugpu.dev/slice"}, renameByDefault=True)
+    assert apply(FOUR, named) == [("emugpu.dev/slice", 2, [0, 1, 2, 3])]
+    assert apply(FOUR, slicing(line | {"replicas": 1}, renameByDefault=True)) == [(EMUGPU, 1, [0, 1, 2, 3])]
+
+
+@pytest.mark.parametrize(
+    ("devices", "shared"),
+    [
+        ("all", [0, 1, 2, 3]),
+        (None, [0, 1, 2, 3]),
+        (2, [0, 1]),
+        ([3, "1"], [1, 3]),
+        ([Device("n", 2, "", 1).uuid, 2], [2]),
+    ],
+)
+def test_some_devices(devices, shared):
+    whole = [index for index in range(4) if index not in shared]
+    expected = ([(EMUGPU, 1, whole)] if whole else []) + [(f"{EMUGPU}.shared", 2, shared)]
+    line = {"name": "nvidia.com/gpu", "devices": devices, "replicas": 2}
+    assert apply(FOUR, slicing(line, renameByDefault=True)) == expected
+
+
+def test_nvidias_name_means_what_has_no_line_of_its_own():
+    file = slicing({"name": "nvidia.com/gpu", "replicas": 4}, {"name": "emugpu.dev/b", "replicas": 2})
+    assert apply(TWO_KINDS, file) == [("emugpu.dev/a", 4, [0]), ("emugpu.dev/b", 2, [1])]
+    nvidia = Inventory("n", (ResourceEntry("nvidia.com/gpu", entries(0)), ResourceEntry(EMUGPU, entries(1))))
+    assert apply(nvidia, slicing({"name": "gpu", "replicas": 4})) == [("nvidia.com/gpu", 4, [0]), (EMUGPU, 1, [1])]
+    mig = slicing({"name": "nvidia.com/mig-1g.5gb", "replicas": 2}, {"name": EMUGPU, "replicas": 3})
+    assert apply(FOUR, mig) == [(EMUGPU, 3, [0, 1, 2, 3])]
+
+
+@pytest.mark.parametrize("nothing", [{}, {"version": "v1"}, {"version": "v1", "sharing": None}, {"timeSlicing": {}}])
+def test_nothing_to_share(nothing):
+    assert apply_time_slicing(FOUR, nothing, "x") == FOUR
+
+
+LINE = {"name": EMUGPU, "replicas": 2}
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({"version": "v2"}, "file: version: must be v1"),
+        ({"version": "v1", "share": {}}, "file: unknown field 'share'"),
+        ({"mps": {"resources": []}}, "file: mps: isn't emulated; use timeSlicing"),
+        ({"timeSlicing": 4}, "file: timeSlicing: must be an object, not 4"),
+        ({"timeSlicing": {"renameByDefault": True}}, "file: timeSlicing: resources is missing"),
+        (slicing(), "timeSlicing.resources: must name at least one resource"),
+        (slicing(LINE, strategy="packed"), "timeSlicing.strategy: must be left out"),
+        (slicing(LINE, renameByDefault="yes"), 'timeSlicing.renameByDefault: must be true or false, not "yes"'),
+        (slicing({"replicas": 2}), "resources[0]: name is missing"),
+        (slicing({"name": EMUGPU}), "resources[0]: replicas is missing"),
+        (slicing(LINE | {"replicas": 0}), "resources[0].replicas: must be from 1 to 1024, got 0"),
+        (slicing(LINE | {"name": "a/b/c"}), "resources[0].name: 'a/b/c' is no name of an extended resource"),
+        (slicing(LINE, LINE), "resources[1]: emugpu.dev/emuGPU is named twice"),
+        (
+            slicing(LINE | {"name": "emugpu.dev/emuGP"}),
+            "resources[0].name: unknown resource 'emugpu.dev/emuGP'; did you",
+        ),
+        (slicing(LINE | {"devices": "some"}), 'resources[0].devices: must be "all", a number of devices, or a list'),
+        (slicing(LINE | {"devices": True}), "resources[0].devices: must be a whole number, not true"),
+        (slicing(LINE | {"devices": 5}), "resources[0].devices: must be from 1 to 4, got 5"),
+        (slicing(LINE | {"devices": []}), "resources[0].devices: must name at least one device"),
+        (slicing(LINE | {"devices": [9]}), "resources[0].devices[0]: unknown device of emugpu.dev/emuGPU '9'"),
+        (slicing(LINE | {"devices": 1}), "resources[0]: leaves devices of emugpu.dev/emuGPU whole under the same name"),
+    ],
+)
+def test_mistakes(mapping, message):
+    with pytest.raises(InputError) as wrong:
+        apply_time_slicing(FOUR, mapping, "file")
+    assert message in str(wrong.value)
+
+
+def test_two_resources_under_one_name():
+    file = slicing({"name": "nvidia.com/gpu", "rename": "emugpu.dev/x", "replicas": 2})
+    with pytest.raises(InputError, match=r"file: timeSlicing.resources: emugpu.dev/x would be two resources"):
+        apply_time_slicing(TWO_KINDS, file, "file")

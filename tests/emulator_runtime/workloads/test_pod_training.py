@@ -1,0 +1,276 @@
+"""A run in a pod against fakes in manual time: where it goes on, what is counted, how it ends."""
+
+import signal
+
+import pytest
+
+from emulator_runtime.domain.errors import (
+    ClusterError,
+    ManagerUnavailableError,
+    OutOfMemoryError,
+    RefusedError,
+)
+from emulator_runtime.ipc.client import AttachedDevice
+from emulator_runtime.profiles.table import ProfileTable
+from emulator_runtime.testing import FakeManager
+from emulator_runtime.timing.clocks import ManualClock
+from emulator_runtime.workloads.group import Alone, Crossing, Start
+from emulator_runtime.workloads.pod_training import PodTraining, Surroundings
+from emulator_runtime.workloads.request import TrainRequest
+from emulator_runtime.workloads.stopping import StopNow, StopSwitch
+
+MS, S = 1_000_000, 1_000_000_000
+
+
+class Observer:
+    """Notes what it is told; `at` is called with each step's number."""
+
+    def __init__(self, at=lambda step: None):
+        self.at, self.records, self.plans, self.waits = at, [], [], 0
+
+    def planned(self, start, devices, plan):
+        self.plans.append((start, devices, plan))
+
+    def stepped(self, record):
+        self.records.append(record)
+        self.at(record.step)
+
+    def waiting(self, now_ns):
+        self.waits += 1
+        self.at(None)
+
+
+class Ranks(Alone):
+    """Another rank that is `late_ns` later with each step; `first`: its progress; `errors`: raised by the call named so."""
+
+    nodes, rank = 2, 1
+
+    def __init__(self, first=0, late_ns=0, stop_at=None, errors=None):
+        self.first, self.late_ns, self.stop_at, self.errors, self.calls = first, late_ns, stop_at, errors or {}, []
+
+    def join(self, progress, gpus):
+        self._note("join", progress, gpus)
+        return Start(min(progress, self.first), gpus + 1)
+
+    def barrier(self, steps_done, end_ns, *, stop):
+        self._note("barrier", steps_done)
+        return Crossing(end_ns + self.late_ns, "rank 0" if steps_done == self.stop_at else "")
+
+    def check(self):
+        self._note("check")
+
+    def farewell(self):
+        self._note("farewell")
+
+    def leave(self, reason):
+        self._note("leave", reason)
+
+    def _note(self, name, *arguments):
+        self.calls.append((name, *arguments))
+        if name in self.errors:
+            raise self.errors[name]
+
+
+def training(manager, *, steps=4, step_time_s=0.1, group=None, clock=None, stop=None, observer=None, **fields):
+    clock = clock or ManualClock()
+    around = Surroundings(
+        connect=lambda patience_s: manager,
+        clock=clock,
+        group=group or Alone(),
+        stop=stop or StopSwitch(clock.now_ns),
+        observer=observer or Observer(),
+        profiles=ProfileTable.bundled(),
+        linked=lambda uuids: True,
+    )
+    return PodTraining(TrainRequest(steps=steps, step_time_s=step_time_s, memory_bytes=10, **fields), around)
+
+
+def names(manager):
+    return [call[0] for call in manager.calls]
+
+
+def test_it_goes_on_where_the_manager_says():
+    manager, observer = FakeManager(steps_done=2), Observer()
+    outcome = training(manager, observer=observer).run()
+    assert outcome.finished
+    assert manager.calls[:2] == [("attach", None), ("reserve", 10, 10)]
+    assert [call[1] for call in manager.calls if call[0] == "lease"] == [2, 3]
+    assert manager.calls[-1] == ("finish", 4)
+    assert [(r.step, r.start_ns, r.end_ns) for r in observer.records] == [(2, 0, 100 * MS), (3, 100 * MS, 200 * MS)]
+
+
+@pytest.mark.parametrize("steps_done", [4, 9])
+def test_a_job_that_is_done_finishes_at_once(steps_done):
+    manager = FakeManager(steps_done=steps_done)
+    assert training(manager).run().finished
+    assert "lease" not in names(manager)
+    assert manager.calls[-1] == ("finish", 4)
+
+
+def test_lag_is_told_and_does_not_add_up():
+    manager, lags = FakeManager(), iter([3 * MS, 50 * MS, 0, 7 * MS])
+    run = training(manager, clock=ManualClock(oversleep=lambda: next(lags)))
+    run.run()
+    assert [lease.end_ns for lease in manager.leases] == [100 * MS * n for n in range(1, 5)]
+    assert (run.lags.count, run.lags.max_ns) == (4, 50 * MS)
+    assert run.seen.total_s == pytest.approx(0.407)
+
+
+def test_the_input_pipeline_can_be_the_slower_one():
+    manager = FakeManager()
+    training(manager, input_cpu_s=0.3, cpus=2.0).run()
+    assert [lease.end_ns for lease in manager.leases] == [150 * MS * n + 100 * MS for n in range(1, 5)]
+
+
+def test_ranks_wait_for_the_last_one():
+    manager, group = FakeManager(), Ranks(late_ns=30 * MS)
+    assert training(manager, group=group).run().finished
+    assert [lease.end_ns - lease.start_ns for lease in manager.leases] == [100 * MS] * 4
+    assert [lease.end_ns for lease in manager.leases] == [130 * MS * n for n in range(1, 5)]
+    assert [call for call in group.calls if call[0] == "barrier"] == [("barrier", n) for n in range(5)]
+    assert group.calls[-1] == ("farewell",)
+
+
+def test_a_rank_that_is_ahead_does_steps_again():
+    manager = FakeManager(steps_done=3)
+    training(manager, group=Ranks(first=1)).run()
+    assert manager.calls[:2] == [("attach", None), ("attach", 1)]
+    assert [call[1] for call in manager.calls if call[0] == "lease"] == [1, 2, 3]
+
+
+def test_a_rank_that_is_done_does_not_wait_for_ranks_that_are_gone():
+    manager = FakeManager(steps_done=4)
+    assert training(manager, group=Ranks(errors={"join": ClusterError("nobody came")})).run().finished
+    manager = FakeManager(steps_done=3)
+    with pytest.raises(ClusterError, match="nobody came"):
+        training(manager, group=Ranks(errors={"join": ClusterError("nobody came")})).run()
+
+
+def test_a_step_is_not_counted_when_a_rank_is_gone():
+    manager, observer = FakeManager(), Observer()
+    group = Ranks()
+    group.barrier = lambda done, end_ns, *, stop: Crossing(end_ns) if done < 2 else group.farewell()
+    group.errors["farewell"] = ClusterError("rank 0 is gone")
+    run = training(manager, group=group, observer=observer)
+    with pytest.raises(ClusterError, match="rank 0 is gone"):
+        run.run()
+    assert [record.step for record in observer.records] == [0]
+    assert run.steps_done == 1
+    assert "finish" not in names(manager)
+    assert group.calls[-1] == ("leave", "rank 0 is gone")
+
+
+def test_a_finished_rank_fails_where_the_others_can_not_be_told():
+    with pytest.raises(ClusterError, match="away"):
+        training(FakeManager(), group=Ranks(errors={"farewell": ClusterError("away")})).run()
+
+
+def test_a_signal_stops_after_the_current_step():
+    manager, clock = FakeManager(), ManualClock()
+    stop = StopSwitch(clock.now_ns)
+    observer = Observer(lambda step: stop.turn(signal.SIGTERM) if step == 1 else None)
+    outcome = training(manager, clock=clock, stop=stop, observer=observer).run()
+    assert (outcome.finished, outcome.steps_done) == (False, 3)
+    assert manager.calls[-2:] == [("attach", 3), ("release", 3)]
+
+
+def test_a_signal_after_the_last_step_changes_nothing():
+    manager, stop = FakeManager(), StopSwitch(lambda: 0)
+    observer = Observer(lambda step: stop.turn(signal.SIGTERM) if step == 3 else None)
+    assert training(manager, stop=stop, observer=observer).run().finished
+
+
+def test_a_long_step_is_left_at_once():
+    manager, clock = FakeManager(), ManualClock()
+    stop = StopSwitch(clock.now_ns)
+    group = Ranks()
+    observer = Observer(lambda step: stop.turn(signal.SIGTERM))
+    outcome = training(manager, clock=clock, stop=stop, observer=observer, step_time_s=60.0, group=group).run()
+    assert (outcome.finished, outcome.steps_done) == (False, 0)
+    assert clock.now_ns() < 2 * S
+    assert ("leave", "rank 1 was told to stop") in group.calls
+    assert manager.calls[-1] == ("release", 0)
+
+
+def test_another_rank_may_want_to_stop():
+    manager = FakeManager()
+    outcome = training(manager, group=Ranks(stop_at=2)).run()
+    assert (outcome.finished, outcome.steps_done, outcome.stopped_by) == (False, 2, "rank 0")
+    assert manager.calls[-1] == ("release", 2)
+
+
+def test_the_manager_may_want_it_to_stop():
+    manager, group = FakeManager(stop_at=2), Ranks()
+    outcome = training(manager, group=group).run()
+    assert (outcome.steps_done, outcome.stopped_by) == (2, "the sharing manager")
+    assert group.calls[-1] == ("leave", "the sharing manager told rank 1 to stop")
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("attach", RefusedError("unknown token")),
+        ("reserve", OutOfMemoryError("full")),
+        ("lease", ManagerUnavailableError("away")),
+        ("finish", RefusedError("the grant has ended")),
+    ],
+)
+def test_an_error_ends_the_run_and_the_other_ranks_but_not_the_grant(call, error):
+    manager, group = FakeManager(errors={call: error}), Ranks()
+    with pytest.raises(type(error), match=str(error)):
+        training(manager, group=group).run()
+    assert group.calls[-1] == ("leave", str(error))
+    assert not {"release", "fail"} & set(names(manager))
+
+
+def test_a_stop_whose_release_nobody_hears_is_a_stop_all_the_same():
+    manager, stop = FakeManager(errors={"release": ManagerUnavailableError("away")}), StopSwitch(lambda: 0)
+    observer = Observer(lambda step: stop.turn(signal.SIGTERM) if step == 0 else None)
+    outcome = training(manager, stop=stop, observer=observer).run()
+    assert (outcome.finished, outcome.steps_done) == (False, 2)
+
+
+def test_ranks_that_were_all_told_to_stop_do_not_blame_each_other():
+    manager, clock = FakeManager(), ManualClock()
+    stop = StopSwitch(clock.now_ns)
+    group = Ranks()
+    group.barrier = lambda done, end_ns, *, stop: Crossing(end_ns) if done < 2 else group.farewell()
+    group.errors["farewell"] = ClusterError("rank 0 was told to stop")
+    observer = Observer(lambda step: stop.turn(signal.SIGTERM))
+    outcome = training(manager, clock=clock, group=group, stop=stop, observer=observer).run()
+    assert (outcome.finished, outcome.steps_done) == (False, 1)
+
+
+def test_two_devices_make_one_plan():
+    devices = tuple(AttachedDevice(f"GPU-{n}", n, "Tesla_V100-PCIE-32GB", 2**35) for n in range(2))
+    observer = Observer()
+    run = training(FakeManager(devices=devices), observer=observer)
+    run.run()
+    ((start, told, plan),) = observer.plans
+    assert (start, told, plan) == (Start(0, 2), devices, run.plan)
+
+
+class TestStopSwitch:
+    def test_it_interrupts_only_where_it_may(self):
+        now = [0]
+        stop = StopSwitch(lambda: now[0])
+        stop.interrupt()
+        with pytest.raises(StopNow), stop.interruptible():
+            stop.interrupt()
+        stop.interrupt()
+
+    def test_it_has_patience(self):
+        now = [0]
+        stop = StopSwitch(lambda: now[0])
+        stop.check()
+        stop.turn(signal.SIGTERM)
+        stop.turn(signal.SIGINT)
+        assert stop.signal == signal.SIGTERM
+        stop.check()
+        with stop.interruptible():
+            pass
+        now[0] = 2 * S
+        with pytest.raises(StopNow):
+            stop.check()
+        with pytest.raises(StopNow), stop.interruptible():
+            raise AssertionError("not reached")

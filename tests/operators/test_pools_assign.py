@@ -1,0 +1,166 @@
+"""Which node gets which devices: winners, losers, what a wrong pool keeps; never a matter of order."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.pools.assign import assign
+from operators.pools.labels import label_value, labels_of
+from operators.pools.objects import NodeFacts, PoolFacts
+
+A100 = {"type": "A100-SXM4-80GB", "count": 8}
+ON_GPU_NODES = {"matchLabels": {"gpu": "yes"}}
+
+
+def pool(name: str, created: str = "2026-01-01T00:00:00Z", **spec: Any) -> PoolFacts:
+    return PoolFacts(name, f"uid-{name}", created, spec={"gpus": [A100], **spec})
+
+
+def node(name: str, **facts: Any) -> NodeFacts:
+    return NodeFacts(name, f"uid-{name}", **facts)
+
+
+def test_devices_of_a_node() -> None:
+    gpus = [{"type": "A100-SXM4-80GB", "count": 4, "linkGroupSize": 2, "numaNodes": 2}, {"type": "T4", "count": 2}]
+    chosen = assign([pool("p", gpus=gpus, unhealthy=[{"node": "w1", "index": 5, "reason": "broken"}])], [node("w1")])
+    inventory = chosen.claims["w1"].inventory
+    assert inventory is not None
+    (resource,) = inventory.resources
+    assert [entry.device.index for entry in resource.devices] == [0, 1, 2, 3, 4, 5]
+    assert [entry.numa_node for entry in resource.devices] == [0, 0, 1, 1, 0, 0]
+    assert [entry.link_group for entry in resource.devices] == [0, 0, 1, 1, 2, 3]  # T4s have no NVLink
+    assert [entry.reason for entry in resource.devices] == ["", "", "", "", "", "broken"]
+    assert [entry.healthy for entry in resource.devices] == [True] * 5 + [False]
+    assert inventory.pool == "p" and inventory.node == "w1"
+
+
+def test_resource_names_group_devices() -> None:
+    gpus = [A100, {"type": "T4", "count": 2, "resourceName": "emugpu.dev/t4"}, {"type": "L4", "count": 1}]
+    inventory = assign([pool("p", gpus=gpus)], [node("w1")]).claims["w1"].inventory
+    assert inventory is not None
+    assert [(r.name, len(r.devices)) for r in inventory.resources] == [("emugpu.dev/emuGPU", 9), ("emugpu.dev/t4", 2)]
+
+
+def test_an_empty_selector_leaves_the_control_plane_out() -> None:
+    nodes = [node("w1"), node("cp", control_plane=True)]
+    assert set(assign([pool("p")], nodes).claims) == {"w1"}
+    by_name = pool("p", nodeSelector={"matchLabels": {"gpu": "yes"}})
+    assert set(assign([by_name], [node("cp", control_plane=True, labels={"gpu": "yes"})]).claims) == {"cp"}
+
+
+def test_the_older_pool_wins_then_the_name() -> None:
+    old, new = pool("z", "2026-01-01T00:00:00Z"), pool("a", "2026-01-02T00:00:00Z")
+    chosen = assign([new, old], [node("w1")])
+    assert chosen.claims["w1"].pool == "z"
+    assert chosen.lost == {"a": {"w1": "z"}}
+    assert assign([pool("z"), pool("a")], [node("w1")]).claims["w1"].pool == "a"
+
+
+def test_a_pool_that_is_being_deleted_has_no_nodes() -> None:
+    assert assign([replace(pool("p"), deleting=True)], [node("w1")]).claims == {}
+
+
+def test_a_wrong_pool_keeps_its_nodes_and_takes_no_more() -> None:
+    before = assign([pool("p")], [node("w1")]).claims["w1"].inventory
+    assert before is not None
+    labels = labels_of(before, nvidia=False)
+    held = node("w1", labels=labels, annotations={"emugpu.dev/inventory": before.to_json()})
+    wrong = pool("p", gpus=[{"type": "A10O", "count": 8}])
+    chosen = assign([wrong, pool("q", "2026-02-01T00:00:00Z")], [held, node("w2")])
+    assert chosen.claims["w1"].kept and chosen.claims["w1"].inventory == before
+    assert chosen.claims["w2"].pool == "q"
+    assert str(chosen.errors["p"]).startswith("EmuGPUPool p: spec.gpus[0].type: unknown GPU type")
+    unreadable = replace(held, annotations={"emugpu.dev/inventory": "{"})
+    assert assign([wrong], [unreadable]).claims["w1"].inventory is None
+
+
+def test_sharing_that_fails_leaves_all_nodes_of_the_pool_as_they_are() -> None:
+    sharing = {"timeSlicing": {"resources": [{"name": "emugpu.dev/emuGPU", "replicas": 4, "devices": 3}]}}
+    chosen = assign([pool("p", sharing=sharing)], [node("w1"), node("w2", labels={"emugpu.dev/pool": "p"})])
+    assert "spec.sharing: timeSlicing.resources[0]" in str(chosen.errors["p"])
+    assert "w1" not in chosen.claims
+    assert chosen.claims["w2"].kept
+
+
+def test_time_slicing_multiplies() -> None:
+    sharing = {"timeSlicing": {"renameByDefault": True, "resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}}
+    inventory = assign([pool("p", sharing=sharing)], [node("w1")]).claims["w1"].inventory
+    assert inventory is not None
+    assert [(r.name, r.replicas) for r in inventory.resources] == [("emugpu.dev/emuGPU.shared", 4)]
+
+
+POOLS = st.builds(
+    pool,
+    st.sampled_from("abcd"),
+    st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"]),
+    gpus=st.sampled_from([[A100], [{"type": "T4", "count": 2}], [{"type": "nonsense", "count": 1}], []]),
+    nodeSelector=st.sampled_from(
+        [{}, ON_GPU_NODES, {"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}]
+    ),
+)
+NODES = st.builds(
+    node,
+    st.sampled_from(["w1", "w2", "w3"]),
+    labels=st.sampled_from([{}, {"gpu": "yes"}, {"emugpu.dev/pool": "a"}]),
+    control_plane=st.booleans(),
+)
+
+
+@given(
+    st.lists(POOLS, max_size=4, unique_by=lambda p: p.name),
+    st.lists(NODES, max_size=3, unique_by=lambda n: n.name),
+    st.randoms(),
+)
+def test_order_is_of_no_importance(pools: list[PoolFacts], nodes: list[NodeFacts], chance: random.Random) -> None:
+    expected = assign(pools, nodes)
+    shuffled_pools, shuffled_nodes = chance.sample(pools, len(pools)), chance.sample(nodes, len(nodes))
+    found = assign(shuffled_pools, shuffled_nodes)
+    assert (found.claims, found.lost) == (expected.claims, expected.lost)
+    assert {name: str(error) for name, error in found.errors.items()} == {n: str(e) for n, e in expected.errors.items()}
+    for name, claim in expected.claims.items():
+        assert name not in expected.lost.get(claim.pool, {})
+        assert claim.kept or (claim.inventory is not None and claim.inventory.node == name)
+
+
+def test_labels_say_what_the_node_has() -> None:
+    gpus = [{"type": "T4", "count": 1}, {"type": "A100-SXM4-80GB", "count": 2, "memory": "40Gi"}]
+    inventory = assign([pool("p", gpus=gpus)], [node("w1")]).claims["w1"].inventory
+    assert inventory is not None
+    assert labels_of(inventory, nvidia=False) == {
+        "emugpu.dev/pool": "p",
+        "emugpu.dev/gpu.present": "true",
+        "emugpu.dev/gpu.product": "NVIDIA-A100-SXM4-80GB",
+        "emugpu.dev/gpu.count": "3",
+        "emugpu.dev/gpu.memory": "40960",
+        "emugpu.dev/gpu.family": "ampere",
+        "emugpu.dev/gpu.compute.major": "8",
+        "emugpu.dev/gpu.compute.minor": "0",
+        "emugpu.dev/gpu.replicas": "1",
+        "emugpu.dev/gpu.sharing-strategy": "none",
+    }
+
+
+def test_nvidia_labels_are_there_on_request_and_tell_sharing() -> None:
+    for rename, product in ((False, "NVIDIA-A100-SXM4-80GB-SHARED"), (True, "NVIDIA-A100-SXM4-80GB")):
+        slicing = {"renameByDefault": rename, "resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}
+        inventory = assign([pool("p", sharing={"timeSlicing": slicing})], [node("w1")]).claims["w1"].inventory
+        assert inventory is not None
+        labels = labels_of(inventory, nvidia=True)
+        assert labels["nvidia.com/gpu.product"] == product
+        assert labels["emugpu.dev/gpu.product"] == "NVIDIA-A100-SXM4-80GB"
+        assert (labels["nvidia.com/gpu.replicas"], labels["nvidia.com/gpu.sharing-strategy"]) == ("4", "time-slicing")
+        assert labels["nvidia.com/gpu.machine"] == "emugpu"
+        assert "nvidia.com/pool" not in labels
+
+
+@given(st.text(max_size=100))
+def test_any_text_becomes_a_valid_label_value(text: str) -> None:
+    value = label_value(text)
+    assert len(value) <= 63
+    assert all(c.isascii() and (c.isalnum() or c in "-_.") for c in value)
+    assert value == "" or (value[0].isalnum() and value[-1].isalnum())

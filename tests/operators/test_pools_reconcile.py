@@ -1,0 +1,248 @@
+"""What must change, from what is seen: nothing twice, only our own things, and a status that says why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
+from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
+from operators.pools.reconcile import reconcile
+
+NOW = "2026-03-01T00:00:00Z"
+LATER = "2026-03-01T01:00:00Z"
+RESOURCE = "emugpu.dev/emuGPU"
+
+
+def pool(name: str = "p", created: str = "2026-01-01T00:00:00Z", **spec: Any) -> PoolFacts:
+    gpus = [{"type": "A100-SXM4-80GB", "count": 8}]
+    return PoolFacts(name, f"uid-{name}", created, spec={"gpus": gpus, **spec})
+
+
+def node(name: str = "w1", **facts: Any) -> NodeFacts:
+    return NodeFacts(name, f"uid-{name}", **facts)
+
+
+def carried_out(
+    pools: list[PoolFacts], nodes: list[NodeFacts], actions: list[Action]
+) -> tuple[list[PoolFacts], list[NodeFacts]]:
+    """The cluster after the actions, as the API server would have it."""
+    for action in actions:
+        match action:
+            case PatchNode(name, uid, labels, annotations):
+                nodes = [after(n, labels, annotations) if (n.name, n.uid) == (name, uid) else n for n in nodes]
+            case PatchStatus(name, _, status):
+                pools = [replace(p, status=status) if p.name == name else p for p in pools]
+            case _:
+                pass
+    return pools, nodes
+
+
+def after(found: NodeFacts, labels: Any, annotations: Any) -> NodeFacts:
+    def merged(part: str, old: Any, new: Any) -> dict[str, str]:
+        return {**{k: v for k, v in old.items() if f"{part}/{k}" not in found.owned}, **new}
+
+    owned = frozenset([*(f"labels/{k}" for k in labels), *(f"annotations/{k}" for k in annotations)])
+    new_labels, new_notes = (
+        merged("labels", found.labels, labels),
+        merged("annotations", found.annotations, annotations),
+    )
+    return replace(found, labels=new_labels, annotations=new_notes, owned=owned)
+
+
+def ready(status: Any) -> Any:
+    return next(c for c in status["conditions"] if c["type"] == "Ready")
+
+
+def conflicted(status: Any) -> Any:
+    return next(c for c in status["conditions"] if c["type"] == "Conflicted")
+
+
+def status_of(pools: list[PoolFacts], nodes: list[NodeFacts], name: str = "p", now: str = NOW) -> Any:
+    pools, _ = carried_out(pools, nodes, reconcile(pools, nodes, now))
+    return next(p.status for p in pools if p.name == name)
+
+
+def test_a_node_gets_labels_and_the_inventory() -> None:
+    (patch, status, event) = reconcile([pool()], [node()], NOW)
+    assert isinstance(patch, PatchNode) and isinstance(status, PatchStatus) and isinstance(event, RecordEvent)
+    assert (patch.name, patch.uid) == ("w1", "uid-w1")
+    assert patch.labels["emugpu.dev/gpu.count"] == "8"
+    assert json.loads(patch.annotations["emugpu.dev/inventory"])["node"] == "w1"
+    assert (event.kind, event.reason) == ("Warning", "WaitingForNodes")
+
+
+def test_what_is_so_already_asks_for_nothing() -> None:
+    pools, nodes = [pool()], [node(), node("w2")]
+    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    assert reconcile(pools, nodes, LATER) == []
+
+
+def test_only_the_node_that_changed_is_patched() -> None:
+    pools, nodes = [pool()], [node(), node("w2"), node("w3")]
+    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    nodes[1] = replace(nodes[1], labels={k: v for k, v in nodes[1].labels.items() if k != "emugpu.dev/gpu.count"})
+    assert [a.name for a in reconcile(pools, nodes, NOW) if isinstance(a, PatchNode)] == ["w2"]
+
+
+def test_a_node_that_leaves_loses_what_is_ours_and_only_that() -> None:
+    pools, nodes = [pool()], [node(labels={"zone": "a", "emugpu.dev/own": "user"}, annotations={})]
+    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    away = replace(pools[0], spec={**pools[0].spec, "nodeSelector": {"matchLabels": {"zone": "b"}}})
+    actions = reconcile([away], nodes, NOW)
+    assert actions[0] == PatchNode("w1", "uid-w1", {}, {})
+    _, nodes = carried_out([away], nodes, actions)
+    assert nodes[0].labels == {"zone": "a", "emugpu.dev/own": "user"}
+    assert nodes[0].annotations == {}
+
+
+def test_a_node_made_anew_is_another_node() -> None:
+    pools, nodes = [pool()], [node()]
+    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    again = NodeFacts("w1", "uid-new")
+    assert [a.uid for a in reconcile(pools, [again], NOW) if isinstance(a, PatchNode)] == ["uid-new"]
+
+
+def test_a_node_in_cleanup_is_left_alone_unless_a_pool_claims_it() -> None:
+    text = json.dumps({"version": 1, "node": "w1", "resources": [], "cleanup": True})
+    cleaning = node(annotations={"emugpu.dev/inventory": text}, owned=frozenset(["annotations/emugpu.dev/inventory"]))
+    assert reconcile([], [cleaning], NOW) == []
+    assert isinstance(reconcile([pool()], [cleaning], NOW)[0], PatchNode)
+    garbled = replace(cleaning, annotations={"emugpu.dev/inventory": "{"})
+    assert reconcile([], [garbled], NOW) == [PatchNode("w1", "uid-w1", {}, {})]
+
+
+def test_ready_when_the_kubelets_offer_all() -> None:
+    nodes = [node(allocatable={RESOURCE: 8}), node("w2", allocatable={RESOURCE: 8})]
+    status = status_of([pool()], nodes)
+    assert (status["nodes"], status["devices"], status["allocatable"], status["unhealthy"]) == (2, 16, 16, 0)
+    assert ready(status) | {"observedGeneration": 0} == {
+        "type": "Ready",
+        "status": "True",
+        "observedGeneration": 0,
+        "lastTransitionTime": NOW,
+        "reason": "NodesReady",
+        "message": "2 nodes offer 16 of 16",
+    }
+    assert status["nodeStatuses"][0] == {"name": "w1", "devices": 8, "allocatable": 8}
+    assert conflicted(status)["status"] == "False"
+
+
+def test_unhealthy_devices_are_not_expected() -> None:
+    sick = pool(unhealthy=[{"node": "w1", "index": 0, "reason": "x"}])
+    status = status_of([sick], [node(allocatable={RESOURCE: 7})])
+    assert (ready(status)["status"], status["unhealthy"], status["devices"]) == ("True", 1, 8)
+
+
+def test_shared_devices_count_by_their_replicas() -> None:
+    sharing = {"timeSlicing": {"renameByDefault": True, "resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}}
+    shared = pool(sharing=sharing)
+    assert ready(status_of([shared], [node(allocatable={RESOURCE: 8})]))["message"].startswith("w1 offers 0 of 32")
+    assert ready(status_of([shared], [node(allocatable={f"{RESOURCE}.shared": 32})]))["status"] == "True"
+
+
+def test_why_it_is_not_ready() -> None:
+    many = [node(f"w{i}", ready=False) for i in range(5)]
+    assert ready(status_of([pool()], many))["message"] == "w0 is not ready; w1 is not ready; w2 is not ready and 2 more"
+    assert ready(status_of([pool()], [node(ready=False, allocatable={RESOURCE: 8})]))["status"] == "False"
+    empty = ready(status_of([pool()], []))
+    assert (empty["reason"], empty["message"].split(";")[0]) == ("NoNodes", "no node matches spec.nodeSelector")
+
+
+def test_an_unknown_gpu_type_names_the_field() -> None:
+    condition = ready(status_of([pool(gpus=[{"type": "A10O", "count": 8}])], [node()]))
+    assert (condition["status"], condition["reason"]) == ("False", "UnknownGpuType")
+    assert "spec.gpus[0].type: unknown GPU type 'A10O'" in condition["message"] and "A100" in condition["message"]
+    other = ready(status_of([pool(nodeSelector={"matchExpressions": [{"key": "k", "operator": "in"}]})], [node()]))
+    assert other["reason"] == "InvalidSpec"
+
+
+def test_the_loser_of_a_node_is_told_who_has_it() -> None:
+    pools = [pool("old"), pool("new", "2026-02-01T00:00:00Z")]
+    status = status_of(pools, [node(), node("w2")], "new")
+    assert conflicted(status)["status"] == "True"
+    assert (
+        conflicted(status)["message"] == "older pools have these nodes: w1 (old), w2 (old); make the selectors differ"
+    )
+    assert ready(status)["message"].startswith("every node that it matches belongs to an older pool")
+    assert conflicted(status_of(pools, [node()], "old"))["status"] == "False"
+
+
+def test_the_time_of_a_condition_is_that_of_its_last_turn() -> None:
+    pools, nodes = [pool()], [node(allocatable={RESOURCE: 3})]
+    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    status = status_of(pools, [replace(nodes[0], allocatable={RESOURCE: 4})], now=LATER)
+    assert ready(status)["lastTransitionTime"] == NOW
+    status = status_of(pools, [replace(nodes[0], allocatable={RESOURCE: 8})], now=LATER)
+    assert ready(status)["lastTransitionTime"] == LATER
+
+
+def test_events_come_with_turns_only() -> None:
+    pools, nodes = [pool()], [node(allocatable={RESOURCE: 3})]
+    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    more = [replace(nodes[0], allocatable={RESOURCE: 4})]
+    assert [a for a in reconcile(pools, more, NOW) if isinstance(a, RecordEvent)] == []
+    done = [replace(nodes[0], allocatable={RESOURCE: 8})]
+    (event,) = [a for a in reconcile(pools, done, NOW) if isinstance(a, RecordEvent)]
+    assert (event.pool, event.kind, event.reason, event.note) == ("p", "Normal", "NodesReady", "1 nodes offer 8 of 8")
+
+
+def test_nodes_of_a_pool_that_became_wrong_stay_as_they_are() -> None:
+    pools, nodes = [pool()], [node(allocatable={RESOURCE: 8})]
+    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    wrong = replace(pools[0], spec={"gpus": [{"type": "nonsense", "count": 1}]})
+    actions = reconcile([wrong], nodes, NOW)
+    assert [type(a) for a in actions] == [PatchStatus, RecordEvent]
+    assert "w1 stay as they were" in ready(actions[0].status)["message"]  # type: ignore[union-attr]
+
+
+def test_odd_objects_are_read_as_empty() -> None:
+    assert node_facts({}).name == ""
+    odd = {
+        "metadata": {
+            "name": "w",
+            "labels": None,
+            "managedFields": [None, {"manager": "emugpu-pools", "operation": "Apply"}],
+        }
+    }
+    assert node_facts({**odd, "status": {"allocatable": {"a/b": "x", "c/d": "2", "cpu": "1"}}}).allocatable == {
+        "c/d": 2
+    }
+    assert pool_facts({"metadata": {"name": "p"}}).spec == {}
+
+
+def test_the_control_plane_is_known_by_label_or_taint() -> None:
+    role = "node-role.kubernetes.io/control-plane"
+    assert node_facts({"metadata": {"labels": {role: ""}}}).control_plane
+    assert node_facts({"spec": {"taints": [{"key": role}]}}).control_plane
+    assert not node_facts({"metadata": {"labels": {"x": ""}}}).control_plane
+
+
+SPECS = st.sampled_from(
+    [
+        {},
+        {"nodeSelector": {"matchLabels": {"gpu": "yes"}}},
+        {"gpus": [{"type": "T4", "count": 2}], "compat": {"nvidiaLabels": True}},
+        {"gpus": [{"type": "nonsense", "count": 2}]},
+        {"sharing": {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 2}]}}},
+    ]
+)
+
+
+@given(st.lists(st.tuples(SPECS, SPECS), min_size=1, max_size=3), st.lists(st.booleans(), max_size=3))
+def test_two_rounds_settle_and_edits_lead_to_the_same_place(specs: list[tuple[Any, Any]], labelled: list[bool]) -> None:
+    nodes = [node(f"w{i}", labels={"gpu": "yes"} if yes else {}) for i, yes in enumerate(labelled)]
+    pools = [pool(f"p{i}", f"2026-01-0{i + 1}T00:00:00Z", **before) for i, (before, _) in enumerate(specs)]
+    pools, settled = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    edited = [replace(p, spec=pool(p.name, **new).spec) for p, (_, new) in zip(pools, specs, strict=True)]
+    for _ in range(2):  # a wrong pool that loses a node it held is only then without a claim to it
+        edited, settled = carried_out(edited, settled, reconcile(edited, settled, NOW))
+    assert reconcile(edited, settled, NOW) == []
+    fresh = [replace(p, status={}) for p in edited]
+    _, direct = carried_out(fresh, nodes, reconcile(fresh, nodes, NOW))
+    if all(new.get("gpus", [{}])[0].get("type") != "nonsense" for _, new in specs):
+        assert settled == direct  # whatever came before, except that wrong pools keep what they gave

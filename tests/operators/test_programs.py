@@ -1,0 +1,177 @@
+"""The programs' front doors: settings, probes and metrics over HTTP, and what they say when they can't start."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from emulator_runtime.domain.errors import ClusterError, InputError
+from emulator_runtime.timing.host import sleep_ns
+from operators.clock import rfc3339, rfc3339_micro
+from operators.kube import KubeApi
+from operators.pools.__main__ import main
+from operators.pools.objects import pool_facts
+from operators.pools.store import Store
+from operators.prepare import Settings as PrepareSettings
+from operators.prepare import main as prepare_main
+from operators.prepare import prepare
+from operators.serving import StatusServer
+from operators.testing.api_server import ApiServer
+from operators.testing.fake_api import FakeApi
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_metrics_and_probes() -> None:
+    registry, problem = CollectorRegistry(), ["not yet"]
+    Counter("things", "Things", registry=registry).inc()
+    server = StatusServer(0, registry, healthy=lambda: "", ready=lambda: problem[0])
+    server.start()
+    try:
+        assert "things_total 1.0" in get(server.port, "/metrics")[1]
+        assert get(server.port, "/healthz") == (200, "ok\n")
+        assert get(server.port, "/readyz?verbose") == (503, "not yet\n")
+        problem[0] = ""
+        assert get(server.port, "/readyz") == (200, "ok\n")
+        assert get(server.port, "/")[0] == 404
+        with pytest.raises(
+            ClusterError, match=f"port {server.port} for metrics can't be opened: .*; choose another one"
+        ):
+            StatusServer(server.port, registry, healthy=lambda: "", ready=lambda: "")
+    finally:
+        server.stop()
+
+
+def test_times_have_the_forms_of_kubernetes() -> None:
+    wall_ns = 1_772_323_445_123_456_789
+    assert rfc3339(wall_ns) == "2026-03-01T00:04:05Z"
+    assert rfc3339_micro(wall_ns) == "2026-03-01T00:04:05.123456Z"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "words"),
+    [
+        ([], {"KUBECONFIG": "/nowhere"}, "no way to an API server is configured"),
+        (
+            [],
+            {"EMUGPU_POOLS_METRICS_PORT": "x"},
+            "EMUGPU_POOLS_METRICS_PORT: must be a whole number from 0 to 65535, got 'x'",
+        ),
+        ([], {"EMUGPU_POOLS_PORT": "1"}, "unknown setting 'EMUGPU_POOLS_PORT'"),
+        (["cleanup"], {"EMUGPU_POOLS_NODE_PODS": "x"}, "EMUGPU_POOLS_NODE_PODS: must be label=value, got 'x'"),
+        (["cleanup"], {"EMUGPU_POOLS_CLEANUP_S": "-1"}, "EMUGPU_POOLS_CLEANUP_S: must be a whole number from 0 to 600"),
+        (["clean"], {}, "takes cleanup or nothing; see --help"),
+    ],
+)
+def test_the_controller_says_why_it_cannot_start(
+    arguments: list[str],
+    environment: dict[str, str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "EMUGPU_POOLS_METRICS_PORT" in capsys.readouterr().out
+    assert prepare_main(["--help"]) == 0
+    assert "EMUGPU_PREPARE_DEFINITIONS" in capsys.readouterr().out
+    assert prepare_main(["x"]) == 2
+
+
+def test_prepare_needs_definitions_where_it_is_given_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failure() -> str:
+        with pytest.raises(InputError) as caught:
+            asyncio.run(prepare(FakeApi(), PrepareSettings(definitions=str(tmp_path)), lambda _text: None))
+        return str(caught.value)
+
+    assert "has no .json file; mount the chart's definitions there" in failure()
+    for text, words in (
+        ("{", "can't be read as JSON"),
+        ("[]", "is no CustomResourceDefinition"),
+        ('{"kind":"Pod"}', "is no Custom"),
+    ):
+        (tmp_path / "x.json").write_text(text, encoding="utf-8")
+        assert words in failure()
+    (tmp_path / "x.json").write_text(json.dumps({"kind": "CustomResourceDefinition", "metadata": {}}), encoding="utf-8")
+    assert "with a name" in failure()
+    asyncio.run(prepare(FakeApi(), PrepareSettings(), lambda _text: pytest.fail("there is nothing to do")))
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    assert prepare_main([]) == 2
+    assert "prepare: no way to an API server is configured" in capsys.readouterr().err
+
+
+def test_no_configuration_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(ClusterError, match="run in a pod with a service account, or set KUBECONFIG"):
+        KubeApi()
+
+
+def test_an_echo_of_an_older_state_is_no_news() -> None:
+    def document(version: str, generation: int) -> dict[str, object]:
+        return {"metadata": {"name": "p", "resourceVersion": version, "generation": generation}}
+
+    store = Store(pool_facts)
+    assert store.replace([document("5", 1)])
+    assert not store.replace([document("5", 1)])
+    assert not store.update("MODIFIED", document("4", 0))
+    assert not store.update("DELETED", document("4", 0))
+    assert not store.update("MODIFIED", document("6", 1))
+    assert store.update("MODIFIED", document("7", 2))
+    assert store.update("DELETED", document("8", 2))
+    assert not store.update("DELETED", document("8", 2))
+    assert store.values() == []
+    assert store.update("ADDED", document("opaque", 3))
+
+
+def test_the_program_runs_and_ends_on_a_signal(cluster: ApiServer, tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(json.dumps(cluster.kubeconfig("emugpu-pools")), encoding="utf-8")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {**os.environ, "KUBECONFIG": str(config), "EMUGPU_POOLS_METRICS_PORT": str(port)}
+    command = [sys.executable, "-W", "error", "-m", "operators.pools"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+        try:
+            for _ in range(200):
+                try:
+                    if get(port, "/readyz")[0] == 200:
+                        break
+                except OSError:
+                    pass
+                sleep_ns(50_000_000)
+            assert get(port, "/readyz") == (200, "ok\n")
+            assert get(port, "/healthz") == (200, "ok\n")
+            assert "emugpu_pools_reconcile_seconds_count" in get(port, "/metrics")[1]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(5) == 0
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""

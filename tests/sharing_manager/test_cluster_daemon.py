@@ -1,0 +1,287 @@
+"""The daemon of a cluster's node as a process, with the node directory and an inventory file: pods come with their tokens."""
+
+import json
+import signal
+import socket
+import stat
+import time
+import urllib.request
+
+import pytest
+
+from emulator_runtime.domain.errors import DeviceLostError, RefusedError
+from emulator_runtime.domain.gpu import device_uuid
+from emulator_runtime.ipc.channel import Channel
+from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.ipc.replies import raise_for
+from emulator_runtime.node.grant_files import GrantFiles
+from emulator_runtime.node.inventory import Inventory
+from emulator_runtime.node.layout import NodeLayout
+from emulator_runtime.timing.host import monotonic_ns, wall_ns
+
+pytestmark = pytest.mark.processes
+GIB = 1024**3
+ENDED_S = 30
+UUID = device_uuid("n1", 0)
+
+
+def document(*, replicas=1, unhealthy=(), count=2, **more):
+    devices = [
+        {"index": n, "gpu_type": "T", "memory_bytes": 16 * GIB, "healthy": n not in unhealthy, "reason": "XID 79"}
+        for n in range(count)
+    ]
+    resources = [{"name": "emugpu.dev/emuGPU", "replicas": replicas, "devices": devices}] if count else []
+    return json.dumps({"version": 1, "node": "n1", "resources": resources} | more)
+
+
+def eventually(condition, give_up_s=10.0):
+    give_up = time.monotonic() + give_up_s
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+class NodeDaemon:
+    """A node directory, its manager, and what the device plugin does there."""
+
+    def __init__(self, directory, start_process, **settings):
+        self.layout = NodeLayout(directory / "node")
+        self.inventory = directory / "inventory-given.json"
+        self.inventory.write_text(document())
+        self._start = start_process
+        self._settings = {
+            "EMUGPU_MANAGER_NODE": "n1",
+            "EMUGPU_MANAGER_NODE_DIR": str(self.layout.root),
+            "EMUGPU_MANAGER_INVENTORY": str(self.inventory),
+        } | settings
+        self.files = GrantFiles(self.layout.grants_dir, wall_ns)
+        self.clients = []
+        self.start()
+
+    def start(self):
+        self.process = self._start(["sharing_manager"], self._settings)
+        eventually(self.listens)
+
+    def listens(self):
+        assert self.process.poll() is None, self.process.communicate()
+        try:
+            Channel.connect(self.layout.admin_socket).close()
+        except Exception:
+            return False
+        return True
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(ENDED_S)
+
+    def mint(self, *devices):
+        return self.files.mint("emugpu.dev/emuGPU", devices, {})[0]
+
+    def client(self, token):
+        self.clients.append(ManagerClient(self.layout.manager_socket, token))
+        return self.clients[-1]
+
+    def ask(self, message, *, admin=False):
+        channel = Channel.connect(self.layout.admin_socket if admin else self.layout.manager_socket, 10.0)
+        try:
+            return raise_for(channel.request(message))
+        finally:
+            channel.close()
+
+    def change(self, text):
+        new = self.inventory.with_suffix(".new")
+        new.write_text(text)
+        new.rename(self.inventory)
+
+    def published(self):
+        return Inventory.from_json(self.layout.inventory_file.read_text(), "inventory.json")
+
+
+@pytest.fixture
+def start_node(short_directory, start_process):
+    nodes = []
+
+    def start(**settings):
+        nodes.append(NodeDaemon(short_directory, start_process, **settings))
+        return nodes[-1]
+
+    yield start
+    for node in nodes:
+        for client in node.clients:
+            client.close()
+
+
+@pytest.fixture
+def node(start_node):
+    return start_node()
+
+
+def modes(layout):
+    paths = (layout.run_dir, layout.manager_socket, layout.admin_dir, layout.admin_socket, layout.state_dir)
+    return [stat.S_IMODE(path.stat().st_mode) for path in (*paths, layout.inventory_file)]
+
+
+def test_a_job_in_a_pod_over_a_kill_of_the_manager(node):
+    assert modes(node.layout) == [0o755, 0o666, 0o700, 0o600, 0o700, 0o644]
+    assert [entry.device.uuid for entry in node.published().entries()] == [UUID, device_uuid("n1", 1)]
+    token = node.mint(UUID)
+    client = node.client(token)
+    client.attach()
+    assert [device.uuid for device in client.devices] == [UUID]
+    client.reserve(GIB, 2 * GIB)
+    lease = client.lease(0, 200_000_000, monotonic_ns())
+    (device,) = node.ask({"op": "query", "token": token})["devices"]
+    assert (device["used_bytes"], [p["pid"] > 0 for p in device["processes"]]) == (2 * GIB, [True])
+    node.kill()  # the first step is under way
+    node.start()
+    second = client.lease(1, 1_000, lease.end_ns if monotonic_ns() > lease.end_ns else monotonic_ns())
+    assert second.start_ns >= lease.end_ns
+    assert client.reconnects == 1
+    client.finish(2)
+    again = node.client(token)
+    again.attach()
+    assert again.steps_done == 2
+    assert token.encode() not in b"".join(p.read_bytes() for p in node.layout.state_dir.iterdir())
+
+
+def test_progress_that_was_never_written_down_survives_a_kill(node):
+    client = node.client(node.mint(UUID))
+    client.attach()
+    for step in range(500):
+        client.lease(step, 1, monotonic_ns())
+    node.kill()
+    node.start()
+    job_id = client.job_id
+    assert node.ask({"op": "steps", "job_id": job_id}, admin=True)["steps_done"] == 499
+    client.lease(500, 1, monotonic_ns())
+
+
+def test_the_newer_token_fences_the_older_one(node):
+    old = node.client(node.mint(UUID))
+    old.attach()
+    new = node.client(node.mint(UUID))
+    new.attach()
+    with pytest.raises(RefusedError, match=r"has ended \(fenced\)"):
+        old.lease(0, 1_000, monotonic_ns())
+    new.lease(0, 1_000, monotonic_ns())
+
+
+def test_the_inventory_changes_while_a_job_runs(node):
+    client = node.client(node.mint(UUID))
+    client.attach()
+    node.change(document(unhealthy=[0], count=3))
+    eventually(lambda: len(list(node.published().entries())) == 3)
+    assert [entry.healthy for entry in node.published().entries()] == [False, True, True]
+    with pytest.raises(DeviceLostError, match=f"device {UUID} is lost: XID 79"):
+        client.lease(0, 1_000, monotonic_ns())
+    node.change('{"version": 1')
+    time.sleep(1.2)
+    node.change(document(replicas=4))
+    eventually(lambda: node.published().resources[0].replicas == 4)
+    client.lease(0, 1_000, monotonic_ns())
+    node.process.terminate()
+    _, errors = node.process.communicate(timeout=ENDED_S)
+    assert node.process.returncode == 0
+    assert "is not JSON" in errors
+    assert "what was in force before stays" in errors
+    assert "pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0)" in errors
+    assert "Traceback" not in errors
+
+
+def test_an_idle_manager_ends_at_a_signal(node):
+    time.sleep(0.3)
+    node.process.terminate()
+    node.process.communicate(timeout=ENDED_S)
+    assert node.process.returncode == 0
+
+
+def test_sharing_and_tools(start_node, short_directory):
+    (short_directory / "sharing.yaml").write_text(
+        "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}"
+    )
+    (short_directory / "tools").mkdir()
+    (short_directory / "tools" / "nvidia-smi").write_text("x")
+    node = start_node(
+        EMUGPU_MANAGER_SHARING_CONFIG=str(short_directory / "sharing.yaml"),
+        EMUGPU_MANAGER_TOOLS=str(short_directory / "tools"),
+    )
+    assert node.published().resources[0].replicas == 2
+    assert node.layout.nvidia_smi.read_text() == "x"
+    clients = [node.client(node.mint(f"{UUID}::{replica}")) for replica in range(2)]
+    for client in clients:
+        client.attach()
+        assert client.shared
+    now = monotonic_ns()
+    first, second = (client.lease(0, 10_000_000, now) for client in clients)
+    assert second.start_ns == first.end_ns
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def test_metrics_and_probes(start_node):
+    port = free_port()
+    node = start_node(EMUGPU_MANAGER_METRICS_PORT=str(port))
+    client = node.client(node.mint(UUID))
+    client.attach()
+    client.lease(0, 1_000_000, monotonic_ns())
+
+    def get(path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.read().decode()
+
+    assert get("/readyz") == get("/healthz") == "ok\n"
+    metrics = get("/metrics")
+    assert f'uuid="{UUID}"' in metrics
+    assert "emugpu_leases_total 1.0" in metrics
+    assert "emugpu_attached 1.0" in metrics
+
+
+def test_cleaning_up_ends_everything_and_a_new_start_begins_afresh(node):
+    token = node.mint(UUID)
+    client = node.client(token)
+    client.attach()
+    node.change(document(count=0, cleanup=True))
+    eventually(lambda: not node.published().resources)
+    with pytest.raises(RefusedError, match=r"has ended \(gone\)"):
+        client.lease(0, 1_000, monotonic_ns())
+    eventually(lambda: not list(node.layout.root.iterdir()))
+    assert node.process.poll() is None
+    node.change(document())
+    node.process.communicate(timeout=ENDED_S)
+    assert node.process.returncode == 0
+    node.start()
+    assert len(list(node.published().entries())) == 2
+    with pytest.raises(RefusedError, match="unknown token"):
+        node.client(token).attach()
+
+
+BAD = [
+    ({"EMUGPU_MANAGER_INVENTORY": "/missing/file"}, "/missing/file: can't read the inventory: No such file"),
+    ({"EMUGPU_MANAGER_SHARING_CONFIG": "/missing/file"}, "can't read the sharing configuration"),
+    ({"EMUGPU_MANAGER_TOOLS": "/missing/dir"}, "EMUGPU_MANAGER_TOOLS: can't copy /missing/dir to"),
+    ({"EMUGPU_MANAGER_NODE_DIR": "/proc/nowhere"}, "/proc/nowhere: can't be made with mode 0755"),
+    ({"EMUGPU_MANAGER_NODE": "n2"}, "node: must be n2, as EMUGPU_MANAGER_NODE says, not n1"),
+    ({"EMUGPU_MANAGER_METRICS_PORT": "x"}, "EMUGPU_MANAGER_METRICS_PORT: must be a whole number"),
+]
+
+
+def test_a_bad_setting_is_one_line(short_directory, start_process):
+    (short_directory / "inventory.json").write_text(document())
+
+    def start(number, wrong):
+        good = {
+            "EMUGPU_MANAGER_NODE": "n1",
+            "EMUGPU_MANAGER_NODE_DIR": str(short_directory / str(number)),
+            "EMUGPU_MANAGER_INVENTORY": str(short_directory / "inventory.json"),
+        }
+        return start_process(["sharing_manager"], good | wrong)
+
+    processes = [(start(number, wrong), message) for number, (wrong, message) in enumerate(BAD)]
+    for process, message in processes:
+        _, errors = process.communicate(timeout=ENDED_S)
+        assert message in errors
+        assert (process.returncode, errors.count("\n")) == (2, 1)

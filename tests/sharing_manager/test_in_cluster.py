@@ -1,0 +1,281 @@
+"""The parts of a node's daemon wired together: what Kubernetes and Redis say reaches the manager, and the other way round."""
+
+import pytest
+
+import sharing_manager.kubernetes
+import sharing_manager.store
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.ipc.poller import Poller
+from emulator_runtime.node.grant_files import GrantFiles
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
+from emulator_runtime.node.layout import NodeLayout
+from sharing_manager import in_cluster
+from sharing_manager.devices import DevicePool
+from sharing_manager.event_log import SqliteEventLog
+from sharing_manager.grants import Grant, GrantState
+from sharing_manager.identity import PodAllocation
+from sharing_manager.in_cluster import InCluster
+from sharing_manager.inventories import publish, published
+from sharing_manager.manager import Manager
+from sharing_manager.service import JobService
+from sharing_manager.settings import Settings
+
+GIB = 1024**3
+
+
+def inventory(count=2, replicas=1, unhealthy=()):
+    entries = tuple(
+        DeviceEntry(
+            Device("n1", n, "T", 16 * GIB), healthy=n not in unhealthy, reason="XID 79" if n in unhealthy else ""
+        )
+        for n in range(count)
+    )
+    return Inventory("n1", (ResourceEntry("emugpu.dev/emuGPU", entries, replicas),))
+
+
+class Border:
+    """Kubernetes, as this daemon sees it."""
+
+    def __init__(self):
+        self.remembered, self.notes, self.stopped = [], [], 0
+        self.identifier = self.pod_events = self
+
+    def start(self, on_inventory, on_allocations):
+        self.on_inventory, self.on_allocations = on_inventory, on_allocations
+
+    def remember(self, identity):
+        self.remembered.append(identity)
+
+    def record(self, identity, reason, note, *, warning):
+        self.notes.append((str(identity), reason, note, warning))
+
+    def stop(self):
+        self.stopped += 1
+
+
+class Store:
+    """Redis, as this daemon sees it."""
+
+    def __init__(self):
+        self.progress, self.started, self.notified, self.stopped = self, 0, 0, 0
+
+    def start(self):
+        self.started += 1
+
+    def notify(self):
+        self.notified += 1
+
+    def stop(self):
+        self.stopped += 1
+
+
+class Daemon:
+    """What sharing_manager.daemon does with these parts, without sockets and signals."""
+
+    def __init__(self, layout, **settings):
+        layout.make()
+        self.layout, self.left = layout, 0
+        given = {"node": "n1", "node_dir": str(layout.root), "inventory": "kubernetes", "kubernetes": "1"} | settings
+        self.poller = Poller()
+        self.cluster = InCluster(Settings(**given), layout, self.poller, self._leave)
+        self.pool = DevicePool()
+        first = self.cluster.first_inventory()
+        if first is not None:
+            self.pool.apply_inventory(first)
+        self.log = SqliteEventLog(layout.state_dir / "manager.db")
+        self.manager = Manager(self.pool, self.log, FixedClock(), lambda event: self.cluster.published(event))
+        self.cluster.prepare(self.log)
+        self.cluster.start(self.manager, JobService(self.manager), first)
+
+    def _leave(self):
+        self.left += 1
+
+    def close(self):
+        self.cluster.stop()
+        self.poller.close()
+        self.log.close()
+
+
+class FixedClock:
+    def now_ns(self):
+        return 5
+
+
+@pytest.fixture
+def border(monkeypatch):
+    border = Border()
+    monkeypatch.setattr(sharing_manager.kubernetes, "connect", lambda settings, poller: border)
+    return border
+
+
+@pytest.fixture
+def store(monkeypatch):
+    store = Store()
+    monkeypatch.setattr(sharing_manager.store, "connect", lambda settings, log, poller: store)
+    return store
+
+
+@pytest.fixture
+def start(tmp_path, border):
+    daemons = []
+
+    def make(**settings):
+        daemons.append(Daemon(NodeLayout(tmp_path / "node"), **settings))
+        return daemons[-1]
+
+    yield make
+    for daemon in daemons:
+        daemon.close()
+
+
+def attach(daemon, pod, *devices, name="a"):
+    files = GrantFiles(daemon.layout.grants_dir, lambda: 10**18)
+    token, record = files.mint("emugpu.dev/emuGPU", devices, {})
+    return daemon.manager.pods.attach(daemon.manager.find(token) or Grant.of_record(record), pod(name))
+
+
+def ready(daemon):
+    return daemon.cluster._waits_for
+
+
+def test_a_node_has_nothing_until_the_api_server_has_spoken(start, border, uuids):
+    daemon = start()
+    assert ready(daemon) == "the inventory has not come yet"
+    assert not daemon.layout.inventory_file.exists()
+    border.on_inventory(inventory())
+    assert ready(daemon) == ""
+    assert published(daemon.layout.inventory_file, "n1") == inventory()
+    assert [d.device.uuid for d in daemon.pool.all()] == uuids[:2]
+
+
+def test_a_restarted_daemon_has_what_it_published_and_the_pods_it_knew(start, border, pod, uuids):
+    first = start()
+    border.on_inventory(inventory())
+    grant = attach(first, pod, uuids[0])
+    assert first.manager.grants() == [grant]
+    first.close()
+    second = start()
+    assert ready(second) == ""
+    assert [d.holders for d in second.pool.all()] == [{grant.holder}, set()]
+    assert border.remembered == [pod("a")]
+
+
+def test_what_concerns_a_pod_is_told_to_its_owner(start, border, pod, uuids):
+    daemon = start()
+    border.on_inventory(inventory())
+    grant = attach(daemon, pod, uuids[0])
+    border.on_inventory(inventory(unhealthy=[0]))
+    border.on_inventory(inventory())
+    daemon.manager.finish(grant, 3)
+    attach(daemon, pod, uuids[0], name="b")
+    assert border.notes == [
+        ("ns/a/main", "EmuGPUAttached", "container main goes on at step 0", False),
+        ("ns/a/main", "EmuGPULost", f"device {uuids[0]} is lost: XID 79", True),
+        ("ns/a/main", "EmuGPUFenced", "a newer pod has attached to its devices", True),
+        ("ns/b/main", "EmuGPUAttached", "container main goes on at step 0", False),
+    ]
+
+
+def test_what_the_kubelet_says_ends_grants_and_deletes_their_files(start, border, pod, uuids):
+    daemon = start()
+    border.on_inventory(inventory())
+    staying = attach(daemon, pod, uuids[0])
+    going = attach(daemon, pod, uuids[1], name="b")
+    fenced = attach(daemon, pod, uuids[1], name="c")
+    allocations = [PodAllocation("ns", "a", "main", "r", frozenset(uuids[:1]))]
+    for _ in range(2):
+        border.on_allocations(allocations)
+    assert (staying.live, going.state, fenced.state) == (True, GrantState.FENCED, GrantState.GONE)
+    assert [record.token_digest for record in daemon.cluster.files.all()] == [staying.digest]
+
+
+def test_files_of_grants_that_ended_before_a_restart_go_at_the_start(start, border, pod, uuids):
+    daemon = start()
+    border.on_inventory(inventory())
+    attach(daemon, pod, uuids[0])
+    daemon.manager.pods.end_all("x")
+    assert len(daemon.cluster.files.all()) == 1
+    daemon.close()
+    assert start().cluster.files.all() == []
+
+
+def test_a_broken_grant_directory_is_told_once(start, border, caplog):
+    daemon = start()
+    (daemon.layout.grants_dir / ("ab" * 16)).mkdir()
+    for _ in range(3):
+        border.on_allocations([])
+    assert [r.message for r in caplog.records if "has no grant.json" in r.message] == [
+        f"{daemon.layout.grants_dir / ('ab' * 16)}: has no grant.json; delete it"
+    ]
+
+
+def test_sharing_that_doesnt_fit_is_told_and_the_last_inventory_stays(start, border, tmp_path, caplog):
+    (tmp_path / "sharing.yaml").write_text("sharing: {timeSlicing: {resources: [{name: x.dev/other, replicas: 2}]}}")
+    daemon = start(sharing_config=str(tmp_path / "sharing.yaml"))
+    border.on_inventory(inventory())
+    assert ready(daemon) != ""
+    assert "what was in force before stays" in caplog.text
+    (tmp_path / "sharing.yaml").write_text("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}")
+    border.on_inventory(inventory())
+    assert published(daemon.layout.inventory_file, "n1").resources[0].replicas == 2
+
+
+def test_cleaning_up(start, border, pod, uuids, monkeypatch):
+    now_ns = [10**12]
+    monkeypatch.setattr(in_cluster, "monotonic_ns", lambda: now_ns[0])
+    daemon = start()
+    border.on_inventory(inventory())
+    grant = attach(daemon, pod, uuids[0])
+    border.on_inventory(Inventory("n1", (), cleanup=True))
+    assert (grant.state, ready(daemon)) == (GrantState.GONE, "emugpu has been removed from this node")
+    assert published(daemon.layout.inventory_file, "n1").resources == ()  # for the device plugin to see
+    assert daemon.cluster.due_ns() == now_ns[0] + in_cluster.FAREWELL_NS
+    daemon.cluster.turn()
+    assert daemon.layout.inventory_file.exists()
+    now_ns[0] += in_cluster.FAREWELL_NS
+    daemon.cluster.turn()
+    assert list(daemon.layout.root.iterdir()) == []
+    assert daemon.cluster.due_ns() is None
+    border.on_inventory(Inventory("n1", (), cleanup=True))
+    assert (daemon.left, list(daemon.layout.root.iterdir())) == (0, [])
+    border.on_inventory(inventory())
+    assert daemon.left == 1
+
+
+def test_an_empty_inventory_alone_removes_nothing(start, border, pod, uuids):
+    daemon = start()
+    border.on_inventory(inventory())
+    grant = attach(daemon, pod, uuids[0])
+    border.on_inventory(Inventory("n1", ()))
+    assert (grant.live, ready(daemon), daemon.cluster.due_ns()) == (True, "", None)
+
+
+def test_redis_hears_of_every_event(start, border, store, pod, uuids):
+    daemon = start(redis_url="redis://x")
+    assert (daemon.cluster.progress, store.started) == (store, 1)
+    border.on_inventory(inventory())
+    attach(daemon, pod, uuids[0])
+    assert store.notified == 2
+    daemon.close()
+    assert (store.stopped, border.stopped) == (1, 1)
+
+
+def test_without_redis_the_log_stays_bounded(start, border, pod, uuids, monkeypatch):
+    monkeypatch.setattr(in_cluster, "EVENTS_KEPT", 10)
+    daemon = start()
+    border.on_inventory(inventory())
+    grant = attach(daemon, pod, uuids[0])
+    for step in range(1, 1_000):
+        daemon.manager._ledger.progress_to(grant, step)
+        daemon.manager.flush_progress()
+    assert next(event.sequence for event in daemon.log.after(0)) == 991
+    assert daemon.cluster.progress is None
+
+
+def test_a_daemon_without_kubernetes_says_so(tmp_path, start, border, caplog):
+    path = tmp_path / "inventory.json"
+    publish(path, inventory())
+    daemon = start(kubernetes="0", inventory=str(path))
+    assert daemon.cluster.identifier is None
+    assert "pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0): whoever has a token may use it" in caplog.text
+    assert ready(daemon) == ""
