@@ -7,7 +7,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 
 CLUSTER ?= emugpu
 
-.PHONY: help setup demo test check kind-up kind-down e2e e2e-long bench profiles clean
+.PHONY: help setup demo test check kube-programs kind-up kind-down e2e e2e-long bench profiles clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -29,6 +29,8 @@ test: $(DEV_STAMP)  ## run the tests
 check: $(DEV_STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	$(BIN)/python charts/generate.py --check
+kube-programs: $(STAMP)  ## build kubectl, helm, kube-apiserver, ... into the cache and print where (7 min once)
+	@$(BIN)/python -m e2e.cluster.components
 kind-up: $(STAMP)  ## a cluster with emulated GPUs on this machine: 3 nodes with 8 V100 each (CLUSTER=name)
 	$(BIN)/emugpu cluster up --name $(CLUSTER) --nodes 3 --gpus 8 --gpu-type V100
 kind-down: $(STAMP)  ## delete it

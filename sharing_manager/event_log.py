@@ -30,6 +30,7 @@ class ManagerEvent:
     Each entry covers the steps [from_step, steps_done) of its job and begins where the one before ended. Where
     `steps_done` is the lower one, the job came back with an older checkpoint and does the steps between again. `at_ns` is
     the manager's clock when it saw it, `wall_ns` the host's date and time. `job_id` is the job key where a pod is the holder.
+    `detail`: the device ids of `attached`, comma-separated; else the reason, if there is one to tell.
     """
 
     at_ns: int

@@ -106,7 +106,7 @@ class Ledger:
             self.progress_to(grant, steps_done)
         if grant.state is not GrantState.ATTACHED:
             grant.state = GrantState.ATTACHED
-            self.record("attached", grant)
+            self.record("attached", grant, ",".join(grant.devices))
 
     def note_lease(self, grant: Grant, step: int, lease: Lease) -> None:
         """It was given this device time. Kept before the job hears of it."""

@@ -21,7 +21,13 @@ def notes_for(events: PodEvents) -> Callable[[PodIdentity, ManagerEvent], None]:
     def tell(identity: PodIdentity, event: ManagerEvent) -> None:
         if event.kind in _NOTES:
             reason, warning = _NOTES[event.kind]
-            note = event.detail or f"container {identity.container or '?'} goes on at step {event.steps_done}"
-            events.record(identity, reason, note, warning=warning)
+            events.record(identity, reason, _sentence(identity, event), warning=warning)
 
     return tell
+
+
+def _sentence(identity: PodIdentity, event: ManagerEvent) -> str:
+    if event.kind != "attached":
+        return event.detail
+    where = f"goes on at step {event.steps_done}" if event.steps_done else "begins"
+    return f"container {identity.container or '?'} {where} on {event.detail.replace(',', ', ')}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,58 +14,36 @@ from pathlib import Path
 import pytest
 
 from e2e.cases.kube import RESOURCE, SYSTEM, Kubectl, Node, eventually
+from e2e.cases.lab import Lab
 from e2e.cases.ledger import Ledger
-from e2e.cluster.cache import Cache, default_root
-from e2e.cluster.cluster import Clusters
-from e2e.cluster.components import Clients, clients
-from e2e.cluster.engine import running_engine
-from e2e.cluster.shell import Shell
-from e2e.cluster.steps import PlainSteps
+from emulator_runtime.domain.errors import ClusterError
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "kubernetes"
 CHART = ROOT / "charts" / "emugpu"
 CLUSTER = os.environ.get("EMUGPU_E2E_CLUSTER", "e2e")
 GPUS_PER_NODE = 8
+QUICK = ("--set", "prepare.enabled=false", "--wait", "--timeout", "120s")
+"""For upgrades that change pools only: without the hook that applies resource definitions."""
 
 
 @pytest.fixture(scope="session")
-def clusters() -> Clusters:
-    """The harness, as `emugpu cluster` uses it."""
-    return Clusters(Cache(default_root(), print), PlainSteps(print, time.monotonic_ns), dict(os.environ))
+def lab() -> Lab:
+    try:
+        return Lab(CLUSTER)
+    except ClusterError as error:
+        pytest.exit(f"{error}: make kind-up CLUSTER={CLUSTER}", returncode=2)
 
 
 @pytest.fixture(scope="session")
-def kubeconfig(clusters: Clusters) -> Path:
-    if CLUSTER not in clusters.names():
-        pytest.exit(f"there is no cluster {CLUSTER!r}: make kind-up CLUSTER={CLUSTER}", returncode=2)
-    return Path(clusters.state(CLUSTER).kubeconfig)
-
-
-@pytest.fixture(scope="session")
-def programs(clusters: Clusters) -> Clients:
-    """kind, kubectl and helm, as the harness found or built them."""
-    return clients(clusters.cache, Shell(Path(os.devnull), os.environ), clusters.steps)
-
-
-@pytest.fixture(scope="session")
-def admin(kubeconfig: Path, programs: Clients) -> Kubectl:
+def admin(lab: Lab) -> Kubectl:
     """kubectl outside of any case's namespace."""
-    return Kubectl(kubeconfig, program=str(programs.kubectl))
+    return lab.kubectl
 
 
 @pytest.fixture(scope="session")
-def docker(clusters: Clusters) -> tuple[str, ...]:
-    """The engine's command line: the harness may have started an engine of its own."""
-    engine = running_engine(clusters.cache, Shell(Path(os.devnull), os.environ))
-    assert engine is not None, "no Docker engine answers"
-    return ("docker", "--host", engine.own.host) if engine.own else ("docker",)
-
-
-@pytest.fixture(scope="session")
-def workers(admin: Kubectl, docker: tuple[str, ...]) -> list[Node]:
-    nodes = admin.list("nodes", "-l", "!node-role.kubernetes.io/control-plane")
-    return sorted((Node(n["metadata"]["name"], docker) for n in nodes), key=lambda node: node.name)
+def workers(lab: Lab) -> list[Node]:
+    return lab.workers()
 
 
 @pytest.fixture
@@ -106,13 +83,13 @@ def all_devices_there(request: pytest.FixtureRequest) -> None:
         )
 
 
-@pytest.fixture
-def helm(kubeconfig: Path, programs: Clients) -> Callable[..., str]:
+@pytest.fixture(scope="session")
+def helm(lab: Lab) -> Callable[..., str]:
     """Runs helm on the release `emugpu`; the values of the cluster's own installation are kept."""
 
     def run(*args: str, check: bool = True) -> str:
-        command = [str(programs.helm), "--namespace", SYSTEM, *args]
-        environ = os.environ | {"KUBECONFIG": str(kubeconfig)}
+        command = [str(lab.programs.helm), "--namespace", SYSTEM, *args]
+        environ = os.environ | {"KUBECONFIG": str(lab.kubeconfig)}
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ, check=False)
         if check:
             assert done.returncode == 0, f"helm {' '.join(args)}:\n{done.stdout}{done.stderr}"
@@ -128,9 +105,9 @@ def pools(helm: Callable[..., str], tmp_path: Path) -> Iterator[Callable[[Path],
     before.write_text(helm("get", "values", "emugpu", "-o", "yaml"), encoding="utf-8")
 
     def use(values: Path) -> None:
-        helm("upgrade", "emugpu", str(CHART), "--reuse-values", "-f", str(values), "--wait", "--timeout", "120s")
+        helm("upgrade", "emugpu", str(CHART), "--reuse-values", "-f", str(values), *QUICK)
 
     try:
         yield use
     finally:
-        helm("upgrade", "emugpu", str(CHART), "--reset-values", "-f", str(before), "--wait", "--timeout", "120s")
+        helm("upgrade", "emugpu", str(CHART), "--reset-values", "-f", str(before), *QUICK)

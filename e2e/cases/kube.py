@@ -104,6 +104,16 @@ class Kubectl:
     def describe(self, pod: str) -> str:
         return self.try_("describe", "pod", pod).stdout + self.try_("logs", pod, "--tail=50", "--all-containers").stdout
 
+    def inside(self, pod: str, *command: str) -> str:
+        """What a command prints in a pod's container, which may have been started just now."""
+
+        def said() -> str | None:
+            done = self.try_("exec", pod, "--", *command)
+            return done.stdout if done.returncode == 0 else None
+
+        found: str = eventually(f"{' '.join(command)} in {pod}", said, within_s=15)
+        return found
+
     def logs(self, pod: str, *args: str) -> str:
         return self("logs", pod, *args)
 

@@ -19,9 +19,8 @@ class Reported:
     from_step: int
     steps_done: int
     at_ns: int
+    wall_ns: int
     detail: str
-    grant: str = ""
-    devices: tuple[str, ...] = ()
 
 
 class Ledger:
@@ -52,9 +51,8 @@ class Ledger:
                         int(field["from_step"]),
                         int(field["steps_done"]),
                         int(field["at_ns"]),
+                        int(field["wall_ns"]),
                         field.get("detail", ""),
-                        field.get("grant", ""),
-                        tuple(json.loads(field.get("devices", "[]"))),
                     )
                 )
         return found

@@ -40,4 +40,4 @@ def test_two_pods_fill_a_node_and_the_third_waits(kubectl: Kubectl, workers: lis
 
 
 def visible_devices(kubectl: Kubectl, pod: str) -> set[str]:
-    return set(kubectl("exec", pod, "--", "sh", "-c", "echo $EMUGPU_VISIBLE_DEVICES").strip().split(","))
+    return set(kubectl.inside(pod, "sh", "-c", "echo $EMUGPU_VISIBLE_DEVICES").strip().split(","))

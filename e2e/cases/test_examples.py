@@ -25,7 +25,7 @@ def pods_of(kubectl: Kubectl, job: str) -> list[str]:
 def test_one_pod(kubectl: Kubectl) -> None:
     apply(kubectl, "one-pod/pod.yaml")
     kubectl.wait_phase("one-pod", "Succeeded", within_s=120)
-    assert "200" in kubectl.logs("one-pod")
+    assert "finished: 100 steps" in kubectl.logs("one-pod")
 
 
 def test_data_parallel(kubectl: Kubectl) -> None:

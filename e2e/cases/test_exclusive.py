@@ -11,22 +11,24 @@ from collections import defaultdict
 from e2e.cases.kube import Kubectl, Node, eventually, train_pod
 from e2e.cases.ledger import Ledger, Reported
 
+ENDS = ("finished", "released", "failed", "fenced", "suspended", "gone")
+
 
 def holder_spans(events: list[Reported]) -> dict[str, list[tuple[int, int, str]]]:
-    """(begin, end, grant) of each holder, by device. One node's clock is monotonic, so its spans can be compared."""
-    open_: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
+    """(begin, end, job key) of each holder, by device. One node's clock is monotonic, so its spans can be compared."""
+    open_: dict[tuple[str, str], tuple[int, list[str]]] = {}
     spans: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for event in events:
-        key = (event.node, event.grant)
+        key = (event.node, event.job_key)
         if event.kind == "attached":
-            open_[key] = (event.at_ns, event.devices)
-        elif event.kind in ("finished", "released", "failed", "fenced", "gone") and key in open_:
+            open_[key] = (event.at_ns, event.detail.split(","))
+        elif event.kind in ENDS and key in open_:
             begin, devices = open_.pop(key)
             for device in devices:
-                spans[device].append((begin, event.at_ns, event.grant))
-    for (_, grant), (begin, devices) in open_.items():
+                spans[device].append((begin, event.at_ns, event.job_key))
+    for (_, job), (begin, devices) in open_.items():
         for device in devices:
-            spans[device].append((begin, 2**63, grant))
+            spans[device].append((begin, 2**63, job))
     return spans
 
 

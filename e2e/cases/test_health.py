@@ -9,7 +9,7 @@ from e2e.cases.kube import Kubectl, Node, eventually, train_pod
 
 
 def device_index(kubectl: Kubectl, pod: str) -> int:
-    return int(kubectl("exec", pod, "--", "ls", "/edev").split()[0])
+    return int(kubectl.inside(pod, "ls", "/edev").split()[0])
 
 
 def set_unhealthy(admin: Kubectl, *devices: dict[str, object]) -> None:

@@ -52,7 +52,7 @@ def test_a_hostile_neighbour(kubectl: Kubectl, workers: list[Node]) -> None:
         train_pod("neighbour", "--model", "resnet50", "--batch-size", "64", "--steps", "300", nodeSelector=node)
     )
     kubectl.wait_phase("neighbour", "Running")
-    token = kubectl("exec", "neighbour", "--", "sh", "-c", "echo $EMUGPU_TOKEN").strip()
+    token = kubectl.inside("neighbour", "sh", "-c", "echo $EMUGPU_TOKEN").strip()
     hostile = train_pod("hostile", nodeSelector=node)
     container = hostile["spec"]["containers"][0]
     container |= {"command": ["python3", "-c", ATTACK, token]}

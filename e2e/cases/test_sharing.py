@@ -18,12 +18,12 @@ def test_three_jobs_and_one_too_many(
     pools(EXAMPLES / "time-slicing/values.yaml")
     node = {"kubernetes.io/hostname": workers[0].name}
     eventually("4 replicas", lambda: allocatable(admin, workers[0].name) == 4)
-    args = ("--model", "resnet50", "--batch-size", "64", "--steps", "240")
+    args = ("--model", "resnet50", "--batch-size", "64", "--steps", "120")
     for number in range(3):
         kubectl.apply(train_pod(f"job{number}", *args, nodeSelector=node))
     for number in range(3):
         kubectl.wait_phase(f"job{number}", "Running")
-    kubectl.apply(train_pod("too-big", "--step-time-s", "0.1", "--memory", "20GiB", "--steps", "10", nodeSelector=node))
+    kubectl.apply(train_pod("too-big", "--step-time-s", "0.1", "--memory", "29GiB", "--steps", "10", nodeSelector=node))
     kubectl.wait_phase("too-big", "Failed")
     assert "CUDA out of memory" in kubectl.logs("too-big")
     event = eventually("an Event", lambda: [e for e in kubectl.events_of("Pod", "too-big") if "emory" in e["reason"]])
@@ -31,8 +31,5 @@ def test_three_jobs_and_one_too_many(
     for number in range(3):
         kubectl.wait_phase(f"job{number}", "Succeeded", within_s=240)
     summaries = [kubectl.summary(f"job{number}") for number in range(3)]
-    begin = max(s["first_step_start_ns"] for s in summaries)
-    end = min(s["last_step_end_ns"] for s in summaries)
-    assert end > begin
-    for summary in summaries:  # all three ran between begin and end; there each has a third
+    for summary in summaries:  # the median, because the first and the last steps have fewer neighbours
         assert summary["step_s"]["median"] == pytest.approx(3 * profiled_step_s(), rel=0.02)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from e2e.cases.kube import Kubectl, Node, train_pod
+from e2e.cases.kube import Kubectl, Node, eventually, train_pod
+from e2e.cases.ledger import Ledger, Reported
 from emulator_runtime.profiles.table import ProfileTable
 
 STEPS = 200
@@ -34,8 +38,13 @@ def busy_cores(processes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("busy", "p95_within"), [(0, 0.01), (2, 0.05)], ids=["idle", "both-cores-busy"])
-def test_step_times_are_those_of_the_profile(kubectl: Kubectl, busy: int, p95_within: float) -> None:
+def test_a_run_is_as_profiled_and_as_predicted(
+    kubectl: Kubectl, ledger: Ledger, tmp_path: Path, busy: int, p95_within: float
+) -> None:
+    """Steps take what the profile says; `kubectl apply` to the last step is the simulated JCT plus the measured start-up."""
+    predicted_s = simulated_jct_s(tmp_path)
     with busy_cores(busy):
+        submitted_ns = time.time_ns()
         kubectl.apply(train_pod("train", "--model", "resnet50", "--batch-size", "64", "--steps", str(STEPS)))
         kubectl.wait_phase("train", "Succeeded", within_s=120)
     summary = kubectl.summary("train")
@@ -44,6 +53,28 @@ def test_step_times_are_those_of_the_profile(kubectl: Kubectl, busy: int, p95_wi
     assert summary["step_s"]["mean"] == pytest.approx(profiled, rel=0.01)
     assert summary["step_s"]["median"] == pytest.approx(profiled, rel=0.01)
     assert summary["step_s"]["p95"] == pytest.approx(profiled, rel=p95_within)
+    uid = kubectl.get("pod", "train")["metadata"]["uid"]
+    events = eventually("the end is reported", lambda: finished(ledger.of(uid)))
+    attached_ns = next(e.wall_ns for e in events if e.kind == "attached")
+    finished_ns = next(e.wall_ns for e in events if e.kind == "finished")
+    start_up_s = (attached_ns - submitted_ns) / 1e9
+    assert 0 < start_up_s < 20
+    assert (finished_ns - submitted_ns) / 1e9 == pytest.approx(predicted_s + start_up_s, rel=0.02)
+
+
+def finished(events: list[Reported]) -> list[Reported] | None:
+    return events if any(event.kind == "finished" for event in events) else None
+
+
+def simulated_jct_s(directory: Path) -> float:
+    """What `emugpu simulate` says of this one job on this GPU."""
+    workload, cluster = directory / "workload.csv", directory / "cluster.yaml"
+    workload.write_text(f"job_id,num_gpus,model,batch_size,steps\ntrain,1,resnet50,64,{STEPS}\n", encoding="utf-8")
+    cluster.write_text("nodes:\n  - {name: v100, count: 1, gpus: 1, gpu_type: V100, cpus: 8}\n", encoding="utf-8")
+    simulate = [sys.executable, "-m", "emugpu", "simulate", str(workload), "--cluster", str(cluster)]
+    subprocess.run([*simulate, "--policy", "fifo", "--out", str(directory / "out")], check=True, capture_output=True)
+    with (directory / "out" / "jobs.csv").open(encoding="utf-8") as file:
+        return float(next(iter(csv.DictReader(file)))["jct_s"])
 
 
 def test_four_devices_divide_the_batch(kubectl: Kubectl) -> None:
@@ -58,12 +89,12 @@ def test_four_devices_divide_the_batch(kubectl: Kubectl) -> None:
 def test_nvidia_smi_in_the_pod(kubectl: Kubectl, workers: list[Node]) -> None:
     kubectl.apply(train_pod("busy", "--model", "resnet50", "--batch-size", "64", "--steps", "100000", gpus=2))
     kubectl.wait_phase("busy", "Running")
-    listing = kubectl("exec", "busy", "--", "nvidia-smi", "-L")
+    listing = kubectl.inside("busy", "nvidia-smi", "-L")
     assert listing.count("Tesla_V100-PCIE-32GB") == 2
-    uuids = kubectl("exec", "busy", "--", "nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader").split()
+    uuids = kubectl.inside("busy", "nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader").split()
     assert all(uuid in listing for uuid in uuids)
-    table = kubectl("exec", "busy", "--", "nvidia-smi")
+    table = kubectl.inside("busy", "nvidia-smi")
     assert table.count("Tesla_V100-PCIE-32GB") == 2
-    lines = (len(table.splitlines()), len(kubectl("exec", "busy", "--", "emugpu", "smi").splitlines()))
+    lines = (len(table.splitlines()), len(kubectl.inside("busy", "emugpu", "smi").splitlines()))
     assert lines[0] == lines[1]
     assert "train" in table  # the process is listed

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.cluster import versions
-from e2e.cluster.cache import Cache, content_key
+from e2e.cluster.cache import Cache, content_key, default_root
 from e2e.cluster.shell import Shell
-from e2e.cluster.steps import Note, Steps
+from e2e.cluster.steps import Note, PlainSteps, Steps
 from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.timing.host import monotonic_ns
 
 CLIENTS = {"kind": "sigs.k8s.io/kind", "kubectl": "k8s.io/kubernetes/cmd/kubectl", "helm": "helm.sh/helm/v4/cmd/helm"}
 """What every way to a cluster needs on this machine, with the package it is built from."""
@@ -123,3 +125,14 @@ def _go_install(go: str, path: Path, packages: Sequence[str], shell: Shell, note
 def search_path(directory: Path, environ: dict[str, str]) -> str:
     """A PATH with `directory` in front."""
     return os.pathsep.join([str(directory), environ.get("PATH", os.defpath)])
+
+
+def main() -> None:
+    """`python -m e2e.cluster.components`: build what is missing, print the directory."""
+    cache = Cache(default_root())
+    steps = PlainSteps(lambda text: print(text, file=sys.stderr, flush=True), monotonic_ns)
+    print(components(cache, Shell(cache.root / "logs" / "components.log", dict(os.environ)), steps))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 NVIDIA's names: GPU feature discovery, "Generated Labels" (k8s-device-plugin, docs/gpu-feature-discovery). Left out of its
 list: gfd.timestamp (it would change Nodes without need), gpu.clique (needs an NVLink fabric) and the details of MIG.
+Its product has hyphens where nvidia-smi prints spaces, which the catalogue writes as underscores.
 A node with several GPU types is labelled with the one that it has most of; of equal ones, the first.
 """
 
@@ -38,7 +39,7 @@ def labels_of(inventory: Inventory, *, nvidia: bool) -> dict[str, str]:
     labels[POOL_LABEL] = label_value(inventory.pool)
     if nvidia:
         renamed = all(resource.name.endswith(".shared") for resource in inventory.resources if resource.replicas > 1)
-        product = facts["gpu.product"] + ("-SHARED" if replicas > 1 and not renamed else "")
+        product = facts["gpu.product"].replace("_", "-") + ("-SHARED" if replicas > 1 and not renamed else "")
         imitated = facts | {"gpu.product": label_value(product)} | _nvidia_only()
         labels |= {f"{NVIDIA_PREFIX}{name}": value for name, value in imitated.items()}
     return labels

@@ -9,7 +9,14 @@ from __future__ import annotations
 import importlib
 import sys
 
-BENCHMARKS = ("wait_accuracy", "manager_leases", "predicted_observed", "simulator_speed")
+BENCHMARKS = (
+    "wait_accuracy",
+    "manager_leases",
+    "predicted_observed",
+    "simulator_speed",
+    "event_shipping",
+    "kubernetes",
+)
 
 
 def main(argv: list[str]) -> int:

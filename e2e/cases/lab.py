@@ -1,0 +1,36 @@
+"""The way to a cluster that `emugpu cluster up` made, for cases and benchmarks: its programs, its nodes."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from e2e.cases.kube import Kubectl, Node
+from e2e.cluster.cache import Cache, default_root
+from e2e.cluster.cluster import Clusters
+from e2e.cluster.components import Clients, clients
+from e2e.cluster.engine import running_engine
+from e2e.cluster.shell import Shell
+from e2e.cluster.steps import PlainSteps
+
+
+class Lab:
+    """One cluster. Raises ClusterError where it isn't there."""
+
+    def __init__(self, name: str) -> None:
+        harness = Clusters(Cache(default_root()), PlainSteps(print, time.monotonic_ns), dict(os.environ))
+        shell = Shell(Path(os.devnull), dict(os.environ))
+        self.kubeconfig = Path(harness.state(name).kubeconfig)
+        self.programs: Clients = clients(harness.cache, shell, harness.steps)
+        self.kubectl = Kubectl(self.kubeconfig, program=str(self.programs.kubectl))
+        engine = running_engine(harness.cache, shell)
+        self.docker = ("docker", "--host", engine.own.host) if engine and engine.own else ("docker",)
+
+    def nodes(self, selector: str = "") -> list[Node]:
+        """By name."""
+        found = self.kubectl.list("nodes", "-l", selector)
+        return sorted((Node(n["metadata"]["name"], self.docker) for n in found), key=lambda node: node.name)
+
+    def workers(self) -> list[Node]:
+        return self.nodes("!node-role.kubernetes.io/control-plane")
