@@ -180,8 +180,8 @@ class Node:
 
 PLUGIN = "[p]ython.* -m deviceplugin"
 MANAGER = "[p]ython.* -m sharing_manager"
-KUBELET = "^/usr/bin/[k]ubelet"
-CONTAINERD = "^/usr/(local/)?bin/[c]ontainerd( |$)"
+KUBELET = "^[^ ]*/[k]ubelet "
+CONTAINERD = "^[^ ]*/[c]ontainerd( |$)"
 
 
 def train_pod(name: str, *args: str, gpus: int = 1, resource: str = "emuGPU", **spec: Any) -> Object:

@@ -20,6 +20,7 @@ class Reported:
     steps_done: int
     at_ns: int
     wall_ns: int
+    namespace: str
     detail: str
 
 
@@ -52,6 +53,7 @@ class Ledger:
                         int(field["steps_done"]),
                         int(field["at_ns"]),
                         int(field["wall_ns"]),
+                        field.get("namespace", ""),
                         field.get("detail", ""),
                     )
                 )

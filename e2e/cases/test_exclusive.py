@@ -57,8 +57,8 @@ def test_200_random_pods(kubectl: Kubectl, workers: list[Node], ledger: Ledger) 
     failed = [p["metadata"]["name"] for p in kubectl.list("pods") if p["status"]["phase"] == "Failed"]
     assert not failed, kubectl.describe(failed[0])
     time.sleep(2)
-    spans = holder_spans(ledger.events())
-    assert spans
+    spans = holder_spans([event for event in ledger.events() if event.namespace == kubectl.namespace])
+    assert len(spans) > 8, "the pods used more than one node's devices"
     for device, held in spans.items():
         held.sort()
         for (_, end, first), (begin, _, second) in itertools.pairwise(held):

@@ -31,18 +31,39 @@ class Chart:
     kubectl: Kubectl
     directory: Path
 
-    def install(self, values: Mapping[str, Any], extra: Sequence[str] = (), *, wait: bool) -> None:
-        """Installs or upgrades; the namespace is made first, with the Pod Security label that the node pods need."""
-        if not (self.directory / "Chart.yaml").exists():
-            raise ClusterError(f"{self.directory}: has no chart; run this in a checkout, or give --chart")
+    def make_namespace(self) -> str:
+        """Makes the namespace with the Pod Security labels that the node pods need, or puts them on the one that is there.
+
+        Answers its UID where it was made now, "" where somebody else's was there before.
+        """
+        self._must_be_there()
+        was_there = self._namespace_uid()
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(namespace()))
+        return "" if was_there else self._namespace_uid()
+
+    def install(self, values: Mapping[str, Any], extra: Sequence[str] = (), *, wait: bool) -> None:
+        """Installs or upgrades, into a namespace that is there (`make_namespace`)."""
+        self._must_be_there()
         waiting = ("--wait", "--timeout", _TIMEOUT) if wait else ()
         arguments = ("upgrade", "--install", RELEASE, self.directory, "--values", "-", *waiting, *extra)
         self._helm(*arguments, stdin=yaml.safe_dump(dict(values)))
 
-    def uninstall(self) -> None:
+    def uninstall(self, namespace_uid: str) -> bool:
+        """Takes the release away, and the namespace if it is the one that `make_namespace` made; True: it is gone."""
         self._helm("uninstall", RELEASE, "--ignore-not-found", "--wait", "--timeout", _TIMEOUT)
-        self.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+        uid = self._namespace_uid()
+        if uid and uid == namespace_uid:
+            self.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+        return uid in ("", namespace_uid)
+
+    def _namespace_uid(self) -> str:
+        """"" where there is none."""
+        asked = ("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+        return self.kubectl(*asked).strip()
+
+    def _must_be_there(self) -> None:
+        if not (self.directory / "Chart.yaml").exists():
+            raise ClusterError(f"{self.directory}: has no chart; run this in a checkout, or give --chart")
 
     def _helm(self, *arguments: str | Path, stdin: str | None = None) -> None:
         context = ("--kube-context", self.kubectl.context) if self.kubectl.context else ()

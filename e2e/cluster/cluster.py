@@ -21,15 +21,18 @@ from e2e.cluster.spec import ClusterSpec
 from e2e.cluster.state import EXISTING, KIND, ClusterDirectory, ClusterState, cluster_names
 from e2e.cluster.steps import Steps
 from e2e.cluster.ways import ExistingWay, KindWay, Way, existing_way, obtain_node_images, saved_image
-from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.domain.errors import ClusterError, InputError
 
+PUBLIC_REDIS = "redis:7"
+"""What an existing cluster pulls for the chart's Redis, unless --set redis.image.* says otherwise."""
 _GPUS_TIMEOUT_S = 180.0
 _NO_IMAGES = NodeImages("", "")  # a cluster that exists needs none
 
 
 @dataclass(frozen=True)
 class Request:
-    """What `up` is asked for. `kubeconfig` given: a cluster that exists. `image`: instead of one built from the checkout."""
+    """What `up` is asked for. `kubeconfig` given: a cluster that exists, which needs an `image` that its nodes can pull.
+    `image` otherwise: instead of one built from the checkout."""
 
     spec: ClusterSpec
     kubeconfig: Path | None = None
@@ -79,6 +82,7 @@ class Clusters:
             else:
                 way = self._existing(state)
                 way.is_there()
+                state = self._with_images_of_registries(request, state)
             state = replace(state, complete=True)
             self.directory(name).save(state)
             with self._resumable(name):
@@ -101,6 +105,15 @@ class Clusters:
                 )
             return replace(before, spec=spec)
         return ClusterState(spec, way, kubeconfig=kubeconfig, context=request.context)
+
+    def _with_images_of_registries(self, request: Request, state: ClusterState) -> ClusterState:
+        """What the nodes of an existing cluster pull. Raises InputError where nobody said what."""
+        if request.image:
+            return replace(state, images={"emugpu": request.image, "emugpu-redis": PUBLIC_REDIS})
+        if request.with_chart and not state.images:
+            pushed = "the nodes of a cluster that exists pull images themselves; push images/emugpu/Dockerfile's to their"
+            raise InputError("--image", f"is missing: {pushed} registry and give its NAME:TAG (docs/install.md)")
+        return state
 
     def _ensure_kind(self, request: Request, state: ClusterState) -> tuple[KindWay, ClusterState, bool]:
         """The running cluster as it is, or a new one; True: the images are on its nodes already."""
@@ -166,12 +179,12 @@ class Clusters:
             product.label_nodes(way.kubectl, state.spec)
         if state.way == KIND and not baked:
             state = replace(state, images=self._images(request, way, state))
-        elif request.image:
-            state = replace(state, images={"emugpu": request.image})
         self.directory(state.spec.name).save(state)
         if request.with_chart:
             chart = self._chart(way, request.chart, state)
             with self.steps.step("install the chart"):
+                state = replace(state, namespace_uid=chart.make_namespace() or state.namespace_uid)
+                self.directory(state.spec.name).save(state)
                 chart.install(product.values(state.spec, state.images), request.helm_arguments, wait=request.wait)
             if request.wait:
                 with self.steps.step("wait for the GPUs"):
@@ -209,7 +222,8 @@ class Clusters:
         return self._way(self.state(name)).kubectl
 
     def down(self, name: str) -> None:
-        """Removes the cluster (of an existing one: the chart and the labels only); no error where there is none.
+        """Removes the cluster (of an existing one: the chart's release, our labels, and the namespace if `up` made it);
+        no error where there is none.
 
         With the last cluster our own engine ends, if we started one. Raises ClusterError.
         """
@@ -228,8 +242,10 @@ class Clusters:
     def _leave(self, state: ClusterState) -> None:
         way = self._existing(state)
         with self.steps.step("uninstall the chart"):
-            self._chart(way, CHECKOUT / "charts" / "emugpu", state).uninstall()
+            gone = self._chart(way, CHECKOUT / "charts" / "emugpu", state).uninstall(state.namespace_uid)
             product.unlabel_nodes(way.kubectl)
+        if not gone:
+            self.steps.say(f"namespace {product.NAMESPACE} was there before and stays")
 
     def _delete(self, state: ClusterState) -> None:
         shell = self._shell(state.spec.name)

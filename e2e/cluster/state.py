@@ -17,7 +17,8 @@ EXISTING = "existing"
 
 @dataclass(frozen=True)
 class ClusterState:
-    """`way`: KIND or EXISTING. `complete`: its nodes were made to the end. `images`: references by image name."""
+    """`way`: KIND or EXISTING. `complete`: its nodes were made to the end. `images`: references by image name.
+    `namespace_uid`: the chart's namespace where `up` made it, which is then ours to delete; "": it was there before."""
 
     spec: ClusterSpec
     way: str
@@ -26,6 +27,7 @@ class ClusterState:
     context: str = ""
     complete: bool = False
     images: dict[str, str] = field(default_factory=dict)
+    namespace_uid: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)

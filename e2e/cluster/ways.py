@@ -102,7 +102,7 @@ class KindWay:
 
 @dataclass(frozen=True)
 class ExistingWay:
-    """Somebody else's cluster: never created or deleted, only the chart and our labels come and go."""
+    """Somebody else's cluster: never created or deleted, only the chart, its namespace and our labels come and go."""
 
     kubectl: Kubectl
 
