@@ -23,7 +23,17 @@ CHART = Path(__file__).parent / "emugpu"
 BEGIN, END = "<!-- values: begin (python charts/generate.py) -->", "<!-- values: end -->"
 
 # What the chart sets itself from other values, or what has no meaning in a cluster.
-MANAGER_OWN = {"node", "node_dir", "inventory", "kubernetes", "pod_resources", "redis_url", "metrics_port", "tools"}
+MANAGER_OWN = {
+    "node",
+    "node_dir",
+    "inventory",
+    "kubernetes",
+    "pod",
+    "pod_resources",
+    "redis_url",
+    "metrics_port",
+    "tools",
+}
 MANAGER_LOCAL = {"socket_dir", "state_dir", "clock", "sharing", "sharing_config", "lifeline_fd"}
 PLUGIN_OWN = {"node_dir", "kubelet_dir", "metrics_port", "cdi_dir"}
 

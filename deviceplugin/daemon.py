@@ -126,8 +126,8 @@ class Daemon:
         for offer in changes.start:
             book = OfferBook(offer)
             plugin = ResourcePlugin(book, self._allocator, self._metrics, Path(self._settings.kubelet_dir))
-            self._running[offer.resource.name] = book, plugin
             plugin.start()
+            self._running[offer.resource.name] = book, plugin  # not sooner: what is in there is alive
         for offer in changes.update + changes.start:
             entries = offer.resource.by_id().values()
             healthy = sum(entry.healthy for entry in entries)
@@ -157,7 +157,7 @@ class Daemon:
         from deviceplugin.web import PrometheusMetrics, WebServer  # 5 MB that a plugin without metrics needn't have
 
         self._metrics = metrics = PrometheusMetrics()
-        self._web = WebServer(port, metrics, self._ready)
+        self._web = WebServer(port, metrics, self._healthy, self._ready)
 
     def _sweep(self) -> None:
         """What belonged to grants that the manager has removed; looked at when the directory has changed."""
@@ -165,6 +165,10 @@ class Daemon:
         if identity != self._swept:
             self._swept = identity
             self._delivery.sweep(lambda grant_id: self._grants.path(grant_id).is_dir())
+
+    def _healthy(self) -> bool:
+        """A resource without its thread would never be registered again."""
+        return all(plugin.is_alive() for _, plugin in list(self._running.values()))
 
     def _ready(self) -> bool:
         return self._offered and all(plugin.registered for _, plugin in list(self._running.values()))

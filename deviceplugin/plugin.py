@@ -114,6 +114,8 @@ class ResourcePlugin(threading.Thread):
                 self._run_once(kubelet)
             except ClusterError as error:
                 self._say(f"{error}; waiting for it")
+            except OSError as error:  # cleaning up after itself: the directory may be read-only by now
+                self._say(f"{error.filename or self._socket}: {error.strerror or error}; trying again")
             short = to_s(monotonic_ns() - start_ns) < SHORT_SESSION_S
             failures = failures + 1 if short else 0
             if failures:

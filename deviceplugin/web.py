@@ -61,13 +61,16 @@ class PrometheusMetrics:
 
 class WebServer:
     """Listens from the start; whoever owns the main loop waits for `fileno` and calls `answer`, which starts a thread per
-    connection. So a probe costs nothing while nobody asks, and /healthz is silent when the main loop is stuck.
+    connection. So a probe costs nothing while nobody asks, and /healthz is silent when the main loop is stuck. `healthy`
+    and `ready` are called in those threads.
     """
 
-    def __init__(self, port: int, metrics: PrometheusMetrics, ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, port: int, metrics: PrometheusMetrics, healthy: Callable[[], bool], ready: Callable[[], bool]
+    ) -> None:
         """Raises InputError where the port can't be had."""
         try:
-            self._server = _Server(port, _handler(metrics.registry, {"/healthz": lambda: True, "/readyz": ready}))
+            self._server = _Server(port, _handler(metrics.registry, {"/healthz": healthy, "/readyz": ready}))
         except OSError as error:
             problem = f"port {port} can't be had: {error.strerror}; give another, or 0 for none"
             raise InputError("EMUGPU_PLUGIN_METRICS_PORT", problem) from error

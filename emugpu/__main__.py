@@ -31,6 +31,12 @@ COMMANDS = {
 }
 OWN_SIGNALS = frozenset({"train"})
 """Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""
+EXTRAS = {
+    "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "e2e"),
+    "node": ("grpc", "google", "prometheus_client", "redis", "sharing_manager", "deviceplugin"),
+    "operator": ("lightkube", "starlette", "uvicorn", "operators"),
+}
+"""What brings a package that is missing, by the name under which it is imported; ours may be missing in an image."""
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
@@ -56,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"emugpu: {error}", file=sys.stderr)
         return EXIT_INPUT
     except ModuleNotFoundError as error:
-        print(f"emugpu: the package {error.name} is missing: pip install 'emugpu[scheduler]'", file=sys.stderr)
+        print(f"emugpu: {_missing(error.name or str(error))}", file=sys.stderr)
         return EXIT_INPUT
     except KeyboardInterrupt:
         print("emugpu: interrupted", file=sys.stderr)
@@ -68,6 +74,13 @@ def main(argv: list[str] | None = None) -> int:
         fix = "; raise the limit (ulimit -n)" if error.errno == errno.EMFILE else ""
         print(f"emugpu: {error.filename or 'this machine'}: {error.strerror}{fix}", file=sys.stderr)
         return EXIT_INPUT
+
+
+def _missing(module: str) -> str:
+    """What to do about a module that can't be found."""
+    package = module.partition(".")[0]
+    extra = next((extra for extra, packages in EXTRAS.items() if package in packages), "")
+    return f"the package {package} is missing: pip install '{f'emugpu[{extra}]' if extra else package}'"
 
 
 def _command_of(arguments: Sequence[str]) -> str | None:

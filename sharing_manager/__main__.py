@@ -5,10 +5,24 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from pathlib import Path
 
-from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from sharing_manager.daemon import Daemon
 from sharing_manager.settings import Settings
+
+_FIXES = {
+    "SQLITE_FULL": "make room on its disk and start again",
+    "SQLITE_IOERR": "its disk fails, is full or is gone: look at the node's kernel log",
+    "SQLITE_READONLY": "give this process write access to the file and its directory",
+    "SQLITE_PERM": "give this process write access to the file and its directory",
+    "SQLITE_CANTOPEN": "give this process write access to the file and its directory",
+    "SQLITE_BUSY": "another program has it open: end that",
+    "SQLITE_LOCKED": "another program has it open: end that",
+    "SQLITE_CORRUPT": "it is damaged: move it away to start afresh",
+    "SQLITE_NOTADB": "it is damaged: move it away to start afresh",
+}
+_OTHER_FIX = "start again; if it says so again, move the file away to start afresh"
 
 
 def main(argv: list[str]) -> int:
@@ -19,17 +33,28 @@ def main(argv: list[str]) -> int:
         print("sharing_manager: takes no arguments; see --help", file=sys.stderr)
         return 2
     try:
-        settings = Settings.from_env(os.environ)
-        if settings.layout is not None:
-            _log_to_stderr()
-        Daemon(settings).run()
+        _run(Settings.from_env(os.environ))
     except EmuGpuError as error:
         print(f"sharing_manager: {error}", file=sys.stderr)
         return 2
-    except sqlite3.Error as error:  # what was promised so far is in the log; going on without it would be a lie
-        print(f"sharing_manager: can't write the event log: {error}; is the disk full?", file=sys.stderr)
-        return 2
     return 0
+
+
+def _run(settings: Settings) -> None:
+    """Raises errors of the tree."""
+    if settings.layout is not None:
+        _log_to_stderr()
+    try:
+        Daemon(settings).run()
+    except sqlite3.Error as error:  # what was promised so far is in the log; going on without it would be a lie
+        raise log_error(error, settings.state_file) from error
+
+
+def log_error(error: sqlite3.Error, path: Path) -> ClusterError:
+    """What SQLite says of the event log, with what to do about that (result codes: sqlite.org/rescode.html)."""
+    code = getattr(error, "sqlite_errorname", "")
+    fix = next((fix for prefix, fix in _FIXES.items() if code.startswith(prefix)), _OTHER_FIX)
+    return ClusterError(f"{path}: the event log can't be used: {error}; {fix}")
 
 
 def _log_to_stderr() -> None:

@@ -48,11 +48,14 @@ class Attaching:
         files: GrantFiles | None = None,
         identifier: Identifier | None = None,
         progress: ProgressStore | None = None,
+        missing: Callable[[], str] = lambda: "",
     ) -> None:
+        """`missing` answers what the manager itself still waits for, "" for nothing."""
         self._manager = manager
         self._files = files
         self._identifier = identifier
         self._progress = progress
+        self._missing = missing
         self._pending: dict[str, Connection] = {}
         self.failures: Counter[str] = Counter()
 
@@ -70,6 +73,9 @@ class Attaching:
         answered on the connection. Raises RefusedError, DeviceLostError, ManagerUnavailableError."""
         try:
             grant = self._grant(request)
+            _check_process(grant, connection.peer.pid, request)
+            if missing := self._missing():
+                raise ManagerUnavailableError(f"{missing}; come again")
             if grant.of_owner:
                 done(self._manager.attach(request.token, request.job_id, request.steps_done, request.after_ns))
             else:
@@ -187,6 +193,15 @@ class _Attempt:
             self.desk.failures[error.code] += 1
             self.connection.refuse(error)
         self.connection.resume()
+
+
+def _check_process(grant: Grant, pid: int, request: AttachRequest) -> None:
+    """Raises RefusedError for a process that was connected and had to make room for another one: if it took its place
+    back, the two would throw each other out for ever."""
+    if request.steps_done is not None and pid in grant.replaced_pids:
+        raise RefusedError(
+            f"another process of this container has taken over from process {pid}; run one process with each EMUGPU_TOKEN"
+        )
 
 
 def _fail(error: EmuGpuError) -> Grant:

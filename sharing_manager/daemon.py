@@ -80,13 +80,16 @@ class Daemon:
             pool.apply_inventory(inventory)
         self._open_books(pool)
         cluster.prepare(self._log)
-        jobs = JobService(self._manager, Attaching(self._manager, cluster.files, cluster.identifier, cluster.progress))
+        attaching = Attaching(
+            self._manager, cluster.files, cluster.identifier, cluster.progress, missing=cluster.missing
+        )
+        jobs = JobService(self._manager, attaching)
         cluster.start(self._manager, jobs, inventory)
         self._open_sockets(jobs)
 
     def _open_books(self, pool: DevicePool) -> None:
         settings = self._settings
-        self._lock = _only_one(settings.lock_file)
+        self._lock = _only_one(settings)
         self._log = SqliteEventLog(settings.state_file)
         leases = LeaseFile(settings.lease_file, f"{boot_id()} {settings.clock}")
         self._manager = Manager(pool, self._log, _clock(settings), self._publish, leases=leases, wall=wall_ns)
@@ -178,17 +181,21 @@ def _make_directory(variable: str, path: str) -> None:
         raise InputError(variable, f"can't make the directory {path}: {error.strerror}") from error
 
 
-def _only_one(path: Path) -> IO[bytes]:
+def _only_one(settings: Settings) -> IO[bytes]:
     """The locked file; the kernel unlocks it however this process ends. Raises ClusterError where another one has it."""
+    path, in_cluster = settings.lock_file, settings.layout is not None
     try:
         file = path.open("wb")
     except OSError as error:
-        raise InputError("EMUGPU_MANAGER_STATE_DIR", f"can't write {path}: {error.strerror}") from error
+        variable = settings.variable("node_dir" if in_cluster else "state_dir")
+        problem = f"can't write {path}: {error.strerror}; give a directory that this process may write"
+        raise InputError(variable, problem) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
-        raise ClusterError(f"{path}: another sharing manager uses this state; give each node its own") from error
+        fix = "the old pod is still ending: wait, or delete it" if in_cluster else "give each node its own"
+        raise ClusterError(f"{path}: another sharing manager uses this state; {fix}") from error
     return file
 
 

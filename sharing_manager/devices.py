@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -148,7 +149,9 @@ class DevicePool:
     def check_room(self, holder: str, uuids: Iterable[str], leaving: Collection[str]) -> None:
         """Raises RefusedError where `admit` would refuse `holder`, once those that are `leaving` have left."""
         for uuid in uuids:
-            self._get(uuid).arbiter.check(holder, leaving)
+            arbiter = self._get(uuid).arbiter
+            with _naming(uuid):
+                arbiter.check(holder, leaving)
 
     # --- who holds them -----------------------------------------------------------------------------------------------
 
@@ -160,7 +163,8 @@ class DevicePool:
         admitted: list[ManagedDevice] = []
         try:
             for device in [self._get(uuid) for uuid in wanted]:
-                device.arbiter.admit(job_id)
+                with _naming(device.device.uuid):
+                    device.arbiter.admit(job_id)
                 device.holders.add(job_id)
                 admitted.append(device)
         except RefusedError:
@@ -241,6 +245,15 @@ class DevicePool:
             return self._devices[uuid]
         except KeyError:
             raise RefusedError(f"there is no device {uuid} on this node") from None
+
+
+@contextlib.contextmanager
+def _naming(uuid: str) -> Iterator[None]:
+    """An arbiter doesn't know which device is its own; whoever is refused must."""
+    try:
+        yield
+    except RefusedError as error:
+        raise RefusedError(f"device {uuid}: {error}") from error
 
 
 def _shortened(holder: str, lease: Lease, leaving: str, now_ns: int) -> tuple[str, Lease]:

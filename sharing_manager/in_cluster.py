@@ -43,6 +43,7 @@ FAREWELL_NS = 2 * NS_PER_S
 """Between publishing an empty inventory and removing everything: the device plugin looks twice a second."""
 MAX_SAID = 1000
 _CLEAN = "emugpu has been removed from this node"
+_NO_INVENTORY = "the inventory has not come yet"
 _log = logging.getLogger("sharing_manager")
 
 
@@ -72,7 +73,8 @@ class InCluster:
         self._seen: tuple[int, ...] = ()
         self._look_ns: int | None = None
         self._farewell_ns: int | None = None
-        self._waits_for = "the inventory has not come yet"
+        self._has_inventory = False
+        self._waits_for = _NO_INVENTORY
 
     @property
     def identifier(self) -> Identifier | None:
@@ -81,6 +83,10 @@ class InCluster:
     @property
     def progress(self) -> ProgressStore | None:
         return self._store.progress if self._store is not None else None
+
+    def missing(self) -> str:
+        """What it doesn't know yet that every job needs; "" where it does. Devices that aren't known aren't lost."""
+        return "" if self._has_inventory else f"{_NO_INVENTORY} to this node"
 
     def prepare(self, log: SqliteEventLog) -> None:
         """Make the parts. Raises InputError, ClusterError."""
@@ -100,7 +106,7 @@ class InCluster:
     def first_inventory(self) -> Inventory | None:
         """What the node has until something newer is heard. Raises InputError for a file that is wrong."""
         if self._source is None:
-            return published(self._layout.inventory_file, self._settings.node)
+            return published(self._layout.inventory_file, self._settings.node, self._say)
         self._seen = _version(self._source)
         return shared(self._read(self._source), self._settings.sharing_config)
 
@@ -108,12 +114,15 @@ class InCluster:
         """Begin to listen. `inventory` is the first one, which the manager has already."""
         self._manager, self._jobs = manager, jobs
         if inventory is not None:
+            self._has_inventory = True
             self._settle(inventory)
         self._tidy(manager.pods.over(self.files.all()))
         if self._border is not None:
             if self._border.pod_events is not None:
                 manager.pods.on_event(notes_for(self._border.pod_events))
-            self._border.start(self._on_inventory if self._source is None else None, self._on_allocations)
+            on_inventory = self._on_inventory if self._source is None else None
+            has_devices = inventory is not None and bool(inventory.resources)
+            self._border.start(on_inventory, self._on_allocations, has_devices=has_devices)
         if self.identifier is None:
             self._say("pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0): whoever has a token may use it")
         else:
@@ -180,16 +189,19 @@ class InCluster:
         with self._told():
             inventory = shared(inventory, self._settings.sharing_config)
             self._manager.apply_inventory(inventory)
+            self._has_inventory = True
             self._settle(inventory)
 
     def _settle(self, inventory: Inventory) -> None:
         """The manager has it; so can the others."""
         assert self._manager is not None
         leaving = inventory.cleanup
-        if self._waits_for == _CLEAN:
-            if not leaving:
-                self._leave()
+        if self._waits_for == _CLEAN and (leaving or not inventory.resources):
+            return  # a Node that is in no pool any more asks for nothing
+        if self._waits_for == _CLEAN and self._farewell_ns is None:
+            self._leave()
             return
+        self._farewell_ns = None  # wanted again before anything was removed
         publish(self._layout.inventory_file, inventory)
         self._waits_for = _CLEAN if leaving else ""
         if leaving:

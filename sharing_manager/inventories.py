@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
@@ -85,7 +85,10 @@ def shared(inventory: Inventory, sharing_config: str) -> Inventory:
 
 
 def publish(path: Path, inventory: Inventory) -> None:
-    """Write the inventory for the device plugin, if it isn't there as it is. Raises InputError where that fails."""
+    """Write the inventory for the device plugin, if it isn't there as it is. Raises InputError where that fails.
+
+    Not synced: it happens in the thread that answers the jobs, and after a power cut it is made anew from its source.
+    """
     text = inventory.to_json() + "\n"
     try:
         if path.exists() and path.read_text(encoding="utf-8") == text:
@@ -94,17 +97,21 @@ def publish(path: Path, inventory: Inventory) -> None:
         with open(unfinished, "w", encoding="utf-8") as file:
             os.fchmod(file.fileno(), 0o644)
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
         unfinished.rename(path)
     except OSError as error:
         raise InputError(str(path), f"can't be written: {error.strerror}; make room or give access") from error
 
 
-def published(path: Path, node: str) -> Inventory | None:
-    """What was published before a restart; None where nothing was, or nothing that can be read."""
+def published(path: Path, node: str, report: Callable[[str], None]) -> Inventory | None:
+    """What was published before a restart; None where nothing was, or nothing that can be read: `report` is told why."""
+    if not path.exists():
+        return None
     try:
         found = read_inventory(path, node)
-    except InputError:
+    except InputError as error:
+        report(f"{error}; waiting for the inventory to come anew")
         return None
-    return found if isinstance(found, Inventory) else None
+    if not isinstance(found, Inventory):
+        report(f"{path}: holds no inventory with resources; waiting for it to come anew")
+        return None
+    return found

@@ -45,7 +45,7 @@ class JobService:
     def on_open(self, connection: Connection) -> None:
         """Somebody has connected."""
         self._strangers[connection] = None
-        if len(self._strangers) > MAX_STRANGERS:
+        if len(self._strangers) - self._attaching.pending > MAX_STRANGERS:  # those that wait have shown a token
             strangers = [one for one in self._strangers if not self._attaching.waits(one)]
             counts = Counter(stranger.peer.pid for stranger in strangers)
             most = max(counts.values())
@@ -122,7 +122,7 @@ class JobService:
         self._grants[connection], self._holders[grant.digest] = grant, connection
         if former is not None:
             former.close()  # fence: a job that comes back replaces its own lost connection
-        grant.pid = connection.peer.pid
+        grant.connected(connection.peer.pid, former.peer.pid if former is not None else 0)
         devices = [
             {"uuid": d.uuid, "index": d.index, "gpu_type": d.gpu_type, "memory_bytes": d.memory_bytes}
             for d in self._manager.devices_of(grant)

@@ -34,8 +34,12 @@ class Settings(EnvSettings):
     sharing_config: str = setting("time-slicing file as NVIDIA's device plugin takes it (YAML); empty: none", "")
     kubernetes: str = setting("1: ask the API server for the inventory and for pods, and send it events; 0: don't", "0")
     pod_resources: str = setting("the kubelet's PodResources socket, which says what pods hold; empty: nobody asks", "")
+    pod: str = setting("name of this manager's own pod, which the kubelet lists as soon as it knows its pods", "")
     redis_url: str = setting("Redis for events and job progress of the whole cluster; empty: this node's alone", "")
-    spool_bytes: str = setting("bytes of events that may wait for Redis before telemetry is thinned out", "67108864")
+    spool_bytes: str = setting(
+        "bytes of events that may wait for Redis before ranges of progress are merged", "67108864"
+    )
+    stream_length: str = setting("events of this node that stay in Redis unless a group of readers needs more", "60000")
     metrics_port: str = setting("port of /metrics, /healthz and /readyz; 0: none", "0")
     tools: str = setting("directory whose content is copied to tools/ in NODE_DIR at the start; empty: none", "")
     lifeline_fd: str = setting("descriptor that is at its end when the parent is gone; empty: none", "")

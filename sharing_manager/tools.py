@@ -25,7 +25,8 @@ def copy_tools(source: Path, target: Path) -> None:
         for file in set(_files(target)) - wanted:
             (target / file).unlink()
     except OSError as error:
-        raise InputError("EMUGPU_MANAGER_TOOLS", f"can't copy {source} to {target}: {error.strerror}") from error
+        fix = "name a directory of this image, and give room and access in the node directory; empty: no tools"
+        raise InputError("EMUGPU_MANAGER_TOOLS", f"can't copy {source} to {target}: {error.strerror}; {fix}") from error
 
 
 def _files(directory: Path) -> Iterator[Path]:

@@ -37,9 +37,12 @@ class Chart:
         Answers its UID where it was made now, "" where somebody else's was there before.
         """
         self._must_be_there()
-        was_there = self._namespace_uid()
-        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(namespace()))
-        return "" if was_there else self._namespace_uid()
+        text = yaml.safe_dump(namespace())
+        if self._namespace_uid():
+            self.kubectl("apply", "-f", "-", stdin=text)
+            return ""
+        made = ("create", "--save-config", "-f", "-", "-o", "jsonpath={.metadata.uid}")
+        return self.kubectl(*made, stdin=text).strip()  # fails where somebody else was faster: then it is theirs
 
     def install(self, values: Mapping[str, Any], extra: Sequence[str] = (), *, wait: bool) -> None:
         """Installs or upgrades, into a namespace that is there (`make_namespace`)."""
@@ -57,7 +60,7 @@ class Chart:
         return uid in ("", namespace_uid)
 
     def _namespace_uid(self) -> str:
-        """"" where there is none."""
+        """ "" where there is none."""
         asked = ("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
         return self.kubectl(*asked).strip()
 
@@ -127,6 +130,11 @@ def assign_pools(spec: ClusterSpec, nodes: Sequence[Node]) -> dict[str, str]:
 
 def _natural(node: Node) -> tuple[int, str]:
     return len(node.name), node.name  # worker, worker2, ..., worker10
+
+
+def worker_labels(spec: ClusterSpec) -> list[dict[str, str]]:
+    """The labels of each worker of a new cluster, in the order in which kind numbers them; as assign_pools would choose."""
+    return [{POOL_LABEL: pool.name} for pool in spec.pools for _ in range(pool.nodes)]
 
 
 def label_nodes(kubectl: Kubectl, spec: ClusterSpec) -> None:

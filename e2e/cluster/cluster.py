@@ -109,10 +109,12 @@ class Clusters:
     def _with_images_of_registries(self, request: Request, state: ClusterState) -> ClusterState:
         """What the nodes of an existing cluster pull. Raises InputError where nobody said what."""
         if request.image:
+            if ":" not in request.image.rpartition("/")[2]:
+                raise InputError("--image", f"must be NAME:TAG for a cluster that exists, not {request.image!r}")
             return replace(state, images={"emugpu": request.image, "emugpu-redis": PUBLIC_REDIS})
         if request.with_chart and not state.images:
-            pushed = "the nodes of a cluster that exists pull images themselves; push images/emugpu/Dockerfile's to their"
-            raise InputError("--image", f"is missing: {pushed} registry and give its NAME:TAG (docs/install.md)")
+            fix = "build images/emugpu/Dockerfile, push it to a registry that its nodes reach and give its NAME:TAG"
+            raise InputError("--image", f"is missing: the nodes of an existing cluster pull images themselves; {fix}")
         return state
 
     def _ensure_kind(self, request: Request, state: ClusterState) -> tuple[KindWay, ClusterState, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +38,11 @@ class Kind:
     def node_names(self) -> list[str]:
         return sorted(self.engine.shell.run(self.program, "get", "nodes", "--name", self.name).split())
 
-    def create(self, workers: int, directory: Path) -> None:
-        """Creates it; kubeconfig and what the nodes mount lie in `directory`. Raises ClusterError; nothing is left then."""
+    def create(self, workers: Sequence[Mapping[str, str]], directory: Path) -> None:
+        """Creates it: a worker for each set of labels, which its kubelet brings along whenever it registers.
+
+        kubeconfig and what the nodes mount lie in `directory`. Raises ClusterError; nothing is left then.
+        """
         memlock = directory / "memlock.conf"
         memlock.write_text((FILES / "memlock.conf").read_text(encoding="utf-8"), encoding="utf-8")
         configuration = yaml.safe_dump(self.configuration(workers, memlock), sort_keys=False)
@@ -70,8 +73,8 @@ class Kind:
         with archive.open("rb") as file:
             self.engine.shell.run("docker", "exec", "-i", node, *_IMPORT, stdin=file)
 
-    def configuration(self, workers: int, memlock: Path) -> dict[str, Any]:
-        """kind's configuration (kind.x-k8s.io/v1alpha4) for one control plane and `workers` nodes."""
+    def configuration(self, workers: Sequence[Mapping[str, str]], memlock: Path) -> dict[str, Any]:
+        """kind's configuration (kind.x-k8s.io/v1alpha4) for one control plane and workers with these labels."""
         unit = "/etc/systemd/system/containerd.service.d/20-memlock.conf"
         mounts = [{"hostPath": str(memlock), "containerPath": unit, "readOnly": True}]
         control_plane = {"role": "control-plane", "image": self.images.control_plane, "extraMounts": mounts}
@@ -79,7 +82,7 @@ class Kind:
         configuration: dict[str, Any] = {
             "kind": "Cluster",
             "apiVersion": "kind.x-k8s.io/v1alpha4",
-            "nodes": [control_plane, *(dict(worker) for _ in range(workers))],
+            "nodes": [control_plane, *(worker | ({"labels": dict(labels)} if labels else {}) for labels in workers)],
             "kubeadmConfigPatches": [yaml.safe_dump(patch) for patch in self._patches()],
         }
         if self.on_the_spot:

@@ -12,6 +12,7 @@ from typing import Protocol
 from e2e.cluster import network, versions
 from e2e.cluster.archive import reference_of
 from e2e.cluster.cache import Cache, content_key
+from e2e.cluster.chart import worker_labels
 from e2e.cluster.components import Clients
 from e2e.cluster.engine import Engine
 from e2e.cluster.images import Image
@@ -79,7 +80,7 @@ class KindWay:
 
     def create(self, spec: ClusterSpec, steps: Steps) -> None:
         with steps.step(f"create {spec.workers + 1} nodes with kind"):
-            self.kind.create(spec.workers, self.directory.path)
+            self.kind.create(worker_labels(spec), self.directory.path)
         if self.kind.on_the_spot:
             with steps.step("routes and DNS"):
                 network.connect(self.kubectl, self.kind.engine.shell, spec.workers + 1)

@@ -45,7 +45,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_up(verbs)
     status = _add_verb(verbs, "status", "show nodes, GPUs and emugpu's own pods; 1: something is missing", run_status)
     status.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    _add_verb(verbs, "down", "delete the cluster (an existing one: uninstall the chart only)", run_down)
+    _add_verb(verbs, "down", "delete the cluster (an existing one: what `up` added to it)", run_down)
     _add_verb(verbs, "kubeconfig", "print the path of its kubeconfig", run_kubeconfig)
     load = _add_verb(verbs, "load", "bring an image of the local engine, or an archive, onto all nodes", run_load)
     load.add_argument("image", metavar="IMAGE", help="name:tag, or the path of a `docker save` archive")
@@ -75,10 +75,11 @@ def _add_up(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     nodes.add_argument("--node-gpus", action="append", default=[], metavar="4x1xV100", help=mixed)
     nodes.add_argument("--cpu-nodes", type=int, default=0, metavar="N", help="nodes without GPUs (default: 0)")
     where = up.add_argument_group("a cluster that exists")
-    where.add_argument("--kubeconfig", type=Path, metavar="FILE", help="install there; nothing is created or deleted")
+    where.add_argument("--kubeconfig", type=Path, metavar="FILE", help="install there; needs --image")
     where.add_argument("--context", default="", help="a context of that file, or of the one that kubectl uses")
     what = up.add_argument_group("what is installed")
-    what.add_argument("--image", default="", metavar="NAME:TAG", help="instead of one built from this checkout")
+    image = "instead of one built from this checkout; with --kubeconfig: one that the nodes can pull (and redis:7)"
+    what.add_argument("--image", default="", metavar="NAME:TAG", help=image)
     what.add_argument("--chart", type=Path, metavar="DIRECTORY", help="instead of this checkout's charts/emugpu")
     what.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a value of the chart (repeatable)"

@@ -2,6 +2,9 @@
 
 A directory per grant, named by the first 32 hexadecimal digits of the token's SHA-256, so that nobody who can list the
 directory learns a token. It is complete or absent: made under another name, synced, then renamed, before `mint` returns.
+
+Beside them lies the time of the last one: the manager remembers grants that were removed here, and would take a token for
+void that is older than those, as the first after a step back of the wall clock would be.
 """
 
 from __future__ import annotations
@@ -25,9 +28,11 @@ VERSION = 1
 TOKEN_BYTES = 32
 GRANT_FILE = "grant.json"
 EDEV_DIR = "edev"
+LAST_FILE = ".last-minted"
 
 _GRANT_ID = re.compile(r"[0-9a-f]{32}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_NANOSECONDS = re.compile(r"[0-9]{1,19}")
 _UNFINISHED = ".new-"
 _LEAVING = ".old-"
 
@@ -74,6 +79,7 @@ class GrantFiles:
             unfinished = self._dir / f"{_UNFINISHED}{record.grant_id}"
             try:
                 _write_grant(unfinished, record, device_files)
+                _replace(self._dir / LAST_FILE, f"{record.minted_ns}\n")
                 unfinished.rename(self.path(record.grant_id))
                 _sync_directory(self._dir)
             except OSError:
@@ -124,11 +130,26 @@ class GrantFiles:
         return self._dir / grant_id / EDEV_DIR
 
     def _next_ns(self) -> int:
-        """Later than every grant that is here, even after a step back of the wall clock."""
+        """Later than every grant that is or was here, even after a step back of the wall clock."""
         if self._last_ns is None:
-            self._last_ns = max((record.minted_ns for record in self.all()), default=0)
+            self._last_ns = max([self._noted_ns(), *(record.minted_ns for record in self.all())])
         self._last_ns = max(self._now(), self._last_ns + 1)
         return self._last_ns
+
+    def _noted_ns(self) -> int:
+        """When the last grant was minted, as it was noted then; 0 where that can't be read, which is reported."""
+        path = self._dir / LAST_FILE
+        try:
+            text = path.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return 0
+        except (OSError, UnicodeDecodeError) as error:
+            self._report(f"{path}: can't be read: {error}; it is made anew")
+            return 0
+        if not _NANOSECONDS.fullmatch(text):
+            self._report(f"{path}: must hold nanoseconds in digits; it is made anew")
+            return 0
+        return int(text)
 
     def _read(self, directory: Path) -> GrantRecord | None:
         file = directory / GRANT_FILE
@@ -182,7 +203,7 @@ def _parse_record(text: str, place: str, grant_id: str) -> GrantRecord:
     if not _DIGEST.fullmatch(digest.text()) or digest.text()[:32] != grant_id:
         raise digest.error("must be the SHA-256 that its directory is named by")
     minted = required(members, "minted_ns", document)
-    if not re.fullmatch(r"[0-9]{1,19}", minted.text()):
+    if not _NANOSECONDS.fullmatch(minted.text()):
         raise minted.error("must be nanoseconds as a text of digits")
     ids = tuple(f.text(least=1) for f in required(members, "device_ids", document).elements())
     resource = required(members, "resource", document).text(least=1)
@@ -197,6 +218,18 @@ def _write(path: Path, text: str, mode: int, *, sync: bool) -> None:
         if sync:
             file.flush()
             os.fsync(descriptor)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Written whole or not at all by this process; a power cut may lose it, which the reader bears (a sync costs 1-2 ms)."""
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.unlink(missing_ok=True)  # of a process that was killed
+    try:
+        _write(unfinished, text, 0o600, sync=False)
+        unfinished.rename(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 def _sync_directory(path: Path) -> None:

@@ -2,9 +2,9 @@
 
     run/            0755  manager.sock (0666)             mounted read-only at /run/emugpu
     admin/          0700  admin.sock (0600)
-    grants/<id>/    0755  grant.json (0600), edev/<n>     edev/ is mounted read-only at /edev
+    grants/<id>/    0755  grant.json (0600), edev/<n>     edev/ is mounted read-only at /edev; beside <id>/: .last-minted
     tools/          0755  nvidia-smi, python/             mounted read-only at /usr/bin/nvidia-smi and /usr/local/emugpu
-    state/          0700  manager.db, spool, lock
+    state/          0700  manager.db, leases, lock
     inventory.json  0644  published by the manager, read by the device plugin
 
 Sockets and device files reach a container as mounted directories: a mounted socket *file* would be a stale inode after the

@@ -1,8 +1,11 @@
 """The process of a training job: `python -m emulator_runtime.workloads`.
 
-In a container it runs one job that the environment describes (EMUGPU_ORDER: the order as JSON; EMUGPU_CLOCK: the shared
+On its own it runs one job that the environment describes (EMUGPU_ORDER: the order as JSON; EMUGPU_CLOCK: the shared
 clock's file) and ends with 0 after the last step, 143 when it was told to stop, 1 when it failed. With `--standby FD` it
 is started ahead of time, says that it is ready and then runs what it is told over that socket, run after run.
+
+`python -m emulator_runtime.workloads train ...` is `emugpu train` where only this library is: in an image that mounts
+the node's copy of it (`train --help` lists the options).
 """
 
 from __future__ import annotations
@@ -31,6 +34,10 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 
 def main(argv: list[str]) -> int:
     """Errors are one line on stderr."""
+    if argv[:1] == ["train"]:
+        from emulator_runtime.workloads.train import main as train  # standby processes don't pay for its imports
+
+        return train(argv[1:])
     prepare_waiting()
     realtime = os.environ.get("EMUGPU_REALTIME") == "1"
     refused = realtime and not set_realtime_priority()

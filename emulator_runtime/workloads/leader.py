@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import select
+import errno
 import socket
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError, InputError, ProtocolError
@@ -12,7 +12,7 @@ from emulator_runtime.ipc.fields import text, whole
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.workloads.group import Crossing, Start
-from emulator_runtime.workloads.rank_link import SLICE_S, RankLink
+from emulator_runtime.workloads.rank_link import SLICE_S, RankLink, wait_readable
 from emulator_runtime.workloads.rank_options import RANK_PROTOCOL, RankOptions
 
 _TELL_EVERY_NS = 10 * NS_PER_S
@@ -103,10 +103,9 @@ class Leader:
 
     def _meet(self, strangers: list[RankLink]) -> None:
         """Take in who connects, who says what, and who is gone again."""
-        descriptors = [self._listener.fileno(), *(link.fileno() for link in (*strangers, *self._links.values()))]
-        select.select(descriptors, [], [], SLICE_S)
+        wait_readable([self._listener, *strangers, *self._links.values()], SLICE_S)
         with contextlib.suppress(BlockingIOError, ConnectionError):
-            strangers.append(RankLink(self._listener.accept()[0], "a rank that has not said who it is"))
+            strangers.append(RankLink(self._accept(), "a rank that has not said who it is"))
         if len(strangers) > _MAX_STRANGERS:
             strangers.pop(0).close()
         for link in list(strangers):
@@ -126,6 +125,17 @@ class Leader:
             except ClusterError:
                 link.close()
                 del self._links[rank], self._joined[rank]
+
+    def _accept(self) -> socket.socket:
+        """Raises BlockingIOError where nobody waits, ConnectionError for one that is gone again, ClusterError where this
+        process may open no more connections."""
+        try:
+            return self._listener.accept()[0]
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            fix = f"raise the limit of open files (ulimit -n) well above the {self.nodes} nodes"
+            raise ClusterError(f"rank 0 can't take another connection: {error.strerror}; {fix}") from error
 
     def _admit(self, link: RankLink, message: Message, arrived_ns: int) -> None:
         """Raises ProtocolError or ClusterError for one that doesn't belong here."""
@@ -173,7 +183,7 @@ class Leader:
                 raise self._abort(
                     f"{late} has not done its step for {self._options.barrier_timeout_s:g} s; see its pod's log"
                 )
-            select.select(list(self._links.values()), [], [], SLICE_S)
+            wait_readable(self._links.values(), SLICE_S)
 
     def _tell_all(self, message: Message, came: dict[int, tuple[Message, int]]) -> None:
         """The same to all, each with the times that its clock offset is learnt from."""

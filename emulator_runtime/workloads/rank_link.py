@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from emulator_runtime.domain.errors import ClusterError, ProtocolError
 from emulator_runtime.domain.units import NS_PER_S
@@ -47,7 +47,7 @@ class RankLink:
 
     def poll(self) -> None:
         """Take in what has arrived. Raises ClusterError where the other end is gone and nothing is left to be read."""
-        if not select.select([self], [], [], 0)[0]:
+        if not wait_readable([self], 0):
             return
         try:
             data = self._socket.recv(_CHUNK_BYTES)
@@ -79,7 +79,7 @@ class RankLink:
             hook()
             if monotonic_ns() > give_up_ns:
                 raise ClusterError(f"{self.name} has not answered for {timeout_s:g} s; see its pod's log")
-            select.select([self], [], [], SLICE_S)
+            wait_readable([self], SLICE_S)
             self.poll()
         return taken
 
@@ -88,3 +88,12 @@ class RankLink:
 
     def _gone(self, cause: str) -> ClusterError:
         return ClusterError(f"{self.name} is gone ({cause}); see its pod's log, this rank ends with it")
+
+
+def wait_readable(sockets: Iterable[socket.socket | RankLink], timeout_s: float) -> bool:
+    """Whether one of them can be read within so many host seconds. By poll(2): select(2) ends at descriptor 1023, which
+    rank 0 of a large group is beyond."""
+    poller = select.poll()
+    for one in sockets:
+        poller.register(one, select.POLLIN)
+    return bool(poller.poll(timeout_s * 1000))

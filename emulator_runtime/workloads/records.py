@@ -51,7 +51,10 @@ class StepLog:
             raise self._cannot(error) from error
 
     def _cannot(self, error: OSError) -> InputError:
-        return InputError("--log-steps", f"can't write {self._path}: {error.strerror}")
+        return InputError(
+            "--log-steps",
+            f"can't write {self._path}: {error.strerror}; give a file that this container may write, on a volume with room",
+        )
 
 
 class StepTimesSeen:

@@ -14,7 +14,9 @@ class Exclusive(Fifo):
     def check(self, holder: str, leaving: Collection[str] = ()) -> None:
         others = self.holders.difference({holder}, leaving)
         if others:
-            raise RefusedError(f"the device is exclusive and {', '.join(sorted(others))} holds it")
+            raise RefusedError(
+                f"it is exclusive and {', '.join(sorted(others))} holds it; wait until that ends, or share the device"
+            )
 
     def admit(self, holder: str) -> None:
         self.check(holder)

@@ -54,6 +54,8 @@ class BorderSettings(Protocol):
     def inventory(self) -> str: ...
     @property
     def pod_resources(self) -> str: ...
+    @property
+    def pod(self) -> str: ...
     def flag(self, name: str, /) -> bool: ...
 
 
@@ -88,6 +90,7 @@ class KubernetesBorder:
         self._events = EventSender(api, node, self._wake.set, wall_ns) if api else None
         self._annotation: str | None = ""  # the last good one; "" is no annotation that can be good
         self._node_uid = ""  # of the Node that had it
+        self._had_devices = False
         self._new_since_ns: int | None = None
         self._inventory_complaint = Complaint(f"node {node}: the inventory is right again")
         self._kubelet_complaint = Complaint(f"node {node}: the kubelet says again who holds which devices")
@@ -100,8 +103,14 @@ class KubernetesBorder:
     def pod_events(self) -> PodEvents | None:
         return self._events
 
-    def start(self, on_inventory: OnInventory | None, on_allocations: OnAllocations | None) -> None:
-        """Begin to listen; both are called in the poller's thread. `on_inventory` None: it doesn't come from the Node."""
+    def start(
+        self, on_inventory: OnInventory | None, on_allocations: OnAllocations | None, *, has_devices: bool = False
+    ) -> None:
+        """Begin to listen; both are called in the poller's thread. `on_inventory` None: it doesn't come from the Node.
+
+        `has_devices`: the manager has some already, from before its restart.
+        """
+        self._had_devices = has_devices
         if self._api and self._pods and self._events:
             pods, events = self._pods, self._events
             self._run("requests", lambda: self._serve_requests(pods, events))
@@ -176,7 +185,8 @@ class KubernetesBorder:
             self._node_uid, self._new_since_ns = node.uid, None
             return
         if self._awaits_annotation(node):
-            text = f"node {node.name}: was made anew and has no annotation {INVENTORY_ANNOTATION} yet; its devices stay"
+            what = "was made anew and has" if self._annotation else "has"
+            text = f"node {node.name}: {what} no annotation {INVENTORY_ANNOTATION} yet; its devices stay"
             self._inventory_complaint.say(text)
             return
         try:
@@ -188,16 +198,18 @@ class KubernetesBorder:
             self._inventory_complaint.say(str(error))
             return
         self._annotation, self._node_uid, self._new_since_ns = node.inventory, node.uid, None
+        self._had_devices = False
         self._inventory_complaint.over()
         self._poller.call_soon(partial(take, inventory))
 
     def _awaits_annotation(self, node: NodeFacts) -> bool:
         """A Node that was deleted and made anew gets its annotation from the pool controller, a moment later.
 
-        Taking its devices away until then would end all jobs on it. That it isn't in a pool any more is believed at its
-        first change after that moment; a kubelet changes its Node every five minutes at least.
+        Taking its devices away until then would end all jobs on it. The same holds for the first look after a restart of
+        the manager, which can't tell whether it is the Node that its devices came from. That the Node isn't in a pool any
+        more is believed at its first change after that moment; a kubelet changes its Node every five minutes at least.
         """
-        if node.inventory is not None or not self._annotation or node.uid == self._node_uid:
+        if node.inventory is not None or node.uid == self._node_uid or not (self._annotation or self._had_devices):
             return False
         if self._new_since_ns is None:
             self._new_since_ns = monotonic_ns()
@@ -219,7 +231,7 @@ def open_border(settings: BorderSettings, poller: CallSoon, timeouts: Timeouts |
     if settings.inventory == FROM_ANNOTATION and not uses_api:
         raise InputError("EMUGPU_MANAGER_INVENTORY", "is kubernetes, which needs EMUGPU_MANAGER_KUBERNETES=1")
     api = ApiServer(Endpoint.in_cluster(os.environ), timeouts) if uses_api else None
-    kubelet = PodResources(Path(settings.pod_resources)) if settings.pod_resources else None
+    kubelet = PodResources(Path(settings.pod_resources), settings.pod) if settings.pod_resources else None
     return KubernetesBorder(settings.node, poller, api, kubelet)
 
 

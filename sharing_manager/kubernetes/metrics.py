@@ -43,7 +43,9 @@ class StoreFigures(Protocol):
     @property
     def oldest_age_s(self) -> float: ...
     @property
-    def dropped(self) -> int: ...
+    def merged(self) -> int: ...
+    @property
+    def lost(self) -> int: ...
 
 
 class NodeCollector(Collector):
@@ -85,7 +87,12 @@ def store_figures(status: StoreFigures) -> list[Figure]:
         Figure("emugpu_event_backlog", "Events that Redis doesn't have yet.", status.backlog_rows),
         Figure("emugpu_event_backlog_bytes", "Their size.", status.backlog_bytes),
         Figure("emugpu_event_backlog_age_seconds", "Age of the oldest of them.", status.oldest_age_s),
-        Figure("emugpu_events_dropped", "Events dropped for want of room.", status.dropped, counter=True),
+        Figure(
+            "emugpu_events_merged", "Events that went into a later one for want of room.", status.merged, counter=True
+        ),
+        Figure(
+            "emugpu_events_lost", "Events that Redis forgot and this node no longer has.", status.lost, counter=True
+        ),
     ]
 
 

@@ -1,6 +1,8 @@
 """What the kubelet says about who holds which device ids: the truth by which grants of vanished pods are found.
 
-No answer is never an empty answer: while the kubelet restarts, no pod has lost its devices.
+No answer is never an empty answer: while the kubelet restarts, no pod has lost its devices. And an empty answer may be no
+answer: a kubelet that was restarted while the API server is away doesn't know its pods yet, and lists none. The manager's
+own pod runs as long as it asks, so a list without it is one of those.
 
 Source: Kubernetes documentation, "Device Plugins: Monitoring device plugin resources"; the service's Unix socket is
 /var/lib/kubelet/pod-resources/kubelet.sock.
@@ -28,16 +30,19 @@ _OPTIONS = (
 
 
 class KubeletError(ClusterError):
-    """The kubelet gave no answer; it may be restarting."""
+    """The kubelet gave no answer, or one that can't be true; it may be restarting."""
 
     retry_helps = True
 
 
 class PodResources:
-    """A client of the kubelet; it connects when asked, and again by itself after the kubelet's restart."""
+    """A client of the kubelet; it connects when asked, and again by itself after the kubelet's restart.
 
-    def __init__(self, socket_path: Path) -> None:
-        self._path = socket_path
+    `own_pod`: name of the pod that this process runs in; "": not known, then every list is believed.
+    """
+
+    def __init__(self, socket_path: Path, own_pod: str = "") -> None:
+        self._path, self._own_pod = socket_path, own_pod
         self._channel = grpc.insecure_channel(f"unix:{socket_path}", options=_OPTIONS)
         self._list = self._channel.unary_unary(
             LIST_METHOD,
@@ -46,7 +51,8 @@ class PodResources:
         )
 
     def list(self) -> list[PodAllocation]:
-        """All pods of the node with what they hold. Raises KubeletError where there is no answer within 2 seconds."""
+        """All pods of the node with what they hold. Raises KubeletError where there is no answer within 2 seconds, or
+        one without this process's own pod."""
         try:
             answer = self._list(api.ListPodResourcesRequest(), timeout=ANSWER_S)
         except grpc.RpcError as error:
@@ -55,7 +61,13 @@ class PodResources:
             raise KubeletError(
                 f"{self._path}: the kubelet doesn't say who holds which devices: {why}; {fix}"
             ) from error
-        return [allocation for pod in answer.pod_resources for allocation in _allocations(pod)]
+        pods = answer.pod_resources
+        if self._own_pod and not any(pod.name == self._own_pod for pod in pods):
+            fix = "it has restarted and waits for the API server, or EMUGPU_MANAGER_POD is wrong"
+            raise KubeletError(
+                f"{self._path}: the kubelet lists {len(pods)} pods, but not this manager's own, {self._own_pod}: {fix}"
+            )
+        return [allocation for pod in pods for allocation in _allocations(pod)]
 
     def close(self) -> None:
         self._channel.close()

@@ -33,17 +33,22 @@ _PAGE = "50"
 OnIdentity = Callable[[PodIdentity | EmuGpuError], None]
 
 
-def list_pods(api: ApiServer, node: str) -> list[PodFacts]:
+def list_pods(api: ApiServer, node: str, *, cached: bool = False) -> list[PodFacts]:
     """All pods of the node, in pages, so that a full node's answer stays small. Raises ApiServerError.
 
-    Without a resourceVersion the answer is up to date, not out of a cache: a pod whose process runs is in it.
+    Without a resourceVersion the answer is up to date: a pod whose process runs is in it. For that an API server may have to
+    read all pods of the cluster from etcd; with version 0 (`cached`) it answers from its memory, maybe a moment late, and
+    maybe on one page. Source: Kubernetes API concepts, "Semantics for get and list".
     """
     query, found = {"fieldSelector": f"spec.nodeName={node}", "limit": _PAGE}, list[PodFacts]()
+    if cached:
+        query["resourceVersion"] = "0"
     while True:
         page = objects.listing(api.get("/api/v1/pods", query))
         found += (objects.pod(item) for item in page.items)
         if not page.next_page:
             return found
+        query.pop("resourceVersion", None)  # a token has its own; it may not be asked for with another
         query["continue"] = page.next_page
 
 
@@ -80,7 +85,7 @@ class PodDirectory:
             self._answer(done, error)
             return
         with self._lock:
-            identity = self._find(wanted, exact=True)
+            identity = self._find(wanted, exact=True, fresh=False)
             if identity is None:
                 self._waiting.append(wanted)
         if identity is not None:
@@ -113,16 +118,16 @@ class PodDirectory:
             waiting = tuple(self._waiting)
         if not waiting:
             return None
-        fresh = now_ns >= self._next_ns and self._list()
+        fresh = now_ns >= self._next_ns and self._list(waiting)
         self._settle(waiting, fresh=fresh)
         with self._lock:
             deadlines = [deadline for one in self._waiting for deadline in self._deadlines(one)]
         return min([self._next_ns, *deadlines]) if deadlines else None
 
-    def _list(self) -> bool:
-        """True: `_known` is now what the API server knows."""
+    def _list(self, waiting: Sequence[_Waiting]) -> bool:
+        """True: `_known` is now what the API server knows, which was asked after these came."""
         try:
-            pods = list_pods(self._api, self._node)
+            pods = self._pods_for(waiting)
         except ApiServerError as error:
             self._failure = error
             self._complaint.say(f"node {self._node}: can't identify pods: {error}")
@@ -136,6 +141,13 @@ class PodDirectory:
             self._known = {pod.cgroup_uid: pod for pod in pods}
         return True
 
+    def _pods_for(self, waiting: Sequence[_Waiting]) -> list[PodFacts]:
+        """From the API server's memory if all these are in it. The outermost pod counts: see `_find`."""
+        pods = list_pods(self._api, self._node, cached=True)
+        if {one.pods[0].pod_uid for one in waiting} <= {pod.cgroup_uid for pod in pods}:
+            return pods
+        return list_pods(self._api, self._node)
+
     def _settle(self, waiting: Sequence[_Waiting], *, fresh: bool) -> None:
         """Answer those for whom there is an answer now. `fresh`: the list was made after they came."""
         now_ns = monotonic_ns()
@@ -143,8 +155,8 @@ class PodDirectory:
             waited_ns = now_ns - one.since_ns
             answer: PodIdentity | EmuGpuError | None
             with self._lock:
-                answer = self._find(one, exact=waited_ns < to_ns(NAME_S))
-                known = self._is_known(one)
+                answer = self._find(one, exact=waited_ns < to_ns(NAME_S), fresh=fresh)
+                known = self._known_pod(one, fresh=fresh) is not None
             if answer is None and fresh and not known:
                 answer = self._refusal(one)
             elif answer is None and waited_ns >= to_ns(GIVE_UP_S):
@@ -158,19 +170,26 @@ class PodDirectory:
     def _deadlines(self, one: _Waiting) -> tuple[int, ...]:
         """When `one` gets another answer, whatever the API server does. Needs the lock."""
         give_up_ns = one.since_ns + to_ns(GIVE_UP_S)
-        return (one.since_ns + to_ns(NAME_S), give_up_ns) if self._is_known(one) else (give_up_ns,)
+        known = self._known_pod(one, fresh=False) is not None
+        return (one.since_ns + to_ns(NAME_S), give_up_ns) if known else (give_up_ns,)
 
-    def _is_known(self, one: _Waiting) -> bool:
-        return any(pod.pod_uid in self._known for pod in one.pods)
-
-    def _find(self, wanted: _Waiting, *, exact: bool) -> PodIdentity | None:
-        """The first pod on the path that is known. `exact`: only with its container's name."""
-        for found in wanted.pods:
+    def _known_pod(self, wanted: _Waiting, *, fresh: bool) -> tuple[PodFacts, PodCgroup] | None:
+        """The outermost pod on the path that is known. Unless `_known` is `fresh`, what is not known may be a new pod of
+        this node, whose process could have written the rest of the path itself: then nobody on it counts."""
+        for found in wanted.pods if fresh else wanted.pods[:1]:
             pod = self._known.get(found.pod_uid)
             if pod is not None:
-                named = pod.container(found.container_id) is not None
-                return pod.identity(found) if named or not exact else None
+                return pod, found
         return None
+
+    def _find(self, wanted: _Waiting, *, exact: bool, fresh: bool) -> PodIdentity | None:
+        """Who that pod is. `exact`: only with its container's name."""
+        known = self._known_pod(wanted, fresh=fresh)
+        if known is None:
+            return None
+        pod, found = known
+        named = pod.container(found.container_id) is not None
+        return pod.identity(found) if named or not exact else None
 
     def _answer(self, done: OnIdentity, answer: PodIdentity | EmuGpuError) -> None:
         self._poller.call_soon(lambda: done(answer))

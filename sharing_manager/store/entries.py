@@ -48,7 +48,7 @@ class Entry:
     """An event of a node, covering the steps [from_step, steps_done) of its job.
 
     `at_ns` is the manager's (possibly emulated) clock, `wall_ns` the host's wall clock since 1970; 0: not known.
-    `absorbed`: so many older entries of this node went into this one or were dropped before it for want of room.
+    `absorbed`: so many older entries of this job went into this one for want of room.
     """
 
     node: str

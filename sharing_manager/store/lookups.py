@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +12,9 @@ from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError
 from emulator_runtime.domain.units import NS_PER_S
 from sharing_manager.progress import OnProgress
 from sharing_manager.store.backoff import Backoff
-from sharing_manager.store.entries import PROGRESS
+from sharing_manager.store.guard import guarded
 from sharing_manager.store.outbox import Outbox
-from sharing_manager.store.server import Client
-from sharing_manager.store.troubles import translated
+from sharing_manager.store.questions import Ask
 
 PATIENCE_S = 60.0
 """How long a look-up waits for a Redis that is away (host seconds): a fail-over or a restart of its pod fits in."""
@@ -27,25 +25,6 @@ class CallSoon(Protocol):
     """The part of `Poller` that another thread may use."""
 
     def call_soon(self, callback: Callable[[], None], /) -> None: ...
-
-
-Ask = Callable[[list[str]], list[int | None]]
-"""Steps done by job key, as Redis knows them. Raises StoreAwayError."""
-
-
-def ask_redis(client: Client, place: str) -> Ask:
-    """The question to a real Redis: one ZMSCORE for many keys."""
-
-    def ask(job_keys: list[str]) -> list[int | None]:
-        with translated(place):
-            try:
-                scores = client.execute_command("ZMSCORE", PROGRESS, *job_keys)
-            except BaseException:
-                client.connection_pool.disconnect()  # the next attempt looks for the primary anew
-                raise
-        return [None if score is None else int(float(score)) for score in scores]
-
-    return ask
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +52,7 @@ class RedisProgress:
         self._patience_ns = round(patience_s * NS_PER_S)
         self._asked: queue.SimpleQueue[_Lookup | None] = queue.SimpleQueue()
         self._waiting: list[_Lookup] = []
+        self._outbox: Outbox | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="emugpu-progress", daemon=True)
 
@@ -90,25 +70,25 @@ class RedisProgress:
         """See ProgressStore. Gets ManagerUnavailableError where Redis stays away and the job may have run elsewhere."""
         self._asked.put(_Lookup(job_key, done, self._now_ns() + self._patience_ns))
 
+    def distrust(self) -> None:
+        """Redis refuses what this node ships: it may know too little of other nodes as well. From any thread."""
+        self._ask.distrust()
+
     def _run(self) -> None:
-        outbox: Outbox | None = None
-        try:
-            while not self._stopping.is_set():
-                self._take(block=not self._waiting)
-                try:
-                    outbox = outbox or self._open_outbox()
-                    self._answer_those_of_this_node(outbox)
-                    self._answer_those_of_anywhere(outbox)
-                    self._backoff.reset()
-                except (EmuGpuError, sqlite3.Error) as error:
-                    self._give_up(error)
-                    self._stopping.wait(self._backoff.next_s())
-        finally:
-            if outbox is not None:
-                outbox.close()
+        guarded("looking up the progress of jobs", self._turn, self._stopping, self._backoff, self._give_up)
+        if self._outbox is not None:
+            self._outbox.close()
         self._take(block=False)
         for lookup in self._waiting:
             self._call(lookup, ManagerUnavailableError("the sharing manager is ending; it will be back"))
+
+    def _turn(self) -> None:
+        """Wait for somebody who asks, then answer all."""
+        self._take(block=not self._waiting)
+        self._outbox = self._outbox or self._open_outbox()
+        self._answer_those_of_this_node(self._outbox)
+        self._answer_those_of_anywhere(self._outbox)
+        self._backoff.reset()
 
     def _take(self, *, block: bool) -> None:
         """What was asked since; None among it only wakes."""

@@ -26,7 +26,7 @@ ROW_BYTES = 96
 _SCHEMA = """
 create table if not exists outbox (one integer primary key check (one = 1), epoch integer not null,
   sent integer not null default 0, shipped integer not null default 0, base integer not null default 0,
-  merged integer not null default 0, dropped integer not null default 0);
+  merged integer not null default 0);
 create table if not exists outbox_absorbed (sequence integer primary key, entries integer not null);
 """
 _COLUMNS = (
@@ -53,14 +53,6 @@ class Backlog:
     rows: int = 0
     size_bytes: int = 0
     oldest_wall_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Losses:
-    """Entries that went because the spool was full: `merged` live on in a later one, `dropped` were telemetry."""
-
-    merged: int = 0
-    dropped: int = 0
 
 
 class Outbox:
@@ -132,8 +124,9 @@ class Outbox:
         found: int | None = self._db.execute("select min(sequence) from events").fetchone()[0]
         return found
 
-    def losses(self) -> Losses:
-        return Losses(*self._db.execute("select merged, dropped from outbox").fetchone())
+    def merged(self) -> int:
+        """So many entries live on in a later one, because the spool was full."""
+        return int(self._db.execute("select merged from outbox").fetchone()[0])
 
     # --- making room ----------------------------------------------------------------------------------------------------
 
@@ -147,14 +140,13 @@ class Outbox:
             entries = self._entries("e.sequence > ?", (at,), CHUNK_ROWS)
             if not entries:
                 break
-            found = [absorb for entry in entries for absorb in compactor.feed(entry)]
+            found = [absorb for entry in entries if (absorb := compactor.feed(entry)) is not None]
             self._apply(found)
             freed += sum(size_of(absorb.gone) for absorb in found)
             at = entries[-1].sequence
         return freed
 
     def _apply(self, found: list[Absorb]) -> None:
-        dropped = sum(absorb.dropped for absorb in found)
         with self._transaction():
             for absorb in found:
                 gone, into = absorb.gone.sequence, absorb.into
@@ -162,9 +154,7 @@ class Outbox:
                 self._db.execute("delete from outbox_absorbed where sequence = ?", (gone,))
                 self._db.execute("update events set from_step = ? where sequence = ?", (into.from_step, into.sequence))
                 self._db.execute("insert or replace into outbox_absorbed values (?, ?)", (into.sequence, into.absorbed))
-            self._db.execute(
-                "update outbox set merged = merged + ?, dropped = dropped + ?", (len(found) - dropped, dropped)
-            )
+            self._db.execute("update outbox set merged = merged + ?", (len(found),))
 
     def prune(self, up_to: int) -> int:
         """Delete shipped entries up to this number, at most CHUNK_ROWS; answers how many were."""
@@ -187,6 +177,12 @@ class Outbox:
         """The most steps that this node knows to be done, shipped or not; None: it never saw the key."""
         row = self._db.execute("select steps_done from progress where job_id = ?", (job_key,)).fetchone()
         return None if row is None else int(row[0])
+
+    def waiting_progress(self) -> list[tuple[str, int]]:
+        """Job key and most steps done of every job of which events aren't shipped."""
+        return self._db.execute(
+            "select job_id, max(steps_done) from events where sequence > (select shipped from outbox) group by job_id"
+        ).fetchall()
 
     def all_progress(self) -> list[tuple[str, int]]:
         """Job key and steps done of every job that this node remembers."""

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import redis
 
+from sharing_manager.store.client import Client
 from sharing_manager.store.entries import NODES, Entry, EntryId, stream_of
-from sharing_manager.store.server import Client
 from sharing_manager.store.troubles import translated
 
 _FIRST = EntryId(0, 0)

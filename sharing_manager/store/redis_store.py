@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import sys
 import threading
@@ -17,15 +18,22 @@ from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from sharing_manager.event_log import EventLog
 from sharing_manager.progress import ProgressStore
 from sharing_manager.store.backoff import Backoff
-from sharing_manager.store.lookups import CallSoon, RedisProgress, ask_redis
-from sharing_manager.store.outbox import Losses, Outbox
-from sharing_manager.store.server import Link, RedisLink, client_of
-from sharing_manager.store.shipper import BATCH_ROWS, Counts, Shipper
-from sharing_manager.store.troubles import StoreAwayError
+from sharing_manager.store.client import client_of
+from sharing_manager.store.guard import guarded
+from sharing_manager.store.lookups import CallSoon, RedisProgress
+from sharing_manager.store.outbox import Outbox
+from sharing_manager.store.questions import RedisQuestion
+from sharing_manager.store.server import Link, RedisLink
+from sharing_manager.store.shipper import BATCH_ROWS, Bounds, Counts, Shipper
+from sharing_manager.store.trimming import LEAST_LENGTH
+from sharing_manager.store.troubles import MEMORY, StoreAwayError
 
 URL_VARIABLE = "EMUGPU_MANAGER_REDIS_URL"
 SPOOL_VARIABLE = "EMUGPU_MANAGER_SPOOL_BYTES"
+LENGTH_VARIABLE = "EMUGPU_MANAGER_STREAM_LENGTH"
 DEFAULT_SPOOL_BYTES = 64 * 1024 * 1024
+DEFAULT_STREAM_LENGTH = 60_000
+"""About 250 bytes each in Redis with the names of a real cluster: at most 17 MB for a node, so 256 MB serve a dozen."""
 _IDLE_S = 0.05
 """How long an event may lie in the outbox when nobody calls `notify`."""
 _GATHER_S = 0.01
@@ -43,12 +51,14 @@ class StoreSettings(Protocol):
     @property
     def spool_bytes(self) -> str: ...
     @property
+    def stream_length(self) -> str: ...
+    @property
     def state_file(self) -> Path: ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """Figures for metrics and readiness. Counts are since this process started, but for `merged` and `dropped` (ever)."""
+    """Figures for metrics and readiness. Counts are since shipping began, but for `merged` (ever)."""
 
     connected: bool = False
     trouble: str = ""
@@ -61,7 +71,6 @@ class StoreStatus:
     rewound: int = 0
     lost: int = 0
     merged: int = 0
-    dropped: int = 0
 
 
 class RedisStore:
@@ -73,12 +82,12 @@ class RedisStore:
         link: Link,
         progress: RedisProgress,
         backoff: Backoff,
-        spool_bytes: int,
+        bounds: Bounds,
         report: Callable[[str], None],
     ) -> None:
         self._open_outbox, self._link = open_outbox, link
         self._lookups = progress
-        self._backoff, self._spool_bytes, self._report = backoff, spool_bytes, report
+        self._backoff, self._bounds, self._report = backoff, bounds, report
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._drain_until_ns = 0
         self._status = StoreStatus()
@@ -114,24 +123,21 @@ class RedisStore:
     # --- the shipping thread --------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                outbox = self._open_outbox()
-            except EmuGpuError as error:
-                self._complain(f"{error}; no events are shipped until then")
-                self._stopping.wait(self._backoff.next_s())
-                continue
-            try:
-                self._serve(outbox)
-            except sqlite3.Error as error:
-                self._complain(f"the event log can't be read for shipping ({error}); it is opened again")
-                self._stopping.wait(self._backoff.next_s())
-            finally:
-                outbox.close()
+        guarded("shipping events", self._ship, self._stopping, self._backoff, self._failed)
         self._link.close()
 
-    def _complain(self, line: str) -> None:
-        """About the file; the same line once in a row."""
+    def _ship(self) -> None:
+        with contextlib.closing(self._open_outbox()) as outbox:
+            self._serve(outbox)
+
+    def _failed(self, error: Exception) -> None:
+        """Nothing is shipped until the file is opened again; the same line once in a row."""
+        self._status = replace(self._status, connected=False, trouble="failure")
+        line = f"shipping failed unexpectedly ({error!r}); it begins again"
+        if isinstance(error, EmuGpuError):
+            line = f"{error}; no events are shipped until then"
+        elif isinstance(error, sqlite3.Error):
+            line = f"the event log can't be read for shipping ({error}); it is opened again"
         if line != self._complaint:
             self._complaint = line
             self._report(line)
@@ -141,7 +147,7 @@ class RedisStore:
         shipper = Shipper(
             outbox,
             self._link,
-            self._spool_bytes,
+            self._bounds,
             self._report,
             now_ns=monotonic_ns,
             now_ms=lambda: wall_ns() // 1_000_000,
@@ -149,12 +155,14 @@ class RedisStore:
         while not self._stopping.is_set():
             pause_s = self._attempt(shipper)
             shipper.make_room()
-            self._publish(shipper, outbox.losses())
+            self._publish(shipper, outbox.merged())
             self._complaint = ""
+            if shipper.connected:
+                self._backoff.reset()
             self._pause(shipper, pause_s)
         while not shipper.trouble and monotonic_ns() < self._drain_until_ns and self._attempt(shipper) == 0:
             pass
-        self._publish(shipper, outbox.losses())
+        self._publish(shipper, outbox.merged())
 
     def _attempt(self, shipper: Shipper) -> float:
         """Ship a batch; answers how long to wait before the next one, 0 while there is more."""
@@ -162,8 +170,9 @@ class RedisStore:
             shipped = shipper.attempt()
         except StoreAwayError as error:
             shipper.away(error)
+            if error.trouble == MEMORY:
+                self._lookups.distrust()
             return self._backoff.next_s()
-        self._backoff.reset()
         return _IDLE_S if not shipped else 0 if shipped == BATCH_ROWS else _GATHER_S
 
     def _pause(self, shipper: Shipper, pause_s: float) -> None:
@@ -175,13 +184,13 @@ class RedisStore:
         elif pause_s:
             self._stopping.wait(pause_s)
 
-    def _publish(self, shipper: Shipper, losses: Losses) -> None:
+    def _publish(self, shipper: Shipper, merged: int) -> None:
         backlog, counts = shipper.backlog, replace(shipper.counts)
         age_ns = wall_ns() - backlog.oldest_wall_ns if backlog.oldest_wall_ns else 0
-        self._status = _status(shipper, counts, losses, max(0.0, age_ns / NS_PER_S))
+        self._status = _status(shipper, counts, merged, max(0.0, age_ns / NS_PER_S))
 
 
-def _status(shipper: Shipper, counts: Counts, losses: Losses, oldest_age_s: float) -> StoreStatus:
+def _status(shipper: Shipper, counts: Counts, merged: int, oldest_age_s: float) -> StoreStatus:
     return StoreStatus(
         connected=shipper.connected,
         trouble=shipper.trouble,
@@ -192,8 +201,7 @@ def _status(shipper: Shipper, counts: Counts, losses: Losses, oldest_age_s: floa
         connections=counts.connections,
         rewound=counts.rewound,
         lost=counts.lost,
-        merged=losses.merged,
-        dropped=losses.dropped,
+        merged=merged,
     )
 
 
@@ -203,7 +211,8 @@ def connect(
     """The store of this node; nothing is connected or started yet.
 
     `event_log` must have made its file (`settings.state_file`) already: the outbox is that file, read beside it.
-    Raises InputError for a URL or a spool size that can't be understood, ClusterError for a file that can't be used.
+    Raises InputError for a URL, a spool size or a stream length that can't be understood, ClusterError for a file that
+    can't be used.
     """
     link = RedisLink(settings.redis_url, URL_VARIABLE, settings.node)
     asking = client_of(settings.redis_url, URL_VARIABLE)
@@ -213,24 +222,24 @@ def connect(
 
     open_outbox().close()
     chance = Random(f"{settings.node}/redis")
-    progress = RedisProgress(
-        ask_redis(asking, link.place), open_outbox, poller, Backoff(chance, longest_s=2.0), monotonic_ns
-    )
+    question = RedisQuestion(asking, link.place, monotonic_ns)
+    progress = RedisProgress(question, open_outbox, poller, Backoff(chance, longest_s=2.0), monotonic_ns)
     return RedisStore(
         open_outbox,
         link,
         progress,
         Backoff(chance),
-        _spool_bytes(settings.spool_bytes),
+        Bounds(
+            _whole(SPOOL_VARIABLE, settings.spool_bytes or str(DEFAULT_SPOOL_BYTES), "bytes", 4096),
+            _whole(LENGTH_VARIABLE, settings.stream_length or str(DEFAULT_STREAM_LENGTH), "events", LEAST_LENGTH),
+        ),
         report or _to_stderr,
     )
 
 
-def _spool_bytes(text: str) -> int:
-    if not text:
-        return DEFAULT_SPOOL_BYTES
-    if not (text.isascii() and text.isdigit() and int(text) >= 4096):
-        raise InputError(SPOOL_VARIABLE, f"must be a whole number of bytes, at least 4096, got {text!r}")
+def _whole(variable: str, text: str, unit: str, least: int) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise InputError(variable, f"must be a whole number of {unit}, at least {least}, got {text!r}")
     return int(text)
 
 

@@ -1,63 +1,19 @@
-"""The way to Redis: one client with deadlines, and the few commands that ship events."""
+"""The stream of one node in Redis: the few commands that ship events."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from emulator_runtime.domain.errors import InputError
+from sharing_manager.store.client import client_of, place_of
 from sharing_manager.store.entries import NODES, PROGRESS, SEEN, Entry, EntryId, furthest, stream_of
+from sharing_manager.store.trimming import Trimmed, make_room
 from sharing_manager.store.troubles import StoreAwayError, translated
 
-SOCKET_TIMEOUT_S = 2.0
 _MAX_SEQUENCE = 2**64 - 1
 _MOST_AT_ONCE = 1000
-
-
-def place_of(url: str) -> str:
-    """The URL as it may be shown: without user, password and options."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-class Client(Protocol):
-    """The part of redis-py's client that is used here; its commands by their own names have no types to rely on."""
-
-    connection_pool: Any
-
-    def execute_command(self, *command: str | int) -> Any: ...
-    def pipeline(self, transaction: bool = True) -> Any: ...  # noqa: FBT001, FBT002 (redis-py's signature)
-    def info(self) -> Any: ...
-    def close(self) -> None: ...
-
-
-def client_of(url: str, variable: str, *, on_connect: Callable[[Any], None] | None = None) -> Client:
-    """A client that has not connected yet: redis://, rediss:// (TLS) or unix://, as redis-py's `from_url` reads it.
-
-    It never repeats a command by itself: whether that is right only the caller knows. `on_connect` is called with each
-    new connection, instead of its own method of that name. Raises InputError for the URL.
-    """
-    options = {} if url.startswith("unix:") else {"socket_keepalive": True}
-    try:
-        client: Client = redis.Redis.from_url(
-            url,
-            decode_responses=True,
-            protocol=2,
-            socket_timeout=SOCKET_TIMEOUT_S,
-            socket_connect_timeout=SOCKET_TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),
-            redis_connect_func=on_connect,
-            **options,
-        )
-        client.connection_pool.make_connection()  # connects nothing, but refuses options that there aren't
-        return client
-    except (ValueError, TypeError, redis.RedisError) as error:
-        raise InputError(variable, f"{place_of(url)!r} is not a Redis URL (redis://host:6379/0): {error}") from error
 
 
 class Link(Protocol):
@@ -70,6 +26,7 @@ class Link(Protocol):
     def highest_of(self, epoch: int) -> int | None: ...
     def append(self, epoch: int, entries: Sequence[Entry]) -> None: ...
     def raise_progress(self, known: Iterable[tuple[str, int, int]]) -> None: ...
+    def make_room(self, length: int, *, urgent: bool) -> Trimmed: ...
     def close(self) -> None: ...
 
 
@@ -144,6 +101,10 @@ class RedisLink:
                 pipeline = self._client.pipeline(transaction=True)
                 _raise_progress(pipeline, rows[start : start + _MOST_AT_ONCE])
                 pipeline.execute()
+
+    def make_room(self, length: int, *, urgent: bool) -> Trimmed:
+        """Bring the stream back to about `length` entries; see trimming.make_room."""
+        return make_room(self._client, self.place, self._node, length, urgent=urgent)
 
     def close(self) -> None:
         """Forget the connections; the next call makes a new one (after a fail-over: to the new primary)."""

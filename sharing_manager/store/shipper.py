@@ -6,6 +6,7 @@ newest id tells, on the next connection. Meanwhile the manager goes on; what it 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,8 @@ from sharing_manager.store.entries import furthest
 from sharing_manager.store.outbox import Backlog, Outbox, size_of
 from sharing_manager.store.resume import Position, Resumption, resume
 from sharing_manager.store.server import Link
-from sharing_manager.store.troubles import StoreAwayError, StreamMovedError
+from sharing_manager.store.trimming import Trimmed
+from sharing_manager.store.troubles import MEMORY, PERMISSION, StoreAwayError, StreamMovedError
 
 BATCH_ROWS = 128
 TAIL_ROWS = 1000
@@ -23,9 +25,21 @@ TAIL_S = 10.0
 """Shipped entries stay this long (host seconds): a Redis that syncs its file every second may lose the last two."""
 CHECK_S = 2.0
 """With nothing to ship, look so often (host seconds) whether Redis is there and still has what it had."""
+TRIM_S = 60.0
+"""The stream is trimmed so often (host seconds), and whenever it has grown by a tenth of its length."""
+_TRIM_SHARE = 0.1
 _MARK_EVERY_NS = NS_PER_S
 _ROOM_SHARE = 0.25
 """A spool that is full is emptied by this share at least, so that it isn't full again at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`spool_bytes`: what may wait on this node; `stream_length`: entries of this node that stay in Redis unless a group
+    of readers needs more."""
+
+    spool_bytes: int
+    stream_length: int
 
 
 @dataclass(slots=True)
@@ -46,7 +60,7 @@ class Shipper:
         self,
         outbox: Outbox,
         link: Link,
-        spool_bytes: int,
+        bounds: Bounds,
         report: Callable[[str], None],
         *,
         now_ns: Callable[[], int],
@@ -54,7 +68,10 @@ class Shipper:
     ) -> None:
         self._outbox, self._link, self._report = outbox, link, report
         self._now_ns, self._now_ms = now_ns, now_ms
-        self._spool_bytes = self._compact_above_bytes = spool_bytes
+        self._spool_bytes = self._compact_above_bytes = bounds.spool_bytes
+        self._stream_length = bounds.stream_length
+        self._trimmed_ns: int | None = None
+        self._shipped_since_trim = 0
         self._position: Position = outbox.position()
         self._counted = outbox.newest()
         self.backlog = outbox.backlog()
@@ -74,22 +91,38 @@ class Shipper:
                 self._connect()
             elif self._now_ns() - self._heard_ns >= CHECK_S * NS_PER_S:
                 self._resume()
-            return self._ship()
+            shipped = self._ship()
         except StreamMovedError:
+            shipped = self._ship_where_it_moved()
+        if self._trim_is_due():
+            self._trim()
+        return shipped
+
+    def _ship_where_it_moved(self) -> int:
+        try:
             self._resume()
             return self._ship()
+        except StreamMovedError as error:
+            fix = "give each node a name of its own (EMUGPU_MANAGER_NODE)"
+            problem = f"another manager writes into the stream of this node's name all the time; {fix}"
+            raise StoreAwayError(self._link.place, "second-writer", problem) from error
 
     def away(self, error: StoreAwayError) -> None:
         """An attempt failed: whatever comes next needs a new connection."""
         self.connected = False
-        self._link.close()
-        if error.trouble != self.trouble:
+        new = error.trouble != self.trouble
+        if new:
             self.trouble = error.trouble
             self._report(f"{error}; events wait on this node")
+        if error.trouble == MEMORY:
+            self._free_memory(tell=new)
+        self._link.close()
 
     def _connect(self) -> None:
         complaints = self._link.open()
         self._resume()
+        if self.trouble:
+            self._tell_progress_first()
         self.connected = True
         self.counts.connections += 1
         for complaint in complaints:
@@ -97,6 +130,10 @@ class Shipper:
         if self.trouble:
             self.trouble = ""
             self._report(f"{self._link.place}: back; {self.backlog.rows} events to ship")
+
+    def _tell_progress_first(self) -> None:
+        """Jobs that moved wait for it, and what waited to be shipped may take a while."""
+        self._link.raise_progress([(*known, self._now_ms()) for known in self._outbox.waiting_progress()])
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:
@@ -148,12 +185,42 @@ class Shipper:
         self._position = replace(self._position, shipped=last)
         self._heard_ns = self._now_ns()
         self.counts.shipped += len(entries)
+        self._shipped_since_trim += len(entries)
         size = self.backlog.size_bytes - sum(size_of(entry) for entry in entries)
         self.backlog = Backlog(max(0, self.backlog.rows - len(entries)), max(0, size), self.backlog.oldest_wall_ns)
         self.measure(afresh=len(entries) < BATCH_ROWS)
         return len(entries)
 
-    # --- room -----------------------------------------------------------------------------------------------------------
+    # --- room in Redis --------------------------------------------------------------------------------------------------
+
+    def _trim_is_due(self) -> bool:
+        return (
+            self._trimmed_ns is None
+            or self._now_ns() - self._trimmed_ns >= TRIM_S * NS_PER_S
+            or self._shipped_since_trim >= _TRIM_SHARE * self._stream_length
+        )
+
+    def _trim(self, *, urgent: bool = False) -> Trimmed | None:
+        """None: our user may not. Raises StoreAwayError for anything else."""
+        self._trimmed_ns, self._shipped_since_trim = self._now_ns(), 0
+        try:
+            return self._link.make_room(self._stream_length, urgent=urgent)
+        except StoreAwayError as error:
+            if error.trouble != PERMISSION:
+                raise
+            self._say_once(f"{error}; events are shipped all the same, but the stream grows until Redis is full")
+            return None
+
+    def _free_memory(self, *, tell: bool) -> None:
+        """Through the connection on which writes were refused: deleting is never refused."""
+        with contextlib.suppress(StoreAwayError):  # the trouble is known already, and the next attempt comes here again
+            done = self._trim(urgent=True)
+            if done is not None and tell:
+                self._report(
+                    f"{self._link.place}: {done.stream}: {done.removed} entries deleted to make room; {done.reason}"
+                )
+
+    # --- room on this node ----------------------------------------------------------------------------------------------
 
     def measure(self, *, afresh: bool = False) -> Backlog:
         """What isn't shipped. Only what is new is counted, unless `afresh` (cheap where the backlog is small)."""

@@ -26,16 +26,21 @@ class StreamMovedError(Exception):
     """The stream's newest id is not where the last confirmed write left it: look where it stands before going on."""
 
 
+MEMORY, PERMISSION = "memory", "permission"
+"""Troubles about which more can be done than to wait."""
 _BY_PREFIX = {
     "WRONGPASS": (
         "auth",
         "it refuses the user or password: correct them in the URL (redis://user:password@host:6379/0)",
     ),
     "NOAUTH": ("auth", "it wants a password: put it in the URL (redis://:password@host:6379/0)"),
-    "NOPERM": ("permission", "its user may not run this command: allow XADD, ZADD, SADD, INFO, XINFO on emugpu:*"),
+    "NOPERM": (
+        PERMISSION,
+        "its user may not run this command: allow XADD, XTRIM, XINFO, XPENDING, ZADD, SADD, INFO on emugpu:*",
+    ),
     "READONLY": ("read-only", "it is a read-only replica: give the address of the primary, or wait for the fail-over"),
     "MASTERDOWN": ("read-only", "it is a replica that has lost its primary: wait for the fail-over"),
-    "OOM": ("memory", "it has no memory left (maxmemory): raise it, or run python -m sharing_manager.store.trim"),
+    "OOM": (MEMORY, "it has no memory left (maxmemory): raise it, or lower EMUGPU_MANAGER_STREAM_LENGTH"),
     "MISCONF": ("disk", "it can't write its own files: look into its log, it is out of disk or may not write there"),
     "NOREPLICAS": ("replicas", "it has fewer replicas than it wants (min-replicas-to-write): wait for them"),
     "LOADING": ("loading", "it is still reading its files: wait"),

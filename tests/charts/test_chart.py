@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from deviceplugin.settings import KUBELET_DIR
 from deviceplugin.settings import Settings as PluginSettings
 from emulator_runtime.node.settings import EnvSettings
 from operators.admission.settings import Settings as AdmissionSettings
@@ -29,6 +32,8 @@ PROGRAMS: dict[str, type[EnvSettings]] = {
     "operators.prepare": PrepareSettings,
 }
 WEBHOOK = 'alias={"mode":"webhook"}'
+NO_ROLES = ('rbac={"create":false}', 'prepare={"enabled":false}', 'cleanup={"enabled":false}')
+CHART = Path(__file__).parents[2] / "charts" / "emugpu"
 
 
 def pod_specs(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -156,7 +161,9 @@ def test_the_daemons_find_what_they_need_where_they_look(render: Render) -> None
     manager, plugin = spec["containers"]
     for container in (manager, plugin):
         for mount in container["volumeMounts"]:
-            if volumes[mount["name"]]:
+            if (
+                volumes[mount["name"]] and mount["name"] != "device-plugins"
+            ):  # of its sockets the kubelet hears the name only
                 assert (
                     mount["mountPath"] == volumes[mount["name"]]["path"]
                 )  # paths are told to the kubelet: same inside
@@ -165,7 +172,11 @@ def test_the_daemons_find_what_they_need_where_they_look(render: Render) -> None
     assert "device-plugins" not in mounts
     assert environment(manager)["EMUGPU_MANAGER_POD_RESOURCES"] == "/data/kubelet/pod-resources/kubelet.sock"
     assert environment(manager)["EMUGPU_MANAGER_NODE"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
-    assert environment(plugin)["EMUGPU_PLUGIN_KUBELET_DIR"] == "/data/kubelet/device-plugins"
+    assert environment(manager)["EMUGPU_MANAGER_POD"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert volumes["pod-resources"]["path"] == "/data/kubelet/pod-resources"
+    assert volumes["device-plugins"]["path"] == KUBELET_DIR  # wherever the kubelet's own directory is
+    (inside,) = (mount["mountPath"] for mount in plugin["volumeMounts"] if mount["name"] == "device-plugins")
+    assert environment(plugin)["EMUGPU_PLUGIN_KUBELET_DIR"] == inside
     assert {
         environment(c)[n] for c, n in ((manager, "EMUGPU_MANAGER_NODE_DIR"), (plugin, "EMUGPU_PLUGIN_NODE_DIR"))
     } == {"/srv/emugpu"}
@@ -292,7 +303,7 @@ def test_another_redis_or_none(render: Render) -> None:
 @pytest.mark.parametrize(
     ("sets", "gone"),
     [
-        ('rbac={"create":false}', {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}),
+        (NO_ROLES, {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}),
         (
             'guards={"enabled":false}',
             {"ValidatingAdmissionPolicy/emugpu-node", "ValidatingAdmissionPolicy/emugpu-pools"},
@@ -303,12 +314,48 @@ def test_another_redis_or_none(render: Render) -> None:
         ("pools=[]", {"EmuGPUPool"}),
     ],
 )
-def test_switches(render: Render, sets: str, gone: set[str]) -> None:
+def test_switches(render: Render, sets: str | tuple[str, ...], gone: set[str]) -> None:
     def names(objects: Objects) -> set[str]:
         return {text for kind, name in objects for text in (kind, f"{kind}/{name}")}
 
+    sets = (sets,) if isinstance(sets, str) else sets
     assert gone <= names(render())
-    assert not gone & names(render(sets))
+    assert not gone & names(render(*sets))
+
+
+@pytest.mark.parametrize("hook", ["prepare", "cleanup"])
+def test_hooks_need_roles(helm_run: Helm, hook: str) -> None:
+    others = [text for text in NO_ROLES if not text.startswith(hook)]
+    done = helm_run("template", "emugpu", "CHART", *(part for text in others for part in ("--set-json", text)))
+    assert done.returncode != 0
+    assert (
+        f"{hook}.enabled: this hook needs roles, which rbac.create=false doesn't make; set prepare.enabled"
+        in done.stderr
+    )
+
+
+def test_the_readme_lists_all_rights(render: Render) -> None:
+    """For those who bind roles of their own: row by row what the chart's own roles say."""
+    text = (
+        (CHART / "README.md").read_text(encoding="utf-8").partition("## Roles of your own")[2].partition("## Values")[0]
+    )
+    listed: dict[str, set[tuple[str, str, str]]] = {}
+    account = ""
+    for row in re.findall(r"^\| (.*)\| (.*) \| (.*) \|$", text, re.MULTILINE)[1:]:
+        account = (re.findall(r"`(.*)`", row[0]) or [account])[0]
+        group, _, rest = row[1].partition(": ")
+        resource = re.findall(r"`([^`]*)`", rest)[0]
+        listed.setdefault(account, set()).add((group.strip("`").replace("core", ""), resource, row[2].replace(",", "")))
+    wanted: dict[str, set[tuple[str, str, str]]] = {}
+    for name, rules in RIGHTS.items():
+        wanted.setdefault(name.removesuffix("-events"), set()).update(rule[:3] for rule in rules)
+    assert listed == wanted
+
+
+def test_redis_has_room_to_rewrite_its_file(render: Render) -> None:
+    (container,) = render()["StatefulSet", "emugpu-redis"]["spec"]["template"]["spec"]["containers"]
+    most = container["args"][container["args"].index("--maxmemory") + 1]
+    assert int(container["resources"]["limits"]["memory"].removesuffix("Mi")) > 2 * int(most.removesuffix("mb"))
 
 
 def test_a_section_that_an_older_release_did_not_have_has_its_defaults(render: Render) -> None:
@@ -432,6 +479,17 @@ def test_notes_tell_the_next_command(helm_run: Helm) -> None:
     assert "kubectl wait emugpupools --all --for=condition=Ready" in notes
     assert "helm test emugpu --namespace emugpu" in notes
     assert "resources: {limits: {emuGPU: 1}}" in notes
+    assert "emugpupools.emugpu.dev" in notes and "the namespace emugpu," in notes
+    assert "the empty directory /var/lib/emugpu on nodes" in notes
+
+
+def test_notes_tell_what_is_to_be_done_by_hand(helm_run: Helm) -> None:
+    sets = [part for text in NO_ROLES for part in ("--set-json", text)]
+    done = helm_run("install", "lab", "CHART", "--dry-run=client", "--namespace", "gpus", *sets)
+    notes = done.stdout.partition("NOTES:")[2]
+    assert "bind the service accounts lab-emugpu-node and lab-emugpu-pools of namespace gpus" in notes
+    assert "kubectl label namespace gpus pod-security.kubernetes.io/enforce=privileged" in notes
+    assert "/var/lib/emugpu on nodes with what is in it" in notes
 
 
 def test_another_release_name(helm_run: Helm) -> None:

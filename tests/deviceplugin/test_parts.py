@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -15,11 +17,15 @@ from google.protobuf import descriptor_pb2
 from deviceplugin.allocator import Allocator
 from deviceplugin.api import deviceplugin_pb2
 from deviceplugin.container import ContainerReply, Offer
-from deviceplugin.daemon import reconcile
+from deviceplugin.daemon import Daemon, reconcile
 from deviceplugin.delivery import CdiDelivery
+from deviceplugin.metrics import NoMetrics
+from deviceplugin.offers import OfferBook
+from deviceplugin.plugin import ResourcePlugin, socket_name
 from deviceplugin.settings import Settings
+from deviceplugin.web import PrometheusMetrics, WebServer
 from emulator_runtime.domain.errors import InputError, UnknownNameError
-from emulator_runtime.node.grant_files import GrantFiles
+from emulator_runtime.node.grant_files import LAST_FILE, GrantFiles
 from emulator_runtime.node.inventory import Inventory
 
 EMUGPU = "emugpu.dev/emuGPU"
@@ -135,6 +141,53 @@ def test_metrics_and_probes(node, kubelet, resource, eventually):
     assert process.poll() is None
 
 
+@pytest.fixture
+def plugin(node, resource):
+    """A resource's thread in this process, and what it has done."""
+    grants = GrantFiles(node.layout.grants_dir, now=lambda: 1)
+    allocator = Allocator(node.layout, grants, FailingDelivery(0), nvidia_smi=False)
+    book = OfferBook(Offer("worker1", resource(2)))
+    plugin = ResourcePlugin(book, allocator, NoMetrics(), node.kubelet_dir)
+    yield plugin
+    plugin.stop()
+    plugin.join(10)
+    assert not plugin.is_alive()
+
+
+def test_a_socket_that_cant_be_removed_doesnt_end_the_resource(node, plugin, kubelet, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    unlink, failing = Path.unlink, [True]
+
+    def refused(path, missing_ok=False):
+        if failing and path.name == socket_name(EMUGPU):
+            failing.clear()
+            raise OSError(30, "Read-only file system", str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    plugin.start()
+    kubelet.wait_for(lambda: len(kubelet.devices(EMUGPU)) == 2)
+    monkeypatch.setattr(Path, "unlink", refused)
+    kubelet.close_stream(EMUGPU)
+    kubelet.wait_for(lambda: len(kubelet.registrations) > 1 and len(kubelet.devices(EMUGPU)) == 2)
+    assert f"{node.kubelet_dir / socket_name(EMUGPU)}: Read-only file system; trying again" in caplog.text
+
+
+def test_health_is_that_of_the_resources_threads(node, resource):
+    daemon = Daemon(Settings(node_dir=str(node.layout.root), kubelet_dir=str(node.kubelet_dir), metrics_port="0"))
+    assert daemon._healthy()
+    daemon._running["a.b/c"] = (None, threading.Thread())  # one that doesn't run (any more)
+    assert not daemon._healthy()
+    web = WebServer(0, PrometheusMetrics(), daemon._healthy, lambda: True)
+    asked = threading.Thread(target=lambda: answers.append(fetch(web.port, "/healthz")))
+    answers: list[tuple[int, str]] = []
+    asked.start()
+    assert select.select([web], [], [], 5)[0]
+    web.answer()
+    asked.join(5)
+    web.close()
+    assert answers == [(503, "not now\n")]
+
+
 def test_reconcile(resource):
     inventory = Inventory("worker1", (resource(1, "a.b/x"), resource(1, "a.b/y", first=1)))
     changes = reconcile(inventory, {"a.b/y", "a.b/z"})
@@ -162,7 +215,8 @@ def test_a_failed_delivery_takes_all_grants_back(node, resource):
     first, second = resource(2).by_id()
     with pytest.raises(OSError, match="No space left"):
         allocator.allocate(Offer("worker1", resource(2)), [[first], [second]])
-    assert list(node.layout.grants_dir.iterdir()) == []
+    assert grants.all() == []
+    assert [path.name for path in node.layout.grants_dir.iterdir()] == [LAST_FILE]
 
 
 def test_cdi_leaves_nothing_of_a_failed_spec_and_nobody_elses_files(tmp_path, monkeypatch):

@@ -94,8 +94,10 @@ def test_install_makes_the_namespace_first(tmp_path: Path, make_shell) -> None: 
     (tmp_path / "Chart.yaml").write_text("")
     shell = make_shell()
     chart = Chart(shell, Path("helm"), Kubectl(shell, Path("kubectl"), Path("k"), "lab"), tmp_path)
+    shell.answers["create"] = "uid-1"
+    assert chart.make_namespace() == "uid-1"
     chart.install({"pools": []}, ("--set", "a=b"), wait=True)
-    first, second = shell.ran
+    _asked, first, second = shell.ran
     assert (
         yaml.safe_load(shell.inputs[first])["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
     )
@@ -104,14 +106,39 @@ def test_install_makes_the_namespace_first(tmp_path: Path, make_shell) -> None: 
     assert "--kube-context lab" in second and "--context lab" in first
     chart.install({}, wait=False)
     assert "--wait" not in shell.ran[-1]
-    chart.uninstall()
-    assert shell.count("helm uninstall emugpu") == shell.count("delete namespace") == 1
+
+
+@pytest.fixture
+def chart_of(tmp_path: Path):  # type: ignore[no-untyped-def]
+    (tmp_path / "Chart.yaml").write_text("")
+    return lambda shell: Chart(shell, Path("helm"), Kubectl(shell, Path("kubectl"), Path("k")), tmp_path)
+
+
+def test_a_namespace_that_is_there_gets_the_labels_and_is_not_ours(chart_of, make_shell) -> None:  # type: ignore[no-untyped-def]
+    shell = make_shell({"get namespace": "uid-of-somebody"})
+    assert chart_of(shell).make_namespace() == ""
+    assert "privileged" in shell.inputs[shell.ran[-1]]
+    assert shell.count(" create ") == 0
+
+
+@pytest.mark.parametrize(
+    ("there", "made", "deleted", "gone"),
+    [("u1", "u1", 1, True), ("u1", "", 0, False), ("u2", "u1", 0, False), ("", "u1", 0, True), ("", "", 0, True)],
+)
+def test_only_the_namespace_that_we_made_is_deleted(  # type: ignore[no-untyped-def]
+    chart_of, make_shell, there: str, made: str, deleted: int, gone: bool
+) -> None:
+    shell = make_shell({"get namespace": there})
+    assert chart_of(shell).uninstall(made) is gone
+    assert shell.count("helm uninstall emugpu") == 1
+    assert shell.count("delete namespace") == deleted
 
 
 def test_no_chart_says_where_one_is_expected(tmp_path: Path, make_shell) -> None:  # type: ignore[no-untyped-def]
     chart = Chart(make_shell(), Path("helm"), Kubectl(make_shell(), Path("kubectl"), Path("k")), tmp_path)
-    with pytest.raises(ClusterError, match=f"{tmp_path}: has no chart"):
-        chart.install({}, wait=False)
+    for act in (chart.make_namespace, lambda: chart.install({}, wait=False)):
+        with pytest.raises(ClusterError, match=f"{tmp_path}: has no chart"):
+            act()
 
 
 def test_gpus_that_are_missing_are_named() -> None:

@@ -20,7 +20,7 @@ from e2e.cluster.kubectl import CONTROL_PLANE_LABEL
 from e2e.cluster.node_commit import NodeImages
 from e2e.cluster.shell import Done
 from e2e.cluster.spec import plan
-from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.domain.errors import ClusterError, InputError
 
 
 @dataclass
@@ -30,6 +30,7 @@ class Machine:
     clusters: set[str] = field(default_factory=set)
     version: int = 1
     foreign: str = ""
+    namespace: str = ""
     fail: Callable[[str], BaseException | None] = lambda _line: None
     ran: list[str] = field(default_factory=list)
 
@@ -47,6 +48,12 @@ class Machine:
                 self.clusters.add(name)
             case ["kind", "delete", "cluster", "--name", name, *_]:
                 self.clusters.discard(name)
+        if "namespace" in words and words[0] == "kubectl":
+            self.namespace = "" if "delete" in words else self.namespace
+            return self.namespace
+        if "create" in words and words[0] == "kubectl":
+            self.namespace = f"uid-{len(self.ran)}"
+            return self.namespace
         if "configmap" in words:
             return json.dumps({"data": {"Corefile": ". {\n    errors\n}\n"}})
         return self.nodes() if words[0] == "kubectl" and "nodes" in words and "get" in words else ""
@@ -268,7 +275,8 @@ def test_an_existing_cluster_keeps_everything_but_the_chart(
     kubeconfig.write_text("")
     wanted = replace(request(tmp_path, "lab"), kubeconfig=kubeconfig, context="west", image="registry.lab/emugpu:1")
     state = clusters.up(wanted)
-    assert state.images == {"emugpu": "registry.lab/emugpu:1"}
+    assert state.images == {"emugpu": "registry.lab/emugpu:1", "emugpu-redis": "redis:7"}
+    assert clusters.up(replace(wanted, image="")).images == state.images  # it is remembered
     assert machine.count("kind") == 0
     assert all("--context west" in line for line in machine.ran if line.startswith("kubectl"))
     with pytest.raises(ClusterError, match="pull images themselves"):
@@ -278,6 +286,55 @@ def test_an_existing_cluster_keeps_everything_but_the_chart(
     assert any(f"label nodes n1 n2 {POOL_LABEL}-" in line for line in machine.ran)
     assert kubeconfig.exists()
     assert clusters.names() == []
+    assert machine.namespace == ""
+
+
+def test_a_namespace_that_was_there_stays(
+    tmp_path: Path,
+    clusters: Clusters,
+    machine: Machine,
+    steps,  # type: ignore[no-untyped-def]
+) -> None:
+    machine.namespace = "somebodys"
+    (tmp_path / "lab").write_text("")
+    wanted = replace(request(tmp_path, "lab"), kubeconfig=tmp_path / "lab", image="r/e:1")
+    assert clusters.up(wanted).namespace_uid == ""
+    clusters.down("lab")
+    assert machine.namespace == "somebodys"
+    assert "namespace emugpu-system was there before and stays" in steps.said
+
+
+def test_a_namespace_that_up_made_is_ours_after_any_up(tmp_path: Path, clusters: Clusters, machine: Machine) -> None:
+    (tmp_path / "lab").write_text("")
+    wanted = replace(request(tmp_path, "lab"), kubeconfig=tmp_path / "lab", image="r/e:1")
+    machine.fail = lambda line: ClusterError("no") if "helm upgrade" in line else None
+    with pytest.raises(ClusterError):
+        clusters.up(wanted)
+    machine.fail = lambda _line: None
+    made = machine.namespace
+    assert clusters.up(wanted).namespace_uid == made != ""
+    clusters.down("lab")
+    assert machine.namespace == ""
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        ("", "--image: is missing: .* and give its NAME:TAG"),
+        ("r:5000/e", "--image: must be NAME:TAG .* not 'r:5000/e'"),
+    ],
+)
+def test_an_existing_cluster_must_be_told_its_image(
+    tmp_path: Path, clusters: Clusters, machine: Machine, image: str, message: str
+) -> None:
+    (tmp_path / "lab").write_text("")
+    wanted = replace(request(tmp_path, "lab"), kubeconfig=tmp_path / "lab", image=image)
+    with pytest.raises(InputError, match=message):
+        clusters.up(wanted)
+    assert machine.count("helm") == machine.count("label") == machine.count("create") == 0
+    assert clusters.names() == []
+    clusters.up(replace(wanted, image="", with_chart=False))
+    assert clusters.names() == ["lab"]
 
 
 def test_a_name_means_one_cluster(tmp_path: Path, clusters: Clusters) -> None:

@@ -25,12 +25,13 @@ def patches(configuration: dict[str, list[str]]) -> dict[str, dict[str, object]]
 
 
 def test_our_node_image_needs_its_own_settings(make_shell) -> None:  # type: ignore[no-untyped-def]
-    configuration = kind(make_shell()).configuration(2, Path("/x/memlock.conf"))
+    configuration = kind(make_shell()).configuration([{"a": "b"}, {}], Path("/x/memlock.conf"))
     assert [(n["role"], n["image"]) for n in configuration["nodes"]] == [
         ("control-plane", "control:1"),
         ("worker", "worker:1"),
         ("worker", "worker:1"),
     ]
+    assert [node.get("labels") for node in configuration["nodes"]] == [None, {"a": "b"}, None]
     assert configuration["networking"] == {"kubeProxyMode": "nftables"}
     found = patches(configuration)
     assert found["KubeletConfiguration"]["cgroupDriver"] == "cgroupfs"
@@ -39,7 +40,7 @@ def test_our_node_image_needs_its_own_settings(make_shell) -> None:  # type: ign
 
 @pytest.mark.parametrize("on_the_spot", [True, False])
 def test_every_node_restarts_containers_at_once_and_may_lock_memory(on_the_spot: bool, make_shell) -> None:  # type: ignore[no-untyped-def]
-    configuration = kind(make_shell(), on_the_spot=on_the_spot).configuration(1, Path("/x/memlock.conf"))
+    configuration = kind(make_shell(), on_the_spot=on_the_spot).configuration([{}], Path("/x/memlock.conf"))
     kubelet = patches(configuration)["KubeletConfiguration"]
     assert kubelet["crashLoopBackOff"] == {"maxContainerRestartPeriod": "1s"}
     assert kubelet["failCgroupV1"] is False
@@ -50,7 +51,7 @@ def test_every_node_restarts_containers_at_once_and_may_lock_memory(on_the_spot:
 
 
 def test_the_stock_image_is_left_as_it_is(make_shell) -> None:  # type: ignore[no-untyped-def]
-    configuration = kind(make_shell(), on_the_spot=False).configuration(1, Path("/x"))
+    configuration = kind(make_shell(), on_the_spot=False).configuration([{}], Path("/x"))
     assert "networking" not in configuration
     assert set(patches(configuration)) == {"KubeletConfiguration"}
     assert "cgroupDriver" not in patches(configuration)["KubeletConfiguration"]
@@ -58,7 +59,7 @@ def test_the_stock_image_is_left_as_it_is(make_shell) -> None:  # type: ignore[n
 
 def test_create_gives_kind_the_configuration_and_a_kubeconfig_of_its_own(tmp_path: Path, make_shell) -> None:  # type: ignore[no-untyped-def]
     shell = make_shell()
-    kind(shell).create(1, tmp_path)
+    kind(shell).create([{}], tmp_path)
     (line,) = shell.ran
     assert f"--kubeconfig {tmp_path / 'kubeconfig'}" in line
     given = yaml.safe_load(shell.inputs[line])

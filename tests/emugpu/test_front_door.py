@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
 
-from emugpu.__main__ import COMMANDS, main
+from emugpu.__main__ import COMMANDS, EXTRAS, main
 
 HEAVY = {"numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims"}
 
@@ -52,8 +56,46 @@ def test_no_command_and_a_misspelt_one(capsys: pytest.CaptureFixture[str]) -> No
     assert "invalid choice: 'trane'" in capsys.readouterr().err
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("module", "advice"),
+    [
+        ("rich", "package rich is missing: pip install 'emugpu[scheduler]'"),
+        ("grpc", "package grpc is missing: pip install 'emugpu[node]'"),
+        ("lightkube.core", "package lightkube is missing: pip install 'emugpu[operator]'"),
+        ("somebodys", "package somebodys is missing: pip install 'somebodys'"),
+    ],
+)
+def test_a_missing_package_is_named_with_what_brings_it(
+    module: str, advice: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(_name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr("emugpu.__main__.import_module", missing)
+    assert main(["gpus"]) == 2
+    assert capsys.readouterr().err == f"emugpu: the {advice}\n"
+
+
+def test_a_package_that_a_command_imports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delitem(sys.modules, "emugpu.commands.gpus", raising=False)
     monkeypatch.setitem(sys.modules, "rich", None)
     assert main(["gpus"]) == 2
     assert "package rich is missing: pip install 'emugpu[scheduler]'" in capsys.readouterr().err
+
+
+def test_every_package_that_an_extra_installs_is_known() -> None:
+    """The table says by import names what pyproject.toml says by the names of distributions."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for extra, requirements in project["optional-dependencies"].items():
+        for requirement in requirements:
+            wanted = distribution(re.split(r"[<>=~! ]", requirement)[0])
+            modules = {
+                module for module, names in packages_distributions().items() if wanted in map(distribution, names)
+            }
+            if modules:  # it is installed here
+                brought = {module for packages in EXTRAS.values() for module in packages}
+                assert modules & brought, f"{requirement} of {extra}"
+
+
+def distribution(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

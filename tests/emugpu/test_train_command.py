@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -19,6 +20,7 @@ from emugpu.commands import train
 from emulator_runtime.domain.errors import DeviceLostError, InputError
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.testing import FakeNode
+from emulator_runtime.workloads.train_arguments import request_of
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -219,7 +221,7 @@ def test_wrong_arguments_are_named(arguments: list[str], message: str) -> None:
     parser = argparse.ArgumentParser()
     train.add_parser(parser.add_subparsers())
     with pytest.raises(InputError) as raised:
-        train.request_of(parser.parse_args(["train", *arguments]))
+        request_of(parser.parse_args(["train", *arguments]))
     assert str(raised.value).startswith(message)
 
 
@@ -361,3 +363,57 @@ def test_ranks_of_different_jobs_do_not_train_together(emugpu: Start, serve: Ser
     assert "rank 0 trains something else (steps of 2 ms, 5 steps)" in errors
     leader.send_signal(signal.SIGTERM)
     assert ended(leader)[0] == 143
+
+
+# --- where only the node's copy of the library is ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def from_the_copy(emugpu: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """`emugpu`, but of a directory that has the library and nothing else, as a container has it mounted."""
+    library = Path(__file__).parents[2] / "emulator_runtime"
+    shutil.copytree(library, tmp_path / "python" / "emulator_runtime", ignore=shutil.ignore_patterns("__pycache__"))
+    begin = f"import sys; sys.path.insert(0, {str(tmp_path / 'python')!r}); import runpy; "
+    code = f"{begin}runpy.run_module('emulator_runtime.workloads', run_name='__main__', alter_sys=True)"
+    popen = subprocess.Popen
+
+    def alone(command: list[str], **options: Any) -> subprocess.Popen[str]:
+        assert command[1:3] == ["-m", "emugpu"]
+        return popen([command[0], "-I", "-S", "-c", code, *command[3:]], **options)
+
+    monkeypatch.setattr(subprocess, "Popen", alone)
+    return emugpu
+
+
+def test_the_copy_trains_and_goes_on(from_the_copy: Start, serve: Serve) -> None:
+    node = FakeNode()
+    path = serve(node)
+    assert ended(from_the_copy(path, *FAST, "--steps", "5"))[::2] == (0, "")
+    code, output, _ = ended(from_the_copy(path, *FAST, "--steps", "9", "--json"))
+    assert (code, json.loads(output)["steps_run"]) == (0, 4)
+    assert node.ranges["t"] == [[0, 5], [5, 9]]
+
+
+def test_the_copy_ends_as_the_command_does(from_the_copy: Start, serve: Serve) -> None:
+    path = serve(FakeNode())
+    assert ended(from_the_copy(None, *FAST, "--steps", "5"))[0] == 2
+    for arguments, message in WRONG_ARGUMENTS[:1] + WRONG_HERE[:1]:
+        code, _, errors = ended(from_the_copy(path, "train", *arguments))
+        assert (code, errors.count("\n")) == (2, 1)
+        assert errors.startswith(f"emugpu: {message}")
+    code, _, errors = ended(from_the_copy(path, "train", "--steps", "5", "--step-time-s", "1", "--memory", "1000GiB"))
+    assert (code, errors.partition(":")[0]) == (1, "emugpu train")
+    process = from_the_copy(path, "train", "--step-time-s", "600", "--memory", "1GiB", "--steps", "3")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert ended(process)[0] == 143
+
+
+def test_a_reader_that_goes_away_is_no_crash(from_the_copy: Start, serve: Serve) -> None:
+    process = from_the_copy(serve(FakeNode()), *FAST, "--steps", "200")
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (2, "")

@@ -11,7 +11,7 @@ import pytest
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node import grant_files
-from emulator_runtime.node.grant_files import GrantFiles, grant_id_of, token_digest
+from emulator_runtime.node.grant_files import LAST_FILE, GrantFiles, grant_id_of, token_digest
 
 IDS = ("GPU-a", "GPU-b")
 
@@ -24,6 +24,11 @@ def problems():
 @pytest.fixture
 def files(tmp_path, problems):
     return GrantFiles(tmp_path, lambda: 1_000, problems.append)
+
+
+def grants_in(directory):
+    """What lies there, but for the note of the last time."""
+    return [path.name for path in directory.iterdir() if path.name != LAST_FILE]
 
 
 def test_what_was_minted_can_be_read(files, tmp_path):
@@ -66,6 +71,54 @@ def test_minted_times_only_grow(tmp_path):
     assert [record.minted_ns for record in again.all()] == [50, 51, 52, 60, 61]
 
 
+def test_minted_times_grow_past_grants_that_were_removed(tmp_path, problems):
+    """The manager still knows them: a token that seems older than theirs would be void."""
+    _, gone = GrantFiles(tmp_path, lambda: 500).mint("a.b/c", IDS, {})
+    GrantFiles(tmp_path, lambda: 0).remove(gone.grant_id)
+    set_back = GrantFiles(tmp_path, lambda: 7, problems.append)
+    assert set_back.all() == []
+    assert [set_back.mint("a.b/c", IDS, {})[1].minted_ns for _ in range(2)] == [501, 502]
+    assert problems == []
+    assert stat.S_IMODE((tmp_path / LAST_FILE).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "must hold nanoseconds in digits"),
+        ("-5", "must hold nanoseconds in digits"),
+        (b"\xff", "can't be read"),
+        (None, "can't be read"),
+    ],
+    ids=["empty", "negative", "binary", "directory"],
+)
+def test_a_note_of_the_last_time_that_is_broken_is_told_and_made_anew(tmp_path, problems, content, problem):
+    _, record = GrantFiles(tmp_path, lambda: 500).mint("a.b/c", IDS, {})
+    note = tmp_path / LAST_FILE
+    if content is None:
+        note.unlink()
+        note.mkdir()
+    else:
+        note.write_bytes(content if isinstance(content, bytes) else content.encode())
+    files = GrantFiles(tmp_path, lambda: 7, problems.append)
+    if content is None:
+        with pytest.raises(OSError):
+            files.mint("a.b/c", IDS, {})
+        note.rmdir()
+    else:
+        assert files.mint("a.b/c", IDS, {})[1].minted_ns == 501  # the grant that is here says it, too
+    assert len(problems) == 1 and problems[0].startswith(f"{note}: {problem}")
+    _, later = files.mint("a.b/c", IDS, {})
+    assert later.minted_ns > record.minted_ns
+    assert note.read_text() == f"{later.minted_ns}\n"
+
+
+def test_what_a_killed_process_left_of_the_note_is_in_nobodys_way(files, tmp_path):
+    (tmp_path / f"{LAST_FILE}.new").write_text("5")
+    files.mint("a.b/c", IDS, {})
+    assert grants_in(tmp_path) and not (tmp_path / f"{LAST_FILE}.new").exists()
+
+
 def test_many_threads(files):
     threads = [threading.Thread(target=files.mint, args=("a.b/c", IDS, {0: {}})) for _ in range(8)]
     for thread in threads:
@@ -80,7 +133,7 @@ def test_remove(files, tmp_path):
     files.remove(record.grant_id)
     files.remove(record.grant_id)
     assert files.read(token) is None
-    assert list(tmp_path.iterdir()) == []
+    assert grants_in(tmp_path) == []
     for wrong in ("", "..", "../state", record.grant_id.upper() + "Z"):
         with pytest.raises(InputError, match="must be 32 hexadecimal digits"):
             files.remove(wrong)
@@ -155,15 +208,20 @@ def test_a_full_disk_leaves_nothing(files, tmp_path, monkeypatch, failing):
     monkeypatch.setattr(grant_files.os, "fsync", fsync)
     with pytest.raises(OSError, match="No space left"):
         files.mint("a.b/c", IDS, {0: {}})
-    assert calls == failing  # the grant, and after the rename the parent
-    assert list(tmp_path.iterdir()) == []
+    assert calls == failing  # the grant, and after the renames the parent
+    assert grants_in(tmp_path) == []
+    assert not (tmp_path / f"{LAST_FILE}.new").exists()
 
 
 def test_the_rename_comes_after_the_sync(files, tmp_path, monkeypatch):
     seen: list[list[str]] = []
     monkeypatch.setattr(grant_files.os, "fsync", lambda _fd: seen.append([path.name for path in tmp_path.iterdir()]))
     token, _ = files.mint("a.b/c", IDS, {0: {}})
-    assert seen == [[f".new-{grant_id_of(token)}"], [grant_id_of(token)]]
+    grant = grant_id_of(token)
+    assert [sorted(names) for names in seen] == [
+        [f".new-{grant}"],
+        [LAST_FILE, grant],
+    ]
 
 
 def test_sweep_removes_what_a_killed_process_left(files, tmp_path):
@@ -172,4 +230,4 @@ def test_sweep_removes_what_a_killed_process_left(files, tmp_path):
         (tmp_path / name / "edev").mkdir(parents=True)
     files.sweep()
     assert files.read(token) == record
-    assert len(list(tmp_path.iterdir())) == 1
+    assert grants_in(tmp_path) == [record.grant_id]

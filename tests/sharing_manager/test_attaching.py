@@ -9,7 +9,7 @@ from emulator_runtime.domain.errors import ManagerUnavailableError
 from emulator_runtime.ipc.frames import Decoder, encode
 from emulator_runtime.ipc.poller import MAX_WAITING_BYTES, Peer, Poller
 from emulator_runtime.node.grant_files import GrantFiles
-from sharing_manager import attaching, service
+from sharing_manager import attaching, grants, service
 from sharing_manager.attaching import Attaching
 from sharing_manager.service import JobService
 
@@ -322,7 +322,103 @@ def test_who_waits_for_an_answer_is_not_sent_away(serve, identifier, uuids, monk
     waiting.send(attach(served.mint(uuids[0])))
     strangers = [served.connect() for _ in range(3)]
     assert waiting.received() == []
-    assert [client.received() for client in strangers] == [[None], [None], []]
+    assert [client.received() for client in strangers] == [[None], [], []]
+
+
+def test_those_that_wait_leave_the_strangers_their_room(serve, identifier, uuids, monkeypatch):
+    monkeypatch.setattr(service, "MAX_STRANGERS", 2)
+    served = serve(identifier=identifier)
+    waiting = [served.connect() for _ in range(2)]
+    for client, uuid in zip(waiting, uuids, strict=False):
+        client.send(attach(served.mint(uuid)))
+    strangers = [served.connect() for _ in range(2)]
+    assert [client.received() for client in (*waiting, *strangers)] == [[], [], [], []]
+    served.connect()
+    assert [client.received() for client in (*waiting, *strangers)] == [[], [], [None], []]
+
+
+# --- two processes with one token -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def processes(serve, monkeypatch):
+    """`as_pid(n)`: who connects from now on is process n."""
+    pid = [1]
+    monkeypatch.setattr(Peer, "of", lambda _: Peer(pid[0], 0, 0))
+    served = serve()
+    served.as_pid = lambda number: pid.__setitem__(0, number)
+    return served
+
+
+def test_a_process_that_had_to_make_room_doesnt_come_back(processes, uuids):
+    served = processes
+    token = served.mint(uuids[0])
+    first = served.connect()
+    assert first.ask(attach(token))["ok"]
+    served.as_pid(2)
+    second = served.connect()
+    assert second.ask(attach(token))["ok"]
+    assert first.received() == [None]
+    served.as_pid(1)
+    refusal = served.connect().ask(attach(token, steps_done=0))
+    assert refusal["code"] == "refused"  # so it ends, and doesn't throw out the second one in turn
+    assert refusal["error"].startswith(
+        "another process of this container has taken over from process 1; run one process"
+    )
+    assert second.ask(LEASE)["ok"]
+    served.as_pid(2)
+    assert served.connect().ask(attach(token, steps_done=0))["ok"]  # its own lost connection
+    served.as_pid(1)
+    assert served.connect().ask(attach(token))["ok"]  # it begins anew: whoever comes last works
+    assert served.connect().ask(attach(token, steps_done=0))["ok"]
+    served.as_pid(2)
+    assert served.connect().ask(attach(token, steps_done=0))["code"] == "refused"
+
+
+def test_a_process_with_a_checkpoint_may_follow_one_that_has_ended(processes, uuids):
+    served = processes
+    token = served.mint(uuids[0])
+    first = served.connect()
+    assert first.ask(attach(token))["ok"]
+    first.socket.close()
+    served.turn()
+    served.as_pid(2)
+    assert served.connect().ask(attach(token, steps_done=7))["steps_done"] == 7
+
+
+def test_processes_that_cant_be_told_apart_are_not(processes, uuids):
+    served = processes
+    served.as_pid(0)
+    token = served.mint(uuids[0])
+    for more in ({}, {}, {"steps_done": 0}):
+        assert served.connect().ask(attach(token, **more))["ok"]
+
+
+def test_of_many_replaced_processes_the_latest_are_remembered(processes, uuids):
+    served = processes
+    token = served.mint(uuids[0])
+    for pid in range(1, grants.MAX_REPLACED + 3):
+        served.as_pid(pid)
+        assert served.connect().ask(attach(token))["ok"]
+    grant = served.node.manager.find(token)
+    assert grant.replaced_pids == tuple(range(2, grants.MAX_REPLACED + 2))
+
+
+# --- a manager that doesn't know its devices yet ----------------------------------------------------------------------
+
+
+def test_before_the_inventory_has_come_jobs_are_asked_to_come_again(serve, uuids):
+    missing = ["the inventory has not come yet to this node"]
+    served = serve(missing=lambda: missing[0])
+    client, token = served.connect(), served.mint(uuids[0])
+    assert client.ask(attach(token, steps_done=5)) == {
+        "ok": False,
+        "code": "manager-unavailable",
+        "error": "the inventory has not come yet to this node; come again",
+    }
+    assert "unknown token" in client.ask(attach("x"))["error"]
+    missing[0] = ""
+    assert client.ask(attach(token, steps_done=5))["ok"]
 
 
 # --- query ------------------------------------------------------------------------------------------------------------

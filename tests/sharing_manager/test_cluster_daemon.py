@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from emulator_runtime.domain.errors import DeviceLostError, RefusedError
+from emulator_runtime.domain.errors import DeviceLostError, ManagerUnavailableError, RefusedError
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.client import ManagerClient
@@ -257,6 +257,45 @@ def test_cleaning_up_ends_everything_and_a_new_start_begins_afresh(node):
     assert len(list(node.published().entries())) == 2
     with pytest.raises(RefusedError, match="unknown token"):
         node.client(token).attach()
+
+
+def test_a_second_manager_of_a_node_says_what_to_do_about_the_first(node, start_process):
+    second = start_process(["sharing_manager"], node._settings)
+    _, errors = second.communicate(timeout=ENDED_S)
+    lock = node.layout.state_dir / "lock"
+    fix = "the old pod is still ending: wait, or delete it"
+    assert (second.returncode, f"{lock}: another sharing manager uses this state; {fix}" in errors) == (2, True)
+    node.client(node.mint(UUID)).attach()
+
+
+def test_a_lock_file_that_cant_be_written_names_the_clusters_setting(short_directory, start_process):
+    layout = NodeLayout(short_directory / "node")
+    layout.make()
+    (layout.state_dir / "lock").mkdir()
+    (short_directory / "inventory.json").write_text(document())
+    settings = {
+        "EMUGPU_MANAGER_NODE": "n1",
+        "EMUGPU_MANAGER_NODE_DIR": str(layout.root),
+        "EMUGPU_MANAGER_INVENTORY": str(short_directory / "inventory.json"),
+    }
+    process = start_process(["sharing_manager"], settings)
+    _, errors = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 2
+    assert f"EMUGPU_MANAGER_NODE_DIR: can't write {layout.state_dir / 'lock'}: Is a directory; give a" in errors
+
+
+def test_a_job_that_comes_before_the_inventory_is_patient(start_node, short_directory):
+    """The API server is away, and nothing was published that could be used until it is back."""
+    node = start_node(
+        EMUGPU_MANAGER_INVENTORY="kubernetes",
+        EMUGPU_MANAGER_KUBERNETES="1",
+        KUBERNETES_SERVICE_HOST="127.0.0.1",
+        KUBERNETES_SERVICE_PORT="1",
+    )
+    client = ManagerClient(node.layout.manager_socket, node.mint(UUID), patience_s=0.2)
+    with pytest.raises(ManagerUnavailableError, match="the inventory has not come yet to this node; come again"):
+        client.attach(5)
+    client.close()
 
 
 BAD = [

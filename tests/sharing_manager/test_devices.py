@@ -35,7 +35,7 @@ def test_an_exclusive_device_among_several_leaves_all_as_they_were():
     pool = pool_of(Exclusive)
     pool.admit("a", [UUIDS[2]])
     before = state(pool)
-    with pytest.raises(RefusedError, match="exclusive and a holds it"):
+    with pytest.raises(RefusedError, match=f"^device {UUIDS[2]}: it is exclusive and a holds it; wait"):
         pool.admit("b", UUIDS)
     with pytest.raises(RefusedError, match="there is no device GPU-x on this node"):
         pool.admit("b", [UUIDS[0], "GPU-x"])

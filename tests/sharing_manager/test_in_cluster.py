@@ -15,7 +15,7 @@ from sharing_manager.event_log import SqliteEventLog
 from sharing_manager.grants import Grant, GrantState
 from sharing_manager.identity import PodAllocation
 from sharing_manager.in_cluster import InCluster
-from sharing_manager.inventories import publish, published
+from sharing_manager.inventories import publish, read_inventory
 from sharing_manager.manager import Manager
 from sharing_manager.service import JobService
 from sharing_manager.settings import Settings
@@ -40,8 +40,8 @@ class Border:
         self.remembered, self.notes, self.stopped = [], [], 0
         self.identifier = self.pod_events = self
 
-    def start(self, on_inventory, on_allocations):
-        self.on_inventory, self.on_allocations = on_inventory, on_allocations
+    def start(self, on_inventory, on_allocations, *, has_devices):
+        self.on_inventory, self.on_allocations, self.has_devices = on_inventory, on_allocations, has_devices
 
     def remember(self, identity):
         self.remembered.append(identity)
@@ -141,10 +141,11 @@ def ready(daemon):
 def test_a_node_has_nothing_until_the_api_server_has_spoken(start, border, uuids):
     daemon = start()
     assert ready(daemon) == "the inventory has not come yet"
+    assert (daemon.cluster.missing(), border.has_devices) == ("the inventory has not come yet to this node", False)
     assert not daemon.layout.inventory_file.exists()
     border.on_inventory(inventory())
-    assert ready(daemon) == ""
-    assert published(daemon.layout.inventory_file, "n1") == inventory()
+    assert (ready(daemon), daemon.cluster.missing()) == ("", "")
+    assert read_inventory(daemon.layout.inventory_file, "n1") == inventory()
     assert [d.device.uuid for d in daemon.pool.all()] == uuids[:2]
 
 
@@ -155,9 +156,28 @@ def test_a_restarted_daemon_has_what_it_published_and_the_pods_it_knew(start, bo
     assert first.manager.grants() == [grant]
     first.close()
     second = start()
-    assert ready(second) == ""
+    assert (ready(second), second.cluster.missing(), border.has_devices) == ("", "", True)
     assert [d.holders for d in second.pool.all()] == [{grant.holder}, set()]
     assert border.remembered == [pod("a")]
+
+
+def test_a_restarted_daemon_that_cant_read_what_it_published_says_why_and_waits(start, border, caplog):
+    first = start()
+    border.on_inventory(inventory())
+    first.close()
+    first.layout.inventory_file.write_text("{")
+    second = start()
+    assert "is not JSON" in caplog.text and "waiting for the inventory to come anew" in caplog.text
+    assert (second.cluster.missing() != "", border.has_devices) == (True, False)
+    border.on_inventory(inventory())
+    assert second.cluster.missing() == ""
+
+
+def test_a_restarted_daemon_of_a_node_in_no_pool_had_no_devices(start, border):
+    first = start()
+    border.on_inventory(Inventory("n1", ()))
+    first.close()
+    assert (start().cluster.missing(), border.has_devices) == ("", False)
 
 
 def test_what_concerns_a_pod_is_told_to_its_owner(start, border, pod, uuids):
@@ -217,7 +237,7 @@ def test_sharing_that_doesnt_fit_is_told_and_the_last_inventory_stays(start, bor
     assert "what was in force before stays" in caplog.text
     (tmp_path / "sharing.yaml").write_text("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}")
     border.on_inventory(inventory())
-    assert published(daemon.layout.inventory_file, "n1").resources[0].replicas == 2
+    assert read_inventory(daemon.layout.inventory_file, "n1").resources[0].replicas == 2
 
 
 def test_cleaning_up(start, border, pod, uuids, monkeypatch):
@@ -228,7 +248,7 @@ def test_cleaning_up(start, border, pod, uuids, monkeypatch):
     grant = attach(daemon, pod, uuids[0])
     border.on_inventory(Inventory("n1", (), cleanup=True))
     assert (grant.state, ready(daemon)) == (GrantState.GONE, "emugpu has been removed from this node")
-    assert published(daemon.layout.inventory_file, "n1").resources == ()  # for the device plugin to see
+    assert read_inventory(daemon.layout.inventory_file, "n1").resources == ()  # for the device plugin to see
     assert daemon.cluster.due_ns() == now_ns[0] + in_cluster.FAREWELL_NS
     daemon.cluster.turn()
     assert daemon.layout.inventory_file.exists()
@@ -236,10 +256,38 @@ def test_cleaning_up(start, border, pod, uuids, monkeypatch):
     daemon.cluster.turn()
     assert list(daemon.layout.root.iterdir()) == []
     assert daemon.cluster.due_ns() is None
-    border.on_inventory(Inventory("n1", (), cleanup=True))
-    assert (daemon.left, list(daemon.layout.root.iterdir())) == (0, [])
+    for cleanup in (True, False):  # and then the annotation is taken away
+        border.on_inventory(Inventory("n1", (), cleanup=cleanup))
+        assert (daemon.left, list(daemon.layout.root.iterdir())) == (0, [])
     border.on_inventory(inventory())
     assert daemon.left == 1
+
+
+def test_cleaning_up_goes_on_when_the_annotation_is_taken_away_early(start, border, monkeypatch):
+    now_ns = [10**12]
+    monkeypatch.setattr(in_cluster, "monotonic_ns", lambda: now_ns[0])
+    daemon = start()
+    border.on_inventory(inventory())
+    border.on_inventory(Inventory("n1", (), cleanup=True))
+    border.on_inventory(Inventory("n1", ()))
+    assert daemon.left == 0
+    now_ns[0] += in_cluster.FAREWELL_NS
+    daemon.cluster.turn()
+    assert list(daemon.layout.root.iterdir()) == []
+
+
+def test_a_node_that_is_wanted_again_before_it_was_cleaned_up_just_goes_on(start, border, monkeypatch, uuids):
+    now_ns = [10**12]
+    monkeypatch.setattr(in_cluster, "monotonic_ns", lambda: now_ns[0])
+    daemon = start()
+    border.on_inventory(inventory())
+    border.on_inventory(Inventory("n1", (), cleanup=True))
+    border.on_inventory(inventory(count=1))
+    assert (daemon.left, ready(daemon), daemon.cluster.due_ns()) == (0, "", None)
+    now_ns[0] += in_cluster.FAREWELL_NS
+    daemon.cluster.turn()
+    assert read_inventory(daemon.layout.inventory_file, "n1") == inventory(count=1)
+    assert [d.device.uuid for d in daemon.pool.all()] == uuids[:1]
 
 
 def test_an_empty_inventory_alone_removes_nothing(start, border, pod, uuids):

@@ -33,21 +33,32 @@ def test_an_inventory_with_resources(tmp_path):
         read_inventory(path, "n2")
 
 
-def test_published_is_whole_readable_and_written_only_when_it_changes(tmp_path):
-    path = tmp_path / "inventory.json"
-    assert published(path, "n1") is None
+def test_published_is_whole_readable_and_written_only_when_it_changes(tmp_path, monkeypatch):
+    path, said = tmp_path / "inventory.json", []
+    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("a disk that is slow would hold up all jobs"))
+    assert published(path, "n1", said.append) is None
+    assert said == []
     publish(path, INVENTORY)
     inode = path.stat().st_ino
     publish(path, INVENTORY)
     assert (path.stat().st_ino, path.stat().st_mode & 0o777) == (inode, 0o644)
-    assert published(path, "n1") == INVENTORY
-    assert published(path, "n2") is None
+    assert published(path, "n1", said.append) == INVENTORY
+    assert said == []
+    assert published(path, "n2", said.append) is None
     publish(path, Inventory("n1", ()))
     assert path.stat().st_ino != inode
     assert json.loads(path.read_text())["resources"] == []
     assert [p.name for p in tmp_path.iterdir()] == ["inventory.json"]
     path.write_text("[]")
-    assert published(path, "n1") is None
+    assert published(path, "n1", said.append) is None
+    path.write_text("{")
+    assert published(path, "n1", said.append) is None
+    assert said == [
+        f"{path}: node: must be n2, as EMUGPU_MANAGER_NODE says, not n1; waiting for the inventory to come anew",
+        f"{path}: holds no inventory with resources; waiting for it to come anew",
+        said[2],
+    ]
+    assert "is not JSON" in said[2]
 
 
 def test_publishing_where_that_is_not_possible(tmp_path):
@@ -139,7 +150,8 @@ def test_what_has_not_changed_is_left_and_what_has_is_another_file(source, tmp_p
 
 def test_tools_that_are_not_there_or_cant_be_put_there(source, tmp_path):
     with pytest.raises(
-        InputError, match=r"EMUGPU_MANAGER_TOOLS: can't copy .*missing to .*: there is no such directory"
+        InputError,
+        match=r"EMUGPU_MANAGER_TOOLS: can't copy .*missing to .*: there is no such directory; name a directory",
     ):
         copy_tools(tmp_path / "missing", tmp_path / "tools")
     (tmp_path / "file").write_text("")

@@ -41,6 +41,13 @@ imagePullSecrets:
 {{- if ne (index $section (index . 1) | toString) "false" -}}true{{- end -}}
 {{- end -}}
 
+{{/* A hook's Job runs in the name of an account that comes and goes with it: where no role is made, it would fail for minutes. */}}
+{{- define "emugpu.hookNeedsRoles" -}}
+{{- if not (include "emugpu.on" (list .root.Values.rbac "create")) -}}
+{{- fail (printf "%s.enabled: this hook needs roles, which rbac.create=false doesn't make; set prepare.enabled=false and cleanup.enabled=false and do by hand what they do (the chart's README, 'Roles of your own')" .hook) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Security of a container that needs nothing; and of its pod. */}}
 {{- define "emugpu.confined" -}}
 allowPrivilegeEscalation: false

@@ -91,7 +91,9 @@ def test_a_step_log_goes_on_where_it_was(tmp_path):
 def test_a_step_log_that_can_not_be_written(tmp_path):
     with pytest.raises(InputError, match=f"--log-steps: can't write {tmp_path}: Is a directory"):
         StepLog(str(tmp_path))
-    with pytest.raises(InputError, match="--log-steps: can't write /dev/full: No space left on device"):
+    with pytest.raises(
+        InputError, match="can't write /dev/full: No space left on device; give a file that this container may write"
+    ):
         StepLog("/dev/full")
 
 

@@ -1,9 +1,13 @@
 """Ranks on loopback sockets: who may join, who is gone, what is sent, and clocks that differ from host to host."""
 
 import contextlib
+import errno
+import os
+import resource
 import socket
 import threading
 import time
+import types
 
 import pytest
 from hypothesis import given
@@ -17,6 +21,8 @@ from emulator_runtime.workloads.leader import Leader
 from emulator_runtime.workloads.member import Member
 from emulator_runtime.workloads.rank_link import RankLink
 from emulator_runtime.workloads.rank_options import RankOptions, parse_address
+
+FD_SETSIZE = 1024
 
 
 @pytest.fixture
@@ -113,6 +119,44 @@ def test_a_barrier_tells_all_when_the_last_one_was_done(pair, in_thread):
     assert leader.barrier(1, now - 1_000_000, stop=False).end_ns == pytest.approx(now, abs=2_000_000)
     assert crossed.result().end_ns == pytest.approx(now, abs=2_000_000)
     assert crossed.result().end_ns >= now
+
+
+@pytest.fixture
+def crowded():
+    """A process whose next descriptors are beyond what select(2) takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FD_SETSIZE + 200
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"needs {wanted} descriptors, the limit is {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    while taken[-1] < FD_SETSIZE:
+        taken.append(os.dup(taken[0]))
+    yield
+    for descriptor in taken:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_more_connections_than_select_takes(crowded, pair, in_thread):
+    leader, member = pair
+    assert all(link.fileno() >= FD_SETSIZE for link in leader._links.values())
+    theirs = in_thread(lambda: member.barrier(4, 20, stop=False))
+    leader.barrier(4, 10, stop=False)
+    theirs.result()
+
+
+def test_a_leader_that_may_open_no_more_connections_says_so(leader, raw, monkeypatch):
+    def refuse():
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    raw()
+    listener = types.SimpleNamespace(accept=refuse, fileno=leader._listener.fileno, close=leader._listener.close)
+    monkeypatch.setattr(leader, "_listener", listener)
+    with pytest.raises(
+        ClusterError, match=r"rank 0 can't take another connection: Too many open files; raise the limit"
+    ):
+        leader.join(0, 1)
 
 
 def test_one_stop_is_everybodys(pair, in_thread):

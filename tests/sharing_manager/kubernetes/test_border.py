@@ -17,6 +17,7 @@ from sharing_manager.identity import PodAllocation, PodIdentity
 from sharing_manager.kubernetes import border as border_module
 from sharing_manager.kubernetes import connect
 from sharing_manager.kubernetes.border import KubernetesBorder
+from sharing_manager.kubernetes.pod_resources import PodResources
 from sharing_manager.kubernetes.testing import HANG, pod_object
 
 POD_UID = "2c48913c-b29f-11e7-9350-020968147796"
@@ -34,11 +35,11 @@ def start(poller, api, kubelet, proc, pod_path):
     """`start()`: a border of process 7's node with what it has told in `.inventories` and `.allocations`."""
     borders = []
 
-    def start(**parts):
+    def start(*, has_devices=False, **parts):
         arguments = {"api": api, "kubelet": None, "proc": proc(7, pod_path), "poll_s": 0.05, **parts}
         border = KubernetesBorder("n1", poller, **arguments)
         border.inventories, border.allocations = [], []
-        border.start(border.inventories.append, border.allocations.append)
+        border.start(border.inventories.append, border.allocations.append, has_devices=has_devices)
         borders.append(border)
         return border
 
@@ -96,6 +97,30 @@ def test_a_node_that_is_made_anew_keeps_its_devices_until_it_is_told_about_them(
     eventually(lambda: not border.status().inventory_problem)
     fake.set_node("n1", None)  # now it is the same Node, which leaves its pool
     eventually(lambda: border.inventories == [inventory(2), Inventory("n1", ())])
+
+
+def test_after_a_restart_a_node_without_annotation_yet_keeps_its_devices(fake, start, eventually, monkeypatch) -> None:
+    fake.set_node("n1", None)  # made anew while the manager was away
+    border = start(has_devices=True)
+    problem = eventually(lambda: border.status().inventory_problem)
+    assert problem == "node n1: has no annotation emugpu.dev/inventory yet; its devices stay"
+    assert border.inventories == []
+    fake.set_node("n1", inventory(2).to_json())
+    eventually(lambda: border.inventories == [inventory(2)] and not border.status().inventory_problem)
+    fake.set_node("n1", None)
+    eventually(lambda: border.inventories == [inventory(2), Inventory("n1", ())])
+
+
+def test_after_a_restart_a_node_that_left_its_pool_has_no_devices_in_the_end(
+    fake, start, eventually, monkeypatch
+) -> None:
+    monkeypatch.setattr(border_module, "NEW_NODE_S", 0.2)
+    fake.set_node("n1", None)
+    border = start(has_devices=True)
+    eventually(lambda: border.status().inventory_problem)
+    time.sleep(0.25)
+    fake.set_node("n1", None)
+    eventually(lambda: border.inventories == [Inventory("n1", ())])
 
 
 def test_a_node_that_is_made_anew_outside_of_any_pool_has_no_devices_in_the_end(
@@ -184,6 +209,19 @@ def test_while_the_kubelet_is_away_nothing_is_said(start, kubelet, eventually, m
     eventually(lambda: not border.status().kubelet_problem)
 
 
+def test_a_kubelet_that_has_forgotten_its_pods_ends_nothing(start, kubelet, eventually, caplog) -> None:
+    own = PodAllocation("emugpu-system", "emugpu-node-x", "", "", frozenset())
+    kubelet.allocations = [own, HELD]
+    border = start(kubelet=PodResources(kubelet.path, "emugpu-node-x"))
+    eventually(lambda: border.allocations)
+    kubelet.allocations = []
+    eventually(lambda: border.status().kubelet_problem)
+    assert "not this manager's own, emugpu-node-x" in caplog.text
+    kubelet.allocations = [own]
+    eventually(lambda: border.allocations[-1] == [own])
+    assert [] not in border.allocations
+
+
 def test_a_hanging_api_server_does_not_hold_up_the_kubelets_answers(
     fake, start, kubelet, eventually, make_client
 ) -> None:
@@ -217,6 +255,7 @@ class Settings(EnvSettings):
     node: str = "n1"
     inventory: str = "kubernetes"
     pod_resources: str = ""
+    pod: str = ""
     kubernetes: str = "1"
 
 
@@ -226,6 +265,11 @@ def test_connect_as_the_settings_say(fake, poller, kubelet, monkeypatch, eventua
     seen = []
     border.start(None, seen.append)
     eventually(lambda: seen)
+    border.stop()
+    settings = Settings(kubernetes="0", inventory="file.json", pod_resources=str(kubelet.path), pod="emugpu-node-x")
+    border = connect(settings, poller)
+    border.start(None, seen.append)
+    eventually(lambda: "emugpu-node-x" in border.status().kubelet_problem)
     border.stop()
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     border = connect(Settings(), poller)

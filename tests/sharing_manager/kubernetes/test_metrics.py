@@ -21,7 +21,7 @@ from sharing_manager.telemetry import DeviceTelemetry, NodeTelemetry, ProcessTel
 GIB = 1024**3
 DEVICE = Device("n1", 3, "A100-SXM4-80GB", 80 * GIB)
 POD = PodIdentity("uid", "cid", "team-a", "train", "main", "job/0")
-STORE = SimpleNamespace(connected=False, backlog_rows=7, backlog_bytes=700, oldest_age_s=2.5, dropped=1)
+STORE = SimpleNamespace(connected=False, backlog_rows=7, backlog_bytes=700, oldest_age_s=2.5, merged=3, lost=1)
 
 
 def telemetry() -> NodeTelemetry:
@@ -116,7 +116,8 @@ def test_what_prometheus_gets(web) -> None:
         "emugpu_event_backlog": 7,
         "emugpu_event_backlog_bytes": 700,
         "emugpu_event_backlog_age_seconds": 2.5,
-        "emugpu_events_dropped_total": 1,
+        "emugpu_events_merged_total": 3,
+        "emugpu_events_lost_total": 1,
     }
     assert f'gpu="3",gpu_type="A100-SXM4-80GB",resource="emugpu.dev/emuGPU",uuid="{DEVICE.uuid}"' in text
     assert found["emugpu_attach_failures_total", ("refused",)] == 4

@@ -73,6 +73,24 @@ def test_the_kubelets_restart_is_survived(kubelet, client, eventually) -> None:
     eventually(answers)
 
 
+def test_a_list_without_the_managers_own_pod_is_no_list(kubelet) -> None:
+    """A kubelet that restarts while the API server is away answers, but doesn't know its pods."""
+    own = PodAllocation("emugpu-system", "emugpu-node-x", "", "", frozenset())
+    client = PodResources(kubelet.path, "emugpu-node-x")
+    kubelet.allocations = [own, HELD]
+    assert client.list() == [own, HELD]
+    for allocations, count in (([], 0), ([HELD], 1)):
+        kubelet.allocations = allocations
+        says = rf"lists {count} pods, but not this manager's own, emugpu-node-x: .*EMUGPU_MANAGER_POD is wrong"
+        with pytest.raises(KubeletError, match=says):
+            client.list()
+    client.close()
+
+
+def test_where_the_own_pod_is_not_known_every_list_counts(kubelet, client) -> None:
+    assert client.list() == []
+
+
 def test_a_kubelet_that_hangs_is_given_up_after_the_deadline(kubelet, client, monkeypatch) -> None:
     monkeypatch.setattr(pod_resources, "ANSWER_S", 0.2)
     kubelet.fault = HANG

@@ -65,7 +65,8 @@ def test_a_jobs_pod_is_known_by_job_and_index_and_listed_once(fake, directory) -
     assert directory.answers == [expected]
     directory.ask()
     assert directory.answers == [expected, expected] and len(fake.requests) == 1
-    assert fake.requests[0] == ("/api/v1/pods", {"fieldSelector": "spec.nodeName=n1", "limit": "50"})
+    query = {"fieldSelector": "spec.nodeName=n1", "limit": "50", "resourceVersion": "0"}
+    assert fake.requests[0] == ("/api/v1/pods", query)
 
 
 def test_those_who_come_together_share_one_list(fake, directory, clock) -> None:
@@ -94,6 +95,59 @@ def test_all_pages_are_read(fake, api) -> None:
     fake.pods = [pod_object(f"p{n}", f"u{n}", "n1", {"c": ""}) for n in range(5)]
     assert [pod.name for pod in list_pods(api, "n1")] == ["p0", "p1", "p2", "p3", "p4"]
     assert len(fake.requests) == 3
+
+
+def test_the_pages_of_what_is_in_memory_have_their_own_version(fake, api) -> None:
+    fake.page = 2
+    fake.pods = [pod_object(f"p{n}", f"u{n}", "n1", {"c": ""}) for n in range(3)]
+    assert len(list_pods(api, "n1", cached=True)) == 3
+    assert [query.get("resourceVersion") for _, query in fake.requests] == ["0", None]
+
+
+@pytest.fixture
+def in_memory(fake, monkeypatch):
+    """What the API server has in its memory: these pods, whatever `fake.pods` says."""
+    held, up_to_date = [], fake.list_pods
+
+    def listed(node, start):
+        if "resourceVersion" not in fake.requests[-1][1]:
+            return up_to_date(node, start)
+        return {"metadata": {"resourceVersion": "1"}, "items": list(held)}
+
+    monkeypatch.setattr(fake, "list_pods", listed)
+    return held
+
+
+def test_a_pod_that_is_not_in_the_api_servers_memory_yet_is_asked_for_at_once(fake, in_memory, directory) -> None:
+    in_memory.append(pod_object("other", OTHER_UID, "n1", {"main": CID2}))
+    fake.pods = [pod_object("train", POD_UID, "n1", {"main": CID})]
+    directory.ask()
+    assert directory.turn() is None and directory.answers[0].pod == "train"
+    assert [query.get("resourceVersion") for _, query in fake.requests] == ["0", None]
+
+
+def test_a_new_pod_that_is_not_in_memory_yet_can_not_pass_for_one_that_is(fake, in_memory, directory, proc) -> None:
+    proc(9, f"/../../pod{OTHER_UID}/{CID2}/kubepods/pod{POD_UID}/{CID}")
+    victim = pod_object("victim", POD_UID, "n1", {"main": CID})
+    in_memory.append(victim)
+    fake.pods = [victim, pod_object("liar", OTHER_UID, "n1", {"main": CID2})]
+    directory.ask(9)
+    directory.turn()
+    assert directory.answers[0].pod == "liar"
+
+
+def test_a_new_pod_can_not_pass_for_one_that_was_identified_before(fake, directory, clock, proc) -> None:
+    proc(9, f"/../../pod{OTHER_UID}/{CID2}/kubepods/pod{POD_UID}/{CID}")
+    fake.pods = [pod_object("victim", POD_UID, "n1", {"main": CID})]
+    directory.ask()
+    directory.turn()
+    fake.fail(500, times=2)
+    fake.pods.append(pod_object("liar", OTHER_UID, "n1", {"main": CID2}))
+    directory.ask(9)
+    while (due := directory.turn()) is not None:
+        assert due > clock[0]
+        clock[0] = due
+    assert [answer.pod for answer in directory.answers] == ["victim", "liar"]
 
 
 @pytest.mark.parametrize(

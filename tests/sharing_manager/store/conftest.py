@@ -22,7 +22,7 @@ from redis.retry import Retry
 
 from sharing_manager.event_log import ManagerEvent, SqliteEventLog
 from sharing_manager.grants import Grant
-from sharing_manager.store import RedisStore, connect
+from sharing_manager.store import RedisStore, connect, questions
 from sharing_manager.store.entries import Entry, stream_of
 from sharing_manager.store.outbox import Outbox
 
@@ -202,12 +202,22 @@ def poller() -> PollerThread:
 
 
 @pytest.fixture
-def make_store(poller: PollerThread) -> Iterator[Callable[..., RedisStore]]:
-    """`make_store(log, url)`: a store that reports into `store.lines` and is stopped at the end."""
+def make_store(poller: PollerThread, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RedisStore]]:
+    """`make_store(log, url)`: a store that reports into `store.lines` and is stopped at the end; it believes a Redis that has
+    just started, unless `settle_s` is given."""
     with contextlib.ExitStack() as stack:
 
-        def make(log: Log, url: str, spool_bytes: str = "") -> RedisStore:
-            settings = SimpleNamespace(node=log.node, redis_url=url, spool_bytes=spool_bytes, state_file=log.path)
+        def make(
+            log: Log, url: str, spool_bytes: str = "", stream_length: str = "", settle_s: float = 0.0
+        ) -> RedisStore:
+            monkeypatch.setattr(questions, "SETTLE_S", settle_s)
+            settings = SimpleNamespace(
+                node=log.node,
+                redis_url=url,
+                spool_bytes=spool_bytes,
+                stream_length=stream_length,
+                state_file=log.path,
+            )
             lines: list[str] = []
             store = connect(settings, None, poller, report=lines.append)  # type: ignore[arg-type]
             store.lines = lines  # type: ignore[attr-defined]

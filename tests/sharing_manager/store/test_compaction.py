@@ -12,7 +12,7 @@ from sharing_manager.store.entries import Entry
 
 HISTORIES = st.lists(
     st.tuples(
-        st.sampled_from(["progress", "progress", "progress", "telemetry", "attached", "failed"]),
+        st.sampled_from(["progress", "progress", "progress", "attached", "failed"]),
         st.sampled_from("abc"),
         st.integers(-2, 3),
         st.sampled_from(["p1", "p1", "p1", "p2"]),
@@ -36,7 +36,8 @@ def compacted(entries):
     compactor, kept = Compactor(), {}
     for entry in entries:
         kept[entry.sequence] = entry
-        for absorb in compactor.feed(entry):
+        absorb = compactor.feed(entry)
+        if absorb is not None:
             del kept[absorb.gone.sequence]
             assert absorb.into.sequence == entry.sequence
             kept[entry.sequence] = absorb.into
@@ -50,8 +51,8 @@ def test_no_step_and_no_turn_of_a_job_is_lost(steps):
     assert [entry.sequence for entry in kept] == sorted(entry.sequence for entry in kept)
     assert sum(1 + entry.absorbed for entry in kept) == len(entries)
     for job in "abc":
-        before = [entry for entry in entries if entry.job_id == job and entry.kind != "telemetry"]
-        after = [entry for entry in kept if entry.job_id == job and entry.kind != "telemetry"]
+        before = [entry for entry in entries if entry.job_id == job]
+        after = [entry for entry in kept if entry.job_id == job]
         others = [entry.sequence for entry in before if entry.kind != "progress"]
         assert [entry.sequence for entry in after if entry.kind != "progress"] == others
         if after:
@@ -60,7 +61,7 @@ def test_no_step_and_no_turn_of_a_job_is_lost(steps):
         assert max((e.steps_done for e in after), default=0) == max((e.steps_done for e in before), default=0)
 
 
-def test_a_long_run_becomes_one_range_and_only_the_newest_sample_stays():
+def test_a_long_run_becomes_one_range():
     progress = [("progress", "a", 1, "p1")] * 50
     kept = compacted(history([("attached", "a", 0, "p1"), *progress, ("failed", "a", 0, "p1")]))
     assert [(entry.kind, entry.from_step, entry.steps_done) for entry in kept] == [
@@ -68,8 +69,7 @@ def test_a_long_run_becomes_one_range_and_only_the_newest_sample_stays():
         ("progress", 0, 50),
         ("failed", 50, 50),
     ]
-    kept = compacted(history([("telemetry", "a", 0, "p1")] * 9))
-    assert [(entry.sequence, entry.absorbed) for entry in kept] == [(9, 8)]
+    assert [entry.absorbed for entry in kept] == [0, 49, 0]
 
 
 def test_what_is_done_again_after_an_older_checkpoint_stays_told():

@@ -87,12 +87,8 @@ def test_progress_of_other_nodes_and_of_this_one_that_is_not_shipped(
     make_store(elsewhere, server.url).start()
     eventually(lambda: server.progress("uid-both/0") == 10)
     here.record("progress", "both", 25)
-    server.kill()
     store = make_store(here, server.url)
-    store.start()
-    eventually(lambda: store.status().trouble == "away")
-    server.start("--min-replicas-to-write", "1")  # what this node ships is refused, what it asks is answered
-    eventually(lambda: store.status().trouble == "replicas")
+    store.progress.start()  # nothing is shipped
     assert ask(store, "uid-moved/0", "uid-both/0", "uid-never/0") == [70, 25, None]
 
 
@@ -134,6 +130,20 @@ def test_an_outbox_that_cannot_be_read_is_a_reason_to_wait_too(make_progress, as
 
     (answer,) = ask(make_progress([{}], patience_s=0.02, open_outbox=Failing), "u/0")
     assert str(error) in str(answer)
+
+
+def test_a_mistake_of_ours_does_not_leave_them_waiting_for_ever(make_progress, ask, caplog):
+    progress = make_progress([RuntimeError("odd"), RuntimeError("odd"), {"u/0": 5, "u/1": 6}])
+    assert ask(progress, "u/0") == [5]
+    assert ask(progress, "u/1") == [6]
+    assert caplog.text.count("looking up the progress of jobs failed (RuntimeError('odd')); it goes on") == 1
+    assert "Traceback" in caplog.text
+
+
+def test_a_mistake_that_stays_is_told_to_those_who_wait(make_progress, ask):
+    (answer,) = ask(make_progress([ValueError("strange score")], patience_s=0.05), "u/0")
+    assert isinstance(answer, ManagerUnavailableError)
+    assert "strange score" in str(answer)
 
 
 def test_who_still_waits_at_the_end_hears_so(make_progress, poller, answers):

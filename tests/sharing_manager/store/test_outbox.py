@@ -10,9 +10,10 @@ import time
 import pytest
 
 from sharing_manager.store.entries import EntryId
-from sharing_manager.store.outbox import CHUNK_ROWS, Losses, Outbox, size_of
+from sharing_manager.store.outbox import CHUNK_ROWS, Outbox, size_of
 from sharing_manager.store.resume import Position
-from sharing_manager.store.shipper import TAIL_ROWS, TAIL_S, Shipper
+from sharing_manager.store.shipper import TAIL_ROWS, TAIL_S, Bounds, Shipper
+from sharing_manager.store.trimming import Trimmed
 
 
 class Sink:
@@ -22,6 +23,7 @@ class Sink:
 
     def __init__(self):
         self.last, self.progress = None, {}
+        self.trims, self.trim_error = [], None
 
     def open(self):
         return []
@@ -38,6 +40,12 @@ class Sink:
     def raise_progress(self, known):
         self.progress.update({key: steps for key, steps, _ in known})
 
+    def make_room(self, length, *, urgent):
+        self.trims.append((length, urgent))
+        if self.trim_error is not None:
+            raise self.trim_error
+        return Trimmed("stream", 0, "that is all")
+
     def close(self):
         pass
 
@@ -52,11 +60,16 @@ def outbox(log):
 def make_shipper(outbox):
     """A shipper whose clock goes on by `turn_s` each time it is read."""
 
-    def make(link, turn_s=2.0, spool_bytes=10_000_000):
+    def make(link, turn_s=2.0, spool_bytes=10_000_000, stream_length=60_000):
         lines = []
         clock = itertools.count(0, round(turn_s * 1e9))
         shipper = Shipper(
-            outbox, link, spool_bytes, lines.append, now_ns=lambda: next(clock), now_ms=lambda: 1_700_000_000_000
+            outbox,
+            link,
+            Bounds(spool_bytes, stream_length),
+            lines.append,
+            now_ns=lambda: next(clock),
+            now_ms=lambda: 1_700_000_000_000,
         )
         return shipper, lines
 
@@ -129,7 +142,7 @@ def test_what_may_have_been_sent_is_not_changed_any_more(log, outbox):
     outbox.mark_sent(5)
     outbox.compact(10**9)
     assert log.sequences() == [1, 2, 3, 4, 5, 10]
-    assert outbox.losses() == Losses(merged=4)
+    assert outbox.merged() == 4
     last = outbox.batch(10)[-1]
     assert (last.from_step, last.steps_done, last.absorbed) == (4, 9, 4)
 

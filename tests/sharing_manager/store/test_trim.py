@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sharing_manager.store.entries import Entry, EntryId, stream_of
 from sharing_manager.store.reader import GroupReader
 from sharing_manager.store.server import RedisLink
-from sharing_manager.store.trim import Trimmed, forget_progress, main, slowest, trim
+from sharing_manager.store.trim import main
+from sharing_manager.store.trimming import LEAST_LENGTH, Trimmed, forget_progress, make_room, slowest, trim
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -69,16 +70,66 @@ def test_without_readers_only_a_length_that_was_asked_for_counts(server):
     assert trim(server.client(), "redis", "other") == Trimmed(stream_of("other"), 0, "there is no such stream")
 
 
+def test_a_stream_that_has_room_is_left_alone(server):
+    assert make_room(server.client(), "redis", "n1", 100) == Trimmed(
+        stream_of("n1"), 0, "it has no more than 100 entries"
+    )
+    assert len(left(server)) == 100
+    assert make_room(server.client(), "redis", "other", 100).removed == 0
+
+
+def append(server, first, last):
+    link = RedisLink(server.url, "URL", "n1")
+    link.open()
+    link.append(7, [Entry("n1", n, 1, 1, "progress", "j", "j", 0, n) for n in range(first, last + 1)])
+    link.close()
+
+
+def test_a_stream_far_beyond_its_length_is_brought_back_at_once(server):
+    """Redis deletes a hundred blocks at a time unless told otherwise: here a thousand entries."""
+    append(server, 101, 6_000)
+    assert make_room(server.client(), "redis", "n1", 50).removed == 5_950
+    assert left(server) == list(range(5_951, 6_001))
+
+
+def test_a_reader_needs_more_than_the_length(server):
+    read(server, "g", 60, 45)
+    done = make_room(server.client(), "redis", "n1", 20)
+    assert left(server) == list(range(41, 101))
+    assert done.reason.endswith(
+        "group 'g' needs the rest: let it read on, or delete it if nobody uses it any more"
+        " (XGROUP DESTROY emugpu:events:n1 g)"
+    )
+
+
+def test_when_redis_is_full_half_of_what_nobody_reads_goes_but_not_all(server):
+    append(server, 101, 4 * LEAST_LENGTH)
+    lengths = []
+    for _ in range(4):
+        make_room(server.client(), "redis", "n1", 1_000_000, urgent=True)
+        lengths.append(len(left(server)))
+    assert lengths == [2 * LEAST_LENGTH, LEAST_LENGTH, LEAST_LENGTH, LEAST_LENGTH]
+
+
+def test_when_redis_is_full_what_a_reader_needs_stays(server):
+    append(server, 101, 4 * LEAST_LENGTH)
+    read(server, "g", 60, 45)
+    make_room(server.client(), "redis", "n1", 1_000_000, urgent=True)
+    assert left(server)[0] == 41
+
+
 IDS = st.builds(EntryId, st.integers(0, 3), st.integers(0, 9))
 
 
-@given(st.lists(st.tuples(IDS, st.none() | IDS)))
+@given(st.dictionaries(st.sampled_from("abcde"), st.tuples(IDS, st.none() | IDS)))
 def test_no_entry_at_or_above_what_any_group_still_needs_goes(groups):
-    limit = slowest(groups)
-    assert (limit is None) == (not groups)
-    for delivered, pending in groups:
-        assert limit <= delivered
-        assert pending is None or limit <= pending
+    found = slowest(groups)
+    assert (found is None) == (not groups)
+    for delivered, pending in groups.values():
+        assert found[0] <= delivered
+        assert pending is None or found[0] <= pending
+    if found is not None:
+        assert found[0] in groups[found[1]]
 
 
 def test_progress_of_jobs_not_heard_of_for_long_is_forgotten(server):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import socket
 import threading
 import time
@@ -11,8 +12,11 @@ import pytest
 import redis
 
 from emulator_runtime.domain.errors import ClusterError, InputError, ManagerUnavailableError
+from sharing_manager.settings import Settings
+from sharing_manager.store.client import client_of, place_of
 from sharing_manager.store.entries import stream_of
-from sharing_manager.store.server import client_of, complaints, place_of
+from sharing_manager.store.redis_store import DEFAULT_SPOOL_BYTES, DEFAULT_STREAM_LENGTH
+from sharing_manager.store.server import complaints
 from sharing_manager.store.troubles import StoreAwayError, StreamMovedError, explain, translated
 
 
@@ -87,7 +91,7 @@ def test_a_redis_without_memory_gets_the_events_later(redis_server, log, make_st
     store = make_store(log, server.url)
     store.start()
     eventually(lambda: store.status().trouble == "memory")
-    assert "sharing_manager.store.trim" in store.lines[0]
+    assert "raise it, or lower EMUGPU_MANAGER_STREAM_LENGTH" in store.lines[0]
     server.client().config_set("maxmemory", "0")
     eventually(lambda: [entry for _, entry in server.stream("n1")] == log.recorded)
     assert server.progress("uid-a/0") == 3
@@ -105,7 +109,7 @@ def test_a_key_that_holds_something_else_is_left_alone_and_named(redis_server, l
     assert server.client().get(key) == "mine"
     server.client().delete(key)
     eventually(lambda: server.progress("uid-a/0") == 3)
-    assert [entry for _, entry in server.stream("n1")] == log.recorded
+    eventually(lambda: [entry for _, entry in server.stream("n1")] == log.recorded)
 
 
 def test_a_redis_that_hangs_is_given_up_after_the_timeout(redis_server, log, make_store, eventually):
@@ -196,6 +200,20 @@ def test_a_url_is_checked_at_the_start_and_shown_without_its_secrets(log, make_s
 def test_a_spool_size_is_checked_at_the_start(log, make_store, size):
     with pytest.raises(InputError, match="EMUGPU_MANAGER_SPOOL_BYTES: must be a whole number of bytes, at least 4096"):
         make_store(log, "unix:///nowhere/s", spool_bytes=size)
+
+
+@pytest.mark.parametrize("length", ["999", "x", "-1", "1e9"])
+def test_a_streams_length_is_checked_at_the_start(log, make_store, length):
+    with pytest.raises(
+        InputError, match="EMUGPU_MANAGER_STREAM_LENGTH: must be a whole number of events, at least 1000"
+    ):
+        make_store(log, "unix:///nowhere/s", stream_length=length)
+
+
+def test_the_lengths_that_help_shows_are_those_that_count():
+    defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
+    assert defaults["spool_bytes"] == str(DEFAULT_SPOOL_BYTES)
+    assert defaults["stream_length"] == str(DEFAULT_STREAM_LENGTH)
 
 
 def test_a_file_that_is_no_event_log_is_refused_at_the_start(tmp_path, make_store):

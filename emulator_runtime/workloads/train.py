@@ -1,0 +1,193 @@
+"""`emugpu train`: a training job on the emulated GPUs of this container, for Kubernetes Jobs and for trying things out.
+
+    emugpu train --model resnet50 --batch-size 64 --steps 200
+    emugpu train --step-time-s 0.1 --memory 10GiB --steps 200
+
+It needs only Python's standard library, and only this folder of emugpu: where the node's copy of it is all there is, the
+same command is `python3 -m emulator_runtime.workloads train ...`. Run again, in the same pod or a new pod of the same
+Job, it goes on at the step after the last one that was done. Several GPUs in the container: DataParallel in this process.
+Several pods (an Indexed Job with a headless Service): --nodes, --rank and --rendezvous, or the variables EMUGPU_NODES,
+JOB_COMPLETION_INDEX and EMUGPU_RENDEZVOUS; a step counts when all pods have done it, and a pod that dies ends the others,
+so that the Job starts them all again.
+
+exit codes: 0 after the last step, 1 where a retry may help (out of memory, device lost, another rank gone), 2 where the
+command is wrong, 143 after SIGTERM, 130 after Ctrl-C; a stop by the manager or another rank is 143 too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from typing import TextIO
+
+from emulator_runtime.domain.errors import (
+    BeyondProfileError,
+    DeviceLostError,
+    EmuGpuError,
+    InputError,
+    OutOfMemoryError,
+)
+from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.profiles.table import ProfileTable
+from emulator_runtime.timing.clocks import HostClock
+from emulator_runtime.timing.host import prepare_waiting, shorten_slice
+from emulator_runtime.workloads.group import Alone, Group
+from emulator_runtime.workloads.leader import Leader
+from emulator_runtime.workloads.member import Member
+from emulator_runtime.workloads.pod import (
+    NODES_VARIABLE,
+    RANK_VARIABLES,
+    RENDEZVOUS_VARIABLE,
+    pod_access,
+    whole_variable,
+)
+from emulator_runtime.workloads.pod_training import PodTraining, Surroundings
+from emulator_runtime.workloads.rank_options import MAX_NODES, RankOptions, parse_address
+from emulator_runtime.workloads.records import StepLog
+from emulator_runtime.workloads.request import TrainRequest
+from emulator_runtime.workloads.stopping import StopSwitch
+from emulator_runtime.workloads.train_arguments import add_arguments, number, request_of, whole
+from emulator_runtime.workloads.train_report import TrainReport, TrainSummary
+
+EXIT_FAILED = 1
+EXIT_WRONG = 2
+EXIT_STOPPED = 128 + signal.SIGTERM
+
+
+def main(argv: list[str]) -> int:
+    """`python3 -m emulator_runtime.workloads train ...`; errors are one line on stderr, as the front door writes them."""
+    parser = argparse.ArgumentParser(
+        prog="python3 -m emulator_runtime.workloads train",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(parser)
+    try:
+        status = run(parser.parse_args(argv))
+        sys.stdout.flush()
+        return status
+    except EmuGpuError as error:
+        print(f"emugpu: {error}", file=sys.stderr)
+    except BrokenPipeError:  # the reader of our output (head, less) has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"emugpu: {error.filename or 'this machine'}: {error.strerror}", file=sys.stderr)
+    return EXIT_WRONG
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train; the module's text says what the exit codes mean. Raises InputError for a wrong command."""
+    stop = StopSwitch()
+    stop.install()
+    prepare_waiting()
+    shorten_slice()
+    request = request_of(args)
+    access = pod_access(os.environ)
+    profiles = ProfileTable.bundled().with_file(args.profiles) if args.profiles else ProfileTable.bundled()
+    progress = sys.stderr if args.json else sys.stdout
+    log = StepLog(args.log_steps) if args.log_steps else None
+    nodes = whole(args.nodes, "--nodes", whole_variable(os.environ, (NODES_VARIABLE,), 1), least=1, most=MAX_NODES)
+    rank = whole(args.rank, "--rank", whole_variable(os.environ, RANK_VARIABLES, 0) if nodes > 1 else 0, most=nodes - 1)
+    report = TrainReport(request, progress, prefix=f"rank {rank}: " if nodes > 1 else "", log=log)
+    group = _group(args, request, stop, (nodes, rank), report)
+    training = PodTraining(
+        request,
+        Surroundings(
+            connect=lambda patience_s: ManagerClient(access.manager, access.token, patience_s=patience_s),
+            clock=HostClock.of_host(),
+            group=group,
+            stop=stop,
+            observer=report,
+            profiles=profiles,
+        ),
+    )
+    try:
+        return _run(args, training, request, stop, report)
+    finally:
+        if log is not None:
+            log.close()
+
+
+def _run(
+    args: argparse.Namespace, training: PodTraining, request: TrainRequest, stop: StopSwitch, report: TrainReport
+) -> int:
+    status, steps_done, reason = 0, 0, ""
+    try:
+        outcome = training.run()
+        steps_done = outcome.steps_done
+        if not outcome.finished:
+            status = 128 + stop.signal if stop.asked else EXIT_STOPPED
+            reason = _signal_name(stop) or f"{outcome.stopped_by} was told to stop"
+    except (InputError, BeyondProfileError):
+        report.end_line()
+        raise
+    except EmuGpuError as error:
+        status, reason, steps_done = EXIT_FAILED, _as_framework(error), training.steps_done
+    summary = TrainSummary(
+        outcome={0: "finished", EXIT_FAILED: "failed"}.get(status, "stopped"),
+        steps_done=steps_done,
+        steps_run=len(training.seen),
+        plan=training.plan,
+        seen=training.seen,
+        lags=training.lags,
+        samples_per_step=request.batch_size,
+        reason=reason,
+        devices=training.devices,
+    )
+    report.end_line()
+    if status == EXIT_FAILED:
+        print(f"emugpu train: {reason}", file=sys.stderr)
+    _print_summary(summary, report, sys.stdout if args.json else None)
+    return status
+
+
+def _print_summary(summary: TrainSummary, report: TrainReport, json_out: TextIO | None) -> None:
+    if json_out is not None:
+        print(json.dumps(summary.to_json()), file=json_out)
+    elif summary.outcome != "failed" or summary.steps_run:
+        for line in summary.lines():
+            report.tell(line)
+
+
+def _signal_name(stop: StopSwitch) -> str:
+    return signal.Signals(stop.signal).name if stop.asked else ""
+
+
+def _as_framework(error: EmuGpuError) -> str:
+    """The error's text, led by the name under which people (and their log filters) know it from PyTorch."""
+    if isinstance(error, OutOfMemoryError):
+        return f"torch.cuda.OutOfMemoryError: CUDA out of memory (emulated): {error}"
+    if isinstance(error, DeviceLostError):
+        return f"CUDA error (emulated): the device is lost: {error}"
+    return str(error)
+
+
+def _group(
+    args: argparse.Namespace, request: TrainRequest, stop: StopSwitch, place: tuple[int, int], report: TrainReport
+) -> Group:
+    """This process among its ranks. Raises InputError where rank 0 can't be found or can't listen."""
+    nodes, rank = place
+    if nodes == 1:
+        return Alone()
+    rendezvous = args.rendezvous or os.environ.get(RENDEZVOUS_VARIABLE, "")
+    if not rendezvous:
+        raise InputError(
+            "--rendezvous", f"is missing: {nodes} nodes need HOST:PORT of rank 0 (or {RENDEZVOUS_VARIABLE})"
+        )
+    host, port = parse_address(rendezvous, "--rendezvous")
+    options = RankOptions(
+        nodes=nodes,
+        rank=rank,
+        host=host,
+        port=port,
+        work=f"{request.title}, {request.steps} steps",
+        join_timeout_s=number(args.rendezvous_timeout_s, "--rendezvous-timeout-s", above=0.0),
+        barrier_timeout_s=number(args.step_timeout_s, "--step-timeout-s", above=0.0),
+        check_joining=lambda: stop.check(0.0),
+        check_waiting=stop.check,
+        told=report.tell,
+    )
+    return Member(options) if rank else Leader(options)

@@ -1,0 +1,105 @@
+"""The options of `train`, and the request that they make: text becomes numbers with units here, once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.units import MAX_SECONDS
+from emulator_runtime.workloads.communication import DEFAULT_NETWORK_GBPS
+from emulator_runtime.workloads.pod import NODES_VARIABLE, RANK_VARIABLES, RENDEZVOUS_VARIABLE
+from emulator_runtime.workloads.request import PARALLEL, TrainRequest
+from emulator_runtime.workloads.sizes import parse_bytes
+
+_MAX_STEPS = 2**40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `train` to a parser."""
+    what = parser.add_argument_group("what to train")
+    what.add_argument("--model", default="", help="a profiled model, such as resnet50 (emugpu profile list)")
+    what.add_argument("--batch-size", type=int, metavar="N", help="samples of one step on all GPUs together")
+    what.add_argument("--step-time-s", type=float, metavar="S", help="work without a profile: seconds of one step")
+    what.add_argument("--memory", metavar="SIZE", help="with --step-time-s: memory on each GPU, such as 10GiB")
+    what.add_argument("--steps", type=int, required=True, metavar="N", help="steps of the whole job, over all its runs")
+    what.add_argument("--profiles", type=Path, metavar="FILE.json", help="your own profiles, beside the bundled ones")
+    what.add_argument("--extrapolate", action="store_true", help="allow batch sizes beyond the measured ones")
+    what.add_argument(
+        "--input-cpu-s", type=float, default=0.0, metavar="S", help="CPU seconds to prepare the input of one step"
+    )
+    what.add_argument(
+        "--cpus", type=float, default=1.0, metavar="N", help="emulated CPUs that prepare input (default 1)"
+    )
+    _add_ranks(parser.add_argument_group("several GPUs and pods"))
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="one JSON object on stdout at the end; progress on stderr")
+    output.add_argument("--log-steps", metavar="FILE", help="append a line per step: step,start_ns,end_ns,seen_ns")
+
+
+def _add_ranks(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--parallel", choices=PARALLEL, help="dp: exchange gradients after the backward pass (default on "
+                       "one node); ddp: while it runs (default on several)")  # fmt: skip
+    group.add_argument("--gradient-bytes", metavar="SIZE", help="gradients to exchange (default: as the profile tells)")
+    group.add_argument("--nodes", type=int, metavar="N", help=f"pods of this job (default ${NODES_VARIABLE}, else 1)")
+    group.add_argument(
+        "--rank", type=int, metavar="N", help=f"this pod's number (default ${', $'.join(RANK_VARIABLES)})"
+    )
+    group.add_argument(
+        "--rendezvous", metavar="HOST:PORT", help=f"where rank 0 listens (default ${RENDEZVOUS_VARIABLE})"
+    )
+    group.add_argument(
+        "--rendezvous-timeout-s", type=float, default=600.0, metavar="S", help="wait for other pods (600)"
+    )
+    group.add_argument(
+        "--step-timeout-s", type=float, default=1800.0, metavar="S", help="wait for a step of others (1800)"
+    )
+    group.add_argument(
+        "--network-gbps",
+        type=float,
+        default=DEFAULT_NETWORK_GBPS,
+        metavar="G",
+        help="emulated network between nodes, Gbit/s each way (default 10)",
+    )
+
+
+def request_of(args: argparse.Namespace) -> TrainRequest:
+    """What the arguments ask for. Raises InputError that names the flag."""
+    by_model = bool(args.model) or args.batch_size is not None
+    by_time = args.step_time_s is not None or args.memory is not None
+    if by_model == by_time:
+        raise InputError("emugpu train", "give either --model and --batch-size, or --step-time-s and --memory")
+    if by_model and not (args.model and args.batch_size is not None):
+        raise InputError("emugpu train", "--model and --batch-size belong together")
+    if by_time and args.step_time_s is None:
+        raise InputError("--memory", "belongs to --step-time-s; a model's memory is in its profile")
+    return TrainRequest(
+        steps=whole(args.steps, "--steps", 1, least=1, most=_MAX_STEPS),
+        model=args.model,
+        batch_size=whole(args.batch_size, "--batch-size", 0, least=1, most=2**31) if by_model else 0,
+        step_time_s=number(args.step_time_s, "--step-time-s", above=0.0) if by_time else 0.0,
+        memory_bytes=parse_bytes(args.memory, "--memory") if args.memory else 0,
+        gradient_bytes=parse_bytes(args.gradient_bytes, "--gradient-bytes") if args.gradient_bytes else 0,
+        input_cpu_s=number(args.input_cpu_s, "--input-cpu-s"),
+        cpus=number(args.cpus, "--cpus", above=0.0),
+        parallel=args.parallel or "",
+        network_gbps=number(args.network_gbps, "--network-gbps", above=0.0),
+        extrapolate=args.extrapolate,
+    )
+
+
+def whole(value: int | None, place: str, default: int, *, least: int = 0, most: int) -> int:
+    """A whole number from an option, `default` where it isn't given. Raises InputError that names the option."""
+    found = default if value is None else value
+    if not least <= found <= most:
+        raise InputError(place, f"must be from {least} to {most}, not {found}")
+    return found
+
+
+def number(value: float, place: str, *, above: float | None = None) -> float:
+    """A number from an option. Raises InputError that names the option."""
+    if not (0.0 if above is None else above) <= value <= MAX_SECONDS or value == above:
+        raise InputError(
+            place, f"must be {'>=' if above is None else '>'} 0 and at most {MAX_SECONDS:g}, not {value:g}"
+        )
+    return value

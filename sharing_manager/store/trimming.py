@@ -1,0 +1,100 @@
+"""What of a stream may be deleted: events that every reader has acknowledged, or the oldest where nobody reads.
+
+Redis would keep all events for ever; MAXLEN at each write would delete what a slow reader hasn't seen. Each node's shipper
+trims its own stream; `python -m sharing_manager.store.trim` does it by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sharing_manager.store.client import Client
+from sharing_manager.store.entries import PROGRESS, SEEN, EntryId, stream_of
+from sharing_manager.store.troubles import translated
+
+LEAST_LENGTH = 1000
+"""So many entries stay even where Redis has no memory left: some seconds of a busy node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What was done to one stream: so many entries deleted, and why no more."""
+
+    stream: str
+    removed: int
+    reason: str
+
+
+Group = tuple[EntryId, EntryId | None]
+"""How far a group has come: its last delivered id, its oldest pending id (None: it has acknowledged all it was given)."""
+
+
+def slowest(groups: Mapping[str, Group]) -> tuple[EntryId, str] | None:
+    """The id below which every group has acknowledged all, and the name of a group that needs the entry with this id."""
+    needed = [
+        (delivered if pending is None else min(delivered, pending), name)
+        for name, (delivered, pending) in groups.items()
+    ]
+    return min(needed, default=None)
+
+
+def make_room(client: Client, place: str, node: str, length: int, *, urgent: bool = False) -> Trimmed:
+    """Trim one node's stream if more than `length` entries are in it. `urgent`: Redis has no memory left, so at least half
+    of the stream goes if nobody reads it, LEAST_LENGTH entries excepted. Raises StoreAwayError."""
+    with translated(place):
+        there = int(client.execute_command("XLEN", stream_of(node)))
+    if urgent:
+        length = min(length, max(LEAST_LENGTH, there // 2))
+    if there <= length:
+        return Trimmed(stream_of(node), 0, f"it has no more than {length} entries")
+    return trim(client, place, node, max_length=length)
+
+
+def trim(client: Client, place: str, node: str, *, max_length: int | None = None) -> Trimmed:
+    """Trim one node's stream; `max_length` counts only where no group reads it. Raises StoreAwayError.
+
+    XTRIM's `~` deletes whole blocks of the stream only, which is cheap: up to a hundred entries more stay. Without
+    LIMIT 0 it would stop after a hundred blocks (redis.io, XTRIM), which a busy node fills in a second.
+    """
+    stream = stream_of(node)
+    with translated(place):
+        if not client.execute_command("EXISTS", stream):
+            return Trimmed(stream, 0, "there is no such stream")
+        found = client.execute_command("XINFO GROUPS", stream)
+        last = slowest({group["name"]: _group(client, stream, group) for group in found})
+        if last is not None:
+            return _trim_acknowledged(client, stream, *last)
+        if max_length is None:
+            return Trimmed(stream, 0, "no group reads it; --max-length would trim it all the same")
+        removed = int(client.execute_command("XTRIM", stream, "MAXLEN", "~", max_length, "LIMIT", 0))
+        return Trimmed(stream, removed, f"no group reads it; about {max_length} entries stay")
+
+
+def _trim_acknowledged(client: Client, stream: str, limit: EntryId, group: str) -> Trimmed:
+    removed = int(client.execute_command("XTRIM", stream, "MINID", "~", str(limit), "LIMIT", 0))
+    fix = f"let it read on, or delete it if nobody uses it any more (XGROUP DESTROY {stream} {group})"
+    reason = f"all groups have acknowledged what is before {limit}; group {group!r} needs the rest: {fix}"
+    return Trimmed(stream, removed, reason)
+
+
+def _group(client: Client, stream: str, group: Mapping[str, Any]) -> Group:
+    pending = client.execute_command("XPENDING", stream, group["name"])
+    oldest = EntryId.parse(pending["min"]) if pending["pending"] else None
+    return EntryId.parse(group["last-delivered-id"]), oldest
+
+
+def forget_progress(client: Client, place: str, before_ms: int) -> int:
+    """Delete the progress of jobs that were last heard of before `before_ms`; answers of how many.
+
+    A job that comes back at the same moment loses nothing: its next event tells all its steps. Raises StoreAwayError.
+    """
+    with translated(place):
+        keys = client.execute_command("ZRANGEBYSCORE", SEEN, "-inf", f"({before_ms}")
+        for start in range(0, len(keys), 500):
+            pipeline = client.pipeline(transaction=True)
+            pipeline.execute_command("ZREM", PROGRESS, *keys[start : start + 500])
+            pipeline.execute_command("ZREM", SEEN, *keys[start : start + 500])
+            pipeline.execute()
+        return len(keys)
