@@ -25,7 +25,8 @@ class Lab:
         self.programs: Clients = clients(harness.cache, shell, harness.steps)
         self.kubectl = Kubectl(self.kubeconfig, program=str(self.programs.kubectl))
         engine = running_engine(harness.cache, shell)
-        self.docker = ("docker", "--host", engine.own.host) if engine and engine.own else ("docker",)
+        host = engine.shell.environ.get("DOCKER_HOST") if engine else None
+        self.docker = ("docker", "--host", host) if host else ("docker",)
 
     def nodes(self, selector: str = "") -> list[Node]:
         """By name."""
