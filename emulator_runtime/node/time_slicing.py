@@ -119,7 +119,7 @@ def _by_resource(inventory: Inventory, slicings: list[_Slicing]) -> dict[str, _S
             raise slicing.where.error(f"{slicing.name} is named twice")
         if slicing.name in names:
             found[slicing.name] = slicing
-        elif not slicing.name.startswith(NVIDIA_PREFIX):
+        elif not slicing.name.startswith((NVIDIA_GPU, f"{NVIDIA_PREFIX}mig-")):  # a file for many nodes may name those
             raise UnknownNameError(f"{slicing.where.place}: {slicing.where.path}.name", "resource", slicing.name, names)
     for slicing in slicings:
         if slicing.name == NVIDIA_GPU and NVIDIA_GPU not in names:

@@ -48,10 +48,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ContainerFacts:
-    """A container of a pod's spec; `listed`: the kubelet's PodResources service has it (all but ordinary init containers)."""
+    """A container of a pod's spec; `listed`: the kubelet's PodResources service has it (all but ordinary init containers).
+
+    `asks`: it has a limit on an extended resource, which may be devices of ours.
+    """
 
     name: str
     listed: bool
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,14 @@ class PodFacts:
             namespace=self.namespace,
             pod=self.name,
             container=container.name if container else "",
-            job_key=self.job_key,
+            job_key=self._job_key(container),
             init_container=container is not None and not container.listed,
         )
+
+    def _job_key(self, container: ContainerFacts | None) -> str:
+        """Where several containers ask for devices, each has work of its own."""
+        alone = sum(each.asks for each in self.containers) < 2
+        return self.job_key if alone or container is None else f"{self.job_key}/{container.name}"
 
 
 def listing(document: object) -> Listing:
@@ -137,7 +146,9 @@ def _containers(item: object) -> Iterator[ContainerFacts]:
     for kind in ("containers", "initContainers", "ephemeralContainers"):
         for spec in _items(item, "spec", kind):
             sidecar = _text(spec, "restartPolicy") == "Always"
-            yield ContainerFacts(_text(spec, "name"), listed=kind == "containers" or sidecar)
+            limits = _at(spec, "resources", "limits")
+            asks = isinstance(limits, dict) and any("/" in name for name in limits)
+            yield ContainerFacts(_text(spec, "name"), listed=kind == "containers" or sidecar, asks=asks)
 
 
 def _started(item: object) -> Iterator[tuple[str, str]]:

@@ -101,6 +101,7 @@ LINE = {"name": EMUGPU, "replicas": 2}
         (slicing(LINE | {"replicas": 0}), "resources[0].replicas: must be from 1 to 1024, got 0"),
         (slicing(LINE | {"name": "a/b/c"}), "resources[0].name: 'a/b/c' is no name of an extended resource"),
         (slicing(LINE, LINE), "resources[1]: emugpu.dev/emuGPU is named twice"),
+        (slicing(LINE | {"name": "nope"}), "resources[0].name: unknown resource 'nvidia.com/nope'"),
         (
             slicing(LINE | {"name": "emugpu.dev/emuGP"}),
             "resources[0].name: unknown resource 'emugpu.dev/emuGP'; did you",

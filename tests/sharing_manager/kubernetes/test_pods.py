@@ -366,3 +366,14 @@ def test_a_pod_without_its_name_is_refused(missing) -> None:
     del item["metadata"][missing]
     with pytest.raises(ApiServerError, match=f"without metadata.{missing}"):
         objects.pod(item)
+
+
+def test_containers_that_both_ask_for_devices_have_work_of_their_own() -> None:
+    item = pod_object("p", "u", "n", {"init": "1" * 64, "main": "2" * 64, "plain": "3" * 64})
+    for spec in item["spec"]["containers"][:2]:
+        spec["resources"] = {"limits": {"emugpu.dev/emuGPU": "1"}}
+    facts = objects.pod(item)
+    keys = [facts.identity(PodCgroup("u", digit * 64)).job_key for digit in "123"]
+    assert keys == ["u/init", "u/main", "u/plain"]
+    del item["spec"]["containers"][0]["resources"]
+    assert objects.pod(item).identity(PodCgroup("u", "2" * 64)).job_key == "u"
