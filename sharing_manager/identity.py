@@ -17,7 +17,8 @@ class PodIdentity:
     """One container of one pod. `container` is "" where only the pod is known.
 
     `job_key` names the work across pods: "<Job UID>/<completion index>" for a pod of a Job, else the pod's UID; where
-    several containers of the pod ask for devices, with "/<container>" after it. An `init_container` is not among the containers that the kubelet's PodResources service lists.
+    several containers of the pod ask for devices, with "/<container>" after it. An `init_container` is not among the
+    containers that the kubelet's PodResources service lists.
     """
 
     pod_uid: str
