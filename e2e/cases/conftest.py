@@ -57,7 +57,7 @@ def kubectl(admin: Kubectl) -> Iterator[Kubectl]:
         yield within
     finally:
         within("delete", "all", "--all", "--wait=false")
-        within("delete", "pods", "--all", "--grace-period=1", "--timeout=60s")
+        within("delete", "pods", "--all", "--force", "--grace-period=0", "--timeout=60s")
         admin("delete", "namespace", name, "--wait=false")
 
 

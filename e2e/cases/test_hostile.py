@@ -48,9 +48,11 @@ ATTACK = textwrap.dedent(
 
 def test_a_hostile_neighbour(kubectl: Kubectl, workers: list[Node]) -> None:
     node = {"kubernetes.io/hostname": workers[0].name}
-    kubectl.apply(
-        train_pod("neighbour", "--model", "resnet50", "--batch-size", "64", "--steps", "300", nodeSelector=node)
-    )
+    neighbour = train_pod("neighbour", "--model", "resnet50", "--batch-size", "64", "--steps", "300", nodeSelector=node)
+    neighbour["spec"]["containers"][0]["resources"]["requests"] = {
+        "cpu": "500m"
+    }  # more than the attacker's, as is usual
+    kubectl.apply(neighbour)
     kubectl.wait_phase("neighbour", "Running")
     token = kubectl.inside("neighbour", "sh", "-c", "echo $EMUGPU_TOKEN").strip()
     hostile = train_pod("hostile", nodeSelector=node)
