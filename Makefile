@@ -36,7 +36,7 @@ kind-up: $(STAMP)  ## a cluster with emulated GPUs on this machine: 3 nodes with
 kind-down: $(STAMP)  ## delete it
 	$(BIN)/emugpu cluster down --name $(CLUSTER)
 e2e: $(DEV_STAMP)  ## the smoke set of the proofs on a real cluster (make kind-up first)
-	EMUGPU_E2E_CLUSTER=$(CLUSTER) $(BIN)/python -m pytest e2e/cases -m "not long" --timeout 600 --durations 0 --durations-min 5
+	EMUGPU_E2E_CLUSTER=$(CLUSTER) $(BIN)/python -m pytest e2e/cases -m "not long" --timeout 600 --durations 0 --durations-min 5 $(ARGS)
 e2e-long: $(DEV_STAMP)  ## all proofs: 20 kills of each program, 200 random pods, reboots; about 40 minutes
 	EMUGPU_E2E_CLUSTER=$(CLUSTER) EMUGPU_E2E_KILLS=20 EMUGPU_E2E_PODS=200 \
 	  $(BIN)/python -m pytest e2e/cases --timeout 1800 --durations 0 --durations-min 5

