@@ -116,7 +116,7 @@ class SqliteEventLog:
         (version,) = self._db.execute("pragma user_version").fetchone()
         if version > _VERSION:
             raise sqlite3.DatabaseError(f"a newer emugpu wrote it (version {version}, not {_VERSION})")
-        with self._transaction():
+        with transaction(self._db):
             if version < _VERSION:
                 _from_version_1(self._db)
             for statement in _SCHEMA.split(";"):
@@ -128,7 +128,7 @@ class SqliteEventLog:
             self._db.execute(f"pragma user_version = {_VERSION}")
 
     def record(self, event: ManagerEvent, grant: Grant) -> ManagerEvent:
-        with self._transaction():
+        with transaction(self._db):
             cursor = self._db.execute(
                 "insert into events (at_ns, kind, job_id, from_step, steps_done, detail, wall_ns, namespace, pod)"
                 " values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -189,7 +189,7 @@ class SqliteEventLog:
             )
 
     def forget(self, digests: Iterable[str]) -> None:
-        with self._transaction():
+        with transaction(self._db):
             self._db.executemany("delete from grants where digest = ?", [(digest,) for digest in digests])
 
     def forget_events(self, keep: int) -> None:
@@ -200,19 +200,21 @@ class SqliteEventLog:
         row = self._db.execute("select steps_done from progress where job_id = ?", (job_id,)).fetchone()
         return None if row is None else int(row[0])
 
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("begin immediate")
-        try:
-            yield
-            self._db.execute("commit")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("rollback")
-            raise
-
     def close(self) -> None:
         self._db.close()
+
+
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All of what is done inside, or nothing of it."""
+    db.execute("begin immediate")
+    try:
+        yield
+        db.execute("commit")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("rollback")
+        raise
 
 
 def _event_row(event: ManagerEvent) -> tuple[str | int, ...]:

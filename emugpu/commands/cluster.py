@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich import box
@@ -110,7 +110,7 @@ def run_up(args: argparse.Namespace) -> int:
         wait=args.wait,
     )
     if args.chart:
-        request = Request(**{**vars(request), "chart": args.chart})
+        request = replace(request, chart=args.chart)
     started_ns = monotonic_ns()
     clusters = _clusters()
     state = clusters.up(request)

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError, ManagerUnavailableError, ProtocolError
 from emulator_runtime.ipc.frames import Decoder, Message, encode
@@ -174,6 +175,14 @@ class Connection:
             if not self._serves:
                 raise
             self.refuse(error)
+
+
+class CallSoon(Protocol):
+    """The part of a Poller that other threads may use."""
+
+    def call_soon(self, function: Callable[[], None], /) -> None:
+        """Run `function` in the poller's thread; safe in any thread."""
+        ...
 
 
 class Poller:

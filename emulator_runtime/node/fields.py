@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.json_document import decode
 
 LARGEST = 2**53
 """Beyond this, whole numbers and floating point disagree in other people's JSON parsers."""
@@ -70,14 +71,7 @@ class Field:
 
 def parse(text: str, place: str) -> Field:
     """The JSON document in `text`. Raises InputError where it is no JSON or says a key twice."""
-    try:
-        return Field(place, "", json.loads(text, object_pairs_hook=_object, parse_constant=_constant))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{place}:{error.lineno}:{error.colno}", f"is not JSON: {error.msg}") from error
-    except RecursionError as error:
-        raise InputError(place, "is nested too deeply") from error
-    except ValueError as error:
-        raise InputError(place, str(error)) from error
+    return Field(place, "", decode(text, place))
 
 
 def required(members: dict[str, Field], name: str, owner: Field) -> Field:
@@ -85,18 +79,6 @@ def required(members: dict[str, Field], name: str, owner: Field) -> Field:
     if name not in members:
         raise owner.error(f"{name} is missing")
     return members[name]
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"has the key {next(key for key in keys if keys.count(key) > 1)!r} twice in one object")
-    return members
-
-
-def _constant(name: str) -> object:
-    raise ValueError(f"has the value {name}, which JSON doesn't know; give a finite number")
 
 
 def _kind(value: object) -> str:

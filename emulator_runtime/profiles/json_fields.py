@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.json_document import decode
 
 _LARGEST = 2**53
 """Beyond this, whole numbers and floating point disagree; no size or time here comes near."""
@@ -93,27 +94,7 @@ def read_json(path: Path) -> Field:
         raise InputError(str(path), f"can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(str(path), f"is not UTF-8 text (byte {error.start})") from error
-    try:
-        return Field(str(path), "", json.loads(text, object_pairs_hook=_object, parse_constant=_constant))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}:{error.colno}", f"is not JSON: {error.msg}") from error
-    except RecursionError as error:
-        raise InputError(str(path), "is nested too deeply") from error
-    except ValueError as error:
-        raise InputError(str(path), str(error)) from error
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"has the key {twice!r} twice in one object")
-    return members
-
-
-def _constant(name: str) -> object:
-    raise ValueError(f"has the value {name}, which JSON doesn't know; give a finite number")
+    return Field(str(path), "", decode(text, str(path)))
 
 
 def _join(path: str, key: str) -> str:

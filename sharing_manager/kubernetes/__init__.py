@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from emulator_runtime.ipc.poller import CallSoon
     from sharing_manager.kubernetes.border import BorderSettings, KubernetesBorder
-    from sharing_manager.kubernetes.waiting import CallSoon
 
 
 def connect(settings: BorderSettings, poller: CallSoon) -> KubernetesBorder:

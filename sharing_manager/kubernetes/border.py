@@ -21,6 +21,7 @@ from typing import Protocol
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import NS_PER_S, to_ns
+from emulator_runtime.ipc.poller import CallSoon
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
@@ -31,7 +32,7 @@ from sharing_manager.kubernetes.node_watch import NodeWatch
 from sharing_manager.kubernetes.objects import NodeFacts
 from sharing_manager.kubernetes.pod_resources import KubeletError, PodResources
 from sharing_manager.kubernetes.pods import PodDirectory
-from sharing_manager.kubernetes.waiting import CallSoon, Complaint
+from sharing_manager.kubernetes.waiting import Complaint
 
 FROM_ANNOTATION = "kubernetes"
 """The setting `inventory` when the inventory is an annotation of the Node."""

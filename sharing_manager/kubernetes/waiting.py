@@ -1,24 +1,14 @@
-"""What the border's threads share: how they hand results to the poller's thread, wait after a failure, say what is wrong."""
+"""What the border's threads share: how they wait after a failure and say what is wrong."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from random import Random
-from typing import Protocol
 
 FIRST_S, MOST_S = 0.2, 10.0
 """After a failure the first wait is this short and later ones grow to this (host seconds)."""
 
 logger = logging.getLogger("sharing_manager.kubernetes")
-
-
-class CallSoon(Protocol):
-    """The part of a Poller that other threads may use."""
-
-    def call_soon(self, call: Callable[[], None], /) -> None:
-        """Run `call` in the poller's thread; safe in any thread."""
-        ...
 
 
 class BackOff:

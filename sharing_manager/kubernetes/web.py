@@ -18,8 +18,9 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from emulator_runtime.domain.errors import ClusterError, ManagerUnavailableError
+from emulator_runtime.ipc.poller import CallSoon
 from sharing_manager.kubernetes.metrics import Figure, NodeCollector
-from sharing_manager.kubernetes.waiting import CallSoon, logger
+from sharing_manager.kubernetes.waiting import logger
 from sharing_manager.telemetry import NodeTelemetry
 
 ANSWER_S = 2.0

@@ -6,10 +6,10 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError
 from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.ipc.poller import CallSoon
 from sharing_manager.progress import OnProgress
 from sharing_manager.store.backoff import Backoff
 from sharing_manager.store.guard import guarded
@@ -19,12 +19,6 @@ from sharing_manager.store.questions import Ask
 PATIENCE_S = 60.0
 """How long a look-up waits for a Redis that is away (host seconds): a fail-over or a restart of its pod fits in."""
 _MOST_AT_ONCE = 256
-
-
-class CallSoon(Protocol):
-    """The part of `Poller` that another thread may use."""
-
-    def call_soon(self, callback: Callable[[], None], /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

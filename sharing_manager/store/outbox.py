@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ClusterError
+from sharing_manager.event_log import transaction
 from sharing_manager.store.compaction import Absorb, Compactor
 from sharing_manager.store.entries import TEXTS, Entry
 from sharing_manager.store.resume import Position
@@ -147,7 +148,7 @@ class Outbox:
         return freed
 
     def _apply(self, found: list[Absorb]) -> None:
-        with self._transaction():
+        with transaction(self._db):
             for absorb in found:
                 gone, into = absorb.gone.sequence, absorb.into
                 self._db.execute("delete from events where sequence = ?", (gone,))
@@ -161,7 +162,7 @@ class Outbox:
         oldest = self.oldest()
         if oldest is None or oldest > up_to:
             return 0
-        with self._transaction():
+        with transaction(self._db):
             gone = self._db.execute(
                 "delete from events where sequence in (select sequence from events"
                 " where sequence <= min(?, (select shipped from outbox)) order by sequence limit ?)",
@@ -197,17 +198,6 @@ class Outbox:
             (*parameters, rows),
         )
         return [Entry(self._node, *row) for row in found.fetchall()]  # the columns are in the order of the fields
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("begin immediate")
-        try:
-            yield
-            self._db.execute("commit")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("rollback")
-            raise
 
 
 def size_of(entry: Entry) -> int:

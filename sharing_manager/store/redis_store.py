@@ -14,13 +14,14 @@ from typing import Protocol
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.ipc.poller import CallSoon
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from sharing_manager.event_log import EventLog
 from sharing_manager.progress import ProgressStore
 from sharing_manager.store.backoff import Backoff
 from sharing_manager.store.client import client_of
 from sharing_manager.store.guard import guarded
-from sharing_manager.store.lookups import CallSoon, RedisProgress
+from sharing_manager.store.lookups import RedisProgress
 from sharing_manager.store.outbox import Outbox
 from sharing_manager.store.questions import RedisQuestion
 from sharing_manager.store.server import Link, RedisLink

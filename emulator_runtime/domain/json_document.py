@@ -1,0 +1,31 @@
+"""JSON that somebody else wrote: what the standard library lets pass (a key twice, NaN) is a mistake with a place here."""
+
+from __future__ import annotations
+
+import json
+
+from emulator_runtime.domain.errors import InputError
+
+
+def decode(text: str, place: str) -> object:
+    """The value of the JSON document in `text`. Raises InputError naming `place` where it is none or says a key twice."""
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{place}:{error.lineno}:{error.colno}", f"is not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise InputError(place, "is nested too deeply") from error
+    except ValueError as error:
+        raise InputError(place, str(error)) from error
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"has the key {next(key for key in keys if keys.count(key) > 1)!r} twice in one object")
+    return members
+
+
+def _constant(name: str) -> object:
+    raise ValueError(f"has the value {name}, which JSON doesn't know; give a finite number")
