@@ -1,1 +1,1 @@
-"""A real Kubernetes cluster with emulated GPUs on any machine, and the proofs that run on it."""
+"""The proofs that run on a real cluster."""

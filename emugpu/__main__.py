@@ -32,7 +32,7 @@ COMMANDS = {
 OWN_SIGNALS = frozenset({"train"})
 """Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""
 EXTRAS = {
-    "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "e2e"),
+    "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "cluster_harness"),
     "node": ("grpc", "google", "prometheus_client", "redis", "sharing_manager", "deviceplugin"),
     "operator": ("lightkube", "starlette", "uvicorn", "operators"),
 }

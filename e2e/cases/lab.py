@@ -6,13 +6,13 @@ import os
 import time
 from pathlib import Path
 
+from cluster_harness.cache import Cache, default_root
+from cluster_harness.cluster import Clusters
+from cluster_harness.components import Clients, clients
+from cluster_harness.engine import running_engine
+from cluster_harness.shell import Shell
+from cluster_harness.steps import PlainSteps
 from e2e.cases.kube import Kubectl, Node
-from e2e.cluster.cache import Cache, default_root
-from e2e.cluster.cluster import Clusters
-from e2e.cluster.components import Clients, clients
-from e2e.cluster.engine import running_engine
-from e2e.cluster.shell import Shell
-from e2e.cluster.steps import PlainSteps
 
 
 class Lab:

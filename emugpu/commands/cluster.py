@@ -13,12 +13,12 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from e2e.cluster.cache import Cache, default_root
-from e2e.cluster.cluster import Clusters, Request
-from e2e.cluster.report import ClusterReport, report
-from e2e.cluster.spec import parse_name, plan
-from e2e.cluster.steps import PlainSteps, Steps
-from e2e.cluster.ways import default_kubeconfig
+from cluster_harness.cache import Cache, default_root
+from cluster_harness.cluster import Clusters, Request
+from cluster_harness.report import ClusterReport, report
+from cluster_harness.spec import parse_name, plan
+from cluster_harness.steps import PlainSteps, Steps
+from cluster_harness.ways import default_kubeconfig
 from emugpu.commands.cluster_steps import TerminalSteps
 from emugpu.commands.console import result_console
 from emulator_runtime.timing.host import monotonic_ns

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from e2e.cluster.steps import Note
+from cluster_harness.steps import Note
 from emulator_runtime.domain.units import NS_PER_S
 
 

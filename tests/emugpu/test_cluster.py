@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from e2e.cluster.cluster import Clusters, Request
-from e2e.cluster.report import ClusterReport, NodeReport
-from e2e.cluster.spec import ClusterSpec, PoolSpec
-from e2e.cluster.state import KIND, ClusterState
-from e2e.cluster.steps import PlainSteps
+from cluster_harness.cluster import Clusters, Request
+from cluster_harness.report import ClusterReport, NodeReport
+from cluster_harness.spec import ClusterSpec, PoolSpec
+from cluster_harness.state import KIND, ClusterState
+from cluster_harness.steps import PlainSteps
 from emugpu.commands import cluster
 from emugpu.commands.cluster_steps import TerminalSteps
 from emulator_runtime.domain.errors import InputError

@@ -1,0 +1,298 @@
+"""A cluster's life: up, status, load, down. Every step may be repeated; what is done already is found and left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cluster_harness import chart as product
+from cluster_harness.cache import Cache
+from cluster_harness.components import Clients, clients
+from cluster_harness.engine import Engine, ensure_engine, running_engine
+from cluster_harness.gpus import missing_gpus
+from cluster_harness.images import CHECKOUT, Image, ImageBuilder
+from cluster_harness.kind import Kind
+from cluster_harness.kubectl import Kubectl
+from cluster_harness.node_commit import NodeImages, with_product
+from cluster_harness.shell import Shell
+from cluster_harness.spec import ClusterSpec
+from cluster_harness.state import EXISTING, KIND, ClusterDirectory, ClusterState, cluster_names
+from cluster_harness.steps import Steps
+from cluster_harness.ways import ExistingWay, KindWay, Way, existing_way, obtain_node_images, saved_image
+from emulator_runtime.domain.errors import ClusterError, InputError
+
+PUBLIC_REDIS = "redis:7"
+"""What an existing cluster pulls for the chart's Redis, unless --set redis.image.* says otherwise."""
+_GPUS_TIMEOUT_S = 180.0
+_NO_IMAGES = NodeImages("", "")  # a cluster that exists needs none
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `up` is asked for. `kubeconfig` given: a cluster that exists, which needs an `image` that its nodes can pull.
+    `image` otherwise: instead of one built from the checkout."""
+
+    spec: ClusterSpec
+    kubeconfig: Path | None = None
+    context: str = ""
+    image: str = ""
+    chart: Path = CHECKOUT / "charts" / "emugpu"
+    helm_arguments: tuple[str, ...] = ()
+    with_chart: bool = True
+    wait: bool = True
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """All clusters of one cache directory; the commands of `emugpu cluster` are its methods."""
+
+    cache: Cache
+    steps: Steps
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        return cluster_names(self.cache.root)
+
+    def directory(self, name: str) -> ClusterDirectory:
+        return ClusterDirectory(self.cache.root, name)
+
+    def state(self, name: str) -> ClusterState:
+        """Raises ClusterError where there is no such cluster, or it was never finished."""
+        state = self.directory(name).load()
+        if state is None:
+            others = f"; there are: {', '.join(self.names())}" if self.names() else ""
+            raise ClusterError(f"there is no cluster {name!r}{others} (emugpu cluster up --name {name} makes it)")
+        if not state.complete:
+            raise ClusterError(
+                f"cluster {name!r} was not finished; run `emugpu cluster up --name {name}` again, or `down`"
+            )
+        return state
+
+    def up(self, request: Request) -> ClusterState:
+        """Brings it up, or to what is asked for now. Raises ClusterError or InputError; a half-made cluster is removed."""
+        name = request.spec.name
+        with self.cache.lock(f"clusters/{name}"):
+            state = self._wanted(request)
+            way: Way
+            baked = False
+            if state.way == KIND:
+                way, state, baked = self._ensure_kind(request, state)
+            else:
+                way = self._existing(state)
+                way.is_there()
+                state = self._with_images_of_registries(request, state)
+            state = replace(state, complete=True)
+            self.directory(name).save(state)
+            with self._resumable(name):
+                return self._install(request, way, state, baked=baked)
+
+    def _wanted(self, request: Request) -> ClusterState:
+        directory, spec = self.directory(request.spec.name), request.spec
+        before = directory.load()
+        kubeconfig = str(request.kubeconfig.absolute() if request.kubeconfig else directory.kubeconfig)
+        way = EXISTING if request.kubeconfig else KIND
+        if before is not None and before.complete:
+            if (before.way, before.kubeconfig, before.context) != (way, kubeconfig, request.context):
+                raise ClusterError(
+                    f"cluster {spec.name!r} is {before.kubeconfig}; take it down first, or choose another --name"
+                )
+            if way == KIND and before.spec.workers != spec.workers:
+                raise ClusterError(
+                    f"cluster {spec.name!r} has {before.spec.workers} worker nodes, not {spec.workers}: "
+                    f"run `emugpu cluster down --name {spec.name}` first, or choose another --name"
+                )
+            return replace(before, spec=spec)
+        return ClusterState(spec, way, kubeconfig=kubeconfig, context=request.context)
+
+    def _with_images_of_registries(self, request: Request, state: ClusterState) -> ClusterState:
+        """What the nodes of an existing cluster pull. Raises InputError where nobody said what."""
+        if request.image:
+            if ":" not in request.image.rpartition("/")[2]:
+                raise InputError("--image", f"must be NAME:TAG for a cluster that exists, not {request.image!r}")
+            return replace(state, images={"emugpu": request.image, "emugpu-redis": PUBLIC_REDIS})
+        if request.with_chart and not state.images:
+            fix = "build images/emugpu/Dockerfile, push it to a registry that its nodes reach and give its NAME:TAG"
+            raise InputError("--image", f"is missing: the nodes of an existing cluster pull images themselves; {fix}")
+        return state
+
+    def _ensure_kind(self, request: Request, state: ClusterState) -> tuple[KindWay, ClusterState, bool]:
+        """The running cluster as it is, or a new one; True: the images are on its nodes already."""
+        shell = self._shell(state.spec.name)
+        engine = ensure_engine(self.cache, shell, self.steps)
+        way = self._kind(state, engine, clients(self.cache, shell, self.steps))
+        if state.complete and way.is_there():
+            self._must_answer(way)
+            self.steps.say(f"cluster {state.spec.name} is there")
+            return way, state, False
+        if way.is_there():
+            self._clear(way)
+        return self._create_kind(request, way, replace(state, complete=False, images={}))
+
+    def _must_answer(self, way: KindWay) -> None:
+        """Nodes whose engine was restarted have other addresses, which a control plane doesn't survive."""
+        try:
+            way.kubectl("get", "nodes", timeout_s=30)
+        except ClusterError as error:
+            name = way.kind.name
+            fix = f"was its engine restarted? `emugpu cluster down --name {name}`, then up"
+            raise ClusterError(f"cluster {name!r} is there and doesn't answer; {fix} ({error})") from error
+
+    def _clear(self, way: KindWay) -> None:
+        """Removes what a run left that didn't finish; a cluster that isn't ours stays."""
+        if way.directory.load() is None:
+            name = way.kind.name
+            raise ClusterError(f"kind has a cluster {name!r} that isn't ours; choose another --name, or delete it")
+        self.steps.say(f"cluster {way.kind.name} was not finished: starting again")
+        way.delete()
+
+    def _create_kind(self, request: Request, way: KindWay, state: ClusterState) -> tuple[KindWay, ClusterState, bool]:
+        engine = way.kind.engine
+        node_images, on_the_spot = obtain_node_images(self.cache, engine, engine.shell, self.steps)
+        state = replace(state, on_the_spot=on_the_spot)
+        if on_the_spot:
+            built = self._built(request, engine.shell, state)
+            node_images = with_product(node_images, [image.archive for image in built.values()], engine, self.steps)
+            state = replace(state, images={name: image.reference for name, image in built.items()})
+        way = replace(way, kind=replace(way.kind, images=node_images, on_the_spot=on_the_spot))
+        way.directory.save(state)
+        try:
+            way.create(state.spec, self.steps)
+        except BaseException:
+            self.steps.say("removing the half-made cluster")
+            way.delete()
+            way.directory.forget()
+            raise
+        return way, state, bool(state.images)
+
+    @contextmanager
+    def _resumable(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.steps.say(
+                f"the nodes stay up: the same command goes on from here, `emugpu cluster down --name {name}` ends it"
+            )
+            raise
+
+    def _install(self, request: Request, way: Way, state: ClusterState, *, baked: bool) -> ClusterState:
+        with self.steps.step("label the nodes with their pools"):
+            product.label_nodes(way.kubectl, state.spec)
+        if state.way == KIND and not baked:
+            state = replace(state, images=self._images(request, way, state))
+        self.directory(state.spec.name).save(state)
+        if request.with_chart:
+            chart = self._chart(way, request.chart, state)
+            with self.steps.step("install the chart"):
+                state = replace(state, namespace_uid=chart.make_namespace() or state.namespace_uid)
+                self.directory(state.spec.name).save(state)
+                chart.install(product.values(state.spec, state.images), request.helm_arguments, wait=request.wait)
+            if request.wait:
+                with self.steps.step("wait for the GPUs"):
+                    nodes = way.kubectl.nodes
+                    way.kubectl.wait("GPUs", lambda: missing_gpus(state.spec, nodes()), _GPUS_TIMEOUT_S)
+        return state
+
+    def _images(self, request: Request, way: Way, state: ClusterState) -> dict[str, str]:
+        built = self._built(request, way.kubectl.shell, state)
+        new = [image for name, image in built.items() if state.images.get(name) != image.reference]
+        if new:
+            with self.steps.step("load images onto the nodes") as note:
+                way.load(new, note)
+        return {name: image.reference for name, image in built.items()}
+
+    def _built(self, request: Request, shell: Shell, state: ClusterState) -> dict[str, Image]:
+        built = ImageBuilder(self.cache, shell, self.steps, on_the_spot=state.on_the_spot).build()
+        if request.image:
+            built["emugpu"] = self._saved(request.image, state)
+        return built
+
+    def load(self, name: str, reference: str) -> None:
+        """Brings an image of the engine, or an archive, onto all nodes. Raises ClusterError."""
+        state = self.state(name)
+        way = self._way(state)
+        image = self._saved(reference, state) if state.way == KIND else Image(reference, Path(reference))
+        with self.steps.step(f"load {image.reference}") as note:
+            way.load([image], note)
+
+    def _saved(self, reference: str, state: ClusterState) -> Image:
+        return saved_image(self.cache, self._running_engine(state.spec.name), reference)
+
+    def kubectl(self, name: str) -> Kubectl:
+        """For a cluster that is complete. Raises ClusterError."""
+        return self._way(self.state(name)).kubectl
+
+    def down(self, name: str) -> None:
+        """Removes the cluster (of an existing one: the chart's release, our labels, and the namespace if `up` made it);
+        no error where there is none.
+
+        With the last cluster our own engine ends, if we started one. Raises ClusterError.
+        """
+        with self.cache.lock(f"clusters/{name}"):
+            state = self.directory(name).load()
+            if state is None:
+                self.steps.say(f"there is no cluster {name}")
+            elif state.way == EXISTING:
+                self._leave(state)
+            else:
+                self._delete(state)
+            self.directory(name).remove()
+        if not self.names():
+            self._end_engine()
+
+    def _leave(self, state: ClusterState) -> None:
+        way = self._existing(state)
+        with self.steps.step("uninstall the chart"):
+            gone = self._chart(way, CHECKOUT / "charts" / "emugpu", state).uninstall(state.namespace_uid)
+            product.unlabel_nodes(way.kubectl)
+        if not gone:
+            self.steps.say(f"namespace {product.NAMESPACE} was there before and stays")
+
+    def _delete(self, state: ClusterState) -> None:
+        shell = self._shell(state.spec.name)
+        engine = running_engine(self.cache, shell)
+        if engine is None:
+            engine = ensure_engine(self.cache, shell, self.steps)  # its containers are there even if it isn't
+        way = self._kind(state, engine, clients(self.cache, shell, self.steps))
+        with self.steps.step(f"delete the nodes of {state.spec.name}"):
+            way.delete()
+
+    def _end_engine(self) -> None:
+        engine = running_engine(self.cache, self._shell("engine"))
+        if engine is not None and engine.own is not None and engine.is_idle():
+            with self.steps.step("stop the Docker engine that was started for this"):
+                for line in engine.own.stop():
+                    self.steps.say(f"  {line}")
+
+    def _shell(self, name: str) -> Shell:
+        return Shell(
+            self.directory(name).log if name != "engine" else self.cache.root / "logs" / "engine.log", self.environ
+        )
+
+    def _running_engine(self, name: str) -> Engine:
+        engine = running_engine(self.cache, self._shell(name))
+        if engine is None:
+            raise ClusterError(
+                f"the Docker engine of cluster {name!r} has ended; `emugpu cluster down --name {name}`, then up"
+            )
+        return engine
+
+    def _way(self, state: ClusterState) -> KindWay | ExistingWay:
+        if state.way == EXISTING:
+            return self._existing(state)
+        shell = self._shell(state.spec.name)
+        return self._kind(state, self._running_engine(state.spec.name), clients(self.cache, shell, self.steps))
+
+    def _existing(self, state: ClusterState) -> ExistingWay:
+        shell = self._shell(state.spec.name)
+        return existing_way(clients(self.cache, shell, self.steps), shell, Path(state.kubeconfig), state.context)
+
+    def _kind(self, state: ClusterState, engine: Engine, programs: Clients, images: NodeImages = _NO_IMAGES) -> KindWay:
+        directory = self.directory(state.spec.name)
+        kind = Kind(programs.kind, engine, state.spec.name, images, state.on_the_spot)
+        return KindWay(kind, directory, Kubectl(engine.shell, programs.kubectl, directory.kubeconfig))
+
+    def _chart(self, way: Way, directory: Path, state: ClusterState) -> product.Chart:
+        shell = self._shell(state.spec.name)
+        return product.Chart(shell, clients(self.cache, shell, self.steps).helm, way.kubectl, directory)

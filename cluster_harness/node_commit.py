@@ -1,0 +1,65 @@
+"""Images put into a node image of ours: cheaper than bringing them onto each node once it runs, since nodes are copies of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster_harness.cache import content_key
+from cluster_harness.engine import Engine
+from cluster_harness.steps import Steps
+
+LOADED = "emugpu-node-loaded"
+"""Repository of node images with the product in them: one or two for each version of it, the old ones are removed."""
+
+_IMPORT = "ctr -n k8s.io images import --label=io.cri-containerd.image=managed --no-unpack"
+
+
+@dataclass(frozen=True)
+class NodeImages:
+    """Image references: a worker's lacks the control plane's programs, which each node would copy into its own volume."""
+
+    control_plane: str
+    worker: str
+
+
+def with_product(images: NodeImages, archives: Sequence[Path], engine: Engine, steps: Steps) -> NodeImages:
+    """Node images that have these archives as well; unpacked on a node when its first pod needs them. Raises ClusterError."""
+    key = content_key(*(f"{path.parent.name}/{path.name}" for path in archives))  # named by their content already
+    loaded = {base: f"{LOADED}:{base.partition(':')[2]}-{key}" for base in (images.worker, images.control_plane)}
+    missing = {base: reference for base, reference in loaded.items() if not engine.has_image(reference)}
+    if missing:
+        with steps.step("put the product into the node image"):
+            remove_other_images(engine, LOADED, keep=())
+            for base, reference in missing.items():
+                commit_with_archives(reference, base, archives, engine)
+    return NodeImages(loaded[images.control_plane], loaded[images.worker])
+
+
+def remove_other_images(engine: Engine, repository: str, keep: Sequence[str]) -> None:
+    """Removes a repository's images that nobody wants any more; the engine keeps those that containers were made from."""
+    for reference in engine.shell.run("docker", "images", "--format", "{{.Repository}}:{{.Tag}}", repository).split():
+        if reference not in keep:
+            engine.shell.attempt("docker", "rmi", reference)
+
+
+def commit_with_archives(reference: str, base: str, archives: Sequence[Path], engine: Engine) -> None:
+    """Runs containerd in a container of `base`, imports the archives, commits it as `reference`. Raises ClusterError."""
+    imports = "; ".join(f"{_IMPORT} /archives/{index}" for index in range(len(archives)))
+    script = (
+        "containerd & until ctr version >/dev/null 2>&1; do sleep 0.1; done; set -e; "
+        f"{imports}; kill %1; wait || true; rm -rf /run/containerd"
+    )
+    mounts = [word for index, path in enumerate(archives) for word in ("-v", f"{path}:/archives/{index}:ro")]
+    container = reference.replace(":", "-")
+    engine.shell.attempt("docker", "rm", "-f", container)
+    try:
+        # `commit` keeps the container's stop signal, and has no way to set one itself
+        options = ("--name", container, "--network=none", "--stop-signal=SIGRTMIN+3", *mounts)
+        engine.shell.run("docker", "run", *options, "--entrypoint=/bin/bash", base, "-mc", script)
+        changes = ('ENTRYPOINT ["/usr/local/bin/entrypoint"]', "CMD []", "ENV container=docker")
+        words = [word for change in changes for word in ("--change", change)]
+        engine.shell.run("docker", "commit", *words, container, reference)
+    finally:
+        engine.shell.attempt("docker", "rm", "-f", container)

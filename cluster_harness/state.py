@@ -1,0 +1,79 @@
+"""What must be known about a cluster after the command that made it has ended: one directory below the cache for each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from cluster_harness.spec import ClusterSpec
+from emulator_runtime.domain.errors import ClusterError
+
+KIND = "kind"
+EXISTING = "existing"
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """`way`: KIND or EXISTING. `complete`: its nodes were made to the end. `images`: references by image name.
+    `namespace_uid`: the chart's namespace where `up` made it, which is then ours to delete; "": it was there before."""
+
+    spec: ClusterSpec
+    way: str
+    on_the_spot: bool = False
+    kubeconfig: str = ""
+    context: str = ""
+    complete: bool = False
+    images: dict[str, str] = field(default_factory=dict)
+    namespace_uid: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> ClusterState:
+        """What `to_json` wrote; raises ValueError, KeyError or TypeError for anything else."""
+        content = json.loads(text)
+        return replace(cls(**content), spec=ClusterSpec.from_json(json.dumps(content["spec"])))
+
+
+class ClusterDirectory:
+    """<cache>/clusters/<name>: state, kubeconfig, what kind was given, the log."""
+
+    def __init__(self, cache_root: Path, name: str) -> None:
+        self.path = cache_root / "clusters" / name
+        self.kubeconfig = self.path / "kubeconfig"
+        self.log = self.path / "log"
+        self._file = self.path / "cluster.json"
+
+    def load(self) -> ClusterState | None:
+        """The state; None where there is no such cluster. Raises ClusterError for a damaged file."""
+        try:
+            return ClusterState.from_json(self._file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ClusterError(
+                f"{self._file}: is damaged ({error}); delete it, then run `emugpu cluster down` again"
+            ) from error
+
+    def save(self, state: ClusterState) -> None:
+        """Writes it so that a reader sees the old or the new one."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        temporary = self._file.with_suffix(".tmp")
+        temporary.write_text(state.to_json(), encoding="utf-8")
+        os.replace(temporary, self._file)
+
+    def forget(self) -> None:
+        """There is no cluster any more; the log stays."""
+        self._file.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def cluster_names(cache_root: Path) -> list[str]:
+    """All clusters that have a directory, complete or not."""
+    return sorted(path.parent.name for path in (cache_root / "clusters").glob("*/cluster.json"))

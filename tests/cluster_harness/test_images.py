@@ -1,0 +1,141 @@
+"""A tag for a content; the two ways to make an image share their scripts, so the Dockerfile must name what the scripts need."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from cluster_harness import images as module
+from cluster_harness.cache import Cache
+from cluster_harness.images import CHECKOUT, PACKAGES, SPECS, ImageBuilder
+from emulator_runtime.domain.errors import ClusterError
+
+IMAGES = CHECKOUT / "images"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with one file in each package."""
+    root = tmp_path / "checkout"
+    (root / "charts/emugpu").mkdir(parents=True)
+    (root / "charts/emugpu/Chart.yaml").write_text("appVersion: 1.2.3\n")
+    shutil.copytree(IMAGES, root / "images")
+    for package in PACKAGES:
+        (root / package).mkdir()
+        (root / package / "__init__.py").write_text("")
+    shutil.copy(CHECKOUT / "pyproject.toml", root)
+    return root
+
+
+def builder(checkout: Path, shell, steps, *, on_the_spot: bool = False) -> ImageBuilder:  # type: ignore[no-untyped-def]
+    return ImageBuilder(Cache(checkout.parent / "cache"), shell, steps, on_the_spot, checkout)
+
+
+def test_the_product_changes_its_own_tag_only(checkout: Path, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
+    found = builder(checkout, make_shell(), steps)
+    before = {name: found.key(name) for name in SPECS}
+    (checkout / "sharing_manager" / "__init__.py").write_text("changed = True\n")
+    after = {name: found.key(name) for name in SPECS}
+    assert [name for name in SPECS if before[name] != after[name]] == ["emugpu"]
+    (checkout / "smi").mkdir()
+    (checkout / "smi" / "go.mod").write_text("module smi\n")
+    assert found.key("emugpu") != after["emugpu"]
+    (checkout / "images" / "assemble").write_text("")
+    assert all(found.key(name) != after[name] for name in SPECS)
+
+
+def test_docker_builds_each_and_saves_it_once(checkout: Path, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
+    def save(words: list[str]) -> str:
+        Path(words[3]).write_text("archive")
+        return ""
+
+    shell = make_shell({"docker save": save})
+    found = builder(checkout, shell, steps).build()
+    assert {name: image.reference.partition(":")[0] for name, image in found.items()} == {name: name for name in SPECS}
+    assert shell.count("docker build") == shell.count("docker save") == 3
+    assert shell.environ["DOCKER_BUILDKIT"] == "1"
+    assert builder(checkout, shell, steps).build() == found
+    assert shell.count("docker build") == 3
+    assert f"docker tag {found['emugpu'].reference} emugpu:1.2.3" in shell.ran
+
+
+def test_no_checkout_says_what_to_do(tmp_path: Path, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ClusterError, match="give --image"):
+        ImageBuilder(Cache(tmp_path), make_shell(), steps, True, tmp_path).build()
+
+
+def test_assembled_on_the_spot(
+    checkout: Path,
+    tmp_path: Path,
+    make_shell,
+    steps,
+    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+) -> None:
+    rootfs = tmp_path / "rootfs"
+    (rootfs / "tmp").mkdir(parents=True)
+    (rootfs / "etc").mkdir()
+    monkeypatch.setattr(module, "debian_rootfs", lambda *_: rootfs)
+
+    def assemble(words: list[str]) -> str:
+        out = rootfs / "tmp/images/out"
+        (out / "usr/local/bin").mkdir(parents=True)
+        (out / "base").write_text("debian")
+        return ""
+
+    def copy(words: list[str]) -> str:
+        shutil.copytree(words[2], words[3])
+        return ""
+
+    def finish(words: list[str]) -> str:
+        (Path(words[1]) / "opt/emugpu/tools").mkdir(parents=True, exist_ok=True)
+        return ""
+
+    shell = make_shell(
+        {"chroot": assemble, "cp -al": copy, "finish": finish, "requirements.py": "a>=1\nb\n", "import pip": "/pip\n"}
+    )
+    found = builder(checkout, shell, steps, on_the_spot=True).build()
+    with tarfile.open(found["emugpu"].archive) as archive:
+        assert len([m for m in archive.getnames() if m.endswith("layer.tar")]) == 2
+    assert [line for line in shell.ran if "--target" in line and line.endswith("a>=1 b")]
+    assert not (rootfs / "tmp/images").exists()
+    assert not list((tmp_path / "cache/image-emugpu").glob("*product*"))
+    before = len(shell.ran)
+    (checkout / "operators" / "__init__.py").write_text("changed = True\n")
+    builder(checkout, shell, steps, on_the_spot=True).build()
+    assert not any("chroot" in line or "--target" in line for line in shell.ran[before:])  # only our packages again
+
+
+def test_the_dockerfile_and_the_builder_agree() -> None:
+    text = (IMAGES / "emugpu" / "Dockerfile").read_text(encoding="utf-8")
+    assert set(re.findall(r"^COPY (\w+) /image/opt/emugpu/packages/\w+$", text, re.MULTILINE)) == set(PACKAGES)
+    for name, value in SPECS["emugpu"].env.items():
+        assert f"{name}={value}" in text
+    assert f'ENTRYPOINT ["{SPECS["emugpu"].entrypoint[0]}"]' in text
+    ignore = (IMAGES / "emugpu" / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
+    assert {f"!{package}" for package in PACKAGES} <= set(ignore)
+
+
+def test_the_image_installs_the_extras_of_its_programs() -> None:
+    script, pyproject = IMAGES / "emugpu" / "requirements.py", CHECKOUT / "pyproject.toml"
+    done = subprocess.run([sys.executable, script, pyproject], capture_output=True, text=True, check=True)
+    extras = tomllib.loads(pyproject.read_text())["project"]["optional-dependencies"]
+    assert done.stdout.splitlines() == sorted({*extras["node"], *extras["operator"]})
+
+
+@pytest.mark.parametrize("script", ["assemble", "emugpu/finish", "emugpu/python"])
+def test_scripts_are_executable_and_parse(script: str) -> None:
+    assert os.access(IMAGES / script, os.X_OK)
+    subprocess.run(["sh", "-n", IMAGES / script], check=True)
+
+
+def test_finish_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    done = subprocess.run([IMAGES / "emugpu/finish", tmp_path, "nothing"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "finish: unknown part 'nothing'\n")
