@@ -3,8 +3,8 @@
 Every peer (a container, in a cluster) has a purse of manager time. It fills at SHARE_PERCENT of a core, holds BURST_NS at
 most, and each request takes its price; who has emptied it is not refused but waits, unread, until it has filled again.
 Measured (CPU time of the manager, one request after the other, microseconds): a lease 45, a refusal 33, a query of one device
-of eight 89, a connection 19, an attachment 144. Prices are above that, so that a peer's real share is below SHARE_PERCENT; what a
-training job never does in numbers (refusals, new connections) costs a multiple. A lease is paid with what half a millisecond brings.
+of eight 89, a connection 19, an attachment 144. Prices are above that, so that a peer's real share is below SHARE_PERCENT;
+what a training job never does in numbers (refusals, new connections) costs a multiple. Half a millisecond brings a lease.
 """
 
 from __future__ import annotations
