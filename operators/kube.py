@@ -26,6 +26,10 @@ NAMESPACE = create_global_resource("", "v1", "Namespace", "namespaces")
 POD = create_namespaced_resource("", "v1", "Pod", "pods")
 POOL = create_global_resource("emugpu.dev", "v1alpha1", "EmuGPUPool", "emugpupools")
 EVENT = create_namespaced_resource("events.k8s.io", "v1", "Event", "events")
+EMUJOB = create_namespaced_resource("emugpu.dev", "v1alpha1", "EmuJob", "emujobs")
+JOB = create_namespaced_resource("batch", "v1", "Job", "jobs")
+SERVICE = create_namespaced_resource("", "v1", "Service", "services")
+LEASE = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
 CRD = create_global_resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 
 WATCH_S = 300.0
@@ -38,6 +42,12 @@ class NotThereError(ClusterError):
     """The object (or the version of it that was meant) is gone; asking again gives the same answer."""
 
     code = "not-there"
+
+
+class ConflictError(ClusterError):
+    """Somebody else was faster: the object is there already, or is not the version that was meant; look again first."""
+
+    code = "conflict"
 
 
 class ApiAwayError(ClusterError):
@@ -54,25 +64,36 @@ class Api(Protocol):
         """All objects, with the version of the list."""
         ...
 
-    def watch(self, resource: type[Any], version: str) -> AsyncIterator[tuple[str, Json]]:
+    def watch(self, resource: type[Any], version: str, **options: Any) -> AsyncIterator[tuple[str, Json]]:
         """Changes since `version`, for WATCH_S at most: ADDED, MODIFIED or DELETED with the object."""
         ...
 
+    async def get(self, resource: type[Any], name: str, namespace: str = "") -> Json:
+        """The object as it is now."""
+        ...
+
     async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
-        """Server-side apply with force; the object as it is then."""
+        """Server-side apply with force; the object as it is then. A namespaced object names its namespace itself."""
         ...
 
-    async def create(self, resource: type[Any], document: Json) -> None:
-        """Create; a namespaced object names its namespace itself."""
+    async def create(self, resource: type[Any], document: Json, manager: str = "") -> Json:
+        """Create; the object as it is then. A namespaced object names its namespace itself."""
         ...
 
-    async def delete(self, resource: type[Any], name: str) -> None:
-        """Delete, in the background; no error where it's gone already."""
+    async def replace(self, resource: type[Any], document: Json) -> Json:
+        """Put this in the place of the version that the document names; the object as it is then."""
+        ...
+
+    async def delete(self, resource: type[Any], name: str, namespace: str = "", *, uid: str = "") -> None:
+        """Delete; no error where it's gone already.
+
+        With `uid` only the object with this one, which stays until all that it owns is gone (foreground).
+        """
         ...
 
 
 class KubeApi:
-    """Api over lightkube. Raises NotThereError, ApiAwayError, else ClusterError naming what was tried."""
+    """Api over lightkube. Raises NotThereError, ConflictError, ApiAwayError, else ClusterError naming what was tried."""
 
     def __init__(self, config: SingleConfig | None = None, *, timeout_s: float = 10.0) -> None:
         try:
@@ -89,10 +110,10 @@ class KubeApi:
             raise translated(error, f"list {_name(resource)}") from error
         return found.resourceVersion, documents
 
-    async def watch(self, resource: type[Any], version: str) -> AsyncIterator[tuple[str, Json]]:
+    async def watch(self, resource: type[Any], version: str, **options: Any) -> AsyncIterator[tuple[str, Json]]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WATCH_S
-        events = self._client.watch(resource, resource_version=version)
+        events = self._client.watch(resource, resource_version=version, **options)
         try:
             async with aclosing(cast(AsyncGenerator[tuple[str, Any], None], events)) as stream:
                 while True:
@@ -103,28 +124,50 @@ class KubeApi:
         except Exception as error:
             raise translated(error, f"watch {_name(resource)}") from error
 
-    async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
+    async def get(self, resource: type[Any], name: str, namespace: str = "") -> Json:
         try:
-            patched = await self._client.patch(
-                resource, name, document, patch_type=PatchType.APPLY, field_manager=manager, force=True
-            )
+            return _plain(await self._client.get(resource, name, **_within(namespace)))
+        except Exception as error:
+            raise translated(error, f"get {_name(resource)} {name}") from error
+
+    async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
+        options = {"patch_type": PatchType.APPLY, "field_manager": manager, "force": True}
+        within = _within(document["metadata"].get("namespace", ""))
+        try:
+            patched = await self._client.patch(resource, name, document, **options, **within)
         except Exception as error:
             raise translated(error, f"apply {_name(resource)} {name}") from error
         return _plain(patched)
 
-    async def create(self, resource: type[Any], document: Json) -> None:
+    async def create(self, resource: type[Any], document: Json, manager: str = "") -> Json:
         try:
-            await self._client.create(resource(document))
+            return _plain(await self._client.create(resource(document), field_manager=manager or None))
         except Exception as error:
             raise translated(error, f"create {_name(resource)}") from error
 
-    async def delete(self, resource: type[Any], name: str) -> None:
+    async def replace(self, resource: type[Any], document: Json) -> Json:
         try:
-            await self._client.delete(resource, name)
+            return _plain(await self._client.replace(resource(document)))
         except Exception as error:
-            problem = translated(error, f"delete {_name(resource)} {name}")
+            raise translated(error, f"replace {_name(resource)} {document['metadata']['name']}") from error
+
+    async def delete(self, resource: type[Any], name: str, namespace: str = "", *, uid: str = "") -> None:
+        try:
+            if uid:
+                await self._delete_exactly(resource, name, namespace, uid)
+            else:
+                await self._client.delete(resource, name, **_within(namespace))
+        except Exception as error:
+            problem = error if isinstance(error, EmuGpuError) else translated(error, f"delete {_name(resource)} {name}")
             if not isinstance(problem, NotThereError):
                 raise problem from error
+
+    async def _delete_exactly(self, resource: type[Any], name: str, namespace: str, uid: str) -> None:
+        """What AsyncClient.delete does, with a body: preconditions can be said in no other way."""
+        client = self._client._client
+        request = client.prepare_request("delete", resource, None, name, **_within(namespace))
+        request.data = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+        client.handle_response("delete", await client.send(client.build_adapter_request(request)), request)
 
     async def close(self) -> None:
         await self._client.close()
@@ -137,6 +180,8 @@ def translated(error: Exception, doing: str) -> EmuGpuError:
         # Another uid: 409 where there is no object to apply to, 422 where there is another one.
         if code in (404, 410) or "uid mismatch" in message or "metadata.uid: Invalid value" in message:
             return NotThereError(f"{doing}: {message}")
+        if code == 409:
+            return ConflictError(f"{doing}: {message}")
         if code in (401, 403):
             return ClusterError(f"{doing}: {message}; the chart's RBAC gives this right, is it installed as a whole?")
         kind = ApiAwayError if code == 429 or code >= 500 else ClusterError
@@ -153,6 +198,10 @@ def applied(resource: type[Any], name: str, uid: str, **members: Any) -> Json:
     info = resource._api_info.resource
     metadata = {"name": name, **({"uid": uid} if uid else {}), **members.pop("metadata", {})}
     return {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata, **members}
+
+
+def _within(namespace: str) -> dict[str, str]:
+    return {"namespace": namespace} if namespace else {}
 
 
 def _plain(item: Any) -> Json:

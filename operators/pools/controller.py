@@ -9,30 +9,18 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from emulator_runtime.domain.errors import EmuGpuError
 from operators.clock import rfc3339
+from operators.following import Followed, Pauses, follow
 from operators.kube import NODE, POOL, Api, NotThereError
 from operators.pools.actions import PatchNode, PatchStatus
 from operators.pools.metrics import PoolMetrics
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.pools.reconcile import reconcile
-from operators.pools.store import Store
 from operators.pools.writer import write
-
-
-@dataclass(frozen=True, slots=True)
-class Pauses:
-    """Seconds. `settle`: changes within it are answered at once; a failure waits `first`, then doubles up to `longest`."""
-
-    settle: float = 0.2
-    first: float = 0.5
-    longest: float = 60.0
-
-    def after(self, failures: int) -> float:
-        return min(self.longest, self.first * 2.0 ** min(failures - 1, 30))
+from operators.store import Store
 
 
 class Controller:
@@ -60,23 +48,13 @@ class Controller:
             group.create_task(self._work())
 
     async def _follow(self, resource: type[Any], store: Store[Any]) -> None:
-        """List, then watch, for ever."""
-        failures = 0
-        while True:
-            try:
-                version, documents = await self._api.list(resource)
-                self._note(store.replace(documents))
-                failures = 0
-                async for kind, document in self._api.watch(resource, version):
-                    self._note(store.update(kind, document))
-            except NotThereError:
-                # The version is too old for a watch: list again. Where the kind itself is missing, the pause grows.
-                failures += 1
-            except EmuGpuError as error:
-                failures += 1
-                self._report("watch", error)
-            if failures:
-                await asyncio.sleep(self._pauses.after(failures))
+        await follow(
+            self._api,
+            Followed(resource, store),
+            self._pauses,
+            self._changed.set,
+            lambda error: self._report("watch", error),
+        )
 
     async def _work(self) -> None:
         failures = 0
@@ -115,10 +93,6 @@ class Controller:
             if document is not None:
                 store.update("MODIFIED", document)
         return errors
-
-    def _note(self, news: bool) -> None:  # noqa: FBT001
-        if news:
-            self._changed.set()
 
     def _report(self, doing: str, error: EmuGpuError) -> None:
         self._metrics.failures.labels(doing).inc()

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
+from operators.documents import object_at, objects_in, texts_of
 from operators.quantity import parse_quantity
 
 FIELD_MANAGER = "emugpu-pools"
@@ -22,7 +24,10 @@ _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """One Node. `owned`: the labels and annotations that this controller has applied, as `labels/<key>`, `annotations/<key>`."""
+    """One Node. `owned`: the labels and annotations that this controller has applied, as `labels/<key>`, `annotations/<key>`.
+
+    `cpu_milli`, `memory_bytes`: the machine's own capacity, 0 where it isn't known.
+    """
 
     name: str
     uid: str
@@ -32,6 +37,8 @@ class NodeFacts:
     control_plane: bool = False
     ready: bool = True
     allocatable: Mapping[str, int] = field(default_factory=dict)
+    cpu_milli: int = 0
+    memory_bytes: int = 0
 
     @property
     def pool(self) -> str:
@@ -58,12 +65,12 @@ class PoolFacts:
 
 def node_facts(document: Mapping[str, Any]) -> NodeFacts:
     """A Node as the API server sends it."""
-    metadata, status = _object(document, "metadata"), _object(document, "status")
-    labels, taints = _texts(metadata, "labels"), _list(_object(document, "spec"), "taints")
+    metadata, status = object_at(document, "metadata"), object_at(document, "status")
+    labels, taints = texts_of(metadata, "labels"), objects_in(object_at(document, "spec"), "taints")
     roles = {*labels, *(taint.get("key") for taint in taints)}
-    ready = [c.get("status") for c in _list(status, "conditions") if c.get("type") == "Ready"]
+    ready = [c.get("status") for c in objects_in(status, "conditions") if c.get("type") == "Ready"]
     # Only our own annotation is kept: the others may be large, and there may be thousands of Nodes.
-    annotations = {k: v for k, v in _texts(metadata, "annotations").items() if k == INVENTORY_ANNOTATION}
+    annotations = {k: v for k, v in texts_of(metadata, "annotations").items() if k == INVENTORY_ANNOTATION}
     return NodeFacts(
         name=str(metadata.get("name", "")),
         uid=str(metadata.get("uid", "")),
@@ -73,38 +80,40 @@ def node_facts(document: Mapping[str, Any]) -> NodeFacts:
         control_plane=any(role in roles for role in _CONTROL_PLANE),
         ready=ready == ["True"],
         allocatable=dict(_counts(status)),
+        cpu_milli=int(_capacity(status, "cpu") * 1000),
+        memory_bytes=int(_capacity(status, "memory")),
     )
 
 
 def pool_facts(document: Mapping[str, Any]) -> PoolFacts:
     """An EmuGPUPool as the API server sends it."""
-    metadata = _object(document, "metadata")
+    metadata = object_at(document, "metadata")
     return PoolFacts(
         name=str(metadata.get("name", "")),
         uid=str(metadata.get("uid", "")),
         created=str(metadata.get("creationTimestamp", "")),
         generation=int(metadata.get("generation", 0)),
         deleting=metadata.get("deletionTimestamp") is not None,
-        spec=_object(document, "spec"),
-        status=_object(document, "status"),
+        spec=object_at(document, "spec"),
+        status=object_at(document, "status"),
     )
 
 
 def _owned(metadata: Mapping[str, Any]) -> list[str]:
     """Keys below metadata that our field manager has applied, from managedFields (fieldsV1: `f:<name>` for each name)."""
     found: list[str] = []
-    for entry in _list(metadata, "managedFields"):
+    for entry in objects_in(metadata, "managedFields"):
         if entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply":
-            fields = _object(_object(entry, "fieldsV1"), "f:metadata")
+            fields = object_at(entry, "fieldsV1", "f:metadata")
             for part in ("labels", "annotations"):
-                found += [f"{part}/{key[2:]}" for key in _object(fields, f"f:{part}") if key.startswith("f:")]
+                found += [f"{part}/{key[2:]}" for key in object_at(fields, f"f:{part}") if key.startswith("f:")]
     return found
 
 
 def _counts(status: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Extended resources of the node; their amounts are whole numbers."""
     counts: list[tuple[str, int]] = []
-    for name, amount in _object(status, "allocatable").items():
+    for name, amount in object_at(status, "allocatable").items():
         if "/" in name:
             try:
                 counts.append((name, int(parse_quantity(str(amount), name))))
@@ -113,15 +122,8 @@ def _counts(status: Mapping[str, Any]) -> list[tuple[str, int]]:
     return counts
 
 
-def _object(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = document.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _list(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    value = document.get(name)
-    return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []
-
-
-def _texts(document: Mapping[str, Any], name: str) -> dict[str, str]:
-    return {key: str(value) for key, value in _object(document, name).items()}
+def _capacity(status: Mapping[str, Any], name: str) -> Fraction:
+    try:
+        return parse_quantity(str(object_at(status, "capacity").get(name, "0")), name)
+    except InputError:
+        return Fraction(0)

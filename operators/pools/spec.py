@@ -19,7 +19,7 @@ from operators.quantity import parse_quantity
 
 DEFAULT_RESOURCE = "emugpu.dev/emuGPU"
 _MOST_PER_GROUP = 64
-_FIELDS = ("nodeSelector", "gpus", "resourceName", "sharing", "compat", "unhealthy")
+_FIELDS = ("nodeSelector", "gpus", "resourceName", "sharing", "compat", "unhealthy", "emulated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,10 @@ class GpuGroup:
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """What a pool gives each of its nodes. `unhealthy`: reason by (node, device index)."""
+    """What a pool gives each of its nodes. `unhealthy`: reason by (node, device index).
+
+    `cpu_milli`, `memory_bytes`: what each node pretends to have for jobs to divide; None: what it really has.
+    """
 
     selector: Selector
     groups: tuple[GpuGroup, ...]
@@ -44,6 +47,8 @@ class PoolSpec:
     compat: Compat
     nvidia_labels: bool
     unhealthy: Mapping[tuple[str, int], str]
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
 
 
 def parse_spec(pool: str, spec: object) -> PoolSpec:
@@ -56,6 +61,7 @@ def parse_spec(pool: str, spec: object) -> PoolSpec:
     if not groups:
         raise gpus.error("must name at least one GPU type")
     nvidia_labels, compat = _compat(members["compat"]) if "compat" in members else (False, Compat())
+    emulated = members["emulated"].members(("cpu", "memory")) if "emulated" in members else {}
     sharing = members.get("sharing")
     if sharing is not None and not isinstance(sharing.value, dict):
         raise sharing.error("must be an object with timeSlicing")
@@ -66,6 +72,8 @@ def parse_spec(pool: str, spec: object) -> PoolSpec:
         compat=compat,
         nvidia_labels=nvidia_labels,
         unhealthy=dict(_unhealthy(f) for f in members["unhealthy"].elements()) if "unhealthy" in members else {},
+        cpu_milli=_cpu_milli(emulated["cpu"]) if "cpu" in emulated else None,
+        memory_bytes=_memory_bytes(emulated["memory"]) if "memory" in emulated else None,
     )
 
 
@@ -103,6 +111,14 @@ def _memory_bytes(document: Field) -> int:
     amount = parse_quantity(text, f"{document.place}: {document.path}")
     if amount < 1:
         raise document.error(f"must be at least one byte, got {text}")
+    return int(amount)
+
+
+def _cpu_milli(document: Field) -> int:
+    text = str(document.value) if type(document.value) in (int, float) else document.text()
+    amount = parse_quantity(text, f"{document.place}: {document.path}") * 1000
+    if amount < 1:
+        raise document.error(f"must be at least one thousandth of a CPU, got {text}")
     return int(amount)
 
 

@@ -1,8 +1,4 @@
-"""The status of a pool: what its nodes really offer beside what they should, in numbers and in one sentence.
-
-Conditions follow the Kubernetes API conventions: lastTransitionTime changes with `status` only, and each says for which
-generation it holds.
-"""
+"""The status of a pool: what its nodes really offer beside what they should, in numbers and in one sentence."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from typing import Any
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.node.inventory import Inventory
+from operators.documents import new_condition
 from operators.pools.objects import NodeFacts, PoolFacts
 
 Verdict = tuple[str, str, str]
@@ -77,9 +74,9 @@ def pool_status(pool: PoolFacts, seen: PoolSeen, now: str) -> dict[str, Any]:
     """The whole status. `now`: RFC 3339, for what changes."""
     nodes = seen.nodes
     conditions = [
-        _condition(pool, "Ready", *_ready(seen), now=now),
-        _condition(pool, "Conflicted", *_conflicted(seen.lost), now=now),
-        _condition(pool, "UnhealthyApplied", *_unhealthy_applied(seen), now=now),
+        new_condition(pool.status, "Ready", _ready(seen), pool.generation, now),
+        new_condition(pool.status, "Conflicted", _conflicted(seen.lost), pool.generation, now),
+        new_condition(pool.status, "UnhealthyApplied", _unhealthy_applied(seen), pool.generation, now),
     ]
     return {
         "observedGeneration": pool.generation,
@@ -89,28 +86,6 @@ def pool_status(pool: PoolFacts, seen: PoolSeen, now: str) -> dict[str, Any]:
         "unhealthy": sum(node.unhealthy for node in nodes),
         "conditions": conditions,
         "nodeStatuses": [{"name": n.node.name, "devices": n.devices, "allocatable": n.allocatable} for n in nodes],
-    }
-
-
-def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """The condition of this type; empty where there is none."""
-    conditions = status.get("conditions")
-    found = (
-        [c for c in conditions if isinstance(c, dict) and c.get("type") == kind] if isinstance(conditions, list) else []
-    )
-    return found[0] if found else {}
-
-
-def _condition(pool: PoolFacts, kind: str, status: str, reason: str, message: str, *, now: str) -> dict[str, Any]:
-    before = condition_of(pool.status, kind)
-    since = before.get("lastTransitionTime") if before.get("status") == status else None
-    return {
-        "type": kind,
-        "status": status,
-        "observedGeneration": pool.generation,
-        "lastTransitionTime": since or now,
-        "reason": reason,
-        "message": message[:1024],
     }
 
 

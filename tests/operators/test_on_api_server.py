@@ -17,10 +17,11 @@ from lightkube.config.kubeconfig import KubeConfig
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import wall_ns
+from operators.following import Pauses
 from operators.kube import CRD, NODE, POD, POOL, ApiAwayError, KubeApi, NotThereError, applied
 from operators.pools.actions import RecordEvent
 from operators.pools.cleanup import NodePods, cleanup
-from operators.pools.controller import Controller, Pauses
+from operators.pools.controller import Controller
 from operators.pools.metrics import PoolMetrics
 from operators.pools.writer import write
 from operators.prepare import Settings as PrepareSettings

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError
+from operators.following import Pauses
 from operators.kube import EVENT, NODE, POD, POOL, ApiAwayError, NotThereError
 from operators.pools.actions import RecordEvent
 from operators.pools.cleanup import NodePods, cleanup
-from operators.pools.controller import Controller, Pauses
+from operators.pools.controller import Controller
 from operators.pools.metrics import PoolMetrics
-from operators.pools.writer import event_document
+from operators.pools.writer import event_of
 from operators.testing.fake_api import FakeApi
 
 WALL_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
@@ -176,10 +177,10 @@ def test_pauses_grow_and_are_bounded() -> None:
 
 def test_an_event_is_one_of_its_kind() -> None:
     event = RecordEvent("p", "uid", "Warning", "NoNodes", "n" * 2000)
-    document = event_document(event, WALL_NS + 1500)
+    document = event_of(event, WALL_NS + 1500)
     assert document["eventTime"] == "2026-01-01T00:00:00.000001Z"
     assert len(document["note"]) == 1024
-    assert document["metadata"]["name"] != event_document(event, WALL_NS)["metadata"]["name"]
+    assert document["metadata"]["name"] != event_of(event, WALL_NS)["metadata"]["name"]
 
 
 def pod(name: str, on: str, *, ready: bool) -> dict[str, Any]:
@@ -245,5 +246,5 @@ def test_cleanup_without_definitions_or_nodes() -> None:
 
 
 def test_events_are_kept_in_the_namespace_default() -> None:
-    assert event_document(RecordEvent("p", "u", "Normal", "R", ""), 0)["metadata"]["namespace"] == "default"
+    assert event_of(RecordEvent("p", "u", "Normal", "R", ""), 0)["metadata"]["namespace"] == "default"
     assert EVENT._api_info.plural == "events"

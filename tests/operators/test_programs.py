@@ -22,11 +22,11 @@ from operators.clock import rfc3339, rfc3339_micro
 from operators.kube import KubeApi
 from operators.pools.__main__ import main
 from operators.pools.objects import pool_facts
-from operators.pools.store import Store
 from operators.prepare import Settings as PrepareSettings
 from operators.prepare import main as prepare_main
 from operators.prepare import prepare
 from operators.serving import status_server
+from operators.store import Store
 from operators.testing.api_server import ApiServer
 from operators.testing.fake_api import FakeApi
 

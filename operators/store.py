@@ -9,12 +9,15 @@ T = TypeVar("T")
 
 
 class Store(Generic[T]):
-    """Facts by name. Full objects are not kept: of a Node's 20 kB this controller needs one."""
+    """Facts by name, or `namespace/name`. Full objects are not kept: of a Node's 20 kB this package needs one."""
 
     def __init__(self, facts_of: Callable[[Mapping[str, Any]], T]) -> None:
         self._facts_of = facts_of
         self._items: dict[str, tuple[int, T]] = {}
         self.synced = False
+
+    def get(self, key: str) -> T | None:
+        return self._items[key][1] if key in self._items else None
 
     def values(self) -> list[T]:
         return [facts for _, facts in self._items.values()]
@@ -22,7 +25,7 @@ class Store(Generic[T]):
     def replace(self, documents: Iterable[Mapping[str, Any]]) -> bool:
         """Take a whole list; whether it says anything new."""
         before, was_synced = {name: facts for name, (_, facts) in self._items.items()}, self.synced
-        self._items = {_name(d): (_version(d), self._facts_of(d)) for d in documents}
+        self._items = {key_of(d): (_version(d), self._facts_of(d)) for d in documents}
         self.synced = True
         return not was_synced or before != {name: facts for name, (_, facts) in self._items.items()}
 
@@ -31,7 +34,7 @@ class Store(Generic[T]):
 
         Resource versions of one resource grow (Kubernetes API concepts), so an echo of an older state is told from news.
         """
-        name, version = _name(document), _version(document)
+        name, version = key_of(document), _version(document)
         known = self._items.get(name)
         if known is not None and version < known[0]:
             return False
@@ -45,8 +48,11 @@ class Store(Generic[T]):
         self._items.pop(name, None)
 
 
-def _name(document: Mapping[str, Any]) -> str:
-    return str(document["metadata"]["name"])
+def key_of(document: Mapping[str, Any]) -> str:
+    """The name, after its namespace and a slash where it has one."""
+    metadata = document["metadata"]
+    namespace = metadata.get("namespace", "")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
 def _version(document: Mapping[str, Any]) -> int:
