@@ -131,7 +131,7 @@ class KubeApi:
             raise translated(error, f"get {_name(resource)} {name}") from error
 
     async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
-        options = {"patch_type": PatchType.APPLY, "field_manager": manager, "force": True}
+        options: Json = {"patch_type": PatchType.APPLY, "field_manager": manager, "force": True}
         within = _within(document["metadata"].get("namespace", ""))
         try:
             patched = await self._client.patch(resource, name, document, **options, **within)
@@ -164,7 +164,7 @@ class KubeApi:
 
     async def _delete_exactly(self, resource: type[Any], name: str, namespace: str, uid: str) -> None:
         """What AsyncClient.delete does, with a body: preconditions can be said in no other way."""
-        client = self._client._client
+        client: Any = self._client._client
         request = client.prepare_request("delete", resource, None, name, **_within(namespace))
         request.data = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
         client.handle_response("delete", await client.send(client.build_adapter_request(request)), request)
@@ -200,7 +200,7 @@ def applied(resource: type[Any], name: str, uid: str, **members: Any) -> Json:
     return {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata, **members}
 
 
-def _within(namespace: str) -> dict[str, str]:
+def _within(namespace: str) -> dict[str, Any]:
     return {"namespace": namespace} if namespace else {}
 
 
