@@ -1,0 +1,27 @@
+"""A result as JSON and back, for those whose events have been deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from operators.results.runs import Run
+from operators.results.timeline import CrossCheck, JobFacts, JobResult
+
+
+def to_json(result: JobResult) -> str:
+    return json.dumps(asdict(result), separators=(",", ":"))
+
+
+def from_json(text: str) -> JobResult:
+    """What `to_json` wrote."""
+    members = json.loads(text)
+    runs = tuple(_run(run) for run in members.pop("runs"))
+    facts, check = JobFacts(**members.pop("facts")), CrossCheck(**members.pop("check"))
+    return JobResult(facts=facts, check=check, runs=runs, notes=tuple(members.pop("notes")), **members)
+
+
+def _run(members: Mapping[str, Any]) -> Run:
+    return Run(**{**members, "devices": tuple(members["devices"])})

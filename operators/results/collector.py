@@ -1,0 +1,163 @@
+"""Reads the nodes' event streams into the operator's store: read, store, acknowledge, in this order, for ever.
+
+Killed between any two of these, it is given the same events again and the store takes each once. Whatever goes wrong, the
+next attempt begins with a new reader, so that what was given and not stored comes before anything newer.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from random import Random
+
+from emulator_runtime.domain.errors import ProtocolError
+from emulator_runtime.domain.units import to_s
+from operators.results.alignment import align, malformed
+from operators.results.events import JobEvent
+from operators.results.metrics import CollectorMetrics
+from operators.results.store import Batch, ResultStore
+from sharing_manager.store.backoff import Backoff
+from sharing_manager.store.client import Client
+from sharing_manager.store.guard import guarded
+from sharing_manager.store.reader import Delivery, GroupReader
+
+GROUP = "emugpu-operator"
+CONSUMER = "operator"
+"""There is one: who holds the operator's lease reads."""
+BLOCK_MS = 1000
+"""How long a read waits for an event: below the client's time-out, and as long as a stop may take."""
+_COUNT = 500
+
+
+class Collector:
+    """Its thread runs from `start` to `stop`. `open_store` is called in that thread; `now_ns` is the wall clock.
+
+    `on_stored` is told there of the Jobs (UIDs) of which there is news; it must not raise.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        place: str,
+        open_store: Callable[[], ResultStore],
+        metrics: CollectorMetrics,
+        now_ns: Callable[[], int],
+        *,
+        on_stored: Callable[[frozenset[str]], None] = lambda _: None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._client, self._place, self._open_store = client, place, open_store
+        self._metrics, self._now_ns, self._on_stored = metrics, now_ns, on_stored
+        self._backoff = backoff or Backoff(Random("collector"))
+        self._reader: GroupReader | None = None
+        self._store: ResultStore | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="emugpu-collector", daemon=True)
+        self.problem = "no event stream was read yet"
+        """Why events may be missing; empty while all is well."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Twice is once. What was read and not stored comes again after the next start."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def attempt(self, block_ms: int | None = BLOCK_MS) -> int:
+        """Read, store and acknowledge one batch; answers how many events were new. Raises StoreAwayError, sqlite3.Error,
+        ClusterError."""
+        store, reader = self._opened()
+        try:
+            deliveries = reader.read(_COUNT, block_ms)
+        except ProtocolError:
+            deliveries = malformed(self._client, self._place, GROUP, CONSUMER)
+            if not deliveries:
+                raise
+            self._reader = None  # what came with them comes again
+        now_ns = self._now_ns()
+        batch = batch_of(deliveries, now_ns)
+        new = store.write(batch) if deliveries else 0
+        reader.acknowledge(deliveries)
+        self._note(batch, new, now_ns)
+        return new
+
+    def failed(self, error: Exception) -> None:
+        """An attempt raised this: the next one begins anew."""
+        self._reader = None
+        self._metrics.up.set(0)
+        self._metrics.failures.labels(getattr(error, "code", type(error).__name__)).inc()
+        if str(error) != self.problem:
+            self.problem = str(error)
+            print(f"collector: {error}; events wait in Redis", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """By the thread that made attempts."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    # --- one attempt ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            guarded("the collector", self._work, self._stopping, self._backoff, self.failed)
+        finally:
+            self.close()
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            self.attempt()
+            self._backoff.reset()
+
+    def _opened(self) -> tuple[ResultStore, GroupReader]:
+        if self._store is None:
+            self._store = self._open_store()
+        if self._reader is None:
+            for line in align(self._client, self._place, GROUP, self._store.position):
+                print(f"collector: {line}", file=sys.stderr, flush=True)
+            self._reader = GroupReader(self._client, self._place, GROUP, CONSUMER)
+        return self._store, self._reader
+
+    def _note(self, batch: Batch, new: int, now_ns: int) -> None:
+        self.problem = ""
+        self._metrics.up.set(1)
+        self._metrics.events.inc(new)
+        self._metrics.unread.inc(len(batch.unread))
+        ages = [now_ns - event.wall_ns for event in batch.events if event.wall_ns]
+        self._metrics.lag.set(to_s(max(0, *ages)) if ages else 0.0)
+        if new:
+            self._on_stored(frozenset(event.job_uid for event in batch.events))
+
+
+def batch_of(deliveries: Iterable[Delivery], received_ns: int) -> Batch:
+    """Deliveries as the store takes them."""
+    given = list(deliveries)
+    events = tuple(event for delivery in given if (event := _event_of(delivery, received_ns)) is not None)
+    return Batch(events, tuple((d.stream, (d.id.epoch, d.id.sequence)) for d in given if d.entry is None))
+
+
+def _event_of(delivery: Delivery, received_ns: int) -> JobEvent | None:
+    entry = delivery.entry
+    if entry is None:
+        return None
+    return JobEvent(
+        stream=delivery.stream,
+        epoch=delivery.id.epoch,
+        sequence=delivery.id.sequence,
+        node=entry.node,
+        number=entry.sequence,
+        at_ns=entry.at_ns,
+        wall_ns=entry.wall_ns,
+        kind=entry.kind,
+        job_key=entry.job_key or entry.job_id,
+        from_step=entry.from_step,
+        steps_done=entry.steps_done,
+        detail=entry.detail,
+        namespace=entry.namespace,
+        pod=entry.pod,
+        absorbed=entry.absorbed,
+        received_ns=received_ns,
+    )

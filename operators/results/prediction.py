@@ -1,0 +1,94 @@
+"""Completion times foretold by the simulator: of one job from the cluster's present state, of an experiment from its files.
+
+The first is what a user is told at submission. It takes the cluster as it is, with the policy's own decisions from now on,
+and no arrival after the job's own; what a policy remembered of the past beyond the jobs' progress is not known to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.profiles.table import ProfileTable
+from operators.results.predicted import ExperimentPrediction, Prediction
+from operators.results.resumed import PresentJob, ResumedLoop
+from scheduler_sims.experiment import Experiment
+from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.inputs.truth import WorkloadTruth, check_fits
+from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.estimates import parse_estimates
+from scheduler_sims.policies.resolve import resolve_policy
+
+_ESTIMATES = "oracle"
+
+
+def predict_job(
+    job: JobSpec,
+    present: Sequence[PresentJob],
+    cluster: ClusterSpec,
+    policy: str,
+    profiles: ProfileTable,
+    *,
+    at_ns: int,
+) -> Prediction:
+    """The JCT of `job` under a `--policy` value, if nothing else is ever submitted; all times are relative to `at_ns`.
+
+    Raises InputError for a job of several pods or one that fits on no node, PolicyError where the policy fails.
+    """
+    waiting = [other for other in present if other.allocation is not None or _fits(other.spec, cluster, profiles)]
+    jobs = _numbered([*(other.spec for other in waiting), job])
+    for spec in jobs.values():
+        _check_single(spec)
+    awaited = jobs[job.job_id]
+    check_fits(Workload("submission", (awaited,), profiles), cluster, "submission")
+    truth = WorkloadTruth(Workload("present", tuple(jobs.values()), profiles), cluster)
+    name, chosen = resolve_policy(policy)
+    estimates = parse_estimates(_ESTIMATES, truth, 0)
+    others = [replace(other, spec=jobs[other.spec.job_id]) for other in waiting]
+    loop = ResumedLoop(cluster, truth, chosen, estimates, others, awaited)
+    return Prediction(loop.completion_s() - awaited.submit_s, name, at_ns)
+
+
+def predict_experiment(
+    experiment: str, workload: Workload, cluster: ClusterSpec, policy: str, *, at_ns: int
+) -> ExperimentPrediction:
+    """The JCT of each job of a whole workload. Raises InputError for a job that fits nowhere, PolicyError."""
+    check_fits(workload, cluster, workload.name)
+    truth = WorkloadTruth(workload, cluster)
+    whole = Experiment(workload, cluster, truth, parse_estimates(_ESTIMATES, truth, 0))
+    record = whole.simulate(policy)
+    return ExperimentPrediction(experiment, record.policy, at_ns, {job.job_id: job.jct_s for job in record.jobs})
+
+
+def isolated_s(job: JobSpec, cluster: ClusterSpec, profiles: ProfileTable) -> float:
+    """The job's run time alone in its fastest configuration here; infinite where the cluster has none of its GPU types."""
+    truth = WorkloadTruth(Workload("isolated", (job,), profiles), cluster)
+    return min(truth.duration_s(job.job_id, configuration.name, None) for configuration in job.configurations)
+
+
+def _numbered(specs: Sequence[JobSpec]) -> dict[str, JobSpec]:
+    """With rows in order of submission: the tie-break of jobs that were submitted together. Raises InputError for a job
+    that is there twice."""
+    ordered = sorted(specs, key=lambda spec: spec.submit_s)
+    numbered = {spec.job_id: replace(spec, row=row) for row, spec in enumerate(ordered)}
+    if len(numbered) < len(ordered):
+        raise InputError("submission", "a job is among those that are in the cluster already; leave it out of them")
+    return numbered
+
+
+def _check_single(spec: JobSpec) -> None:
+    if any(configuration.min_tasks > 1 for configuration in spec.configurations):
+        raise InputError(
+            f"job {spec.job_id!r}", "has several pods; the simulator runs jobs of one pod, so nothing is foretold"
+        )
+
+
+def _fits(spec: JobSpec, cluster: ClusterSpec, profiles: ProfileTable) -> bool:
+    """Whether it could ever run: a job that can't is rejected, and holds nobody up."""
+    try:
+        check_fits(Workload("present", (spec,), profiles), cluster, "present")
+    except InputError:
+        return False
+    return True

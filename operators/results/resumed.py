@@ -1,0 +1,138 @@
+"""The simulator, begun in the middle: jobs that run go on where they are, those that wait have waited already.
+
+The loop, the policy and the costs are the scheduler's own; only the first moment differs. Time 0 is now, what was before
+has negative times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.units import to_ns
+from scheduler_sims.clusters.base import Start
+from scheduler_sims.clusters.simulated import SimulatedCluster
+from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.inputs.truth import WorkloadTruth
+from scheduler_sims.interface.costs import ClusterCosts
+from scheduler_sims.interface.estimates import Estimates
+from scheduler_sims.interface.plan import Allocation
+from scheduler_sims.interface.policy import Policy
+from scheduler_sims.loop.books import JobBooks
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
+from scheduler_sims.record import JobRecord
+
+_JUST_NOW_NS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PresentJob:
+    """A job that is in the cluster. Times are seconds relative to now, so at most 0; `spec.submit_s` too.
+
+    `allocation` None: it waits. `running_since_s`: when it got that allocation; `step_since_s`: when the step began that it
+    is at. `attained_gpu_s`: GPU-seconds of its former runs. `stopping`: it was told to give its devices back.
+    """
+
+    spec: JobSpec
+    steps_done: int = 0
+    allocation: Allocation | None = None
+    running_since_s: float = 0.0
+    step_since_s: float = 0.0
+    attained_gpu_s: float = 0.0
+    preemptions: int = 0
+    stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _GoesOn(Start):
+    """A start that happened before: no cost is charged, its current step is under way."""
+
+    step_since_ns: int = 0
+
+    def begin_ns(self, costs: ClusterCosts) -> int:
+        return self.step_since_ns
+
+
+class _BooksUntil(JobBooks):
+    """Books that are done as soon as one job has ended: what comes after it is of no interest."""
+
+    def __init__(self, jobs: Sequence[JobSpec], cluster: ClusterSpec, awaited: JobSpec) -> None:
+        super().__init__(jobs, cluster)
+        self._row = awaited.row
+
+    @property
+    def done(self) -> bool:
+        return super().done or self.awaited is not None
+
+    @property
+    def awaited(self) -> JobRecord | None:
+        return self._records.get(self._row)
+
+
+class ResumedLoop(SchedulerLoop):
+    """One policy, from now on, until `awaited` has ended. Rows of the jobs must differ."""
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        truth: WorkloadTruth,
+        policy: Policy,
+        estimates: Estimates,
+        present: Sequence[PresentJob],
+        awaited: JobSpec,
+    ) -> None:
+        jobs = [*(job.spec for job in present), awaited]
+        self._simulated = SimulatedCluster(truth, spec.costs)
+        super().__init__(self._simulated, spec, policy, estimates, jobs)
+        self._truth = truth
+        self.books = self._books = _BooksUntil(jobs, spec, awaited)
+        self.books.waiting = [awaited]
+        for job in sorted(present, key=lambda job: (job.spec.submit_s, job.spec.row)):
+            self._adopt(job)
+
+    def completion_s(self) -> float:
+        """When the awaited job ends. Raises PolicyError as the loop does."""
+        self.run()
+        record = self._books.awaited
+        assert record is not None  # or run() would have raised
+        return record.finish_s
+
+    def _adopt(self, job: PresentJob) -> None:
+        spec = job.spec
+        self.books.submit(spec)
+        self.books.views[spec.job_id] = replace(
+            self.books.views[spec.job_id],
+            steps_done=job.steps_done,
+            attained_gpu_s=job.attained_gpu_s,
+            preemptions=job.preemptions,
+        )
+        if job.allocation is None:
+            self._changes.add(spec.job_id)
+        else:
+            self._go_on(job, job.allocation)
+
+    def _go_on(self, job: PresentJob, allocation: Allocation) -> None:
+        spec, resolved = job.spec, self._ledger.resolve(allocation)
+        if resolved is None:
+            where = ", ".join(allocation.nodes)
+            problem = (
+                f"can't be running on {where}: that isn't there or another job holds it; look at the cluster again"
+            )
+            raise InputError(f"job {spec.job_id!r}", problem)
+        self.books.starting(spec.job_id, resolved)
+        self._ledger.take(spec.job_id, resolved)
+        done = min(job.steps_done, spec.steps - 1)  # a job that has done all would have ended: news of it is on its way
+        start = _GoesOn(spec, resolved, to_ns(job.running_since_s), done, self._step_since_ns(job, done, resolved))
+        self._simulated.start(replace(start, at_ns=min(_JUST_NOW_NS, start.at_ns)))
+        for event in self._simulated.wait(_JUST_NOW_NS):  # its start is history before anything is decided
+            self._note(event)
+        if job.stopping:
+            self.books.stopping(spec.job_id)
+            self._simulated.stop(spec.job_id)
+
+    def _step_since_ns(self, job: PresentJob, done: int, allocation: Allocation) -> int:
+        """When step `done` began: not so long ago that it would be over; then it ends now."""
+        times = self._truth.step_times(job.spec, allocation)
+        return min(0, max(to_ns(job.step_since_s), -times.end_ns(done, 1)))

@@ -1,0 +1,99 @@
+"""From the events of one job key to its runs: when and where it held devices, and which steps it did there.
+
+Within a node the order of its stream counts, for its wall clock may have been set back; between nodes the corrected times
+do. So neither the order in which events are given nor how often each is given makes a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from operators.results.clocks import Clocks
+from operators.results.events import BEGINS, ENDS, JobEvent
+
+UNTOLD = "untold"
+"""How a run ended that nobody told the end of: it counts until its last word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One stay of a job on a node. Times are the operator's wall clock since 1970; `end_ns` None: it goes on.
+
+    `ended` is the kind of its last event (see events.ENDS), UNTOLD, or "" while it goes on.
+    """
+
+    job_key: str
+    node: str
+    pod: str
+    devices: tuple[str, ...]
+    begin_ns: int
+    heard_ns: int
+    from_step: int
+    to_step: int
+    end_ns: int | None = None
+    ended: str = ""
+
+    def closed(self, kind: str, end_ns: int) -> Run:
+        return replace(self, end_ns=max(end_ns, self.begin_ns), ended=kind)
+
+    def untold(self) -> Run:
+        """It must be over, but nobody said when."""
+        return self if self.end_ns is not None else self.closed(UNTOLD, self.heard_ns)
+
+
+def told_once(events: Iterable[JobEvent]) -> list[JobEvent]:
+    """Each event once, wherever it stands. What Kubernetes tells of a pod goes where its node's manager tells more."""
+    first: dict[tuple[object, ...], JobEvent] = {}
+    for event in events:
+        known = first.get(event.content)
+        if known is None or event.place < known.place:
+            first[event.content] = event
+    better = {(event.job_key, event.pod) for event in first.values() if not event.from_kubernetes}
+    return sorted(
+        (e for e in first.values() if not e.from_kubernetes or (e.job_key, e.pod) not in better),
+        key=lambda event: (event.node, event.place),
+    )
+
+
+def runs_of(events: Iterable[JobEvent], clocks: Clocks) -> list[Run]:
+    """The runs of all job keys among these events (see `told_once`), in order of their beginning."""
+    by_pod: dict[tuple[str, str, str], list[JobEvent]] = {}
+    for event in events:
+        by_pod.setdefault((event.job_key, event.node, event.pod), []).append(event)
+    found = [run for told in by_pod.values() for run in _of_one_pod(told, clocks)]
+    found.sort(key=lambda run: (run.begin_ns, run.job_key, run.node, run.from_step, run.pod))
+    last = {run.job_key: run for run in found}
+    # A key runs in one place at a time: where it began anew somewhere, the run before is over.
+    return [run if run is last[run.job_key] else run.untold() for run in found]
+
+
+def time_of(event: JobEvent, clocks: Clocks) -> int:
+    """When it happened, by the operator's clock; when it was received, where its node didn't know the time."""
+    return clocks.corrected_ns(event.node, event.wall_ns) if event.wall_ns else event.received_ns
+
+
+def _of_one_pod(events: Iterable[JobEvent], clocks: Clocks) -> list[Run]:
+    done: list[Run] = []
+    going: Run | None = None
+    for event in events:
+        at_ns = time_of(event, clocks)
+        if event.kind == BEGINS:
+            if going is not None:
+                done.append(going.untold())
+            going = _begun(event, at_ns, event.steps_done)
+            continue
+        if going is None and event.steps_done != event.from_step:
+            going = _begun(event, at_ns, event.from_step)  # its beginning is lost
+        if going is None:
+            continue
+        going = replace(going, to_step=event.steps_done, heard_ns=max(at_ns, going.heard_ns))
+        if event.kind in ENDS:
+            done.append(going.closed(event.kind, at_ns))
+            going = None
+    return [*done, going] if going is not None else done
+
+
+def _begun(event: JobEvent, at_ns: int, from_step: int) -> Run:
+    devices = tuple(event.detail.split(",")) if event.kind == BEGINS and event.detail else ()
+    return Run(event.job_key, event.node, event.pod, devices, at_ns, at_ns, from_step, event.steps_done)

@@ -1,0 +1,66 @@
+"""The tables of the operator's store, and the opening of its file."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+from emulator_runtime.domain.errors import ClusterError
+from sharing_manager.event_log import transaction
+
+VERSION = 1
+BUSY_S = 10.0
+"""How long a connection waits for another one's transaction (host seconds); both are the operator's, and short."""
+_SCHEMA = """
+create table if not exists events (stream text not null, epoch integer not null, sequence integer not null,
+  job_uid text not null, node text not null, number integer not null, at_ns integer not null, wall_ns integer not null,
+  kind text not null, job_key text not null, from_step integer not null, steps_done integer not null,
+  detail text not null, namespace text not null, pod text not null, absorbed integer not null,
+  received_ns integer not null, primary key (stream, epoch, sequence)) without rowid;
+create index if not exists events_of_job on events (job_uid);
+create table if not exists positions (stream text primary key, epoch integer not null, sequence integer not null)
+  without rowid;
+create table if not exists unread (stream text not null, epoch integer not null, sequence integer not null,
+  primary key (stream, epoch, sequence)) without rowid;
+create table if not exists jobs (uid text primary key, namespace text not null, name text not null,
+  submitted_ns integer not null, tasks integer not null, steps integer not null, gpus integer not null,
+  isolated_s real, policy text not null, failed_ns integer) without rowid;
+create table if not exists predictions (uid text primary key, seconds real not null, by text not null,
+  at_ns integer not null) without rowid;
+create table if not exists experiments (experiment text not null, by text not null, job text not null,
+  seconds real not null, at_ns integer not null, primary key (experiment, by, job)) without rowid;
+create table if not exists offsets (node text not null, measured_ns integer not null, ahead_ns integer not null,
+  uncertain_ns integer not null, primary key (node, measured_ns)) without rowid;
+create table if not exists results (uid text primary key, finished_ns integer not null, result text not null) without rowid;
+create index if not exists results_by_end on results (finished_ns);
+"""
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    """A connection for one thread. Raises ClusterError where the file can't be used, or a newer emugpu wrote it.
+
+    Synced at each commit: what is committed is then acknowledged, and Redis may delete it at once.
+    """
+    with contextlib.ExitStack() as undo:
+        try:
+            db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S)
+            undo.callback(db.close)
+            db.execute("pragma journal_mode=wal")
+            db.execute("pragma synchronous=full")
+            _prepare(db)
+        except sqlite3.Error as error:
+            fix = "give the operator a volume that it may write to, or move the file away to start afresh"
+            raise ClusterError(f"{path}: can't use this file as the operator's store: {error}; {fix}") from error
+        undo.pop_all()
+    return db
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    with transaction(db):
+        (version,) = db.execute("pragma user_version").fetchone()
+        if version > VERSION:
+            raise sqlite3.DatabaseError(f"a newer emugpu wrote it (version {version}, not {VERSION})")
+        for statement in _SCHEMA.split(";"):
+            db.execute(statement)
+        db.execute(f"pragma user_version = {VERSION}")

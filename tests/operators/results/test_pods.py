@@ -1,0 +1,102 @@
+"""Pods as the API server shows them, turned into events."""
+
+from __future__ import annotations
+
+import pytest
+
+from operators.results.pods import events_of_pod, time_ns
+from operators.results.timeline import job_result
+
+S = 1_000_000_000
+T0 = 1_700_000_000 * S
+
+
+def clock(at_s):
+    return f"2023-11-14T22:{13 + (20 + at_s) // 60:02d}:{(20 + at_s) % 60:02d}Z"
+
+
+def pod(state, *, last=None, conditions=(), uid="u1", index="0", **metadata):
+    owner = {"kind": "Job", "uid": "job", "name": "train"}
+    labels = {"batch.kubernetes.io/job-completion-index": index}
+    meta = {"name": f"train-{uid}", "namespace": "team", "uid": uid, "labels": labels, "ownerReferences": [owner]}
+    status = {"name": "train", "state": state, "lastState": last or {}}
+    return {
+        "metadata": {**meta, **metadata},
+        "spec": {"nodeName": "n1"},
+        "status": {"conditions": list(conditions), "containerStatuses": [status]},
+    }
+
+
+def ended(begin_s, end_s, code):
+    return {"terminated": {"startedAt": clock(begin_s), "finishedAt": clock(end_s), "exitCode": code}}
+
+
+def told(document):
+    return [(e.kind, (e.wall_ns - T0) // S, e.job_key, e.node) for e in events_of_pod(document, 5)]
+
+
+def test_a_running_container_has_begun():
+    assert told(pod({"running": {"startedAt": clock(3)}}, index="2")) == [("attached", 3, "job/2", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("code", "more", "kind"),
+    [
+        (0, {}, "finished"),
+        (143, {}, "released"),
+        (1, {}, "failed"),
+        (137, {}, "failed"),
+        (137, {"deletionTimestamp": "2023-11-14T22:13:20Z"}, "gone"),
+        (137, {"conditions": [{"type": "DisruptionTarget", "status": "True"}]}, "gone"),
+        (137, {"conditions": [{"type": "DisruptionTarget", "status": "False"}]}, "failed"),
+    ],
+)
+def test_how_a_container_ended(code, more, kind):
+    assert told(pod(ended(3, 9, code), **more)) == [("attached", 3, "job/0", "n1"), (kind, 9, "job/0", "n1")]
+
+
+def test_a_container_that_was_restarted_has_two_runs():
+    document = pod({"running": {"startedAt": clock(12)}}, last=ended(3, 9, 1))
+    assert [kind for kind, *_ in told(document)] == ["attached", "failed", "attached"]
+
+
+def test_what_tells_nothing_gives_no_events():
+    assert told(pod({"waiting": {"reason": "ContainerCreating"}})) == []
+    assert told(pod({"running": {"startedAt": clock(3)}}, ownerReferences=[])) == []
+    assert told({"metadata": pod({})["metadata"]}) == []
+    assert events_of_pod(pod({"running": {"startedAt": clock(3)}}), 5, container="other") == []
+    assert [time_ns(text) for text in (None, "", "soon")] == [0, 0, 0]
+
+
+def test_a_pod_that_is_seen_again_tells_nothing_new(facts):
+    running, over = pod({"running": {"startedAt": clock(3)}}), pod(ended(3, 9, 0))
+    once = job_result(facts(), events_of_pod(over, 5))
+    assert job_result(facts(), [*events_of_pod(running, 1), *events_of_pod(over, 5), *events_of_pod(over, 9)]) == once
+    assert (once.jct_s, once.queueing_delay_s, once.outcome) == (9, 3, "finished")
+    assert once.notes == ("times of train-u1 are Kubernetes' own, in whole seconds: no manager told of them",)
+
+
+def test_where_a_manager_tells_more_kubernetes_is_only_the_cross_check(teller, facts):
+    node = teller("n1")
+    node.tell("attached", 3.25, pod="train-u1")
+    node.tell("finished", 8.5, 10, pod="train-u1")
+    result = job_result(facts(steps=10), [*node.events, *events_of_pod(pod(ended(3, 9, 0)), 5)])
+    assert (result.jct_s, result.queueing_delay_s, len(result.runs), result.notes) == (8.5, 3.25, 1, ())
+    assert result.check.finish_gap_s(result.finished_ns) == 0.5
+
+
+def test_an_end_that_only_kubernetes_tells_is_taken_and_said_to_be_its(teller, facts):
+    node = teller("n1")
+    node.tell("attached", 3.25, pod="train-u1")
+    node.tell("progress", 8, 9, pod="train-u1")
+    result = job_result(facts(steps=10), [*node.events, *events_of_pod(pod(ended(3, 9, 0)), 5)])
+    assert (result.told_by, result.jct_s, result.runs[0].ended, result.interruptions) == ("Kubernetes", 9, "finished", 0)
+
+
+def test_while_the_newest_pod_runs_its_predecessors_end_is_no_cross_check(facts):
+    newer = events_of_pod(pod({"running": {"startedAt": clock(20)}}, uid="u2"), 5)
+    check = job_result(facts(), [*events_of_pod(pod(ended(3, 9, 143)), 5), *newer]).check
+    assert ((check.started_ns - T0) / S, check.finished_ns) == (3, None)
+    over = events_of_pod(pod(ended(20, 25, 0), uid="u2"), 5)
+    check = job_result(facts(), [*events_of_pod(pod(ended(3, 9, 143)), 5), *over]).check
+    assert (check.finished_ns - T0) / S == 25
