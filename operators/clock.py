@@ -15,3 +15,11 @@ def rfc3339(wall_ns: int) -> str:
 def rfc3339_micro(wall_ns: int) -> str:
     """Microseconds, as metav1.MicroTime: 2026-01-02T03:04:05.000006Z."""
     return (_EPOCH + timedelta(microseconds=wall_ns // 1000)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds since 1970 of a metav1.Time or MicroTime; None for what is neither."""
+    try:
+        return (datetime.fromisoformat(text) - _EPOCH) / timedelta(seconds=1)
+    except (ValueError, TypeError):  # no time, or one without its zone
+        return None

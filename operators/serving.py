@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -17,3 +19,18 @@ def status_server(port: int, registry: CollectorRegistry, *, healthy: Check, rea
     except OSError as error:
         problem = f"port {port} for metrics can't be opened: {error.strerror}; choose another one"
         raise ClusterError(problem) from error
+
+
+def loop_alive(loop: asyncio.AbstractEventLoop, within_s: float = 2.0) -> Check:
+    """A check for /healthz: whether the event loop still takes work. Host seconds."""
+
+    async def alive() -> str:
+        return ""
+
+    def check() -> str:
+        try:
+            return asyncio.run_coroutine_threadsafe(alive(), loop).result(within_s)
+        except TimeoutError:
+            return f"the event loop did not answer within {within_s:g} s"
+
+    return check

@@ -14,14 +14,13 @@ from operators.pools.cleanup import NodePods, cleanup
 from operators.pools.controller import Controller
 from operators.pools.metrics import PoolMetrics
 from operators.pools.settings import Settings
-from operators.serving import status_server
+from operators.serving import loop_alive, status_server
 
 _USAGE = """usage: python -m operators.pools [cleanup]
 
 Gives nodes the emulated GPUs of the EmuGPUPools; with cleanup, takes everything back (pools, labels, annotations) and ends.
 Settings:
 """
-_ALIVE_S = 2.0
 
 
 def main(argv: list[str]) -> int:
@@ -45,16 +44,7 @@ async def _serve(settings: Settings) -> None:
     port = settings.whole("metrics_port", least=0, most=65535)
     api, metrics, loop = KubeApi(), PoolMetrics(), asyncio.get_running_loop()
     controller = Controller(api, metrics, wall_ns)
-
-    def healthy() -> str:
-        async def alive() -> str:
-            return ""
-
-        try:
-            return asyncio.run_coroutine_threadsafe(alive(), loop).result(_ALIVE_S)
-        except TimeoutError:
-            return f"the event loop did not answer within {_ALIVE_S:g} s"
-
+    healthy = loop_alive(loop)
     server = status_server(port, metrics.registry, healthy=healthy, ready=lambda: controller.problem) if port else None
     if server is not None:
         server.start()

@@ -7,14 +7,15 @@ import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
-from operators.kube import NotThereError
+from operators.kube import ConflictError, NotThereError
+from operators.store import key_of
 
 
 class FakeApi:
     """operators.kube.Api in memory. An apply replaces labels, annotations and status that the same manager applied before.
 
-    `failures` are raised, one after the other, by the operation that they are listed under (list, watch, apply, create,
-    delete); `log` has what was written.
+    Objects are known by name, or by `namespace/name`. `failures` are raised, one after the other, by the operation that they
+    are listed under (list, watch, get, apply, create, replace, delete); `log` has what was written.
     """
 
     def __init__(self) -> None:
@@ -28,20 +29,30 @@ class FakeApi:
     def put(self, resource: type[Any], document: dict[str, Any]) -> None:
         """Create or replace, as a user would."""
         found = self._all(resource)
-        name = document["metadata"]["name"]
+        name = key_of(document)
         self._store(resource, "MODIFIED" if name in found else "ADDED", copy.deepcopy(document))
 
     def remove(self, resource: type[Any], name: str) -> None:
         self._store(resource, "DELETED", self._all(resource)[name])
 
-    def get(self, resource: type[Any], name: str) -> dict[str, Any]:
+    def stored(self, resource: type[Any], name: str) -> dict[str, Any]:
+        """The object itself."""
         return self._all(resource)[name]
+
+    async def get(self, resource: type[Any], name: str, namespace: str = "") -> dict[str, Any]:
+        self._fail("get")
+        found = self._all(resource).get(_key(namespace, name))
+        if found is None:
+            raise NotThereError(f"{_plural(resource)} {name}: not found")
+        return copy.deepcopy(found)
 
     async def list(self, resource: type[Any], **_options: Any) -> tuple[str, list[dict[str, Any]]]:
         self._fail("list")
         return str(self._version), copy.deepcopy(list(self._all(resource).values()))
 
-    async def watch(self, resource: type[Any], version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async def watch(
+        self, resource: type[Any], version: str, **_options: Any
+    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         seen = int(version)
         while True:
             self._fail("watch")
@@ -59,11 +70,12 @@ class FakeApi:
 
     async def apply(self, resource: type[Any], name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
         self._fail("apply")
-        found = self._all(resource).get(name)
+        found = self._all(resource).get(_key(document["metadata"].get("namespace", ""), name))
         if found is None or document["metadata"].get("uid", found["metadata"].get("uid")) != found["metadata"].get(
             "uid"
         ):
             raise NotThereError(f"{_plural(resource)} {name}: uid mismatch")
+        self._check_version(resource, document, found)
         merged = copy.deepcopy(found)
         metadata = merged["metadata"]
         owned: dict[str, dict[str, Any]] = {}
@@ -74,6 +86,8 @@ class FakeApi:
             kept = {k: v for k, v in metadata.get(part, {}).items() if f"f:{k}" not in old}
             metadata[part] = {**kept, **given}
             owned[f"f:{part}"] = {f"f:{key}": {} for key in given}
+        if "spec" in document:
+            merged["spec"] = merged.get("spec", {}) | document["spec"]
         if "status" in document:
             merged["status"] = document["status"]
         else:
@@ -85,16 +99,40 @@ class FakeApi:
         await self.wake()
         return copy.deepcopy(merged)
 
-    async def create(self, resource: type[Any], document: dict[str, Any]) -> None:
+    async def create(self, resource: type[Any], document: dict[str, Any], manager: str = "") -> dict[str, Any]:
         self._fail("create")
+        if key_of(document) in self._all(resource):
+            raise ConflictError(f"{_plural(resource)} {key_of(document)}: already exists")
         self.log.append(("create", _plural(resource), document["metadata"]["name"]))
-        self._store(resource, "ADDED", document)
+        made = copy.deepcopy(document)
+        made["metadata"].setdefault("uid", f"uid-{self._version + 1}")
+        self._store(resource, "ADDED", made)
+        return copy.deepcopy(made)
 
-    async def delete(self, resource: type[Any], name: str) -> None:
+    async def replace(self, resource: type[Any], document: dict[str, Any]) -> dict[str, Any]:
+        self._fail("replace")
+        found = self._all(resource).get(key_of(document))
+        if found is None:
+            raise NotThereError(f"{_plural(resource)} {key_of(document)}: not found")
+        self._check_version(resource, document, found)
+        self.log.append(("replace", _plural(resource), document["metadata"]["name"]))
+        self._store(resource, "MODIFIED", copy.deepcopy(document))
+        return copy.deepcopy(self._all(resource)[key_of(document)])
+
+    async def delete(self, resource: type[Any], name: str, namespace: str = "", *, uid: str = "") -> None:
         self._fail("delete")
+        key = _key(namespace, name)
+        found = self._all(resource).get(key)
+        if found is not None and uid not in ("", found["metadata"].get("uid")):
+            raise ConflictError(f"{_plural(resource)} {name}: another uid")
         self.log.append(("delete", _plural(resource), name))
-        if name in self._all(resource):
-            self.remove(resource, name)
+        if found is not None:
+            self.remove(resource, key)
+
+    def _check_version(self, resource: type[Any], document: dict[str, Any], found: dict[str, Any]) -> None:
+        version = document["metadata"].get("resourceVersion")
+        if version not in (None, "", found["metadata"]["resourceVersion"]):
+            raise ConflictError(f"{_plural(resource)} {key_of(document)}: the object has been modified")
 
     def _all(self, resource: type[Any]) -> dict[str, dict[str, Any]]:
         return self.objects.setdefault(_plural(resource), {})
@@ -103,9 +141,9 @@ class FakeApi:
         self._version += 1
         document["metadata"]["resourceVersion"] = str(self._version)
         if kind == "DELETED":
-            del self._all(resource)[document["metadata"]["name"]]
+            del self._all(resource)[key_of(document)]
         else:
-            self._all(resource)[document["metadata"]["name"]] = document
+            self._all(resource)[key_of(document)] = document
         self._changes.append((self._version, _plural(resource), kind, copy.deepcopy(document)))
 
     def _fail(self, operation: str) -> None:
@@ -116,3 +154,7 @@ class FakeApi:
 
 def _plural(resource: type[Any]) -> str:
     return str(resource._api_info.plural)
+
+
+def _key(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name

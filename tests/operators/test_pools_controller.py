@@ -52,7 +52,7 @@ class Running:
                 await asyncio.sleep(0.002)
 
     def labels(self, name: str) -> dict[str, str]:
-        found: dict[str, str] = self.api.get(NODE, name)["metadata"].get("labels", {})
+        found: dict[str, str] = self.api.stored(NODE, name)["metadata"].get("labels", {})
         return found
 
     def failures(self, doing: str) -> float:
@@ -76,9 +76,9 @@ def test_nodes_and_pools_that_come_and_go() -> None:
         at.api.put(POOL, pool())
         at.api.put(NODE, node("w1"))
         await at.until(lambda: at.labels("w1").get("emugpu.dev/pool") == "p")
-        await at.until(lambda: at.api.get(POOL, "p").get("status", {}).get("nodes") == 1)
+        await at.until(lambda: at.api.stored(POOL, "p").get("status", {}).get("nodes") == 1)
         at.api.remove(NODE, "w1")
-        await at.until(lambda: at.api.get(POOL, "p")["status"]["nodes"] == 0)
+        await at.until(lambda: at.api.stored(POOL, "p")["status"]["nodes"] == 0)
         at.api.put(NODE, node("w1", "another"))
         await at.until(lambda: at.labels("w1").get("emugpu.dev/pool") == "p")
         at.api.remove(POOL, "p")
@@ -86,16 +86,18 @@ def test_nodes_and_pools_that_come_and_go() -> None:
         await at.until(lambda: at.metrics.registry.get_sample_value("emugpu_pool_nodes", {"pool": "p"}) is None)
 
     api = run(story)
-    assert "annotations" not in api.get(NODE, "w1")["metadata"] or not api.get(NODE, "w1")["metadata"]["annotations"]
+    assert (
+        "annotations" not in api.stored(NODE, "w1")["metadata"] or not api.stored(NODE, "w1")["metadata"]["annotations"]
+    )
     (first, *_) = api.objects["events"].values()
     assert first["regarding"]["name"] == "p"
 
 
 def test_a_cluster_at_rest_is_not_written_to() -> None:
     async def story(at: Running) -> None:
-        await at.until(lambda: at.controller.problem == "" and at.api.get(POOL, "p").get("status"))
+        await at.until(lambda: at.controller.problem == "" and at.api.stored(POOL, "p").get("status"))
         writes = len(at.api.log)
-        at.api.put(NODE, at.api.get(NODE, "w1"))  # the same again, as a kubelet's heartbeat is
+        at.api.put(NODE, at.api.stored(NODE, "w1"))  # the same again, as a kubelet's heartbeat is
         await at.until(lambda: True)
         await asyncio.sleep(0.05)
         await at.until(lambda: True)
@@ -115,7 +117,7 @@ def test_many_changes_are_answered_together() -> None:
         await at.until(lambda: at.controller.problem == "")
         for i in range(50):
             at.api.put(NODE, node(f"w{i}"))
-        await at.until(lambda: at.api.get(POOL, "p").get("status", {}).get("nodes") == 50)
+        await at.until(lambda: at.api.stored(POOL, "p").get("status", {}).get("nodes") == 50)
         count = at.metrics.registry.get_sample_value("emugpu_pools_reconcile_seconds_count")
         assert count is not None and count < 10
 
@@ -213,7 +215,7 @@ def test_cleanup_takes_everything_back_and_names_who_is_late() -> None:
     assert late == ["w2"]
     assert api.objects["emugpupools"] == {}
     for name in ("w1", "w2"):
-        metadata = api.get(NODE, name)["metadata"]
+        metadata = api.stored(NODE, name)["metadata"]
         assert metadata["labels"] == {"zone": "a"}
         assert metadata["annotations"] == {}
     assert [write for write in api.log if write[2] == "w3"] == []
@@ -228,7 +230,7 @@ def test_cleanup_waits_for_the_daemons() -> None:
 
     async def story() -> list[str]:
         task = asyncio.create_task(cleanup(api, NodePods("emugpu", {"a": "b"}, 5.0), lambda _text: None))
-        while "cleanup" not in api.get(NODE, "w1")["metadata"]["annotations"].get("emugpu.dev/inventory", ""):
+        while "cleanup" not in api.stored(NODE, "w1")["metadata"]["annotations"].get("emugpu.dev/inventory", ""):
             await asyncio.sleep(0.001)
         api.put(POD, pod("a", "w1", ready=False))
         return await task

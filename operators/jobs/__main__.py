@@ -1,0 +1,106 @@
+"""`python -m operators.jobs` runs the controller of EmuJobs; of several replicas one acts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+from emulator_runtime.domain.errors import EmuGpuError, UnknownNameError
+from emulator_runtime.profiles.table import ProfileTable
+from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from operators.jobs.controller import Controller, Surroundings
+from operators.jobs.manifests import Images
+from operators.jobs.metrics import JobMetrics
+from operators.jobs.settings import Settings
+from operators.kube import KubeApi
+from operators.leader import Candidate, Leader, LeadershipLostError, Terms
+from operators.serving import loop_alive, status_server
+
+_USAGE = """usage: python -m operators.jobs
+
+Makes a Job of Kubernetes for each EmuJob and reports what became of it. Settings:
+"""
+_POLICIES = ("Always", "IfNotPresent", "Never")
+EXIT_WRONG = 2
+EXIT_LOST = 1
+
+
+def main(argv: list[str]) -> int:
+    """0 after a signal, 1 when another replica may act now, 2 where a setting is wrong."""
+    if argv in (["-h"], ["--help"]):
+        print(_USAGE + Settings.help())
+        return 0
+    if argv:
+        print("jobs: takes no arguments; see --help", file=sys.stderr)
+        return EXIT_WRONG
+    try:
+        return asyncio.run(_serve(Settings.from_env(os.environ)))
+    except EmuGpuError as error:
+        print(f"jobs: {error}", file=sys.stderr)
+        return EXIT_WRONG
+
+
+async def _serve(settings: Settings) -> int:
+    """start, wait for the lease, serve, stop. The first signal ends at once: a reconciliation may be cut anywhere."""
+    port, images = settings.whole("metrics_port", least=0, most=65535), _images(settings)
+    lease_s = settings.whole("lease_s", least=3, most=300)
+    terms = Terms(lease_s, lease_s * 2 / 3, lease_s / 8)
+    api, metrics, loop = KubeApi(), JobMetrics(), asyncio.get_running_loop()
+    candidate = Candidate(settings.namespace, settings.lease, settings.identity, terms)
+    leader = Leader(api, candidate, monotonic_ns, wall_ns)
+    around = Surroundings(images, ProfileTable.bundled(), wall_ns, may_act=lambda: leader.holds)
+    controller = Controller(api, metrics, around)
+
+    def ready() -> str:
+        return controller.problem if leader.holds else ""  # one that waits for its turn does all it should
+
+    server = status_server(port, metrics.registry, healthy=loop_alive(loop), ready=ready) if port else None
+    if server is not None:
+        server.start()
+    working = asyncio.create_task(_work(leader, controller, metrics))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, working.cancel)
+    try:
+        return await working
+    except asyncio.CancelledError:
+        return 0
+    finally:
+        await leader.release()
+        if server is not None:
+            server.close()
+        await api.close()
+
+
+async def _work(leader: Leader, controller: Controller, metrics: JobMetrics) -> int:
+    await leader.acquire(_say)
+    metrics.leading.set(1)
+    status = 0
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(leader.keep(_say))
+            group.create_task(controller.run())
+    except* LeadershipLostError as lost:
+        _say(str(_first(lost)))
+        status = EXIT_LOST
+    return status
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _say(text: str) -> None:
+    print(f"jobs: {text}", file=sys.stderr, flush=True)
+
+
+def _images(settings: Settings) -> Images:
+    if settings.pull_policy not in _POLICIES:
+        raise UnknownNameError(settings.variable("pull_policy"), "pull policy", settings.pull_policy, _POLICIES)
+    secrets = tuple(name.strip() for name in settings.pull_secrets.split(",") if name.strip())
+    return Images(settings.image, settings.pull_policy, secrets)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,179 @@
+"""The Job and the Service of an EmuJob as Kubernetes wants them.
+
+What must be so, and why (each was tried on a cluster, see DESIGN.md): preemption deletes pods and must not count as failure
+(podFailurePolicy); pods of a suspended Job must be gone before others take their place (podReplacementPolicy); image,
+variables and arguments can't be changed later, so all configurations are in the arguments and an annotation chooses one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from operators.jobs.names import (
+    CONFIGURATION,
+    CONFIGURATION_VARIABLE,
+    CONTAINER,
+    GATE,
+    JOB_LABEL,
+    JOB_UID_LABEL,
+    RENDEZVOUS_PORT,
+)
+from operators.jobs.objects import EmuJobFacts
+from operators.jobs.spec import Configuration, EmuJobSpec
+from operators.kube import Json
+from operators.pools.labels import OWN_PREFIX, label_value
+from operators.pools.spec import DEFAULT_RESOURCE
+
+BACKOFF_LIMIT = 1000
+"""Large: nodes restart and pods are killed. A wrong command ends a Job at once, see EXIT_WRONG."""
+GRACE_S = 5
+EXIT_WRONG = 2
+EXIT_STOPPED = 143
+"""How `emugpu train` ends: a wrong command, and a stop by signal, manager or another rank."""
+_HOSTNAME = "kubernetes.io/hostname"
+_PRODUCT = f"{OWN_PREFIX}gpu.product"
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """What pods run where an EmuJob doesn't say it."""
+
+    image: str
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+
+
+def job_document(
+    job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]
+) -> Json:
+    """The Job to create. `chosen`: the configuration that it starts with; `types`: GPU types that will do, empty: any."""
+    policy = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "Ignore"}
+    rules = [policy, *(_on_exit(code, act) for code, act in ((EXIT_STOPPED, "Ignore"), (EXIT_WRONG, "FailJob")))]
+    own = {JOB_LABEL: job.key.name, JOB_UID_LABEL: job.key.uid}
+    metadata = {
+        "labels": {**spec.template.labels, **own},
+        "annotations": {**spec.template.annotations, CONFIGURATION: chosen.name},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(job),
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": spec.nodes,
+            "parallelism": spec.nodes,
+            "backoffLimit": BACKOFF_LIMIT,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {"rules": rules},
+            "suspend": spec.actuator == "jobs" or spec.suspend,
+            "template": {"metadata": metadata, "spec": _pod_spec(job, spec, images, chosen, types)},
+        },
+    }
+
+
+def service_document(job: EmuJobFacts) -> Json:
+    """The headless Service by which the pods of a job find each other."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(job),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,  # ranks look for each other before they are ready
+            "selector": {JOB_LABEL: job.key.name},
+            "ports": [{"name": "rendezvous", "port": RENDEZVOUS_PORT}],
+        },
+    }
+
+
+def arguments(job: EmuJobFacts, spec: EmuJobSpec) -> list[str]:
+    """What `emugpu` is started with."""
+    if len(spec.configurations) == 1:
+        work = _work(spec.configurations[0])
+    else:
+        work = [part for c in spec.configurations for part in ("--configuration", f"{c.name}={' '.join(_work(c))}")]
+    name = job.key.name
+    ranks = ["--nodes", str(spec.nodes), "--rendezvous", f"{name}-0.{name}:{RENDEZVOUS_PORT}"]
+    return ["train", "--steps", str(spec.steps), *work, *(ranks if spec.nodes > 1 else [])]
+
+
+def _work(configuration: Configuration) -> list[str]:
+    if configuration.model:
+        return ["--model", configuration.model, "--batch-size", str(configuration.batch_size)]
+    whole, nanoseconds = divmod(configuration.step_time_ns, 10**9)
+    memory = ["--memory", str(configuration.gpu_memory_bytes)] if configuration.gpu_memory_bytes else []
+    return ["--step-time-s", f"{whole}.{nanoseconds:09d}".rstrip("0").rstrip("."), *memory]
+
+
+def _pod_spec(job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]) -> Json:
+    confined = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    user = {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    container = {
+        "name": CONTAINER,
+        "image": spec.image or images.image,
+        "imagePullPolicy": spec.pull_policy or images.pull_policy,
+        "args": arguments(job, spec),
+        "env": [*(dict(variable) for variable in spec.template.env), _configuration_variable()],
+        "resources": _resources(spec, chosen),
+        "securityContext": confined,
+    }
+    pod: Json = {
+        **spec.template.pod,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": GRACE_S,
+        "automountServiceAccountToken": "serviceAccountName" in spec.template.pod,
+        "enableServiceLinks": False,
+        "schedulerName": spec.pod_scheduler,
+        "securityContext": user,
+        "containers": [container],
+    }
+    if images.pull_secrets and not spec.image:
+        pod["imagePullSecrets"] = [{"name": name} for name in images.pull_secrets]
+    if spec.actuator == "gated":
+        pod["schedulingGates"] = [{"name": GATE}]
+    if spec.nodes > 1:
+        pod["subdomain"] = job.key.name
+    affinity = _affinity(job, spec, types)
+    return pod | ({"affinity": affinity} if affinity else {})
+
+
+def _resources(spec: EmuJobSpec, chosen: Configuration) -> Json:
+    """A limit of 0 stays where another configuration has GPUs: what is there can be changed while a Job is suspended."""
+    limits = dict(spec.limits)
+    if any(configuration.gpus for configuration in spec.configurations):
+        limits[DEFAULT_RESOURCE] = str(chosen.gpus)
+    return {"requests": dict(spec.requests)} | ({"limits": limits} if limits else {})
+
+
+def _affinity(job: EmuJobFacts, spec: EmuJobSpec, types: Sequence[str]) -> Json:
+    found: Json = {}
+    if types:
+        products = {"key": _PRODUCT, "operator": "In", "values": [label_value(gpu_type) for gpu_type in types]}
+        terms = [{"matchExpressions": [products]}]
+        found["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    if spec.nodes > 1:  # one template can't send each index to a node of its own
+        apart = {"labelSelector": {"matchLabels": {JOB_LABEL: job.key.name}}, "topologyKey": _HOSTNAME}
+        found["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    return found
+
+
+def _configuration_variable() -> Json:
+    path = f"metadata.annotations['{CONFIGURATION}']"
+    return {"name": CONFIGURATION_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _on_exit(code: int, action: str) -> Mapping[str, object]:
+    codes = {"containerName": CONTAINER, "operator": "In", "values": [code]}
+    return {"onExitCodes": codes, "action": action}
+
+
+def _metadata(job: EmuJobFacts) -> Json:
+    owner = {"apiVersion": "emugpu.dev/v1alpha1", "kind": "EmuJob", "name": job.key.name, "uid": job.key.uid}
+    labels = {JOB_LABEL: job.key.name, "app.kubernetes.io/managed-by": "emugpu-operator"}
+    return {
+        "name": job.key.name,
+        "namespace": job.key.namespace,
+        "labels": labels,
+        "ownerReferences": [{**owner, "controller": True}],
+    }

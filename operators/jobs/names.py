@@ -1,0 +1,21 @@
+"""The words by which an EmuJob's objects, its scheduler and the sharing managers find each other."""
+
+from __future__ import annotations
+
+FIELD_MANAGER = "emugpu-operator"
+"""Under this name the controller owns fields (Kubernetes API concepts, server-side apply)."""
+
+JOB_LABEL = "emugpu.dev/job"
+"""On the Job, the Service and the pods: the EmuJob's name."""
+JOB_UID_LABEL = "emugpu.dev/job-uid"
+"""On pods: the EmuJob's uid, by which managers know progress, so that it outlives a Job that is made anew."""
+CONFIGURATION = "emugpu.dev/configuration"
+"""Annotation of the pod template: the name of the configuration to run."""
+ALLOCATION = "emugpu.dev/allocation"
+"""Annotation of the pod template: what a job-level scheduler gave the job (allocation.py)."""
+GATE = "emugpu.dev/scheduler"
+"""The scheduling gate that a job-level scheduler opens, with actuator `gated`."""
+CONFIGURATION_VARIABLE = "EMUGPU_CONFIGURATION"
+"""Tells `emugpu train` the annotation CONFIGURATION."""
+CONTAINER = "train"
+RENDEZVOUS_PORT = 29400

@@ -1,0 +1,129 @@
+"""What the nodes of the pools offer, and whether a job could ever run there: so that one that can't is told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.units import gib
+from emulator_runtime.profiles.table import ProfileTable
+from emulator_runtime.workloads.request import Layout, TrainRequest, plan_step
+from operators.jobs.spec import Configuration, EmuJobSpec
+from operators.pools.assign import assign
+from operators.pools.objects import NodeFacts, PoolFacts
+from operators.pools.spec import DEFAULT_RESOURCE, PoolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOffer:
+    """A node of a pool. `devices`: GPU type and memory of each that pods can ask for, shared ones as often as shared."""
+
+    node: str
+    cpu_milli: int
+    memory_bytes: int
+    devices: tuple[tuple[str, int], ...]
+
+
+def offers_of(pools: Iterable[PoolFacts], nodes: Sequence[NodeFacts]) -> tuple[NodeOffer, ...]:
+    """All nodes of all pools, by name. Devices count whether healthy or not: they may recover."""
+    assignment = assign(pools, nodes)
+    known = {node.name: node for node in nodes}
+    found = []
+    for name, claim in sorted(assignment.claims.items()):
+        resources = () if claim.inventory is None else claim.inventory.resources
+        devices = tuple(
+            (entry.device.gpu_type, entry.device.memory_bytes)
+            for resource in resources
+            if resource.name == DEFAULT_RESOURCE
+            for entry in resource.devices
+            for _ in range(resource.replicas)
+        )
+        found.append(NodeOffer(name, *_amounts(assignment.specs.get(claim.pool), known[name]), devices))
+    return tuple(found)
+
+
+def _amounts(spec: PoolSpec | None, node: NodeFacts) -> tuple[int, int]:
+    cpu_milli = node.cpu_milli if spec is None or spec.cpu_milli is None else spec.cpu_milli
+    memory_bytes = node.memory_bytes if spec is None or spec.memory_bytes is None else spec.memory_bytes
+    return cpu_milli, memory_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The first configuration that could run somewhere, else why none can. `gpu_types`: on which types; empty: any."""
+
+    configuration: Configuration | None
+    gpu_types: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def first_fit(spec: EmuJobSpec, offers: Sequence[NodeOffer], profiles: ProfileTable) -> Fit:
+    """Pure; says nothing of what is free at the moment."""
+    problems = []
+    for configuration in spec.configurations:
+        types, problem = usable_types(spec, configuration, offers, profiles)
+        if not problem:
+            problem = _problem(spec, configuration, types, offers)
+        if not problem:
+            return Fit(configuration, tuple(sorted(types)) if configuration.model or configuration.gpu_types else ())
+        problems.append(problem if len(spec.configurations) == 1 else f"{configuration.name}: {problem}")
+    return Fit(None, problem="; ".join(problems))
+
+
+def usable_types(
+    spec: EmuJobSpec, configuration: Configuration, offers: Sequence[NodeOffer], profiles: ProfileTable
+) -> tuple[Mapping[str, int], str]:
+    """The offered GPU types on which the configuration runs, with the memory that it needs of each device; else why none."""
+    if not configuration.gpus:
+        return {}, ""
+    offered = {gpu_type for offer in offers for gpu_type, _ in offer.devices}
+    if not offered:
+        return {}, f"no pool offers {DEFAULT_RESOURCE}; apply an EmuGPUPool"
+    wanted = offered & set(configuration.gpu_types) if configuration.gpu_types else offered
+    if not wanted:
+        return {}, f"needs {' or '.join(configuration.gpu_types)}; the pools offer {', '.join(sorted(offered))}"
+    types: dict[str, int] = {}
+    problem = ""
+    for gpu_type in sorted(wanted):
+        try:
+            types[gpu_type] = _memory_needed(spec, configuration, gpu_type, profiles)
+        except EmuGpuError as error:
+            problem = str(error)
+    return types, "" if types else problem
+
+
+def _memory_needed(spec: EmuJobSpec, configuration: Configuration, gpu_type: str, profiles: ProfileTable) -> int:
+    if not configuration.model:
+        return configuration.gpu_memory_bytes
+    request = TrainRequest(spec.steps, model=configuration.model, batch_size=configuration.batch_size)
+    layout = Layout((gpu_type,) * configuration.gpus, configuration.gpus * spec.nodes, spec.nodes)
+    return plan_step(request, layout, profiles).peak_bytes
+
+
+def _problem(
+    spec: EmuJobSpec, configuration: Configuration, types: Mapping[str, int], offers: Sequence[NodeOffer]
+) -> str:
+    """Why there are not enough nodes; empty where there are."""
+    enough = [offer for offer in offers if not _lacks(configuration, types, offer)]
+    if len(enough) >= spec.nodes:
+        return ""
+    if enough:
+        return f"needs {spec.nodes} nodes, only {len(enough)} are large enough"
+    if not offers:
+        return "no pool has a node"
+    return "; ".join(sorted({_lacks(configuration, types, offer) for offer in offers})[:2])
+
+
+def _lacks(configuration: Configuration, types: Mapping[str, int], offer: NodeOffer) -> str:
+    of_type = [memory for gpu_type, memory in offer.devices if gpu_type in types]
+    usable = sum(memory >= types[gpu_type] for gpu_type, memory in offer.devices if gpu_type in types)
+    if usable < configuration.gpus:
+        if len(of_type) >= configuration.gpus:
+            return f"needs {gib(min(types.values()))} of memory on each GPU, the largest has {gib(max(of_type))}"
+        return f"needs {configuration.gpus} GPUs on a node, a node has {len(of_type)} that will do"
+    if offer.cpu_milli < configuration.cpu_milli:
+        return f"needs {configuration.cpu_milli / 1000:g} CPUs on a node, a node has {offer.cpu_milli / 1000:g}"
+    if offer.memory_bytes < configuration.memory_bytes:
+        return f"needs {gib(configuration.memory_bytes)} on a node, a node has {gib(offer.memory_bytes)}"
+    return ""

@@ -1,0 +1,227 @@
+"""From everything seen to what must change: one pure function per EmuJob, called anew for every change (level-triggered).
+
+It asks for nothing that is so already. It never writes what a job-level scheduler owns: with actuator `jobs` a Job is made
+suspended, and from then on only its scheduler resumes it. A Job is made where there is none and no pod of an older one lives;
+one whose pod was turned away by a node is deleted and made anew, because Kubernetes counts that as a failure and waits longer
+each time. Progress is not lost: managers know it by the EmuJob's uid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.profiles.table import ProfileTable
+from operators.clock import rfc3339, rfc3339_micro, seconds_of
+from operators.documents import condition_of, text_at, whole_at
+from operators.events import News
+from operators.jobs.manifests import Images, job_document, service_document
+from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
+from operators.jobs.offers import Fit, NodeOffer, first_fit
+from operators.jobs.outcome import Outcome
+from operators.jobs.spec import EmuJobSpec, parse_spec
+from operators.jobs.status import FINAL, Moment, Seen, Verdict, status_of
+
+_LONGEST_PAUSE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CreateJob:
+    """Make this Job; one of the same name must not be there."""
+
+    key: Key
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateService:
+    """Make this Service."""
+
+    key: Key
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendJob:
+    """Set spec.suspend of this very version of a Job."""
+
+    key: Key
+    suspend: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Delete the Job with this uid; it stays until its pods are gone."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Replace the status of this very version of an EmuJob."""
+
+    key: Key
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An event about an EmuJob."""
+
+    key: Key
+    news: News
+
+
+Action = CreateJob | CreateService | SuspendJob | DeleteJob | WriteStatus | Tell
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What all EmuJobs share."""
+
+    offers: Sequence[NodeOffer]
+    profiles: ProfileTable
+    images: Images
+    now_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """What there is by an EmuJob's name. `job`: the Job, whoever's it is; `pods`: all that bear the EmuJob's label."""
+
+    job: JobFacts | None = None
+    pods: Sequence[PodFacts] = ()
+    has_service: bool = False
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`actions` in order, each only after the one before came through; `again_s`: look again after so many seconds."""
+
+    actions: tuple[Action, ...] = ()
+    again_s: float | None = field(default=None, compare=False)
+
+
+def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan:
+    """Pure: the same things seen give the same plan."""
+    if facts.deleting:
+        return Plan()  # its Job and Service go with it: they name it as their owner
+    now = Moment(rfc3339(around.now_ns), rfc3339_micro(around.now_ns))
+    own = mine.job if mine.job is not None and mine.job.owner == facts.key.uid else None
+    pods = [pod for pod in mine.pods if own is not None and pod.owner == own.key.uid]
+    seen = Seen(own, pods, mine.outcome)
+    try:
+        spec = parse_spec(facts.key.namespace, facts.key.name, facts.spec)
+    except InputError as error:
+        accepted = ("False", "InvalidSpec", str(error))
+        return Plan(tuple(_report(facts, status_of(facts, None, seen, accepted, now))))
+    is_open = _is_open(facts, own)
+    fit = first_fit(spec, around.offers, around.profiles) if is_open else Fit(spec.configurations[0])
+    accepted = _accepted(fit, mine.job if is_open and own is None else None)
+    status = status_of(facts, spec, seen, accepted, now)
+    steps, again_s = _steps(facts, spec, mine, seen, (fit, status, around))
+    return Plan((*_report(facts, status), *steps), again_s)
+
+
+def _is_open(facts: EmuJobFacts, job: JobFacts | None) -> bool:
+    """Whether it's still to be decided if the job can run: what runs, or has run to its end, is beyond that."""
+    if job is None:
+        return text_at(facts.status, "phase") not in FINAL
+    return job.suspended and not job.finished and not job.deleting
+
+
+def _accepted(fit: Fit, foreign: JobFacts | None) -> Verdict:
+    if fit.configuration is None:
+        return "False", "NoNodeFits", fit.problem
+    if foreign is not None and not foreign.deleting:
+        fix = "delete it, or give the EmuJob another name"
+        return "False", "NameTaken", f"there is a Job {foreign.key.name} that isn't this EmuJob's; {fix}"
+    return "True", "Accepted", ""
+
+
+def _steps(
+    facts: EmuJobFacts, spec: EmuJobSpec, mine: Mine, seen: Seen, rest: tuple[Fit, Mapping[str, Any], Around]
+) -> tuple[list[Action], float | None]:
+    fit, status, around = rest
+    if status["phase"] in FINAL:
+        return [], None
+    service: list[Action] = []
+    if spec.nodes > 1 and not mine.has_service and status["phase"] != "Rejected":
+        service = [CreateService(facts.key, service_document(facts))]
+    if seen.job is None:
+        alive = any(not pod.over for pod in mine.pods)  # of a Job that is gone: two would train at once
+        if mine.job is not None or alive or fit.configuration is None:
+            return service, None
+        document = job_document(facts, spec, around.images, fit.configuration, fit.gpu_types)
+        return [*service, CreateJob(facts.key, document)], None
+    if seen.job.deleting:
+        return service, None
+    if seen.rejected and not seen.job.complete:
+        wait_s = _pause_left_s(status, seen, around.now_ns)
+        return (service, wait_s) if wait_s > 0 else ([*service, DeleteJob(seen.job.key)], None)
+    held = _hold(spec, seen)
+    return [*service, *([SuspendJob(seen.job.key, held)] if held is not None else [])], None
+
+
+def _pause_left_s(status: Mapping[str, Any], seen: Seen, now_ns: int) -> float:
+    """The first time at once, then 1 s, 2 s, 4 s ... after the pod was made: a node may turn away everything."""
+    rejections = whole_at(status, "rejections")
+    if rejections < 2:
+        return 0.0
+    pause_s = min(_LONGEST_PAUSE_S, 2.0 ** min(rejections - 2, 30))
+    made_s = max(seconds_of(pod.created) or 0.0 for pod in seen.rejected)
+    return made_s + pause_s - now_ns / 1e9
+
+
+def _hold(spec: EmuJobSpec, seen: Seen) -> bool | None:
+    """What spec.suspend of the Job must become; None: it stays as it is.
+
+    A job-level scheduler resumes its Jobs itself. Kubernetes would start new pods beside those that are still ending.
+    """
+    job = seen.job
+    if job is None or job.finished:
+        return None
+    if spec.suspend:
+        return None if job.suspended else True
+    if not job.suspended or spec.actuator == "jobs":
+        return None
+    return None if job.active or job.terminating or seen.live else False
+
+
+def _report(facts: EmuJobFacts, status: Mapping[str, Any]) -> Iterator[Action]:
+    if status == facts.status:
+        return
+    yield WriteStatus(facts.key, status)
+    for news in _news(facts.status, status):
+        yield Tell(facts.key, news)
+
+
+def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]:
+    was, accepted = condition_of(before, "Accepted"), condition_of(after, "Accepted")
+    if (was.get("status"), was.get("reason")) != (accepted["status"], accepted["reason"]):
+        if accepted["status"] == "False":
+            yield News("Warning", accepted["reason"], accepted["message"])
+        elif was:
+            yield News("Normal", "Accepted", "the job can run now")
+    if whole_at(after, "rejections") > whole_at(before, "rejections"):
+        yield News("Warning", "NodeRejected", "a node turned a pod away; the Job is made anew and keeps its progress")
+    if whole_at(after, "preemptions") > whole_at(before, "preemptions"):
+        yield News("Normal", "Preempted", f"preempted {after['preemptions']} times, {_progress(after)}")
+    phase = after["phase"]
+    if phase == text_at(before, "phase"):
+        return
+    if phase == "Running":
+        yield News("Normal", "Running", f"runs on {after.get('node', 'its nodes')}, {_progress(after)}")
+    elif phase == "Succeeded":
+        observed = after.get("observedJCTSeconds")
+        yield News("Normal", "Complete", _progress(after) + (f", {observed:.6g} s" if observed is not None else ""))
+    elif phase == "Failed":
+        failed = condition_of(after, "Failed")
+        yield News("Warning", str(failed.get("reason", "Failed")), str(failed.get("message", "")))
+
+
+def _progress(status: Mapping[str, Any]) -> str:
+    return f"{status.get('progress', '')} steps done".strip()

@@ -1,0 +1,219 @@
+"""The specification of an EmuJob as types: the short form becomes one configuration, aliases and quantities are resolved.
+
+The API server has checked the schema already; this is the second gate, for what a schema can't know (GPU types) and for
+objects that were stored under an older schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from emulator_runtime.domain.errors import UnknownNameError
+from emulator_runtime.node.fields import Field, required
+from emulator_runtime.profiles.catalogue import bundled_catalogue
+from operators.quantity import parse_quantity
+
+ACTUATORS = ("none", "jobs", "gated", "binding")
+DEFAULT_CONFIGURATION = "default"
+DEFAULT_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
+DEFAULT_SCHEDULER = "default-scheduler"
+_PROFILE = ("model", "batchSize", "stepTime", "memory")
+_SHORT = ("resources", "gpuType", "gpuTypes", *_PROFILE)
+_FIELDS = (
+    *("tenant", "weight", "nodes", "steps", "image", "imagePullPolicy", "template", "scheduler"),
+    *("configurations", "native", "suspend", *_SHORT),
+)
+_DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ns|us|ms|s|m|h)", re.ASCII)
+_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One way to run: emulated amounts of each node, and the work. `gpu_types` canonical, empty: any.
+
+    Either `model` and `batch_size` (of the whole job) or `step_time_ns` and `gpu_memory_bytes`. `gpus` 0: on CPUs alone.
+    """
+
+    name: str
+    gpus: int = 1
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpu_types: tuple[str, ...] = ()
+    model: str = ""
+    batch_size: int = 0
+    step_time_ns: int = 0
+    gpu_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What the user wants in the pods, as Kubernetes writes it."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    env: tuple[Mapping[str, Any], ...] = ()
+    pod: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EmuJobSpec:
+    """What a user asks for. `image` and `pull_policy` empty: the operator's own. `scheduler` empty: there is none."""
+
+    tenant: str
+    weight: float
+    nodes: int
+    steps: int
+    configurations: tuple[Configuration, ...]
+    image: str = ""
+    pull_policy: str = ""
+    template: Template = field(default_factory=Template)
+    actuator: str = "none"
+    scheduler: str = ""
+    pod_scheduler: str = DEFAULT_SCHEDULER
+    requests: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_REQUESTS))
+    limits: Mapping[str, str] = field(default_factory=dict)
+    suspend: bool = False
+
+    def configuration(self, name: str) -> Configuration:
+        """The configuration of this name; the first one where there is none."""
+        return next((c for c in self.configurations if c.name == name), self.configurations[0])
+
+
+def parse_spec(namespace: str, name: str, spec: object) -> EmuJobSpec:
+    """Raises InputError naming the EmuJob and the field; UnknownNameError for a GPU type that isn't known."""
+    document = Field(f"EmuJob {namespace}/{name}", "spec", spec)
+    members = document.members(_FIELDS)
+    scheduler = members["scheduler"].members(("actuator", "name", "schedulerName")) if "scheduler" in members else {}
+    actuator = scheduler["actuator"].text() if "actuator" in scheduler else "none"
+    if actuator not in ACTUATORS:
+        raise UnknownNameError(f"{document.place}: spec.scheduler.actuator", "actuator", actuator, ACTUATORS)
+    scheduler_name = scheduler["name"].text() if "name" in scheduler else ""
+    if (actuator == "none") != (not scheduler_name):
+        raise members["scheduler"].error("a name belongs to an actuator (jobs, gated, binding), and one needs a name")
+    native = members["native"].members(("requests", "limits")) if "native" in members else {}
+    limits = _amounts(native["limits"]) if "limits" in native else {}
+    asked = _amounts(native["requests"]) if "requests" in native else {}
+    return EmuJobSpec(
+        tenant=members["tenant"].text(least=1) if "tenant" in members else namespace,
+        weight=_weight(members["weight"]) if "weight" in members else 1.0,
+        nodes=members["nodes"].whole(least=1, most=1024) if "nodes" in members else 1,
+        steps=required(members, "steps", document).whole(least=1, most=2**40),
+        configurations=_configurations(document, members),
+        image=members["image"].text() if "image" in members else "",
+        pull_policy=members["imagePullPolicy"].text() if "imagePullPolicy" in members else "",
+        template=_template(members["template"]) if "template" in members else Template(),
+        actuator=actuator,
+        scheduler=scheduler_name,
+        pod_scheduler=scheduler["schedulerName"].text() if "schedulerName" in scheduler else DEFAULT_SCHEDULER,
+        requests={**{k: v for k, v in DEFAULT_REQUESTS.items() if k not in limits}, **asked},
+        limits=limits,
+        suspend=members["suspend"].flag() if "suspend" in members else False,
+    )
+
+
+def _configurations(document: Field, members: Mapping[str, Field]) -> tuple[Configuration, ...]:
+    short = {name: members[name] for name in _SHORT if name in members}
+    if "configurations" in members:
+        if short:
+            raise document.error(f"write either configurations, or {next(iter(short))} directly")
+        found = tuple(_named(element) for element in members["configurations"].elements())
+        if not found or len({c.name for c in found}) < len(found):
+            raise members["configurations"].error("must have at least one, each with a name of its own")
+        return found
+    types = short.get("gpuTypes")
+    if "gpuType" in short:
+        types = Field(document.place, short["gpuType"].path, [short["gpuType"].value])
+    return (_configuration(DEFAULT_CONFIGURATION, short.get("resources"), types, short, document),)
+
+
+def _named(document: Field) -> Configuration:
+    members = document.members(("name", "resources", "gpuTypes", "profile"))
+    profile = required(members, "profile", document)
+    name = required(members, "name", document).text(least=1, most=63)
+    return _configuration(name, members.get("resources"), members.get("gpuTypes"), profile.members(_PROFILE), profile)
+
+
+def _configuration(
+    name: str, resources: Field | None, types: Field | None, profile: Mapping[str, Field], owner: Field
+) -> Configuration:
+    amounts = resources.members(("emuGPU", "cpu", "memory")) if resources is not None else {}
+    gpus = amounts["emuGPU"].whole(most=128) if "emuGPU" in amounts else 1
+    by_model, by_time = ("model" in profile or "batchSize" in profile), ("stepTime" in profile or "memory" in profile)
+    if by_model == by_time:
+        raise owner.error("give either model and batchSize, or stepTime and memory")
+    if by_model and not gpus:
+        raise owner.error("a model's profile is of GPUs; give stepTime where emuGPU is 0")
+    return Configuration(
+        name=name,
+        gpus=gpus,
+        cpu_milli=int(_quantity(amounts["cpu"]) * 1000) if "cpu" in amounts else 0,
+        memory_bytes=int(_quantity(amounts["memory"])) if "memory" in amounts else 0,
+        gpu_types=tuple(_gpu_type(element) for element in types.elements()) if types is not None else (),
+        model=required(dict(profile), "model", owner).text(least=1) if by_model else "",
+        batch_size=required(dict(profile), "batchSize", owner).whole(least=1, most=2**31) if by_model else 0,
+        step_time_ns=_duration_ns(required(dict(profile), "stepTime", owner)) if by_time else 0,
+        gpu_memory_bytes=int(_quantity(profile["memory"])) if "memory" in profile else 0,
+    )
+
+
+def _template(document: Field) -> Template:
+    members = document.members(
+        ("labels", "annotations", "tolerations", "priorityClassName", "serviceAccountName", "env")
+    )
+    for name in ("labels", "annotations"):
+        if name in members and not isinstance(members[name].value, dict):
+            raise members[name].error("must be an object")
+    texts = {name: _texts(members[name]) if name in members else {} for name in ("labels", "annotations")}
+    as_they_are = ("tolerations", "priorityClassName", "serviceAccountName")
+    env = [element.value for element in members["env"].elements()] if "env" in members else []
+    return Template(
+        labels=texts["labels"],
+        annotations=texts["annotations"],
+        env=tuple(variable for variable in env if isinstance(variable, dict)),
+        pod={name: members[name].value for name in as_they_are if name in members},
+    )
+
+
+def _texts(document: Field) -> dict[str, str]:
+    keys = document.value if isinstance(document.value, dict) else {}
+    return {key: member.text(most=2**14) for key, member in document.members(keys).items()}
+
+
+def _amounts(document: Field) -> dict[str, str]:
+    keys = document.value if isinstance(document.value, dict) else {}
+    members = document.members(keys)
+    for member in members.values():
+        _quantity(member)
+    return {key: str(member.value) for key, member in members.items()}
+
+
+def _quantity(document: Field) -> Fraction:
+    text = str(document.value) if type(document.value) in (int, float) else document.text()
+    amount = parse_quantity(text, f"{document.place}: {document.path}")
+    if amount < 0:
+        raise document.error(f"must not be negative, got {text}")
+    return amount
+
+
+def _duration_ns(document: Field) -> int:
+    text = document.text()
+    match = _DURATION.fullmatch(text)
+    duration_ns = round(Fraction(match[1]) * _NS[match[2]]) if match else 0
+    if duration_ns < 1:
+        raise document.error(f"must be a time above 0 such as 80ms or 1.5s, not {text!r}")
+    return duration_ns
+
+
+def _weight(document: Field) -> float:
+    value = document.value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1e6:
+        raise document.error(f"must be a number above 0, not {value!r}")
+    return float(value)
+
+
+def _gpu_type(document: Field) -> str:
+    return bundled_catalogue().spec(document.text(), f"{document.place}: {document.path}").gpu_type

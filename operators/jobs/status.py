@@ -1,0 +1,224 @@
+"""The status of an EmuJob: its phase, where it runs, its numbers and conditions, from what is seen and the status before.
+
+The status before is memory only for what can't be seen later: when the job was submitted and how often it was preempted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from operators.clock import seconds_of
+from operators.documents import new_condition, object_at, text_at, whole_at
+from operators.jobs.allocation import read_allocation
+from operators.jobs.objects import EmuJobFacts, JobFacts, PodFacts
+from operators.jobs.outcome import Outcome
+from operators.jobs.spec import EmuJobSpec
+
+Verdict = tuple[str, str, str]
+"""A condition's status, reason and message."""
+
+FINAL = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The same time twice: RFC 3339 in seconds, for conditions, and in microseconds."""
+
+    seconds: str
+    micro: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is of an EmuJob. `job`: the Job of its name and its own; `pods`: those of this Job."""
+
+    job: JobFacts | None = None
+    pods: Sequence[PodFacts] = ()
+    outcome: Outcome | None = None
+
+    @property
+    def live(self) -> list[PodFacts]:
+        return [pod for pod in self.pods if not pod.over]
+
+    @property
+    def rejected(self) -> list[PodFacts]:
+        return [pod for pod in self.pods if pod.rejected]
+
+
+def status_of(
+    facts: EmuJobFacts, spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, now: Moment
+) -> dict[str, Any]:
+    """The whole status; `spec` None: it can't be read."""
+    before = facts.status
+    status: dict[str, Any] = {
+        "observedGeneration": facts.generation,
+        "submittedAt": text_at(before, "submittedAt") or now.micro,
+        "preemptions": _preemptions(before, seen.job),
+        "rejections": _rejections(before, seen),
+    }
+    status["phase"] = phase = _phase(before, spec, seen, accepted)
+    status |= _times(facts, seen)
+    if spec is not None:
+        status |= _progress(before, spec, seen, phase)
+        status |= _place(before, facts, spec, seen, phase)
+    if seen.job is not None:
+        status["jobName"] = seen.job.key.name
+        status["job"] = {"uid": seen.job.key.uid, "run": seen.job.run, "rejected": bool(seen.rejected)}
+        status["failures"] = max(0, seen.job.failed - len(seen.rejected))
+    else:
+        status |= {name: before[name] for name in ("jobName", "job", "failures") if name in before}
+    status |= _numbers(before, facts, seen, phase)
+    status["conditions"] = _conditions(facts, spec, seen, accepted, phase=phase, now=now.seconds)
+    return status
+
+
+def _phase(before: Mapping[str, Any], spec: EmuJobSpec | None, seen: Seen, accepted: Verdict) -> str:
+    old, job = text_at(before, "phase"), seen.job
+    if old in FINAL and (job is None or job.finished):
+        return old
+    if job is None or spec is None:
+        return "Pending" if accepted[0] == "True" else "Rejected"
+    if job.finished and not seen.rejected:
+        return "Succeeded" if job.complete else "Failed"
+    if job.deleting or job.finished:
+        return "Queued"
+    if job.suspended or job.stopped:
+        if accepted[0] != "True":
+            return "Rejected"
+        return "Preempted" if text_at(before, "startedAt") else "Queued"
+    if sum(pod.phase == "Running" for pod in seen.live) >= spec.nodes:
+        return "Running"
+    if any(pod.phase in ("Running", "Succeeded") for pod in seen.pods) and old == "Running":
+        return "Running"  # some pods of the job are done already
+    if job.allocation and spec.actuator == "jobs":
+        return "Starting"
+    return "Starting" if any(pod.node for pod in seen.live) else "Queued"
+
+
+def _preemptions(before: Mapping[str, Any], job: JobFacts | None) -> int:
+    """One more where a run that was seen has ended without the Job's end: it is suspended now, or another run began.
+
+    A Job that was made anew is another one: its pods were turned away, nobody took anything.
+    """
+    count, last = whole_at(before, "preemptions"), object_at(before, "job")
+    same = job is not None and text_at(last, "uid") == job.key.uid and not job.finished and not job.deleting
+    ended = bool(text_at(last, "run")) and job is not None and text_at(last, "run") != job.run
+    return count + (same and ended)
+
+
+def _rejections(before: Mapping[str, Any], seen: Seen) -> int:
+    """One more for each Job that has a pod which was turned away."""
+    last = object_at(before, "job")
+    known = seen.job is not None and text_at(last, "uid") == seen.job.key.uid and last.get("rejected") is True
+    new = seen.job is not None and not seen.job.complete and bool(seen.rejected) and not known
+    return whole_at(before, "rejections") + new
+
+
+def _times(facts: EmuJobFacts, seen: Seen) -> dict[str, Any]:
+    outcome = seen.outcome or Outcome()
+    before = facts.status
+    started = min((pod.started for pod in seen.pods if pod.started), default="")
+    finished = seen.job.completed if seen.job is not None and seen.job.finished and not seen.rejected else ""
+    times = {
+        "startedAt": outcome.started_at or text_at(before, "startedAt") or started,
+        "finishedAt": outcome.finished_at or text_at(before, "finishedAt") or finished,
+    }
+    return {name: time for name, time in times.items() if time}
+
+
+def _progress(before: Mapping[str, Any], spec: EmuJobSpec, seen: Seen, phase: str) -> dict[str, Any]:
+    known = seen.outcome.steps_done if seen.outcome is not None else 0
+    done = spec.steps if phase == "Succeeded" else min(spec.steps, max(known, whole_at(before, "stepsDone")))
+    return {"steps": spec.steps, "stepsDone": done, "progress": f"{done}/{spec.steps}"}
+
+
+def _place(before: Mapping[str, Any], facts: EmuJobFacts, spec: EmuJobSpec, seen: Seen, phase: str) -> dict[str, Any]:
+    """The allocation, as its scheduler says or as the pods show; what a finished job had stays."""
+    job, kept = seen.job, {name: before[name] for name in ("allocation", "node") if name in before}
+    configuration = spec.configuration(job.configuration if job is not None else "")
+    gpus = configuration.gpus * spec.nodes
+    if phase in FINAL or job is None or phase not in ("Starting", "Running"):
+        return {"gpus": whole_at(before, "gpus") or gpus, **kept} if phase in FINAL else {"gpus": gpus}
+    allocation = read_allocation(job.allocation, f"Job {facts.key}: {facts.key.name}")
+    nodes = sorted({pod.node for pod in seen.pods if pod.node and not pod.rejected})
+    if allocation is not None and spec.actuator != "none":
+        gpus = spec.configuration(allocation.configuration).gpus * spec.nodes
+        found = allocation.to_status(gpus)
+    elif nodes:
+        amounts = {"cpu": f"{configuration.cpu_milli}m", "memory": str(configuration.memory_bytes)}
+        found = {"configuration": configuration.name, "nodes": nodes, "gpus": gpus, **amounts, "devices": []}
+    else:
+        return {"gpus": gpus}
+    return {"gpus": gpus, "allocation": found, "node": ",".join(nodes or found["nodes"])}
+
+
+def _numbers(before: Mapping[str, Any], facts: EmuJobFacts, seen: Seen, phase: str) -> dict[str, Any]:
+    """Job completion time and what belongs to it: from the events where they are known, else to the second."""
+    outcome = seen.outcome or Outcome()
+    times = _times(facts, seen)
+    created = seconds_of(facts.created)
+    started, finished = (seconds_of(times.get(name, "")) for name in ("startedAt", "finishedAt"))
+    api_jct = None if phase != "Succeeded" or finished is None or created is None else max(0.0, finished - created)
+    api_delay = None if started is None or created is None else max(0.0, started - created)
+    found = {
+        "observedJCTSeconds": outcome.observed_jct_s if outcome.observed_jct_s is not None else api_jct,
+        "queueingDelaySeconds": outcome.queueing_delay_s if outcome.queueing_delay_s is not None else api_delay,
+        "serviceSeconds": outcome.service_s,
+        "slowdown": outcome.slowdown,
+        "fairness": outcome.fairness,
+    }
+    numbers = {name: before.get(name) if value is None else value for name, value in found.items()}
+    told = before.get("predictedJCTSeconds")  # of the submission: a later one would know more
+    if told is None and outcome.prediction is not None:
+        told = {"value": outcome.prediction.seconds, "by": outcome.prediction.by, "at": outcome.prediction.at}
+    return {name: value for name, value in {**numbers, "predictedJCTSeconds": told}.items() if value is not None}
+
+
+def _conditions(
+    facts: EmuJobFacts, spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, *, phase: str, now: str
+) -> list[dict[str, Any]]:
+    failure = (seen.job.failure_reason, seen.job.failure) if seen.job is not None else ("", "")
+    verdicts = {
+        "Accepted": accepted,
+        "Scheduled": _scheduled(spec, seen, phase),
+        "Progressing": _progressing(spec, seen, accepted, phase),
+        "Complete": ("True", "AllStepsDone", "") if phase == "Succeeded" else ("False", "NotFinished", ""),
+        "Failed": ("True", failure[0] or "JobFailed", failure[1]) if phase == "Failed" else ("False", "NotFailed", ""),
+    }
+    if phase == "Failed" and seen.job is None:  # the Job is gone, its message isn't
+        verdicts.pop("Failed")
+    made = [new_condition(facts.status, kind, v, facts.generation, now) for kind, v in verdicts.items()]
+    kept = [c for c in facts.status.get("conditions", ()) if c.get("type") not in verdicts]
+    return [*made, *kept]
+
+
+def _scheduled(spec: EmuJobSpec | None, seen: Seen, phase: str) -> Verdict:
+    if phase in FINAL:
+        return "False", "Finished", ""
+    bound = sum(bool(pod.node) for pod in seen.live)
+    wanted = spec.nodes if spec is not None else 0
+    if spec is not None and seen.job is not None and not seen.job.suspended and bound >= wanted:
+        return "True", "PodsBound", ""
+    if spec is not None and spec.suspend:
+        return "False", "Held", "spec.suspend is true"
+    if spec is not None and spec.actuator != "none" and not bound:
+        return "False", "WaitingForScheduler", f"scheduler {spec.scheduler} has not allocated anything"
+    return "False", "WaitingForNodes", f"{bound} of {wanted} pods have a node"
+
+
+def _progressing(spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, phase: str) -> Verdict:
+    if phase == "Running":
+        return "True", "Running", ""
+    if phase == "Starting":
+        return "True", "Starting", ""
+    if phase in FINAL:
+        return "False", "Finished", ""
+    if phase == "Rejected":
+        return "False", accepted[1], accepted[2]
+    if spec is not None and spec.suspend:
+        return "False", "Held", "spec.suspend is true; set it to false to let the job go on"
+    if seen.rejected:
+        return "False", "NodeRejected", "a node turned a pod away; the Job is made anew, with its progress"
+    return "False", "Preempted" if phase == "Preempted" else "Queued", ""
