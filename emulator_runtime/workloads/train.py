@@ -44,7 +44,7 @@ from emulator_runtime.workloads.rank_options import BARRIER_TIMEOUT_S, JOIN_TIME
 from emulator_runtime.workloads.records import StepLog
 from emulator_runtime.workloads.request import TrainRequest
 from emulator_runtime.workloads.stopping import StopSwitch
-from emulator_runtime.workloads.train_arguments import add_arguments, number, request_of
+from emulator_runtime.workloads.train_arguments import add_arguments, chosen, number, request_of
 from emulator_runtime.workloads.train_report import TrainReport, TrainSummary
 
 EXIT_FAILED = 1
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     stop.install()
     prepare_waiting()
     shorten_slice()
-    request = request_of(args)
+    request = request_of(chosen(args, os.environ))
     place = pod_place(args, os.environ)
     access = pod_access(os.environ)
     profiles = ProfileTable.bundled().with_file(args.profiles) if args.profiles else ProfileTable.bundled()

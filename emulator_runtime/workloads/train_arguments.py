@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
-from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.units import MAX_SECONDS
 from emulator_runtime.workloads.communication import DEFAULT_NETWORK_GBPS
 from emulator_runtime.workloads.pod import NODES_VARIABLE, RANK_VARIABLES, RENDEZVOUS_VARIABLE
@@ -15,14 +18,28 @@ from emulator_runtime.workloads.sizes import parse_bytes
 
 _MAX_STEPS = 2**40
 
+CONFIGURATION_VARIABLE = "EMUGPU_CONFIGURATION"
+"""Names the configuration to run, of those that --configuration gives."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `train` to a parser."""
     what = parser.add_argument_group("what to train")
-    what.add_argument("--model", default="", help="a profiled model, such as resnet50 (emugpu profile list)")
-    what.add_argument("--batch-size", type=int, metavar="N", help="samples of one step on all GPUs together")
-    what.add_argument("--step-time-s", type=float, metavar="S", help="work without a profile: seconds of one step")
-    what.add_argument("--memory", metavar="SIZE", help="with --step-time-s: memory on each GPU, such as 10GiB")
+    _add_work(what)
+    what.add_argument(
+        "--configuration",
+        action="append",
+        default=[],
+        metavar="NAME=OPTIONS",
+        help="instead of these: several such works, of which one is chosen at the start, as in 'big=--model resnet50 "
+        "--batch-size 256'; may be repeated",
+    )
+    what.add_argument(
+        "--configuration-from",
+        default=CONFIGURATION_VARIABLE,
+        metavar="VARIABLE",
+        help=f"the variable that names the configuration to run (default {CONFIGURATION_VARIABLE})",
+    )
     what.add_argument("--steps", type=int, required=True, metavar="N", help="steps of the whole job, over all its runs")
     what.add_argument("--profiles", type=Path, metavar="FILE.json", help="your own profiles, beside the bundled ones")
     what.add_argument("--extrapolate", action="store_true", help="allow batch sizes beyond the measured ones")
@@ -36,6 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="one JSON object on stdout at the end; progress on stderr")
     output.add_argument("--log-steps", metavar="FILE", help="append a line per step: step,start_ns,end_ns,seen_ns")
+
+
+def _add_work(group: argparse._ActionsContainer) -> None:
+    group.add_argument("--model", default="", help="a profiled model, such as resnet50 (emugpu profile list)")
+    group.add_argument("--batch-size", type=int, metavar="N", help="samples of one step on all GPUs together")
+    group.add_argument("--step-time-s", type=float, metavar="S", help="work without a profile: seconds of one step")
+    group.add_argument("--memory", metavar="SIZE", help="with --step-time-s: memory on each GPU, such as 10GiB")
 
 
 def _add_ranks(group: argparse._ArgumentGroup) -> None:
@@ -61,6 +85,51 @@ def _add_ranks(group: argparse._ArgumentGroup) -> None:
         metavar="G",
         help=f"emulated network between nodes, Gbit/s each way (default {DEFAULT_NETWORK_GBPS:g})",
     )
+
+
+def chosen(args: argparse.Namespace, environ: Mapping[str, str]) -> argparse.Namespace:
+    """The arguments with the work of the configuration that the environment names; as they are where there is none.
+
+    A container's arguments can't be changed once it is made, a variable from an annotation of its pod can. Raises InputError
+    that names the option or the variable.
+    """
+    if not args.configuration:
+        return args
+    if args.model or args.batch_size is not None or args.step_time_s is not None or args.memory is not None:
+        raise InputError(
+            "--configuration", "says what to train; leave out --model, --batch-size, --step-time-s, --memory"
+        )
+    known = dict(_named(text) for text in args.configuration)
+    variable = args.configuration_from
+    name = environ.get(variable, "") or (next(iter(known)) if len(known) == 1 else "")
+    if not name:
+        raise InputError(variable, f"is missing: it names one of the configurations {', '.join(known)}")
+    if name not in known:
+        raise UnknownNameError(variable, "configuration", name, known)
+    work = _WorkParser(f"--configuration {name}").parse_args(known[name])
+    return argparse.Namespace(**{**vars(args), **vars(work)})
+
+
+def _named(text: str) -> tuple[str, list[str]]:
+    name, equals, options = text.partition("=")
+    try:
+        if name and equals:
+            return name, shlex.split(options)
+    except ValueError:
+        pass
+    raise InputError("--configuration", f"must be NAME=OPTIONS such as 'big=--step-time-s 0.1', not {text!r}")
+
+
+class _WorkParser(argparse.ArgumentParser):
+    """Options of one configuration; a mistake in them is an InputError that names it."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(add_help=False, allow_abbrev=False)
+        self._place = place
+        _add_work(self)
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(self._place, message)
 
 
 def request_of(args: argparse.Namespace) -> TrainRequest:

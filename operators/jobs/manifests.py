@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from emulator_runtime.workloads.train_arguments import CONFIGURATION_VARIABLE
 from operators.jobs.names import (
     CONFIGURATION,
-    CONFIGURATION_VARIABLE,
     CONTAINER,
     GATE,
     JOB_LABEL,

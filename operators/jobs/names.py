@@ -15,7 +15,5 @@ ALLOCATION = "emugpu.dev/allocation"
 """Annotation of the pod template: what a job-level scheduler gave the job (allocation.py)."""
 GATE = "emugpu.dev/scheduler"
 """The scheduling gate that a job-level scheduler opens, with actuator `gated`."""
-CONFIGURATION_VARIABLE = "EMUGPU_CONFIGURATION"
-"""Tells `emugpu train` the annotation CONFIGURATION."""
 CONTAINER = "train"
 RENDEZVOUS_PORT = 29400

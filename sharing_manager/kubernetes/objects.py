@@ -14,7 +14,11 @@ from sharing_manager.identity import PodIdentity
 from sharing_manager.kubernetes.api_server import ApiServerError
 from sharing_manager.kubernetes.cgroup import PodCgroup
 
-_JOB_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")  # the second until Kubernetes 1.26
+_JOB_UID_LABELS = (
+    "emugpu.dev/job-uid",  # an EmuJob's, which may need several Jobs one after the other
+    "batch.kubernetes.io/controller-uid",
+    "controller-uid",  # until Kubernetes 1.26
+)
 _INDEX_LABEL = "batch.kubernetes.io/job-completion-index"  # only an annotation until Kubernetes 1.27
 _STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"  # holds the UID by which the kubelet names a static pod's cgroup
 

@@ -20,7 +20,7 @@ from emugpu.commands import train
 from emulator_runtime.domain.errors import DeviceLostError, InputError
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.testing import FakeNode
-from emulator_runtime.workloads.train_arguments import request_of
+from emulator_runtime.workloads.train_arguments import chosen, request_of
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -227,6 +227,48 @@ def test_wrong_arguments_are_named(arguments: list[str], message: str) -> None:
     train.add_parser(parser.add_subparsers())
     with pytest.raises(InputError) as raised:
         request_of(parser.parse_args(["train", *arguments]))
+    assert str(raised.value).startswith(message)
+
+
+TWO = ("--configuration", "big=--model resnet50 --batch-size 256", "--configuration", "plain=--step-time-s 0.5")
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    train.add_parser(parser.add_subparsers())
+    return parser.parse_args(["train", "--steps", "5", *arguments])
+
+
+def test_a_variable_chooses_one_of_several_configurations() -> None:
+    big = request_of(chosen(parsed(*TWO), {"EMUGPU_CONFIGURATION": "big"}))
+    assert (big.model, big.batch_size, big.step_time_s) == ("resnet50", 256, 0.0)
+    plain = request_of(chosen(parsed(*TWO, "--configuration-from", "MINE"), {"MINE": "plain"}))
+    assert (plain.model, plain.step_time_s, plain.steps) == ("", 0.5, 5)
+    assert request_of(chosen(parsed(*TWO[:2]), {})).model == "resnet50"  # the only one needs no name
+    alone = parsed("--step-time-s", "1")
+    assert chosen(alone, {"EMUGPU_CONFIGURATION": "default"}) is alone
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "message"),
+    [
+        (TWO, {}, "EMUGPU_CONFIGURATION: is missing: it names one of the configurations big, plain"),
+        (
+            TWO,
+            {"EMUGPU_CONFIGURATION": "bigg"},
+            "EMUGPU_CONFIGURATION: unknown configuration 'bigg'; did you mean big?",
+        ),
+        ((*TWO, "--model", "resnet50"), {}, "--configuration: says what to train; leave out --model"),
+        (("--configuration", "big"), {}, "--configuration: must be NAME=OPTIONS such as 'big=--step-time-s 0.1', not"),
+        (("--configuration", "big=--model 'x"), {}, "--configuration: must be NAME=OPTIONS"),
+        (("--configuration", "a=--nodes 2"), {}, "--configuration a: unrecognized arguments: --nodes 2"),
+    ],
+)
+def test_mistakes_in_configurations_are_named(
+    arguments: tuple[str, ...], environ: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InputError) as raised:
+        chosen(parsed(*arguments), environ)
     assert str(raised.value).startswith(message)
 
 

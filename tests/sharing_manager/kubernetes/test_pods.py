@@ -155,6 +155,7 @@ def test_a_new_pod_can_not_pass_for_one_that_was_identified_before(fake, directo
     [
         ({}, {}, POD_UID),
         ({"batch.kubernetes.io/controller-uid": "j"}, {}, "j/0"),
+        ({"batch.kubernetes.io/controller-uid": "j", "emugpu.dev/job-uid": "emujob"}, {}, "emujob/0"),
         (JOB, {}, "job-1/3"),
         ({"controller-uid": "old"}, {"batch.kubernetes.io/job-completion-index": "2"}, "old/2"),
     ],
