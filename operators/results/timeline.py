@@ -228,20 +228,18 @@ def _coverage(events: Iterable[JobEvent]) -> tuple[list[tuple[int, int]], int]:
 def _cross_check(events: Iterable[JobEvent]) -> CrossCheck:
     """From all that Kubernetes told, also of pods whose managers told more. The end counts once the containers that were
     started last have ended."""
-    begins: dict[tuple[str, int], JobEvent] = {}
-    ends: dict[tuple[str, int], JobEvent] = {}
-    for event in events:
-        if event.from_kubernetes:
-            table = ends if event.kind in ENDS else begins
-            table[event.stream, event.epoch] = event
-    last: dict[str, tuple[int, tuple[str, int]]] = {}
-    for place, event in begins.items():
-        last[event.job_key] = max(last.get(event.job_key, (0, ("", 0))), (event.wall_ns, place))
-    over = all(place in ends for _, place in last.values())
+    told = [event for event in events if event.from_kubernetes]
+    begun = [event for event in told if event.kind not in ENDS]
+    ends = {(event.stream, event.epoch): event.wall_ns for event in sorted(told, key=_wall_ns) if event.kind in ENDS}
+    last = {event.job_key: (event.stream, event.epoch) for event in sorted(begun, key=_wall_ns)}
+    over = all(place in ends for place in last.values())
     return CrossCheck(
-        min((event.wall_ns for event in begins.values()), default=None),
-        max((event.wall_ns for event in ends.values()), default=None) if over else None,
+        min((event.wall_ns for event in begun), default=None), max(ends.values(), default=None) if over else None
     )
+
+
+def _wall_ns(event: JobEvent) -> tuple[int, tuple[str, int, int]]:
+    return event.wall_ns, event.place
 
 
 def _clock_notes(events: Iterable[JobEvent], clocks: Clocks) -> list[str]:

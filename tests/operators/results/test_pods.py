@@ -90,7 +90,12 @@ def test_an_end_that_only_kubernetes_tells_is_taken_and_said_to_be_its(teller, f
     node.tell("attached", 3.25, pod="train-u1")
     node.tell("progress", 8, 9, pod="train-u1")
     result = job_result(facts(steps=10), [*node.events, *events_of_pod(pod(ended(3, 9, 0)), 5)])
-    assert (result.told_by, result.jct_s, result.runs[0].ended, result.interruptions) == ("Kubernetes", 9, "finished", 0)
+    assert (result.told_by, result.jct_s, result.runs[0].ended, result.interruptions) == (
+        "Kubernetes",
+        9,
+        "finished",
+        0,
+    )
 
 
 def test_while_the_newest_pod_runs_its_predecessors_end_is_no_cross_check(facts):

@@ -140,7 +140,7 @@ def test_a_job_that_was_never_noted_is_told(store):
 
 def test_a_file_that_is_no_store_is_told(tmp_path):
     (tmp_path / "r.db").write_bytes(b"not a database" * 100)
-    with pytest.raises(ClusterError, match="can't use this file as the operator's store: .*move the file away"):
+    with pytest.raises(ClusterError, match=r"can't use this file as the operator's store: .*move the file away"):
         ResultStore(tmp_path / "r.db")
 
 

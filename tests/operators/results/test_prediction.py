@@ -1,0 +1,178 @@
+"""Foretold completion times: from the middle of a run as from its beginning."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator_runtime.domain.errors import InputError, PolicyError
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
+from emulator_runtime.domain.units import GIB
+from emulator_runtime.profiles.table import ProfileTable
+from operators.results.prediction import isolated_s, predict_experiment, predict_job
+from operators.results.resumed import PresentJob
+from scheduler_sims.experiment import Experiment
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.inputs.truth import WorkloadTruth
+from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.costs import ClusterCosts
+from scheduler_sims.interface.estimates import parse_estimates
+from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
+
+PROFILES = ProfileTable.bundled()
+
+
+def cluster(gpus=1, nodes=1, **costs):
+    names = [f"n{number}" for number in range(1, nodes + 1)]
+    specs = [NodeSpec(n, 64_000, 0, tuple(Device(n, i, "Tesla-T4", 16 * GIB) for i in range(gpus))) for n in names]
+    return ClusterSpec(tuple(specs), ClusterCosts(**costs))
+
+
+def job(name, seconds, submit_s=0.0, gpus=1, steps=100, row=0, tasks=1):
+    configuration = Configuration("gpu", gpus, 1000, min_tasks=tasks, max_tasks=tasks)
+    return JobSpec(name, "user", submit_s, steps, (configuration,), {"gpu": TimedWork(seconds)}, row)
+
+
+def placed(node="n1", index=0):
+    share = DeviceShare(Device(node, index, "Tesla-T4", 16 * GIB).uuid, "Tesla-T4")
+    return Allocation("gpu", (TaskPlacement(node, (share,), 1000),))
+
+
+def running(name, seconds, done=0, *, since_s=-10.0, node="n1", index=0, **more):
+    spec = job(name, seconds, submit_s=since_s - 1)
+    return PresentJob(spec, done, placed(node, index), since_s, more.pop("step_since_s", 0.0), **more)
+
+
+def waiting(name, seconds, submit_s=-1.0):
+    return PresentJob(job(name, seconds, submit_s))
+
+
+def predict(new, present, spec=None, policy="fifo"):
+    return predict_job(new, present, spec or cluster(), policy, PROFILES, at_ns=5)
+
+
+def test_alone_it_takes_its_own_time():
+    prediction = predict(job("new", 30), [])
+    assert (prediction.seconds, prediction.by, prediction.at_ns) == (30, "fifo", 5)
+
+
+def test_it_waits_for_what_is_left_of_the_one_that_runs_and_for_those_before_it():
+    assert predict(job("new", 30), [running("a", 100, done=60)]).seconds == 40 + 30
+    both = [running("a", 100, done=60), waiting("b", 7)]
+    assert predict(job("new", 30), both).seconds == 40 + 7 + 30
+    assert predict(job("new", 30), [*reversed(both)]).seconds == 77
+    assert predict(job("new", 30), both, policy="sjf").seconds == 77
+
+
+def test_it_goes_before_longer_ones_where_the_policy_says_so_and_not_before_what_runs():
+    present = [running("a", 100, done=60), waiting("b", 50)]
+    assert predict(job("new", 30), present, policy="sjf").seconds == 40 + 30
+    assert predict(job("new", 30), present, policy="srtf").seconds == 30  # a is between two steps
+    present = [running("a", 100, done=60, step_since_s=-0.25), waiting("b", 50)]
+    assert predict(job("new", 30), present, policy="srtf").seconds == pytest.approx(30 + 0.75)
+
+
+def test_the_time_since_its_submission_counts():
+    assert predict(job("new", 30, submit_s=-2), []).seconds == 32
+
+
+def test_the_step_under_way_is_not_begun_anew_nor_longer_than_a_step():
+    assert predict(job("new", 30), [running("a", 100, done=60, step_since_s=-0.25)]).seconds == pytest.approx(69.75)
+    assert predict(job("new", 30), [running("a", 100, done=60, step_since_s=-500)]).seconds == pytest.approx(69)
+    assert predict(job("new", 30), [running("a", 100, done=100, step_since_s=-500)]).seconds == pytest.approx(30)
+
+
+def test_starts_cost_and_runs_that_are_under_way_cost_nothing_more():
+    costly = cluster(start_s=2, restore_s=3)
+    assert predict(job("new", 30), [running("a", 100, done=60)], costly).seconds == 40 + 2 + 30
+
+
+def test_a_free_device_beside_it_is_taken_at_once():
+    assert predict(job("new", 30), [running("a", 100)], cluster(gpus=2)).seconds == 30
+    assert predict(job("new", 30), [running("a", 100, node="n2")], cluster(nodes=2)).seconds == 30
+
+
+def test_one_that_is_stopping_frees_its_device_after_its_step():
+    stopping = running("a", 100, done=60, step_since_s=-0.25, stopping=True)
+    costly = cluster(checkpoint_s=1, stop_s=0.5)
+    # a is first in the queue again under FIFO, under SRTF the shorter one is.
+    assert predict(job("new", 30), [stopping], costly, "srtf").seconds == pytest.approx(0.75 + 1.5 + 30)
+
+
+def test_attained_service_counts_for_policies_that_ask_for_it():
+    greedy = running("a", 10_000, done=50, since_s=-9000.0)
+    assert predict(job("new", 30), [greedy], policy="las").seconds < 200
+
+
+def test_jobs_that_can_never_run_hold_nobody_up():
+    giant = PresentJob(job("giant", 10, -5, gpus=8))
+    assert predict(job("new", 30), [giant]).seconds == 30
+
+
+def test_what_can_not_be_foretold_is_told():
+    with pytest.raises(InputError, match="job 'new' is larger than the cluster"):
+        predict(job("new", 30, gpus=2), [])
+    with pytest.raises(InputError, match="job 'new': has several pods"):
+        predict(job("new", 30, tasks=2), [])
+    with pytest.raises(InputError, match="job 'b': can't be running on n1"):
+        predict(job("new", 30), [running("a", 10), running("b", 10)])
+    with pytest.raises(InputError, match="job 'a': can't be running on gone"):
+        predict(job("new", 30), [running("a", 10, node="gone")])
+    with pytest.raises(InputError, match="is among those that are in the cluster already"):
+        predict(job("a", 30), [running("a", 10)])
+    with pytest.raises(InputError, match="unknown policy 'no-such'"):
+        predict(job("new", 30), [], policy="no-such")
+
+
+def test_a_policy_that_fails_is_told(tmp_path):
+    (tmp_path / "lazy.py").write_text(
+        "from scheduler_sims.interface.plan import Plan\n"
+        "class Lazy:\n    needs_estimates = False\n    preemptive = False\n"
+        "    def plan(self, view):\n        return Plan.full({})\n"
+    )
+    with pytest.raises(PolicyError, match="leaves new queued although nothing runs"):
+        predict(job("new", 30), [], policy=f"{tmp_path}/lazy.py:Lazy")
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "srtf", "las", "allox"])
+@pytest.mark.parametrize("asked_s", [0, 7, 13])
+def test_from_the_middle_it_foretells_what_the_whole_simulation_does(policy, asked_s):
+    """Jobs that all were there before: nothing comes later, so both must agree. Non-preemptive as far as it goes."""
+    seconds = {"a": 40, "b": 25, "c": 10}
+    jobs = [job(name, length, row=row) for row, (name, length) in enumerate(seconds.items())]
+    last = job("new", 15, submit_s=asked_s, row=9)
+    workload, spec = Workload("all", (*jobs, last), PROFILES), cluster(gpus=3)
+    truth = WorkloadTruth(workload, spec)
+    whole = Experiment(workload, spec, truth, parse_estimates("oracle", truth, 0)).simulate(policy)
+    expected = next(record.jct_s for record in whole.jobs if record.job_id == "new")
+    present = []
+    for index, (name, length) in enumerate(seconds.items()):
+        step_s = length / 100
+        done = int(asked_s / step_s + 1e-9)
+        if done < 100:
+            step_since_s = done * step_s - asked_s
+            spec_of = job(name, length, submit_s=-asked_s, row=index)
+            present.append(
+                PresentJob(spec_of, done, placed(index=index), -asked_s, step_since_s)
+                if asked_s
+                else PresentJob(spec_of)
+            )
+    found = predict_job(job("new", 15), present, spec, policy, PROFILES, at_ns=0)
+    assert found.seconds == pytest.approx(expected, abs=1e-6)
+
+
+def test_an_experiment_is_foretold_job_by_job():
+    workload = Workload("exp.csv", (job("a", 10), job("b", 5, submit_s=2, row=1)), PROFILES)
+    prediction = predict_experiment("exp", workload, cluster(), "fifo", at_ns=7)
+    assert (prediction.experiment, prediction.by, prediction.at_ns) == ("exp", "fifo", 7)
+    assert prediction.seconds == {"a": 10, "b": 13}
+    assert prediction.errors({"a": 10.0, "b": 10.0}) == {"a": 0, "b": 0.3}
+
+
+def test_an_experiment_that_does_not_fit_is_told():
+    with pytest.raises(InputError, match=r"exp\.csv: job 'a' is larger than the cluster"):
+        predict_experiment("exp", Workload("exp.csv", (job("a", 1, gpus=9),), PROFILES), cluster(), "fifo", at_ns=0)
+
+
+def test_alone_in_its_fastest_configuration():
+    assert isolated_s(job("a", 12), cluster(), PROFILES) == 12
