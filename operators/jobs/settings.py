@@ -15,10 +15,10 @@ class Settings(EnvSettings):
     PREFIX: ClassVar[str] = "EMUGPU_JOBS_"
 
     image: str = setting("image of the pods of EmuJobs that name none")
+    identity: str = setting("this replica's name in the lease, such as its pod's")
     pull_policy: str = setting("when the kubelet pulls it: Always, IfNotPresent or Never", "IfNotPresent")
     pull_secrets: str = setting("names of Secrets with registry credentials in EmuJobs' namespaces, by commas", "")
     namespace: str = setting("namespace of the lease by which one of several replicas acts", "emugpu")
     lease: str = setting("name of that lease", "emugpu-jobs")
-    identity: str = setting("this replica's name in the lease, such as its pod's")
     lease_s: str = setting("others take over so long after the last renewal (seconds, 3 to 300)", "15")
     metrics_port: str = setting("port of /metrics, /healthz and /readyz; 0: off", "9403")

@@ -17,6 +17,7 @@ from deviceplugin.settings import Settings as PluginSettings
 from emulator_runtime.node.settings import EnvSettings
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.admission.settings import Settings as AdmissionSettings
+from operators.jobs.settings import Settings as JobsSettings
 from operators.pools.settings import Settings as PoolsSettings
 from operators.pools.spec import parse_spec
 from operators.prepare import Settings as PrepareSettings
@@ -30,9 +31,11 @@ PROGRAMS: dict[str, type[EnvSettings]] = {
     "sharing_manager": ManagerSettings,
     "deviceplugin": PluginSettings,
     "operators.pools": PoolsSettings,
+    "operators.jobs": JobsSettings,
     "operators.admission": AdmissionSettings,
     "operators.prepare": PrepareSettings,
 }
+JOBS_OBJECTS = ("Deployment", "Service", "ServiceAccount", "ClusterRole", "PodDisruptionBudget", "NetworkPolicy")
 WEBHOOK = 'alias={"mode":"webhook"}'
 NO_ROLES = ('rbac={"create":false}', 'prepare={"enabled":false}', 'cleanup={"enabled":false}')
 CHART = Path(__file__).parents[2] / "charts" / "emugpu"
@@ -133,8 +136,27 @@ RIGHTS = {
         ("emugpu.dev", "emugpupools/status", "patch", ""),
     ],
     "emugpu-pools-events": [("events.k8s.io", "events", "create", "")],
+    "emugpu-jobs": [
+        ("emugpu.dev", "emujobs", "list watch", ""),
+        ("emugpu.dev", "emujobs/status", "patch", ""),
+        ("emugpu.dev", "emugpupools", "list watch", ""),
+        ("batch", "jobs", "list watch create patch delete", ""),
+        ("", "services", "list watch create", ""),
+        ("", "pods", "list watch", ""),
+        ("", "nodes", "list watch", ""),
+        ("events.k8s.io", "events", "create", ""),
+    ],
+    "emugpu-jobs-lease": [
+        ("coordination.k8s.io", "leases", "create", ""),
+        ("coordination.k8s.io", "leases", "get update", "emugpu-jobs"),
+    ],
     "emugpu-prepare": [
-        ("apiextensions.k8s.io", "customresourcedefinitions", "get patch", "emugpupools.emugpu.dev"),
+        (
+            "apiextensions.k8s.io",
+            "customresourcedefinitions",
+            "get patch",
+            "emugpupools.emugpu.dev emujobs.emugpu.dev",
+        ),
         ("", "namespaces", "get patch", "emugpu"),
     ],
     "emugpu-cleanup": [
@@ -201,7 +223,7 @@ def test_every_setting_is_known_to_its_program(render: Render, sets: tuple[str, 
             program.from_env(given)
             assert all(key.startswith(program.PREFIX) for key in given), name
             seen.add(command[2])
-    assert {"sharing_manager", "deviceplugin", "operators.pools", "operators.prepare"} <= seen
+    assert {"sharing_manager", "deviceplugin", "operators.pools", "operators.jobs", "operators.prepare"} <= seen
 
 
 def test_settings_and_extra_variables_reach_the_programs(render: Render) -> None:
@@ -314,6 +336,7 @@ def test_another_redis_or_none(render: Render) -> None:
         ('prepare={"enabled":false}', {"Job/emugpu-prepare"}),
         ('cleanup={"enabled":false}', {"Job/emugpu-cleanup"}),
         ("pools=[]", {"EmuGPUPool"}),
+        ('jobs={"enabled":false}', {f"{kind}/emugpu-jobs" for kind in JOBS_OBJECTS}),
     ],
 )
 def test_switches(render: Render, sets: str | tuple[str, ...], gone: set[str]) -> None:
@@ -350,7 +373,7 @@ def test_the_readme_lists_all_rights(render: Render) -> None:
         listed.setdefault(account, set()).add((group.strip("`").replace("core", ""), resource, row[2].replace(",", "")))
     wanted: dict[str, set[tuple[str, str, str]]] = {}
     for name, rules in RIGHTS.items():
-        wanted.setdefault(name.removesuffix("-events"), set()).update(rule[:3] for rule in rules)
+        wanted.setdefault(name.removesuffix("-events").removesuffix("-lease"), set()).update(rule[:3] for rule in rules)
     assert listed == wanted
 
 
@@ -373,7 +396,19 @@ def test_a_section_that_an_older_release_did_not_have_has_its_defaults(render: R
 
 
 SECTIONS = (
-    *("image", "imagePullSecrets", "pools", "alias", "node", "controller", "webhook", "redis", "rbac", "guards"),
+    *(
+        "image",
+        "imagePullSecrets",
+        "pools",
+        "alias",
+        "node",
+        "controller",
+        "jobs",
+        "webhook",
+        "redis",
+        "rbac",
+        "guards",
+    ),
     *("networkPolicy", "prepare", "cleanup", "metrics", "tests"),
 )
 
@@ -422,8 +457,11 @@ def test_selectors_find_their_pods(render: Render) -> None:
 
 
 def test_the_definitions_that_the_hook_applies_are_those_of_the_chart(render: Render, helm_run: Helm) -> None:
-    (text,) = render()["ConfigMap", "emugpu-prepare"]["data"].values()
-    assert yaml.safe_load(text) == yaml.safe_load(helm_run("show", "crds", "CHART").stdout)
+    texts = render()["ConfigMap", "emugpu-prepare"]["data"].values()
+    shown = [document for document in yaml.safe_load_all(helm_run("show", "crds", "CHART").stdout) if document]
+    assert [yaml.safe_load(text) for text in texts] == shown
+    allowed = next(r for r in render()["ClusterRole", "emugpu-prepare"]["rules"] if "resourceNames" in r)
+    assert allowed["resourceNames"] == [document["metadata"]["name"] for document in shown]
 
 
 def pool_value(name: str = "p", *, type: str = "V100", labels: dict[str, str] | None = None) -> str:
@@ -507,7 +545,7 @@ def test_all_of_a_pool_can_be_said_in_values(render: Render) -> None:
         '{"name":"big","nodeSelector":{"matchExpressions":[{"key":"k","operator":"Exists"}]},"resourceName":"nvidia.com/gpu",'
         '"gpus":[{"type":"V100","count":2,"memory":"16Gi","linkGroupSize":2,"numaNodes":2,"resourceName":"a.b/c"}],'
         '"sharing":{"timeSlicing":{"resources":[{"name":"a.b/c","replicas":4,"devices":[0,1]}]}},'
-        '"compat":{"nvidiaLabels":true,"nvidiaEnv":true},"unhealthy":[{"node":"w1","index":0,"reason":"x"}]}'
+        '"emulated":{"cpu":24,"memory":"100Gi"},"compat":{"nvidiaLabels":true,"nvidiaEnv":true},"unhealthy":[{"node":"w1","index":0,"reason":"x"}]}'
     )
     document = render(f"pools=[{pool}]")["EmuGPUPool", "big"]
     assert "name" not in document["spec"]
@@ -529,7 +567,7 @@ def test_notes_tell_what_is_to_be_done_by_hand(helm_run: Helm) -> None:
     sets = [part for text in NO_ROLES for part in ("--set-json", text)]
     done = helm_run("install", "lab", "CHART", "--dry-run=client", "--namespace", "gpus", *sets)
     notes = done.stdout.partition("NOTES:")[2]
-    assert "bind the service accounts lab-emugpu-node and lab-emugpu-pools of namespace gpus" in notes
+    assert "bind the service accounts lab-emugpu-node, lab-emugpu-pools and lab-emugpu-jobs of namespace gpus" in notes
     assert "kubectl label namespace gpus pod-security.kubernetes.io/enforce=privileged" in notes
     assert "/var/lib/emugpu on nodes with what is in it" in notes
 
