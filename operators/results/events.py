@@ -58,7 +58,7 @@ class JobEvent:
 
     @property
     def job_uid(self) -> str:
-        """The UID of the Job in "<Job UID>/<completion index>"; the key itself where it names a pod of no Job."""
+        """The UID in "<EmuJob or Job UID>/<completion index>"; the key itself where it names a pod of neither."""
         return self.job_key.partition("/")[0]
 
     @property

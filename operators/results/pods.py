@@ -12,6 +12,8 @@ from typing import Any
 
 from operators.results.events import BEGINS, FAILED, FINISHED, KUBERNETES, JobEvent
 
+_UIDS = ("emugpu.dev/job-uid", "batch.kubernetes.io/controller-uid", "controller-uid")
+"""Labels with the UID of a pod's EmuJob or Job, the first one that there is: as the node's manager reads them."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _STOPPED = 143
 """A trainer that was asked to stop exits with this (128 + SIGTERM), having written its checkpoint."""
@@ -19,7 +21,7 @@ _BEGIN, _END = 1, 2
 
 
 def events_of_pod(pod: Mapping[str, Any], received_ns: int, container: str = "") -> list[JobEvent]:
-    """The events of one container of a Job's pod (default: its first one); none where no Job owns the pod."""
+    """The events of one container of a Job's pod (default: its first one); none for a pod of no Job."""
     key, statuses = _job_key(pod), pod.get("status", {}).get("containerStatuses", [])
     named = [status for status in statuses if container in ("", status.get("name"))]
     if not key or not named:
@@ -81,11 +83,10 @@ def _event(pod: Mapping[str, Any], key: str, started_ns: int, told: tuple[int, s
 def _job_key(pod: Mapping[str, Any]) -> str:
     """As the node's manager names the work (sharing_manager.identity.PodIdentity)."""
     metadata = pod["metadata"]
-    owner = next((o for o in metadata.get("ownerReferences", []) if o.get("kind") == "Job"), None)
-    if owner is None:
-        return ""
-    index = metadata.get("annotations", {}).get(_INDEX) or metadata.get("labels", {}).get(_INDEX) or "0"
-    return f"{owner['uid']}/{index}"
+    labels = metadata.get("labels", {})
+    uid = next((labels[name] for name in _UIDS if labels.get(name)), "")
+    index = labels.get(_INDEX) or metadata.get("annotations", {}).get(_INDEX) or "0"
+    return f"{uid}/{index}" if uid else ""
 
 
 def time_ns(text: object) -> int:

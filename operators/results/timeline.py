@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from emulator_runtime.domain.units import NS_PER_S, to_s
 from operators.results.clocks import FLAG_NS, Clocks
@@ -23,7 +24,8 @@ SETTLE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What the operator knows of a job beside its events. `uid` is its batch Job's, with which its job keys begin.
+    """What the operator knows of a job beside its events. `uid` is what its job keys begin with: its EmuJob's, which may need
+    several batch Jobs one after the other, or the UID of a batch Job without one.
 
     `submitted_ns`: when the operator saw it first. `tasks`: pods that each do all `steps`. `failed_ns`: when its Job was
     given up (None: it wasn't). `isolated_s`: run time alone on its devices (None: not known). `policy`: whose queue it is in.
@@ -126,7 +128,7 @@ class JobResult:
         """See figures.slowdown; None while it runs, where it failed, and where its isolated time isn't known."""
         if self.jct_s is None or not self.finished or not self.facts.isolated_s:
             return None
-        return slowdown(self.jct_s, self.facts.isolated_s)
+        return slowdown(self.jct_s, self.facts.isolated_s) if isfinite(self.facts.isolated_s) else None
 
 
 def job_result(facts: JobFacts, events: Iterable[JobEvent], clocks: Clocks | None = None) -> JobResult:

@@ -6,6 +6,7 @@ import pytest
 
 from operators.results.pods import events_of_pod, time_ns
 from operators.results.timeline import job_result
+from sharing_manager.kubernetes.objects import pod as manager_pod
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S
@@ -16,9 +17,8 @@ def clock(at_s):
 
 
 def pod(state, *, last=None, conditions=(), uid="u1", index="0", **metadata):
-    owner = {"kind": "Job", "uid": "job", "name": "train"}
-    labels = {"batch.kubernetes.io/job-completion-index": index}
-    meta = {"name": f"train-{uid}", "namespace": "team", "uid": uid, "labels": labels, "ownerReferences": [owner]}
+    labels = {"batch.kubernetes.io/controller-uid": "job", "batch.kubernetes.io/job-completion-index": index}
+    meta = {"name": f"train-{uid}", "namespace": "team", "uid": uid, "labels": labels}
     status = {"name": "train", "state": state, "lastState": last or {}}
     return {
         "metadata": {**meta, **metadata},
@@ -37,6 +37,14 @@ def told(document):
 
 def test_a_running_container_has_begun():
     assert told(pod({"running": {"startedAt": clock(3)}}, index="2")) == [("attached", 3, "job/2", "n1")]
+
+
+def test_the_work_is_named_as_the_nodes_manager_names_it():
+    """The same labels in the same order, so that both tell of one job."""
+    labels = {"emugpu.dev/job-uid": "emu", "batch.kubernetes.io/controller-uid": "job"}
+    document = pod({"running": {"startedAt": clock(3)}}, labels=labels)
+    document["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "4"}
+    assert [event.job_key for event in events_of_pod(document, 5)] == ["emu/4"] == [manager_pod(document).job_key]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +70,7 @@ def test_a_container_that_was_restarted_has_two_runs():
 
 def test_what_tells_nothing_gives_no_events():
     assert told(pod({"waiting": {"reason": "ContainerCreating"}})) == []
-    assert told(pod({"running": {"startedAt": clock(3)}}, ownerReferences=[])) == []
+    assert told(pod({"running": {"startedAt": clock(3)}}, labels={})) == []
     assert told({"metadata": pod({})["metadata"]}) == []
     assert events_of_pod(pod({"running": {"startedAt": clock(3)}}), 5, container="other") == []
     assert [time_ns(text) for text in (None, "", "soon")] == [0, 0, 0]
