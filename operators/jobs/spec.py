@@ -7,14 +7,14 @@ objects that were stored under an older schema.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.node.fields import Field, required
-from emulator_runtime.profiles.catalogue import bundled_catalogue
+from operators.pools.spec import named_spec
 from operators.quantity import parse_quantity
 
 ACTUATORS = ("none", "jobs", "gated", "binding")
@@ -124,9 +124,7 @@ def _configurations(document: Field, members: Mapping[str, Field]) -> tuple[Conf
         if not found or len({c.name for c in found}) < len(found):
             raise members["configurations"].error("must have at least one, each with a name of its own")
         return found
-    types = short.get("gpuTypes")
-    if "gpuType" in short:
-        types = Field(document.place, short["gpuType"].path, [short["gpuType"].value])
+    types = [short["gpuType"]] if "gpuType" in short else _elements(short.get("gpuTypes"))
     return (_configuration(DEFAULT_CONFIGURATION, short.get("resources"), types, short, document),)
 
 
@@ -134,11 +132,13 @@ def _named(document: Field) -> Configuration:
     members = document.members(("name", "resources", "gpuTypes", "profile"))
     profile = required(members, "profile", document)
     name = required(members, "name", document).text(least=1, most=63)
-    return _configuration(name, members.get("resources"), members.get("gpuTypes"), profile.members(_PROFILE), profile)
+    return _configuration(
+        name, members.get("resources"), _elements(members.get("gpuTypes")), profile.members(_PROFILE), profile
+    )
 
 
 def _configuration(
-    name: str, resources: Field | None, types: Field | None, profile: Mapping[str, Field], owner: Field
+    name: str, resources: Field | None, types: Sequence[Field], profile: Mapping[str, Field], owner: Field
 ) -> Configuration:
     amounts = resources.members(("emuGPU", "cpu", "memory")) if resources is not None else {}
     gpus = amounts["emuGPU"].whole(most=128) if "emuGPU" in amounts else 1
@@ -152,7 +152,7 @@ def _configuration(
         gpus=gpus,
         cpu_milli=int(_quantity(amounts["cpu"]) * 1000) if "cpu" in amounts else 0,
         memory_bytes=int(_quantity(amounts["memory"])) if "memory" in amounts else 0,
-        gpu_types=tuple(_gpu_type(element) for element in types.elements()) if types is not None else (),
+        gpu_types=tuple(_gpu_type(each) for each in types),
         model=required(dict(profile), "model", owner).text(least=1) if by_model else "",
         batch_size=required(dict(profile), "batchSize", owner).whole(least=1, most=2**31) if by_model else 0,
         step_time_ns=_duration_ns(required(dict(profile), "stepTime", owner)) if by_time else 0,
@@ -216,4 +216,8 @@ def _weight(document: Field) -> float:
 
 
 def _gpu_type(document: Field) -> str:
-    return bundled_catalogue().spec(document.text(), f"{document.place}: {document.path}").gpu_type
+    return named_spec(document).gpu_type
+
+
+def _elements(document: Field | None) -> list[Field]:
+    return document.elements() if document is not None else []

@@ -84,7 +84,7 @@ def _phase(before: Mapping[str, Any], spec: EmuJobSpec | None, seen: Seen, accep
         return "Succeeded" if job.complete else "Failed"
     if job.deleting or job.finished:
         return "Queued"
-    if job.suspended or job.stopped:
+    if job.suspended:
         if accepted[0] != "True":
             return "Rejected"
         return "Preempted" if text_at(before, "startedAt") else "Queued"

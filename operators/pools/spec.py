@@ -80,7 +80,7 @@ def parse_spec(pool: str, spec: object) -> PoolSpec:
 def _group(document: Field, resource: str) -> GpuGroup:
     members = document.members(("type", "count", "memory", "linkGroupSize", "numaNodes", "resourceName"))
     wanted = required(members, "type", document)
-    gpu = _gpu(wanted)
+    gpu = named_spec(wanted)
     count = required(members, "count", document).whole(least=1, most=_MOST_PER_GROUP)
     linked = count if gpu.peer_link_bytes_per_s > 0 else 1
     return GpuGroup(
@@ -93,8 +93,8 @@ def _group(document: Field, resource: str) -> GpuGroup:
     )
 
 
-def _gpu(document: Field) -> GpuSpec:
-    """By name or alias; the error offers both, because people type the short ones."""
+def named_spec(document: Field) -> GpuSpec:
+    """A GPU type by name or alias; the error offers both, because people type the short ones."""
     catalogue = bundled_catalogue()
     name = catalogue.find(document.text())
     if name is None:

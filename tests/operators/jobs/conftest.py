@@ -1,0 +1,165 @@
+"""A cluster in miniature for the planner: what Kubernetes and a scheduler do to the objects that a plan asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from emulator_runtime.domain.units import GIB
+from emulator_runtime.profiles.table import ProfileTable
+from operators.clock import rfc3339
+from operators.jobs.manifests import Images
+from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
+from operators.jobs.offers import NodeOffer
+from operators.jobs.outcome import Outcome
+from operators.jobs.plan import (
+    Action,
+    Around,
+    CreateJob,
+    CreateService,
+    DeleteJob,
+    Mine,
+    SuspendJob,
+    Tell,
+    WriteStatus,
+    plan,
+)
+
+START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
+V100 = "Tesla_V100-PCIE-32GB"
+OFFERS = tuple(NodeOffer(f"w{n}", 8000, 64 * GIB, ((V100, 32 * GIB),) * 4) for n in (1, 2))
+PROFILES = ProfileTable.bundled()
+
+
+@dataclass
+class World:
+    """One EmuJob with what there is of it. The methods are what others do; `settle` is the controller."""
+
+    spec: dict[str, Any]
+    offers: Sequence[NodeOffer] = OFFERS
+    status: dict[str, Any] = field(default_factory=dict)
+    job: JobFacts | None = None
+    pods: list[PodFacts] = field(default_factory=list)
+    has_service: bool = False
+    outcome: Outcome | None = None
+    now_ns: int = START_NS
+    log: list[Action] = field(default_factory=list)
+    documents: list[dict[str, Any]] = field(default_factory=list)
+    deleting: bool = False
+    _made: int = 0
+
+    @property
+    def facts(self) -> EmuJobFacts:
+        return EmuJobFacts(Key("lab", "j", "uid", "1"), rfc3339(START_NS), 1, self.deleting, self.spec, self.status)
+
+    def plan(self) -> tuple[Action, ...]:
+        around = Around(self.offers, PROFILES, Images("emugpu:1"), self.now_ns)
+        return plan(self.facts, Mine(self.job, tuple(self.pods), self.has_service, self.outcome), around).actions
+
+    def settle(self) -> list[Action]:
+        """Carry out plans until there is nothing to do; a job that is deleted stays until `gone`."""
+        done: list[Action] = []
+        for _ in range(10):
+            actions = self.plan()
+            if not actions or (self.job is not None and self.job.deleting and not _writes(actions)):
+                return done
+            for action in actions:
+                self._do(action)
+            done += actions
+            self.log += actions
+        raise AssertionError(f"never at rest: {self.plan()}")
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case WriteStatus(_, status):
+                self.status = dict(status)
+            case CreateJob(_, document):
+                assert self.job is None, "two Jobs"
+                assert not [pod for pod in self.pods if not pod.over], "pods of two Jobs"
+                self.documents.append(dict(document))
+                self._made += 1
+                suspended = document["spec"]["suspend"]
+                notes = document["spec"]["template"]["metadata"]["annotations"]
+                self.job = JobFacts(
+                    Key("lab", "j", f"job-{self._made}", "1"),
+                    owner="uid",
+                    suspended=suspended,
+                    configuration=notes["emugpu.dev/configuration"],
+                )
+            case CreateService():
+                self.has_service = True
+            case SuspendJob(_, suspend):
+                self.change(suspended=suspend)
+            case DeleteJob():
+                self.change(deleting=True)
+            case Tell():
+                pass
+
+    def change(self, **members: Any) -> None:
+        assert self.job is not None
+        self.job = replace(self.job, **members)
+
+    def later(self, seconds: float = 1.0) -> None:
+        self.now_ns += round(seconds * 1e9)
+
+    def allocate(self, text: str = '{"configuration":"default","nodes":["w1"],"cpu_milli":4000}') -> None:
+        """What a job-level scheduler does with actuator `jobs`."""
+        self.change(suspended=False, allocation=text)
+
+    def kubernetes(self) -> None:
+        """The Job controller and the kubelets, until nothing is to do: pods come, run, and go when the Job is suspended."""
+        if self.job is None:
+            return
+        owner = self.job.key.uid
+        if self.job.deleting:
+            self.pods = [pod for pod in self.pods if pod.owner != owner]
+            self.job = None
+            return
+        if self.job.suspended:
+            self.pods = [pod for pod in self.pods if pod.over]
+            self.change(stopped=True, active=0)
+            return
+        if self.job.stopped or not self.job.started:
+            self.change(stopped=False, started=rfc3339(self.now_ns))
+        wanted = self.spec.get("nodes", 1)
+        for _ in range(wanted - sum(not pod.over for pod in self.pods)):
+            self._made += 1
+            key = Key("lab", f"j-{self._made}", f"pod-{self._made}", "1")
+            self.pods.append(PodFacts(key, "j", owner, created=rfc3339(self.now_ns)))
+        self.change(active=wanted)
+        for index, pod in enumerate(self.pods):
+            if not pod.over:
+                self.pods[index] = replace(pod, node=f"w{index + 1}", phase="Running", started=rfc3339(self.now_ns))
+
+    def end_pod(self, phase: str = "Failed", *, rejected: bool = False) -> None:
+        live = [index for index, pod in enumerate(self.pods) if not pod.over]
+        if live and self.job is not None:
+            self.pods[live[0]] = replace(self.pods[live[0]], phase=phase, rejected=rejected)
+            self.change(failed=self.job.failed + (phase == "Failed"), active=max(0, self.job.active - 1))
+
+    def complete(self) -> None:
+        self.pods = [replace(pod, phase=pod.phase if pod.over else "Succeeded") for pod in self.pods]
+        self.change(complete=True, completed=rfc3339(self.now_ns), active=0)
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        (found,) = [c for c in self.status["conditions"] if c["type"] == kind]
+        return found["status"], found["reason"]
+
+    def told(self) -> list[str]:
+        return [action.news.reason for action in self.log if isinstance(action, Tell)]
+
+
+def _writes(actions: Sequence[Action]) -> bool:
+    return any(isinstance(action, WriteStatus) for action in actions)
+
+
+WORK = {"steps": 100, "model": "resnet50", "batchSize": 64}
+BY_JOBS = {"scheduler": {"actuator": "jobs", "name": "s"}}
+
+
+@pytest.fixture
+def world() -> type[World]:
+    return World

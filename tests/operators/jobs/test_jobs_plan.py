@@ -1,0 +1,346 @@
+"""The planner: what an EmuJob's life looks like under each actuator, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from emulator_runtime.domain.units import GIB
+from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
+from operators.jobs.offers import NodeOffer
+from operators.jobs.outcome import Outcome, Prediction
+from operators.jobs.plan import CreateJob, CreateService, DeleteJob, SuspendJob
+
+Worlds = Any
+WORK: dict[str, Any] = {"steps": 100, "model": "resnet50", "batchSize": 64}
+BY_JOBS: dict[str, Any] = {"scheduler": {"actuator": "jobs", "name": "s"}}
+V100 = "Tesla_V100-PCIE-32GB"
+
+
+def test_a_job_without_a_scheduler_runs_at_once(world: Worlds) -> None:
+    at = world(WORK)
+    at.settle()
+    assert at.status["phase"] == "Queued" and at.documents[0]["spec"]["suspend"] is False
+    at.later(2)
+    at.kubernetes()
+    at.settle()
+    assert (at.status["phase"], at.status["node"], at.status["gpus"]) == ("Running", "w1", 1)
+    assert at.status["allocation"]["nodes"] == ["w1"]
+    at.later(10)
+    at.complete()
+    at.settle()
+    assert (at.status["phase"], at.status["progress"]) == ("Succeeded", "100/100")
+    assert (at.status["observedJCTSeconds"], at.status["queueingDelaySeconds"]) == (12.0, 2.0)
+    assert at.status["node"] == "w1"
+    assert at.condition("Complete") == ("True", "AllStepsDone")
+    assert at.told() == ["Running", "Complete"]
+    at.job, at.pods = None, []  # somebody clears the finished Job away
+    assert at.settle() == []
+    assert at.status["phase"] == "Succeeded"
+
+
+def test_a_scheduler_resumes_and_preempts(world: Worlds) -> None:
+    at = world({**WORK, **BY_JOBS})
+    at.settle()
+    at.kubernetes()
+    at.settle()
+    assert at.documents[0]["spec"]["suspend"] is True
+    assert (at.status["phase"], at.condition("Scheduled")) == ("Queued", ("False", "WaitingForScheduler"))
+    at.allocate('{"configuration":"default","nodes":["w2"],"cpu_milli":4000,"memory_bytes":5,"devices":["EMU-1"]}')
+    assert at.settle() and at.status["phase"] == "Starting"
+    at.kubernetes()
+    at.settle()
+    assert at.status["phase"] == "Running"
+    assert at.status["allocation"] == {
+        "configuration": "default",
+        "nodes": ["w2"],
+        "gpus": 1,
+        "cpu": "4000m",
+        "memory": "5",
+        "devices": ["EMU-1"],
+    }
+    at.later(5)
+    at.change(suspended=True)
+    at.settle()
+    at.kubernetes()
+    at.settle()
+    assert (at.status["phase"], at.status["preemptions"]) == ("Preempted", 1)
+    assert "allocation" not in at.status and "node" not in at.status
+    at.later(5)
+    at.allocate()
+    at.kubernetes()
+    at.settle()
+    assert (at.status["phase"], at.status["preemptions"], at.status["failures"]) == ("Running", 1, 0)
+    assert at.told() == ["Running", "Preempted", "Running"]
+    assert not [action for action in at.log if isinstance(action, SuspendJob | DeleteJob)]
+
+
+def test_a_preemption_between_two_looks_is_counted(world: Worlds) -> None:
+    at = world({**WORK, **BY_JOBS})
+    at.settle()
+    at.allocate()
+    at.kubernetes()
+    at.settle()
+    at.later(3)
+    at.change(started="2026-01-01T00:00:03Z")  # suspended, resumed, and nobody looked
+    at.settle()
+    assert at.status["preemptions"] == 1
+
+
+def test_the_user_holds_a_job(world: Worlds) -> None:
+    at = world({**WORK, "suspend": True})
+    at.settle()
+    assert at.documents[0]["spec"]["suspend"] is True
+    assert at.condition("Progressing") == ("False", "Held")
+    at.spec["suspend"] = False
+    at.kubernetes()
+    at.settle()
+    assert not at.job.suspended
+    at.kubernetes()
+    at.settle()
+    at.spec["suspend"] = True
+    at.settle()
+    assert at.job.suspended
+    at.spec["suspend"] = False  # while the pods are still ending
+    assert not [action for action in at.settle() if isinstance(action, SuspendJob)]
+    at.kubernetes()
+    assert [action for action in at.settle() if isinstance(action, SuspendJob)] == [SuspendJob(at.job.key, False)]
+
+
+def test_a_hold_under_a_scheduler_is_not_ended_by_us(world: Worlds) -> None:
+    at = world({**WORK, **BY_JOBS})
+    at.settle()
+    at.allocate()
+    at.kubernetes()
+    at.spec["suspend"] = True
+    at.settle()
+    assert at.job.suspended
+    at.kubernetes()
+    at.spec["suspend"] = False
+    at.settle()
+    assert at.job.suspended and at.status["phase"] == "Preempted"
+
+
+def test_what_fits_nowhere_is_rejected_until_the_pools_change(world: Worlds) -> None:
+    at = world({**WORK, "resources": {"emuGPU": 8}, "batchSize": 512}, offers=())
+    at.settle()
+    assert (at.status["phase"], at.condition("Accepted")) == ("Rejected", ("False", "NoNodeFits"))
+    assert at.documents == []
+    at.offers = (NodeOffer("w1", 8000, 64 * GIB, ((V100, 32 * GIB),) * 8),)
+    at.settle()
+    assert (at.status["phase"], at.condition("Accepted")) == ("Queued", ("True", "Accepted"))
+    assert at.told() == ["NoNodeFits", "Accepted"]
+    at.kubernetes()
+    at.offers = ()  # what runs is beyond that
+    at.settle()
+    assert at.status["phase"] == "Running"
+
+
+def test_a_queued_job_that_fits_no_more_is_rejected_and_comes_back(world: Worlds) -> None:
+    at = world({**WORK, **BY_JOBS})
+    at.settle()
+    offers, at.offers = at.offers, ()
+    at.settle()
+    assert at.status["phase"] == "Rejected"
+    at.offers = offers
+    at.settle()
+    assert at.status["phase"] == "Queued" and len(at.documents) == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"gpuType": "T4"}, "needs Tesla-T4; the pools offer Tesla_V100-PCIE-32GB"),
+        ({"resources": {"emuGPU": 5}, "batchSize": 60}, "needs 5 GPUs on a node, a node has 4 that will do"),
+        ({"nodes": 3, "batchSize": 63}, "needs 3 nodes, only 2 are large enough"),
+        ({"resources": {"cpu": 9}}, "needs 9 CPUs on a node, a node has 8"),
+        ({"resources": {"memory": "65Gi"}}, "needs 65.00 GiB on a node, a node has 64.00 GiB"),
+        ({"model": "resnet5"}, "profiles: unknown model 'resnet5'; did you mean resnet50"),
+        ({"batchSize": 100_000}, "resnet50 on Tesla_V100-PCIE-32GB was measured at batch sizes"),
+        ({"resources": {"emuGPU": 3}}, "--batch-size: 64 samples can't be divided equally among 3 GPUs"),
+    ],
+)
+def test_why_a_job_fits_nowhere(world: Worlds, spec: dict[str, Any], problem: str) -> None:
+    at = world({**WORK, **spec})
+    at.settle()
+    (accepted,) = [c for c in at.status["conditions"] if c["type"] == "Accepted"]
+    assert accepted["message"].startswith(problem)
+
+
+def test_memory_of_the_gpu_and_names_of_configurations(world: Worlds) -> None:
+    far = {"name": "far", "profile": {"stepTime": "1s", "memory": "33Gi"}}
+    at = world({"steps": 1, "configurations": [far, {**far, "name": "further", "gpuTypes": ["T4"]}]})
+    at.settle()
+    (accepted,) = [c for c in at.status["conditions"] if c["type"] == "Accepted"]
+    assert accepted["message"] == (
+        "far: needs 33.00 GiB of memory on each GPU, the largest has 32.00 GiB; "
+        "further: needs Tesla-T4; the pools offer Tesla_V100-PCIE-32GB"
+    )
+
+
+def test_the_first_configuration_that_fits_is_taken(world: Worlds) -> None:
+    big = {"name": "big", "resources": {"emuGPU": 8}, "profile": {"stepTime": "1s"}}
+    at = world({"steps": 5, "configurations": [big, {"name": "small", "profile": {"stepTime": "3.25s"}}]})
+    at.settle()
+    template = at.documents[0]["spec"]["template"]
+    assert template["metadata"]["annotations"]["emugpu.dev/configuration"] == "small"
+    (container,) = template["spec"]["containers"]
+    assert container["resources"]["limits"] == {"emugpu.dev/emuGPU": "1"}
+    configurations = ["--configuration", "big=--step-time-s 1", "--configuration", "small=--step-time-s 3.25"]
+    assert container["args"] == ["train", "--steps", "5", *configurations]
+
+
+def test_a_pod_that_its_node_turned_away_is_no_failure(world: Worlds) -> None:
+    at = world(WORK)
+    at.settle()
+    at.kubernetes()
+    at.settle()
+    at.end_pod(rejected=True)
+    actions = at.settle()
+    assert [action for action in actions if isinstance(action, DeleteJob)] == [DeleteJob(at.job.key)]
+    assert (at.status["rejections"], at.status["failures"], at.status["preemptions"]) == (1, 0, 0)
+    at.kubernetes()
+    at.settle()
+    assert len(at.documents) == 2
+    at.kubernetes()
+    at.settle()
+    assert (at.status["phase"], at.status["failures"]) == ("Running", 0)
+    assert "NodeRejected" in at.told()
+    labels = [document["spec"]["template"]["metadata"]["labels"] for document in at.documents]
+    assert [each["emugpu.dev/job-uid"] for each in labels] == ["uid", "uid"]  # by which its progress is known
+
+
+def test_a_node_that_turns_everything_away_is_asked_less_often(world: Worlds) -> None:
+    at = world(WORK)
+    waits = []
+    for _ in range(5):
+        at.settle()
+        at.kubernetes()
+        at.settle()
+        at.end_pod(rejected=True)
+        at.settle()
+        waited = 0
+        while not at.job.deleting:
+            at.later(1)
+            waited += 1
+            at.settle()
+        waits.append(waited)
+        at.kubernetes()
+    assert waits == [0, 1, 2, 4, 8]
+    assert (at.status["rejections"], at.status["failures"]) == (5, 0)
+
+
+def test_failures_are_counted_and_a_wrong_command_is_the_end(world: Worlds) -> None:
+    at = world(WORK)
+    at.settle()
+    at.kubernetes()
+    at.end_pod()
+    at.settle()
+    assert at.status["failures"] == 1
+    at.change(failure_reason="PodFailurePolicy", failure="Container train for pod lab/j-0 failed with exit code 2")
+    at.settle()
+    assert at.status["phase"] == "Failed" and at.condition("Failed") == ("True", "PodFailurePolicy")
+    at.job, at.pods = None, []
+    at.settle()
+    assert at.condition("Failed") == ("True", "PodFailurePolicy")
+    assert len(at.documents) == 1
+
+
+def test_a_job_of_somebody_else_is_left_alone(world: Worlds) -> None:
+    at = world(WORK)
+    at.job = JobFacts(Key("lab", "j", "theirs", "1"), owner="")
+    at.settle()
+    assert at.condition("Accepted") == ("False", "NameTaken") and at.documents == []
+    at.job = None
+    at.settle()
+    assert len(at.documents) == 1
+
+
+def test_pods_of_an_older_job_are_waited_for(world: Worlds) -> None:
+    at = world(WORK)
+    at.pods = [PodFacts(Key("lab", "j-0", "p", "1"), "j", "older", node="w1", phase="Running")]
+    at.settle()
+    assert at.documents == []
+    at.pods = []
+    at.settle()
+    assert len(at.documents) == 1
+
+
+def test_a_specification_that_cannot_be_read(world: Worlds) -> None:
+    at = world({"steps": 1, "stepTime": "1 day"})
+    at.settle()
+    assert at.condition("Accepted") == ("False", "InvalidSpec") and at.documents == []
+
+
+def test_an_emujob_that_is_being_deleted_gets_nothing(world: Worlds) -> None:
+    assert world(WORK, deleting=True).plan() == ()
+
+
+def test_several_pods_find_each_other(world: Worlds) -> None:
+    at = world({**WORK, "nodes": 2})
+    actions = at.settle()
+    kinds = [type(action) for action in actions if isinstance(action, CreateJob | CreateService)]
+    assert kinds == [CreateService, CreateJob]
+    spec = at.documents[0]["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (2, 2, "Indexed")
+    pod = spec["template"]["spec"]
+    assert pod["subdomain"] == "j"
+    assert pod["containers"][0]["args"][-4:] == ["--nodes", "2", "--rendezvous", "j-0.j:29400"]
+    (apart,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["topologyKey"] == "kubernetes.io/hostname"
+    at.has_service = False  # somebody deleted it
+    assert [type(action) for action in at.settle()] == [CreateService]
+
+
+def test_gates_and_foreign_schedulers(world: Worlds) -> None:
+    gated = world({**WORK, "scheduler": {"actuator": "gated", "name": "s"}})
+    gated.settle()
+    spec = gated.documents[0]["spec"]
+    assert spec["suspend"] is False
+    assert spec["template"]["spec"]["schedulingGates"] == [{"name": "emugpu.dev/scheduler"}]
+    bound = world({**WORK, "scheduler": {"actuator": "binding", "name": "s", "schedulerName": "mine"}})
+    bound.settle()
+    assert bound.documents[0]["spec"]["template"]["spec"]["schedulerName"] == "mine"
+
+
+def test_failures_that_kubernetes_must_not_count(world: Worlds) -> None:
+    at = world(WORK)
+    at.settle()
+    spec = at.documents[0]["spec"]
+    assert spec["podReplacementPolicy"] == "Failed"
+    disruption, stopped, wrong = spec["podFailurePolicy"]["rules"]
+    assert disruption == {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "Ignore"}
+    assert (stopped["onExitCodes"]["values"], stopped["action"]) == ([143], "Ignore")
+    assert (wrong["onExitCodes"]["values"], wrong["action"]) == ([2], "FailJob")
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] <= 5
+
+
+def test_outcomes_take_the_place_of_what_the_api_tells(world: Worlds) -> None:
+    at = world(WORK)
+    at.outcome = Outcome(steps_done=37, prediction=Prediction(9.5, "fifo", "2026-01-01T00:00:00.000000Z"))
+    at.settle()
+    at.kubernetes()
+    at.settle()
+    assert at.status["progress"] == "37/100"
+    assert at.status["predictedJCTSeconds"] == {"value": 9.5, "by": "fifo", "at": "2026-01-01T00:00:00.000000Z"}
+    at.outcome = Outcome(steps_done=30, prediction=Prediction(1.0, "srtf", "later"))
+    at.settle()
+    assert at.status["progress"] == "37/100"  # steps that were done stay done
+    assert at.status["predictedJCTSeconds"]["value"] == 9.5
+    at.later(20)
+    at.complete()
+    at.settle()
+    assert at.status["observedJCTSeconds"] == 20.0
+    at.outcome = Outcome(*(100, "2026-01-01T00:00:01.5Z", "2026-01-01T00:00:19.25Z", 19.25, 1.5, 17.75, 1.08, 0.9))
+    at.settle()
+    shown = ("observedJCTSeconds", "queueingDelaySeconds", "serviceSeconds", "slowdown", "fairness", "finishedAt")
+    assert [at.status[name] for name in shown] == [19.25, 1.5, 17.75, 1.08, 0.9, "2026-01-01T00:00:19.25Z"]
+    at.outcome = None  # the source is away for a moment
+    assert at.settle() == []
+
+
+def test_a_plan_is_pure(world: Worlds) -> None:
+    at = world({**WORK, **BY_JOBS})
+    assert at.plan() == at.plan()
+    assert isinstance(at.facts, EmuJobFacts)
