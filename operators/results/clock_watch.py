@@ -55,7 +55,8 @@ class ClockWatch:
                 self._note(measure(node, partial(self._ask, node, host, port), self._now_ns, self._sleep))
                 self._troubles.pop(node, None)
             except EmuGpuError as error:
-                self._tell(node, error)
+                if not self._stopping.is_set():  # else: it wasn't given the time
+                    self._tell(node, error)
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -98,7 +98,7 @@ def measure(
     node: str, ask: Callable[[], int], now_ns: Callable[[], int], sleep_ns: Callable[[int], None]
 ) -> ClockOffset:
     """`ask` answers the node's second since 1970. Takes up to `_QUESTIONS` seconds. Raises what `ask` raises, and
-    ClockUnknownError where a clock was set meanwhile."""
+    ClockUnknownError where a clock was set meanwhile or answers took too long to tell anything."""
     bounds = _ask(ask, now_ns)
     trip_ns = 0
     for _ in range(_QUESTIONS):
@@ -113,7 +113,11 @@ def measure(
                 f"node {node}: its clock or the operator's was set while it was measured; try again"
             )
         bounds = narrower
-    return ClockOffset(node, now_ns(), bounds.middle_ns, -(-bounds.width_ns // 2))
+    offset = ClockOffset(node, now_ns(), bounds.middle_ns, -(-bounds.width_ns // 2))
+    if offset.uncertain_ns > FLAG_NS:
+        rough = f"its clock can't be measured better than +-{offset.uncertain_ns / 1e6:.0f} ms"
+        raise ClockUnknownError(f"node {node}: {rough}; its manager answers too slowly, try again")
+    return offset
 
 
 def _ask(ask: Callable[[], int], now_ns: Callable[[], int]) -> Bounds:

@@ -69,9 +69,9 @@ def isolated_s(job: JobSpec, cluster: ClusterSpec, profiles: ProfileTable) -> fl
 
 
 def _numbered(specs: Sequence[JobSpec]) -> dict[str, JobSpec]:
-    """With rows in order of submission: the tie-break of jobs that were submitted together. Raises InputError for a job
-    that is there twice."""
-    ordered = sorted(specs, key=lambda spec: spec.submit_s)
+    """With rows that follow from the jobs, not from the order in which the cluster listed them. Raises InputError for a
+    job that is there twice."""
+    ordered = sorted(specs, key=lambda spec: (spec.submit_s, spec.job_id))
     numbered = {spec.job_id: replace(spec, row=row) for row, spec in enumerate(ordered)}
     if len(numbered) < len(ordered):
         raise InputError("submission", "a job is among those that are in the cluster already; leave it out of them")

@@ -8,28 +8,40 @@ from operators.results.clock_watch import ClockWatch
 from operators.results.clocks import ClockUnknownError
 
 
-def clock(ahead_s):
-    return (wall_ns() + round(ahead_s * 10**9)) // 10**9
+class Time:
+    """A clock that only sleeping moves on."""
+
+    def __init__(self):
+        self.ns = 1_700_000_000_123_456_789
+
+    def now_ns(self):
+        return self.ns
+
+    def sleep(self, duration_ns):
+        self.ns += duration_ns
+
+    def second(self, ahead_s=0.0):
+        return (self.ns + round(ahead_s * 10**9)) // 10**9
 
 
 def test_each_node_is_measured_and_one_that_is_away_holds_up_no_other(capsys):
-    ahead = {"n1": 5.0, "n3": -3.0}
+    ahead, time = {"n1": 5.0, "n3": -3.25}, Time()
 
     def ask(node, host, port):
         assert (host, port) == (f"{node}.example", 9)
         if node not in ahead:
             raise ClockUnknownError(f"node {node}: is away")
-        return clock(ahead[node])
+        return time.second(ahead[node])
 
     noted = []
     addresses = {node: (f"{node}.example", 9) for node in ("n1", "n2", "n3")}
-    watch = ClockWatch(lambda: addresses, noted.append, wall_ns, ask=ask)
-    watch._sleep = lambda _ns: None  # the width of a second is enough here
+    watch = ClockWatch(lambda: addresses, noted.append, time.now_ns, ask=ask)
+    watch._sleep = time.sleep
     watch.round()
     watch.round()
     assert [offset.node for offset in noted] == ["n1", "n3", "n1", "n3"]
     for offset in noted:
-        assert abs(offset.ahead_ns - ahead[offset.node] * 1e9) <= offset.uncertain_ns + 1_000_000
+        assert abs(offset.ahead_ns - ahead[offset.node] * 1e9) <= offset.uncertain_ns
     assert capsys.readouterr().err == "clocks: node n2: is away\n"
 
 
@@ -50,15 +62,18 @@ def test_the_thread_outlives_any_trouble_and_stops_at_once(capsys):
     assert capsys.readouterr().err == "clocks: no list of nodes\n"
 
 
-def test_a_stop_ends_a_measurement_under_way():
-    asked = threading.Event()
+def test_a_stop_ends_a_round_under_way_without_half_a_measurement(capsys):
+    asked, nodes, noted = threading.Event(), set(), []
 
-    def ask(*_):
+    def ask(node, *_):
+        nodes.add(node)
         asked.set()
-        return clock(0)
+        return wall_ns() // 10**9
 
-    watch = ClockWatch(lambda: {"n1": ("h", 1)}, lambda _offset: None, wall_ns, ask=ask)
+    watch = ClockWatch(lambda: {"n1": ("h", 1), "n2": ("h", 1)}, noted.append, wall_ns, ask=ask)
     watch.start()
     assert asked.wait(10)
     watch.stop()
     assert not watch._thread.is_alive()
+    assert (nodes, capsys.readouterr().err) == ({"n1"}, "")
+    assert all(offset.uncertain_ns <= 50_000_000 for offset in noted)

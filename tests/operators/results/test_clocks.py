@@ -53,6 +53,11 @@ def test_a_clock_that_is_set_meanwhile_is_told():
         measure("n1", lambda: next(seconds), lambda: network.now, network.sleep)
 
 
+def test_answers_that_take_long_tell_nothing():
+    with pytest.raises(ClockUnknownError, match=r"can't be measured better than .* ms; its manager answers too slowly"):
+        Network(0, 200 * MS, 200 * MS).measure()
+
+
 def test_bounds_that_touch_agree():
     assert Bounds(0, 5).and_also(Bounds(5, 9)) == Bounds(5, 5)
     assert Bounds(0, 5).and_also(Bounds(6, 9)) is None

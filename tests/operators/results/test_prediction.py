@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from emulator_runtime.domain.errors import InputError, PolicyError
@@ -102,6 +104,29 @@ def test_one_that_is_stopping_frees_its_device_after_its_step():
 def test_attained_service_counts_for_policies_that_ask_for_it():
     greedy = running("a", 10_000, done=50, since_s=-9000.0)
     assert predict(job("new", 30), [greedy], policy="las").seconds < 200
+
+
+def test_a_preempted_job_goes_on_where_it_was_and_its_service_counts():
+    preempted = PresentJob(job("b", 50, -1), steps_done=30, attained_gpu_s=9000, preemptions=1)
+    assert predict(job("new", 30), [preempted]).seconds == 35 + 30
+    assert predict(job("new", 30), [preempted], policy="las").seconds == 30
+
+
+def test_the_order_in_which_the_cluster_lists_jobs_makes_no_difference():
+    present = [waiting("x", 50), waiting("y", 7), waiting("z", 20)]
+    found = {predict(job("new", 1), order, cluster(gpus=2)).seconds for order in itertools.permutations(present)}
+    assert found == {28}
+
+
+def test_what_comes_after_it_is_of_no_interest(tmp_path):
+    (tmp_path / "only.py").write_text(
+        "from scheduler_sims.policies.fifo import Fifo\n"
+        "from dataclasses import replace\n"
+        "class Only(Fifo):\n"
+        "    def plan(self, view):\n"
+        "        return super().plan(replace(view, jobs={k: j for k, j in view.jobs.items() if k == 'new'}))\n"
+    )
+    assert predict(job("new", 30), [waiting("b", 50)], policy=f"{tmp_path}/only.py:Only").seconds == 30
 
 
 def test_jobs_that_can_never_run_hold_nobody_up():

@@ -79,6 +79,10 @@ def test_all_of_it_survives_and_two_connections_see_the_same(tmp_path, told, fac
         assert later.jobs() == [facts()]
 
 
+def test_what_is_committed_is_on_the_disk_because_redis_may_delete_it_then(store):
+    assert store._db.execute("pragma synchronous").fetchone() == (2,)  # FULL (sqlite.org, pragma synchronous)
+
+
 def test_the_prediction_at_submission_stays(store):
     assert store.prediction("job") is None
     first = store.note_prediction("job", Prediction(5.0, "fifo", T0))
