@@ -6,7 +6,7 @@ and no arrival after the job's own; what a policy remembered of the past beyond 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from emulator_runtime.domain.errors import InputError
@@ -32,10 +32,12 @@ def predict_job(
     profiles: ProfileTable,
     *,
     at_ns: int,
+    give_up: Callable[[], bool] = lambda: False,
 ) -> Prediction:
     """The JCT of `job` under a `--policy` value, if nothing else is ever submitted; all times are relative to `at_ns`.
 
-    Raises InputError for a job of several pods or one that fits on no node, PolicyError where the policy fails.
+    `give_up` is asked between decisions: with a thousand jobs some policies take minutes. Raises InputError for a job of
+    several pods or one that fits on no node, PolicyError where the policy fails or `give_up` says so.
     """
     waiting = [other for other in present if other.allocation is not None or _fits(other.spec, cluster, profiles)]
     jobs = _numbered([*(other.spec for other in waiting), job])
@@ -47,7 +49,7 @@ def predict_job(
     name, chosen = resolve_policy(policy)
     estimates = parse_estimates(_ESTIMATES, truth, 0)
     others = [replace(other, spec=jobs[other.spec.job_id]) for other in waiting]
-    loop = ResumedLoop(cluster, truth, chosen, estimates, others, awaited)
+    loop = ResumedLoop(cluster, truth, chosen, estimates, others, awaited, give_up=give_up)
     return Prediction(loop.completion_s() - awaited.submit_s, name, at_ns)
 
 

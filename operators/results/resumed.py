@@ -6,10 +6,10 @@ has negative times.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.errors import InputError, PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns
 from scheduler_sims.clusters.base import Start
@@ -72,7 +72,7 @@ class _BooksUntil(JobBooks):
 
 
 class ResumedLoop(SchedulerLoop):
-    """One policy, from now on, until `awaited` has ended. Rows of the jobs must differ."""
+    """One policy, from now on, until `awaited` has ended. Rows of the jobs must differ. `give_up` is asked between decisions."""
 
     def __init__(
         self,
@@ -82,10 +82,13 @@ class ResumedLoop(SchedulerLoop):
         estimates: Estimates,
         present: Sequence[PresentJob],
         awaited: JobSpec,
+        *,
+        give_up: Callable[[], bool] = lambda: False,
     ) -> None:
         jobs = [*(job.spec for job in present), awaited]
         self._simulated = SimulatedCluster(truth, spec.costs)
-        super().__init__(self._simulated, spec, policy, estimates, jobs)
+        self._give_up = give_up
+        super().__init__(self._simulated, spec, policy, estimates, jobs, progress=self._go_on_or_give_up)
         self._truth = truth
         self.books = self._books = _BooksUntil(jobs, spec, awaited)
         self.books.waiting = [awaited]
@@ -98,6 +101,11 @@ class ResumedLoop(SchedulerLoop):
         record = self._books.awaited
         assert record is not None  # or run() would have raised
         return record.finish_s
+
+    def _go_on_or_give_up(self, ended: int, now_s: float) -> None:
+        if self._give_up():
+            problem = f"{ended} jobs had ended, {now_s:.0f} s were simulated; ask with fewer jobs or a simpler policy"
+            raise PolicyError(f"the prediction takes too long: {problem}")
 
     def _adopt(self, job: PresentJob) -> None:
         spec = job.spec

@@ -149,6 +149,20 @@ def test_what_can_not_be_foretold_is_told():
         predict(job("new", 30), [], policy="no-such")
 
 
+def test_a_prediction_that_takes_too_long_is_given_up():
+    asked = itertools.count()
+    with pytest.raises(PolicyError, match=r"takes too long: 2 jobs had ended, 57 s were simulated"):
+        predict_job(
+            job("new", 30),
+            [waiting("a", 50), waiting("b", 7), waiting("c", 9)],
+            cluster(),
+            "fifo",
+            PROFILES,
+            at_ns=0,
+            give_up=lambda: next(asked) >= 4,
+        )
+
+
 def test_a_policy_that_fails_is_told(tmp_path):
     (tmp_path / "lazy.py").write_text(
         "from scheduler_sims.interface.plan import Plan\n"
