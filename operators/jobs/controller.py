@@ -152,15 +152,19 @@ class Controller:
                 raise LeadershipLostError("another replica may act now; ending")
             try:
                 document = await write(self._api, action, self._around.wall_ns())
-            except (ConflictError, NotThereError):
+            except (ConflictError, NotThereError) as error:
+                if isinstance(action, CreateService):  # somebody else's, without our label: nothing will tell
+                    self._failed(type(action).__name__, error)
+                    return error
                 return None  # what was planned is old; the watch brings what it is now
             except EmuGpuError as error:
                 self._failed(type(action).__name__, error)
                 return error
             self._metrics.writes.labels(type(action).__name__).inc()
             store = self._store_of(action)
-            if document is not None and store is not None:
-                store.update("MODIFIED", document)
+            if document is not None and store is not None and store.update("MODIFIED", document):
+                # The watch's echo will be no news any more; what was made shows in the status.
+                self._changed.set()
         return None
 
     def _store_of(self, action: Action) -> Store[Any] | None:

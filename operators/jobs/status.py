@@ -103,7 +103,7 @@ def _preemptions(before: Mapping[str, Any], job: JobFacts | None) -> int:
     A Job that was made anew is another one: its pods were turned away, nobody took anything.
     """
     count, last = whole_at(before, "preemptions"), object_at(before, "job")
-    same = job is not None and text_at(last, "uid") == job.key.uid and not job.finished and not job.deleting
+    same = job is not None and text_at(last, "uid") == job.key.uid and not job.finished
     ended = bool(text_at(last, "run")) and job is not None and text_at(last, "run") != job.run
     return count + (same and ended)
 

@@ -36,7 +36,7 @@ def kube_assets() -> Path:
 
 @pytest.fixture(scope="session")
 def api_server(kube_assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    accounts = ("emugpu-pools", "emugpu-cleanup", "emugpu-prepare", "emugpu-node", "emugpu-nobody")
+    accounts = ("emugpu-pools", "emugpu-jobs", "emugpu-cleanup", "emugpu-prepare", "emugpu-node", "emugpu-nobody")
     users = {name: f"system:serviceaccount:emugpu:{name}" for name in accounts}
     with ApiServer(kube_assets, tmp_path_factory.mktemp("api-server"), users) as server:
         yield server

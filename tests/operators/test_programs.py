@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Counter
 from emulator_runtime.domain.errors import ClusterError, InputError
 from emulator_runtime.timing.host import sleep_ns
 from operators.clock import rfc3339, rfc3339_micro
+from operators.jobs.__main__ import main as jobs_main
 from operators.kube import KubeApi
 from operators.pools.__main__ import main
 from operators.pools.objects import pool_facts
@@ -175,3 +176,25 @@ def test_the_program_runs_and_ends_on_a_signal(cluster: ApiServer, tmp_path: Pat
             process.kill()
         assert process.stderr is not None
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({}, "EMUGPU_JOBS_IMAGE: is missing"),
+        ({"IMAGE": "i", "IDENTITY": "p", "PULL_POLICY": "Sometimes"}, "EMUGPU_JOBS_PULL_POLICY: unknown pull policy"),
+        ({"IMAGE": "i", "IDENTITY": "p", "LEASE_S": "2"}, "EMUGPU_JOBS_LEASE_S: must be a whole number from 3 to 300"),
+        ({"IMAGE": "i", "IDENTITY": "p"}, "no way to an API server is configured"),
+    ],
+)
+def test_the_controller_of_emujobs_says_why_it_cannot_start(
+    environment: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    for name, value in environment.items():
+        monkeypatch.setenv(f"EMUGPU_JOBS_{name}", value)
+    assert jobs_main([]) == 2
+    assert words in capsys.readouterr().err
+    assert jobs_main(["x"]) == 2
+    assert jobs_main(["--help"]) == 0
+    assert "EMUGPU_JOBS_LEASE_S" in capsys.readouterr().out

@@ -88,6 +88,18 @@ def test_a_preemption_between_two_looks_is_counted(world: Worlds) -> None:
     assert at.status["preemptions"] == 1
 
 
+def test_a_suspension_after_the_end_is_no_preemption(world: Worlds) -> None:
+    at = world({**WORK, **BY_JOBS})
+    at.settle()
+    at.allocate()
+    at.kubernetes()
+    at.settle()
+    at.complete()
+    at.change(suspended=True)  # its scheduler had not heard of the end
+    at.settle()
+    assert (at.status["phase"], at.status["preemptions"]) == ("Succeeded", 0)
+
+
 def test_the_user_holds_a_job(world: Worlds) -> None:
     at = world({**WORK, "suspend": True})
     at.settle()
@@ -103,6 +115,7 @@ def test_the_user_holds_a_job(world: Worlds) -> None:
     at.settle()
     assert at.job.suspended
     at.spec["suspend"] = False  # while the pods are still ending
+    at.change(active=0)
     assert not [action for action in at.settle() if isinstance(action, SuspendJob)]
     at.kubernetes()
     assert [action for action in at.settle() if isinstance(action, SuspendJob)] == [SuspendJob(at.job.key, False)]
@@ -205,7 +218,7 @@ def test_a_pod_that_its_node_turned_away_is_no_failure(world: Worlds) -> None:
     assert len(at.documents) == 2
     at.kubernetes()
     at.settle()
-    assert (at.status["phase"], at.status["failures"]) == ("Running", 0)
+    assert (at.status["phase"], at.status["failures"], at.status["preemptions"]) == ("Running", 0, 0)
     assert "NodeRejected" in at.told()
     labels = [document["spec"]["template"]["metadata"]["labels"] for document in at.documents]
     assert [each["emugpu.dev/job-uid"] for each in labels] == ["uid", "uid"]  # by which its progress is known

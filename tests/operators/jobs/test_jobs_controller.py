@@ -1,0 +1,233 @@
+"""The controller's shell on an API server in memory: what it writes, and what it does when things fail or somebody is faster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.profiles.table import ProfileTable
+from operators.following import Pauses
+from operators.jobs.controller import Controller, Surroundings
+from operators.jobs.manifests import Images
+from operators.jobs.metrics import JobMetrics
+from operators.jobs.outcome import Outcome
+from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, ApiAwayError, ConflictError
+from operators.leader import LeadershipLostError
+from operators.testing.fake_api import FakeApi
+
+WALL_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
+QUICK = Pauses(settle=0.001, first=0.001, longest=0.01)
+
+
+def emujob(name: str = "j", **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "lab", "uid": f"uid-{name}", "generation": 1}
+    return {"metadata": metadata, "spec": {"steps": 5, "model": "resnet50", "batchSize": 64, **spec}}
+
+
+def cluster() -> FakeApi:
+    """One node, which a pool gives two devices."""
+    api = FakeApi()
+    api.put(NODE, {"metadata": {"name": "w1", "uid": "n"}, "status": {"capacity": {"cpu": "8", "memory": "16Gi"}}})
+    metadata = {"name": "p", "uid": "p", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
+    api.put(POOL, {"metadata": metadata, "spec": {"gpus": [{"type": "V100", "count": 2}]}})
+    return api
+
+
+class Running:
+    """A controller at work on `api`, for the time of a `with`."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.api, self.metrics = api, JobMetrics()
+        self.outcomes: dict[str, Outcome] = {}
+        self.may_act = True
+        around = Surroundings(
+            Images("emugpu:1"), ProfileTable.bundled(), lambda: WALL_NS, lambda: self.may_act, self.outcomes.get
+        )
+        self.controller = Controller(api, self.metrics, around, QUICK)
+
+    async def __aenter__(self) -> Running:
+        self.task = asyncio.create_task(self.controller.run())
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():
+                await self.api.wake()
+                await asyncio.sleep(0.002)
+
+    def status(self, name: str = "j") -> dict[str, Any]:
+        found: dict[str, Any] = self.api.stored(EMUJOB, f"lab/{name}").get("status", {})
+        return found
+
+    def has(self, resource: type[Any], name: str) -> bool:
+        return name in self.api.objects.get(str(resource._api_info.plural), {})
+
+    def failures(self, doing: str) -> float:
+        return self.metrics.registry.get_sample_value("emugpu_jobs_failures_total", {"doing": doing}) or 0.0
+
+
+def run(story: Callable[[Running], Awaitable[None]], api: FakeApi | None = None) -> FakeApi:
+    api = api or cluster()
+
+    async def play() -> None:
+        async with Running(api) as running:
+            await story(running)
+
+    asyncio.run(play())
+    return api
+
+
+def test_a_job_from_its_making_to_its_end() -> None:
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.controller.problem == "")
+        at.api.put(EMUJOB, emujob(nodes=1))
+        await at.until(lambda: at.has(JOB, "lab/j") and at.status().get("phase") == "Queued")
+        job = at.api.stored(JOB, "lab/j")
+        assert job["metadata"]["ownerReferences"][0]["uid"] == "uid-j"
+        owner = {"uid": job["metadata"]["uid"], "controller": True}
+        metadata = {"name": "j-0", "namespace": "lab", "uid": "pod", "labels": {"emugpu.dev/job": "j"}}
+        pod = {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": {"nodeName": "w1"}}
+        at.api.put(POD, {**pod, "status": {"phase": "Running"}})
+        await at.until(lambda: at.status()["phase"] == "Running")
+        assert at.status()["node"] == "w1"
+        at.outcomes["uid-j"] = Outcome(steps_done=3)
+        at.controller.look_again()
+        await at.until(lambda: at.status()["progress"] == "3/5")
+        status = {"conditions": [{"type": "Complete", "status": "True"}], "completionTime": "2026-01-01T00:00:09Z"}
+        at.api.put(JOB, {**at.api.stored(JOB, "lab/j"), "status": status})
+        await at.until(lambda: at.status()["phase"] == "Succeeded")
+        assert at.status()["submittedAt"] == "2026-01-01T00:00:00.000000Z"
+        value = at.metrics.registry.get_sample_value
+        assert (value("emugpu_jobs", {"phase": "Succeeded"}), value("emugpu_jobs", {"phase": "Running"})) == (1, 0)
+
+    api = run(story)
+    events = sorted(event["reason"] for event in api.objects["events"].values())
+    assert events == ["Complete", "Running"]
+    assert {event["metadata"]["namespace"] for event in api.objects["events"].values()} == {"lab"}
+
+
+def test_several_nodes_have_a_service() -> None:
+    api = cluster()
+    api.put(NODE, {"metadata": {"name": "w2", "uid": "n2"}})
+    api.put(EMUJOB, emujob(nodes=2))
+    run(lambda at: at.until(lambda: at.has(SERVICE, "lab/j") and at.has(JOB, "lab/j")), api)
+    assert api.stored(SERVICE, "lab/j")["spec"]["publishNotReadyAddresses"] is True
+
+
+def test_a_service_of_somebody_else_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    api = cluster()
+    api.put(NODE, {"metadata": {"name": "w2", "uid": "n2"}})
+    api.put(EMUJOB, emujob(nodes=2))
+    api.failures = {"create": [ConflictError('services "j" already exists')]}
+
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.failures("CreateService") == 1 and at.has(JOB, "lab/j"))
+
+    run(story, api)
+    assert 'jobs: services "j" already exists' in capsys.readouterr().err
+
+
+def test_a_cluster_at_rest_is_not_written_to() -> None:
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.has(JOB, "lab/j") and at.status().get("phase") == "Queued")
+        writes = len(at.api.log)
+        for _ in range(3):
+            at.controller.look_again()
+            await asyncio.sleep(0.02)
+        assert len(at.api.log) == writes
+
+    api = cluster()
+    api.put(EMUJOB, emujob())
+    run(story, api)
+
+
+def test_a_job_of_the_same_name_in_another_namespace_is_another_one() -> None:
+    api = cluster()
+    api.put(EMUJOB, emujob())
+    other = emujob()
+    other["metadata"] |= {"namespace": "other", "uid": "u2"}
+    api.put(EMUJOB, other)
+    run(lambda at: at.until(lambda: at.has(JOB, "lab/j") and at.has(JOB, "other/j")), api)
+
+
+def test_failures_are_retried_reported_and_hold_up_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    api = cluster()
+    for name in ("j", "k"):
+        api.put(EMUJOB, emujob(name))
+    api.failures = {
+        "list": [ApiAwayError("list: away")],
+        "watch": [ClusterError("watch: forbidden")],
+        "create": [ClusterError("create jobs: forbidden")],
+    }
+
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.has(JOB, "lab/j") and at.has(JOB, "lab/k") and at.controller.problem == "")
+        assert (at.failures("CreateJob"), at.failures("watch")) == (1, 2)
+
+    run(story, api)
+    assert "jobs: create jobs: forbidden" in capsys.readouterr().err
+
+
+def test_old_news_is_looked_at_again() -> None:
+    api = cluster()
+    api.put(EMUJOB, emujob())
+    api.failures = {"apply": [ConflictError("the object has been modified")]}
+
+    async def story(at: Running) -> None:
+        await at.until(lambda: not api.failures["apply"])
+        assert not at.has(JOB, "lab/j")  # what comes after a write that failed waits for it
+        api.put(EMUJOB, {**emujob(), "metadata": {**emujob()["metadata"], "labels": {"changed": "yes"}}})
+        await at.until(lambda: at.has(JOB, "lab/j"))
+        assert not at.failures("WriteStatus") and at.controller.problem == ""
+
+    run(story, api)
+
+
+def test_who_may_not_act_any_more_ends_before_it_writes() -> None:
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.controller.problem == "")
+        at.may_act = False
+        at.api.put(EMUJOB, emujob())
+        await at.until(at.task.done)
+        with pytest.raises(ExceptionGroup) as caught:
+            await at.task
+        assert caught.group_contains(LeadershipLostError)
+
+    assert run(story).log == []
+
+
+def test_a_hold_is_of_the_version_that_was_seen() -> None:
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.has(JOB, "lab/j"))
+        document = {**at.api.stored(EMUJOB, "lab/j"), "spec": {**emujob()["spec"], "suspend": True}}
+        at.api.put(EMUJOB, document)
+        await at.until(lambda: at.api.stored(JOB, "lab/j")["spec"]["suspend"])
+
+    api = cluster()
+    api.put(EMUJOB, emujob())
+    run(story, api)
+
+
+def test_a_job_whose_pod_was_turned_away_is_made_anew() -> None:
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.has(JOB, "lab/j"))
+        first = at.api.stored(JOB, "lab/j")["metadata"]["uid"]
+        metadata = {"name": "j-0", "namespace": "lab", "labels": {"emugpu.dev/job": "j"}, "uid": "pod"}
+        metadata["ownerReferences"] = [{"uid": first, "controller": True}]
+        status = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+        at.api.put(POD, {"metadata": metadata, "spec": {"nodeName": "w1"}, "status": status})
+        await at.until(lambda: at.has(JOB, "lab/j") and at.api.stored(JOB, "lab/j")["metadata"]["uid"] != first)
+        await at.until(lambda: at.status()["job"]["uid"] != first)
+        assert (at.status()["rejections"], at.status()["failures"]) == (1, 0)
+
+    api = cluster()
+    api.put(EMUJOB, emujob())
+    run(story, api)

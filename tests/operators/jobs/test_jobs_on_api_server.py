@@ -1,0 +1,362 @@
+"""EmuJobs on a real API server: the schema's refusals, who owns which field, preconditions, and the program with its lease.
+
+There is no Job controller here, so Jobs are objects only; what becomes of them is written by the tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightkube.config.kubeconfig import KubeConfig
+
+from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.profiles.table import ProfileTable
+from emulator_runtime.timing.host import wall_ns
+from operators.following import Pauses
+from operators.jobs.controller import Controller, Surroundings
+from operators.jobs.manifests import Images
+from operators.jobs.metrics import JobMetrics
+from operators.jobs.objects import Key
+from operators.jobs.plan import SuspendJob
+from operators.jobs.writer import write
+from operators.kube import JOB, LEASE, ConflictError, KubeApi, NotThereError
+from operators.testing.api_server import ApiServer
+
+EMUJOBS = "/apis/emugpu.dev/v1alpha1/namespaces/default/emujobs"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+MERGE = "application/merge-patch+json"
+
+
+def emujob(name: str = "j", **spec: Any) -> dict[str, Any]:
+    work = {} if "configurations" in spec or "stepTime" in spec else {"model": "resnet50", "batchSize": 64}
+    return {
+        "apiVersion": "emugpu.dev/v1alpha1",
+        "kind": "EmuJob",
+        "metadata": {"name": name},
+        "spec": {"steps": 100, **work, **spec},
+    }
+
+
+def as_account(server: ApiServer, name: str = "emugpu-jobs") -> KubeApi:
+    return KubeApi(KubeConfig.from_dict(server.kubeconfig(name)).get())
+
+
+# -- the schema --------------------------------------------------------------------------------------------------------
+
+
+def test_what_an_emujob_leaves_out_is_filled_in(cluster: ApiServer) -> None:
+    status, reply = cluster.request("POST", f"{EMUJOBS}?dryRun=All", emujob())
+    assert status == 201, reply
+    assert reply["spec"] == {
+        "steps": 100,
+        "model": "resnet50",
+        "batchSize": 64,
+        "nodes": 1,
+        "weight": 1,
+        "suspend": False,
+        "native": {},
+        "scheduler": {"actuator": "none", "name": "", "schedulerName": "default-scheduler"},
+    }
+
+
+CPU = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTime": "3s"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"steps": 0}, "spec.steps in body should be greater than or equal to 1"),
+        ({"model": None}, "spec.model and spec.batchSize belong together"),
+        ({"model": None, "batchSize": None}, "write either spec.configurations, or one configuration directly"),
+        ({"stepTime": "80 ms"}, "spec.stepTime in body should match"),
+        ({"stepTime": "1s", "memory": "4GB"}, "write memory as a quantity of bytes, such as 4Gi"),
+        ({"stepTime": "1s", "resources": {"cpu": "two"}}, "write CPUs as a quantity, such as 4 or 500m"),
+        ({"memory": "4Gi"}, "spec.memory belongs to spec.stepTime"),
+        ({"resources": {"emuGPU": 0}}, "a model's profile is of GPUs; give stepTime for a job without one"),
+        ({"gpuType": "T4", "gpuTypes": ["T4"]}, "write either spec.gpuType or spec.gpuTypes"),
+        ({"configurations": []}, "spec.configurations in body should have at least 1 items"),
+        ({"configurations": [CPU, CPU]}, "spec.configurations[1]: Duplicate value"),
+        ({"configurations": [CPU], "resources": {"cpu": 1}}, "write either spec.configurations, or one"),
+        ({"configurations": [{**CPU, "profile": {}}]}, "profile: give either model with batchSize, or stepTime"),
+        (
+            {"configurations": [{**CPU, "profile": {"model": "vgg16", "batchSize": 8}}]},
+            "resources.emuGPU: a model's profile is of GPUs",
+        ),
+        ({"scheduler": {"actuator": "jobs"}}, "an actuator needs a name"),
+        ({"scheduler": {"name": "s"}}, "a name belongs to an actuator"),
+        ({"scheduler": {"actuator": "binding", "name": "s"}}, "the pods need a scheduler's name of their own"),
+        ({"weight": 0}, "weight: must be above 0"),
+        ({"template": {"env": [{"value": "x"}]}}, "spec.template.env[0].name: Required value"),
+    ],
+)
+def test_mistakes_in_an_emujob_are_told_at_once(cluster: ApiServer, spec: dict[str, Any], message: str) -> None:
+    document = emujob(**spec)
+    document["spec"] = {name: value for name, value in document["spec"].items() if value is not None}
+    status, reply = cluster.request("POST", f"{EMUJOBS}?dryRun=All", document)
+    assert status == 422, reply
+    assert message in reply["message"]
+
+
+@pytest.mark.parametrize("name", ["1j", "j" * 51, "a.b"])
+def test_a_name_that_pods_and_services_cannot_have_is_refused(cluster: ApiServer, name: str) -> None:
+    status, reply = cluster.request("POST", f"{EMUJOBS}?dryRun=All", emujob(name))
+    assert status == 422 and "50 characters at most, small letters" in reply["message"]
+
+
+def test_only_hold_and_weight_can_be_changed(cluster: ApiServer, jobs: None) -> None:
+    document = emujob(configurations=[CPU], template={"labels": {"a": "b"}}, native={"limits": {"memory": "64Mi"}})
+    assert cluster.request("POST", EMUJOBS, document)[0] == 201
+    allowed: list[dict[str, Any]] = [{"suspend": True}, {"weight": 2.5}]
+    refused: list[dict[str, Any]] = [{"steps": 9}, {"nodes": 2}, {"tenant": "t"}, {"image": "i"}, {"native": None}]
+    refused += [
+        {"template": None},
+        {"template": {"labels": {"a": "c"}}},
+        {"configurations": [{**CPU, "gpuTypes": ["T4"]}]},
+    ]
+    refused += [{"scheduler": {"actuator": "jobs", "name": "s"}}]
+    for change, expected in [*((c, 200) for c in allowed), *((c, 422) for c in refused)]:
+        status, reply = cluster.request("PATCH", f"{EMUJOBS}/j", {"spec": change}, content_type=MERGE)
+        assert status == expected, (change, reply)
+        assert status == 200 or "only spec.suspend and spec.weight can be changed" in reply["message"]
+
+
+def test_columns_and_short_name(cluster: ApiServer) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/emujobs.emugpu.dev"
+    _, definition = cluster.request("GET", path)
+    names = definition["spec"]["names"]
+    assert (names["shortNames"], names["categories"]) == (["ej"], ["emugpu"])
+    columns = definition["spec"]["versions"][0]["additionalPrinterColumns"]
+    shown = [column["name"] for column in columns if not column.get("priority")]
+    assert shown == ["Phase", "GPUs", "Progress", "Predicted", "Observed", "Node", "Age"]
+    assert "NonStructuralSchema" not in json.dumps(definition["status"])
+
+
+# -- the controller ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jobs(cluster: ApiServer) -> Iterator[None]:
+    """A node that a pool gives four devices; afterwards nothing is left."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu1"}}
+    assert cluster.request("POST", "/api/v1/nodes", node)[0] == 201
+    spec = {"gpus": [{"type": "V100", "count": 4}], "emulated": {"cpu": 24, "memory": "100Gi"}}
+    pool = {"apiVersion": "emugpu.dev/v1alpha1", "kind": "EmuGPUPool", "metadata": {"name": "jobs"}, "spec": spec}
+    pools = "/apis/emugpu.dev/v1alpha1/emugpupools"
+    status, reply = cluster.request("POST", pools, pool)
+    assert status == 201, reply
+    yield
+    cluster.request("DELETE", "/api/v1/nodes/gpu1")
+    cluster.request("DELETE", f"{pools}/jobs")
+    for path in (EMUJOBS, JOBS):
+        for document in cluster.request("GET", path)[1]["items"]:
+            cluster.request("DELETE", f"{path}/{document['metadata']['name']}?propagationPolicy=Background")
+            cluster.request(
+                "PATCH",
+                f"{path}/{document['metadata']['name']}",
+                {"metadata": {"finalizers": None}},
+                content_type=MERGE,
+            )
+
+
+def with_controller(server: ApiServer, story: Callable[[], Awaitable[None]]) -> JobMetrics:
+    """Run the real controller under its own service account while `story` goes on."""
+    metrics = JobMetrics()
+
+    async def play() -> None:
+        api = as_account(server)
+        around = Surroundings(Images("emugpu:1"), ProfileTable.bundled(), wall_ns)
+        controller = Controller(api, metrics, around, Pauses(settle=0.02, first=0.1, longest=1.0))
+        task = asyncio.create_task(controller.run())
+        try:
+            await story()
+            assert controller.problem == ""
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            await api.close()
+
+    asyncio.run(play())
+    return metrics
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not await asyncio.to_thread(condition):
+            await asyncio.sleep(0.02)
+
+
+def get(server: ApiServer, path: str) -> Any:
+    return server.request("GET", path)[1]
+
+
+def phase(server: ApiServer, name: str = "j") -> Callable[[], Any]:
+    return lambda: get(server, f"{EMUJOBS}/{name}").get("status", {}).get("phase")
+
+
+def test_a_scheduler_and_the_controller_share_a_job(cluster: ApiServer, jobs: None) -> None:
+    """What a job-level scheduler writes in one patch stays as it is, however often the controller looks."""
+    scheduler = {"actuator": "jobs", "name": "s"}
+    cpu = {**CPU, "resources": {"emuGPU": 0, "cpu": 4}}
+    gpu = {"name": "gpu", "resources": {"emuGPU": 2}, "profile": {"model": "resnet50", "batchSize": 64}}
+
+    async def story() -> None:
+        assert cluster.request("POST", EMUJOBS, emujob(scheduler=scheduler, configurations=[gpu, cpu]))[0] == 201
+        await until(lambda: phase(cluster)() == "Queued")
+        job = get(cluster, f"{JOBS}/j")
+        assert job["spec"]["suspend"] is True and job["spec"]["podReplacementPolicy"] == "Failed"
+        assert job["metadata"]["ownerReferences"][0]["kind"] == "EmuJob"
+        assert {entry["manager"] for entry in job["metadata"]["managedFields"]} == {"emugpu-operator"}
+        terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu1"]}]}]
+        notes = {
+            "emugpu.dev/configuration": "cpu",
+            "emugpu.dev/allocation": json.dumps({"configuration": "cpu", "nodes": ["gpu1"], "cpu_milli": 4000}),
+        }
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        resources = {"limits": {"emugpu.dev/emuGPU": "0"}, "requests": {"cpu": "10m", "memory": "32Mi"}}
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        spec = {"affinity": {"nodeAffinity": required}, "containers": [{**container, "resources": resources}]}
+        patch = {"spec": {"suspend": False, "template": {"metadata": {"annotations": notes}, "spec": spec}}}
+        status, reply = cluster.request("PATCH", f"{JOBS}/j?fieldManager=s", patch, content_type=MERGE)
+        assert status == 200, reply
+        await until(lambda: phase(cluster)() == "Starting")
+        found = get(cluster, f"{EMUJOBS}/j")["status"]
+        assert (found["allocation"]["configuration"], found["gpus"], found["node"]) == ("cpu", 0, "gpu1")
+        edit = {"spec": {"weight": 3}}  # a reason to look again
+        assert cluster.request("PATCH", f"{EMUJOBS}/j", edit, content_type=MERGE)[0] == 200
+        await asyncio.sleep(0.3)
+        after = get(cluster, f"{JOBS}/j")["spec"]
+        assert after["suspend"] is False
+        assert after["template"]["metadata"]["annotations"]["emugpu.dev/configuration"] == "cpu"
+        assert after["template"]["spec"]["affinity"] == {"nodeAffinity": required}
+
+    metrics = with_controller(cluster, story)
+    assert metrics.registry.get_sample_value("emugpu_jobs_failures_total", {"doing": "WriteStatus"}) is None
+
+
+def test_a_user_holds_and_lets_go(cluster: ApiServer, jobs: None) -> None:
+    async def story() -> None:
+        assert cluster.request("POST", EMUJOBS, emujob())[0] == 201
+        await until(lambda: phase(cluster)() == "Queued")
+        for hold in (True, False):
+            edit = {"spec": {"suspend": hold}}
+            assert cluster.request("PATCH", f"{EMUJOBS}/j", edit, content_type=MERGE)[0] == 200
+            await until(lambda hold=hold: get(cluster, f"{JOBS}/j")["spec"]["suspend"] is hold)
+
+    with_controller(cluster, story)
+
+
+def test_what_fits_nowhere_is_rejected_until_a_pool_comes(cluster: ApiServer, jobs: None) -> None:
+    async def story() -> None:
+        assert cluster.request("POST", EMUJOBS, emujob(stepTime="1s", gpuType="T4"))[0] == 201
+        await until(lambda: phase(cluster)() == "Rejected")
+        assert cluster.request("GET", f"{JOBS}/j")[0] == 404
+        edit = {"spec": {"gpus": [{"type": "T4", "count": 1}]}}
+        assert (
+            cluster.request("PATCH", "/apis/emugpu.dev/v1alpha1/emugpupools/jobs", edit, content_type=MERGE)[0] == 200
+        )
+        await until(lambda: phase(cluster)() == "Queued")
+
+    with_controller(cluster, story)
+    events = get(cluster, "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+    assert {"NoNodeFits", "Accepted"} <= {event["reason"] for event in events if event["regarding"]["name"] == "j"}
+
+
+def test_two_pods_have_a_service(cluster: ApiServer, jobs: None) -> None:
+    second = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu2"}}
+    assert cluster.request("POST", "/api/v1/nodes", second)[0] == 201
+
+    async def story() -> None:
+        assert cluster.request("POST", EMUJOBS, emujob(nodes=2))[0] == 201
+        await until(lambda: cluster.request("GET", "/api/v1/namespaces/default/services/j")[0] == 200)
+        await until(lambda: cluster.request("GET", f"{JOBS}/j")[0] == 200)
+
+    try:
+        with_controller(cluster, story)
+    finally:
+        cluster.request("DELETE", "/api/v1/nodes/gpu2")
+        cluster.request("DELETE", "/api/v1/namespaces/default/services/j")
+
+
+def test_preconditions_of_writes(cluster: ApiServer, jobs: None) -> None:
+    """A version that is old and a uid that is another one: nothing is written, and the error says that looking again helps."""
+
+    async def story() -> None:
+        assert cluster.request("POST", EMUJOBS, emujob())[0] == 201
+        await until(lambda: cluster.request("GET", f"{JOBS}/j")[0] == 200)
+
+    with_controller(cluster, story)
+    metadata = get(cluster, f"{JOBS}/j")["metadata"]
+
+    async def play() -> None:
+        api = as_account(cluster)
+        old = Key("default", "j", metadata["uid"], "1")
+        with pytest.raises(ConflictError):
+            await write(api, SuspendJob(old, True), wall_ns())
+        with pytest.raises(ConflictError):
+            await api.create(JOB, {"metadata": {"name": "j", "namespace": "default"}, "spec": job_spec()})
+        with pytest.raises(ClusterError):
+            await api.delete(JOB, "j", "default", uid="another")
+        assert cluster.request("GET", f"{JOBS}/j")[0] == 200
+        await api.delete(JOB, "j", "default", uid=metadata["uid"])
+        assert get(cluster, f"{JOBS}/j")["metadata"]["finalizers"] == ["foregroundDeletion"]
+        await api.delete(JOB, "never-was", "default", uid="x")
+        with pytest.raises(NotThereError):
+            await api.get(LEASE, "emugpu-jobs", "emugpu")
+        await api.close()
+
+    asyncio.run(play())
+
+
+def job_spec() -> dict[str, Any]:
+    containers = [{"name": "c", "image": "i"}]
+    return {"template": {"spec": {"restartPolicy": "Never", "containers": containers}}}
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+def start(config: Path, identity: str) -> subprocess.Popen[bytes]:
+    settings = {"IMAGE": "emugpu:1", "IDENTITY": identity, "METRICS_PORT": "0", "LEASE_S": "3"}
+    environment = {**os.environ, "KUBECONFIG": str(config), **{f"EMUGPU_JOBS_{k}": v for k, v in settings.items()}}
+    command = [sys.executable, "-W", "error", "-m", "operators.jobs"]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+
+
+def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ApiServer, jobs: None, tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(json.dumps(cluster.kubeconfig("emugpu-jobs")), encoding="utf-8")
+    path = "/apis/coordination.k8s.io/v1/namespaces/emugpu/leases/emugpu-jobs"
+
+    def holder() -> Any:
+        return get(cluster, path).get("spec", {}).get("holderIdentity")
+
+    with start(config, "one") as one:
+        asyncio.run(until(lambda: holder() == "one"))
+        with start(config, "two") as two:
+            try:
+                assert cluster.request("POST", EMUJOBS, emujob())[0] == 201
+                asyncio.run(until(lambda: phase(cluster)() == "Queued"))
+                one.send_signal(signal.SIGSTOP)  # frozen, as a machine may be
+                asyncio.run(until(lambda: holder() == "two"))
+                one.send_signal(signal.SIGCONT)
+                assert one.wait(5) == 1
+                assert one.stderr is not None and b"ending" in one.stderr.read()
+                assert cluster.request("POST", EMUJOBS, emujob("k"))[0] == 201
+                asyncio.run(until(lambda: phase(cluster, "k")() == "Queued"))
+                two.send_signal(signal.SIGTERM)
+                assert two.wait(5) == 0
+                assert two.stderr is not None and two.stderr.read() == b""
+                assert holder() in ("", None)
+            finally:
+                one.kill()
+                two.kill()
+    cluster.request("DELETE", path)
