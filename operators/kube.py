@@ -17,6 +17,7 @@ from lightkube import AsyncClient
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from lightkube.operators import exists
 from lightkube.types import PatchType
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
@@ -191,6 +192,11 @@ def translated(error: Exception, doing: str) -> EmuGpuError:
     if isinstance(error, (ConfigError, LoadResourceError)):
         return ClusterError(f"{doing}: {error}")
     raise error
+
+
+def everywhere(label: str = "") -> Json:
+    """Options of list and watch: in all namespaces, and only what has this label."""
+    return {"namespace": "*", **({"labels": {label: exists()}} if label else {})}
 
 
 def applied(resource: type[Any], name: str, uid: str, **members: Any) -> Json:

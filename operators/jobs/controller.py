@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lightkube.operators import exists
-
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
 from operators.following import Followed, Pauses, follow
@@ -35,13 +33,11 @@ from operators.jobs.offers import offers_of
 from operators.jobs.outcome import Outcomes, no_outcomes
 from operators.jobs.plan import Action, Around, CreateJob, CreateService, Mine, SuspendJob, WriteStatus, plan
 from operators.jobs.writer import write
-from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Api, ConflictError, NotThereError
+from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Api, ConflictError, NotThereError, everywhere
 from operators.leader import LeadershipLostError
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.store import Store
 
-_EVERYWHERE = {"namespace": "*"}
-_OURS = {"namespace": "*", "labels": {JOB_LABEL: exists()}}
 _LONGEST_WAIT_S = 60.0
 """Even where nothing changes all EmuJobs are looked at so often: outcomes may come without any object's change."""
 
@@ -70,10 +66,10 @@ class Controller:
         self._pools: Store[PoolFacts] = Store(pool_facts)
         self._nodes: Store[NodeFacts] = Store(node_facts)
         self._followed = (
-            Followed(EMUJOB, self._emujobs, _EVERYWHERE),
-            Followed(JOB, self._jobs, _EVERYWHERE),
-            Followed(POD, self._pods, _OURS),
-            Followed(SERVICE, self._services, _OURS),
+            Followed(EMUJOB, self._emujobs, everywhere()),
+            Followed(JOB, self._jobs, everywhere()),
+            Followed(POD, self._pods, everywhere(JOB_LABEL)),
+            Followed(SERVICE, self._services, everywhere(JOB_LABEL)),
             Followed(POOL, self._pools),
             Followed(NODE, self._nodes),
         )

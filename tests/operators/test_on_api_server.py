@@ -189,6 +189,8 @@ def test_what_a_pool_leaves_out_is_filled_in(cluster: ApiServer) -> None:
             {"sharing": {"timeSlicing": {"resources": [{"name": "example.com/gpu", "replicas": 2}]}}},
             "spec.sharing.timeSlicing.resources: name the pool's own resource",
         ),
+        ({"emulated": {"cpu": 0}}, "write CPUs as a quantity above 0, such as 24 or 500m"),
+        ({"emulated": {"memory": "100GB"}}, "write memory as a quantity of bytes above 0, such as 100Gi"),
         ({"unhealthy": [{"node": "w1", "index": 0}, {"node": "w1", "index": 0}]}, "spec.unhealthy[1]: Duplicate value"),
     ],
 )

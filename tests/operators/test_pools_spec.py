@@ -35,8 +35,10 @@ def test_everything_can_be_said() -> None:
             "compat": {"nvidiaLabels": True, "nvidiaEnv": True},
             "unhealthy": [{"node": "w1", "index": 3, "reason": "ECC"}, {"node": "w2", "index": 0}],
             "nodeSelector": {"matchLabels": {"zone": "a"}},
+            "emulated": {"cpu": 24, "memory": "100Gi"},
         },
     )
+    assert (spec.cpu_milli, spec.memory_bytes) == (24_000, 100 * 2**30)
     assert [(g.resource, g.memory_bytes, g.link_group_size, g.numa_nodes) for g in spec.groups] == [
         ("example.com/gpu", 2**30, 4, 2),
         ("nvidia.com/gpu", spec.groups[1].gpu.memory_bytes, 8, 1),
@@ -70,6 +72,12 @@ def test_everything_can_be_said() -> None:
         ({"gpus": [A100], "gpu": []}, "EmuGPUPool p: spec: unknown field 'gpu'; did you mean gpus"),
         ({"gpus": [A100], "sharing": []}, "EmuGPUPool p: spec.sharing: must be an object with timeSlicing"),
         ({"gpus": [A100], "unhealthy": [{"index": 1}]}, "EmuGPUPool p: spec.unhealthy[0]: node is missing"),
+        (
+            {"gpus": [A100], "emulated": {"cpu": "0"}},
+            "EmuGPUPool p: spec.emulated.cpu: must be at least one thousandth of a CPU, got 0",
+        ),
+        ({"gpus": [A100], "emulated": {"memory": "x"}}, "EmuGPUPool p: spec.emulated.memory: 'x' is no quantity"),
+        ({"gpus": [A100], "emulated": {"gpu": 1}}, "EmuGPUPool p: spec.emulated: unknown field 'gpu'"),
         ({"gpus": [A100], "compat": {"nvidiaEnv": 1}}, "EmuGPUPool p: spec.compat.nvidiaEnv: must be true or false"),
         (None, "EmuGPUPool p: spec: must be an object"),
     ],

@@ -1,0 +1,189 @@
+"""EmuJobs on a real cluster: what happens to one, from the submission to its end, under Kubernetes' own Job controller."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from e2e.cases.kube import Kubectl, Node, Object, eventually
+from e2e.cases.ledger import Ledger, check_every_step_once
+
+
+def emujob(name: str, **spec: Any) -> Object:
+    return {
+        "apiVersion": "emugpu.dev/v1alpha1",
+        "kind": "EmuJob",
+        "metadata": {"name": name},
+        "spec": {"steps": 100, "stepTime": "50ms", "memory": "1Gi", **spec},
+    }
+
+
+def status(kubectl: Kubectl, name: str) -> Object:
+    found: Object = kubectl.get("emujob", name).get("status", {})
+    return found
+
+
+def wait_phase(kubectl: Kubectl, name: str, *phases: str, within_s: float = 60.0) -> Object:
+    def seen() -> Object | None:
+        found = status(kubectl, name)
+        return found if found.get("phase") in phases else None
+
+    try:
+        found: Object = eventually(f"{name} {phases}", seen, within_s=within_s)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{status(kubectl, name)}\n{kubectl('get', 'jobs,pods', '-o', 'wide')}") from None
+    return found
+
+
+def pods_of(kubectl: Kubectl, name: str) -> list[Object]:
+    return kubectl.list("pods", "-l", f"emugpu.dev/job={name}")
+
+
+def allocate(kubectl: Kubectl, name: str, node: str, configuration: str = "default", gpus: int = 1) -> None:
+    """What a job-level scheduler does with actuator `jobs`: one patch."""
+    allocation = {"configuration": configuration, "nodes": [node], "cpu_milli": 1000}
+    notes = {"emugpu.dev/configuration": configuration, "emugpu.dev/allocation": json.dumps(allocation)}
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    container = {"name": "train", "resources": {"limits": {"emugpu.dev/emuGPU": str(gpus)}}}
+    template = {"metadata": {"annotations": notes}, "spec": {"affinity": affinity, "containers": [container]}}
+    patch = {"spec": {"suspend": False, "template": template}}
+    kubectl("patch", "job", name, "--type=strategic", "-p", json.dumps(patch))
+
+
+def suspend(kubectl: Kubectl, name: str) -> None:
+    kubectl("patch", "job", name, "--type=merge", "-p", json.dumps({"spec": {"suspend": True}}))
+
+
+def gone(kubectl: Kubectl, name: str) -> bool:
+    return not pods_of(kubectl, name) and not kubectl.get("job", name)["status"].get("active")
+
+
+def test_a_job_from_submission_to_its_end(kubectl: Kubectl, ledger: Ledger) -> None:
+    kubectl.apply(emujob("plain"))
+    wait_phase(kubectl, "plain", "Running")
+    done = wait_phase(kubectl, "plain", "Succeeded", within_s=90)
+    assert (done["progress"], done["failures"], done["preemptions"]) == ("100/100", 0, 0)
+    assert 5 <= done["observedJCTSeconds"] < 60
+    assert done["node"]
+    uid = kubectl.get("emujob", "plain")["metadata"]["uid"]
+    events = eventually("all steps are reported", lambda: finished(ledger, uid))
+    check_every_step_once(events, 100)
+    assert {"Running", "Complete"} <= {event["reason"] for event in kubectl.events_of("EmuJob", "plain")}
+    assert "100/100" in kubectl("get", "ej", "plain")
+
+
+def finished(ledger: Ledger, uid: str) -> Any:
+    events = ledger.of(uid)
+    return events if any(event.kind == "finished" for event in events) else None
+
+
+def test_a_scheduler_moves_a_job_between_nodes(kubectl: Kubectl, ledger: Ledger, workers: list[Node]) -> None:
+    """Preempted twice, once onto another node: no step is lost or doubled, and nothing of it is a failure."""
+    first, second = workers[0].name, workers[1].name
+    kubectl.apply(emujob("moved", steps=200, scheduler={"actuator": "jobs", "name": "case"}))
+    wait_phase(kubectl, "moved", "Queued")
+    time.sleep(2)
+    assert pods_of(kubectl, "moved") == []  # it waits for its scheduler, and for nobody else
+    for node in (first, second, first):
+        allocate(kubectl, "moved", node)
+        running = wait_phase(kubectl, "moved", "Running")
+        assert running["node"] == node
+        time.sleep(2.5)
+        suspend(kubectl, "moved")
+        wait_phase(kubectl, "moved", "Preempted")
+        eventually("its pods are gone", lambda: gone(kubectl, "moved"))
+    allocate(kubectl, "moved", second)
+    done = wait_phase(kubectl, "moved", "Succeeded", within_s=90)
+    assert (done["preemptions"], done["failures"], done["rejections"]) == (3, 0, 0)
+    uid = kubectl.get("emujob", "moved")["metadata"]["uid"]
+    check_every_step_once(eventually("all steps are reported", lambda: finished(ledger, uid)), 200)
+
+
+def test_one_of_several_configurations_is_chosen_at_the_start(kubectl: Kubectl, workers: list[Node]) -> None:
+    slow = {"name": "slow", "profile": {"stepTime": "500ms", "memory": "1Gi"}}
+    quick = {"name": "quick", "resources": {"emuGPU": 2}, "profile": {"stepTime": "20ms", "memory": "1Gi"}}
+    scheduler = {"actuator": "jobs", "name": "case"}
+    job = emujob("either", configurations=[slow, quick], scheduler=scheduler)
+    job["spec"] = {name: value for name, value in job["spec"].items() if name not in ("stepTime", "memory")}
+    kubectl.apply(job)
+    wait_phase(kubectl, "either", "Queued")
+    allocate(kubectl, "either", workers[0].name, "quick", gpus=2)
+    done = wait_phase(kubectl, "either", "Succeeded", within_s=40)
+    assert (done["allocation"]["configuration"], done["gpus"]) == ("quick", 2)
+
+
+def test_two_pods_train_together(kubectl: Kubectl) -> None:
+    kubectl.apply(emujob("both", nodes=2))
+    wait_phase(kubectl, "both", "Running")
+    nodes = {pod["spec"]["nodeName"] for pod in pods_of(kubectl, "both")}
+    assert len(nodes) == 2
+    wait_phase(kubectl, "both", "Succeeded", within_s=90)
+    kubectl("delete", "emujob", "both")
+    eventually("the Job and the Service go with it", lambda: not kubectl.exists("service", "both"))
+
+
+def test_a_hold_is_kept_and_ended(kubectl: Kubectl) -> None:
+    kubectl.apply(emujob("held", steps=100))
+    wait_phase(kubectl, "held", "Running")
+    kubectl("patch", "emujob", "held", "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    eventually("its pods are gone", lambda: gone(kubectl, "held"))
+    assert status(kubectl, "held")["phase"] == "Preempted"
+    kubectl("patch", "emujob", "held", "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    done = wait_phase(kubectl, "held", "Succeeded", within_s=90)
+    assert done["failures"] == 0
+
+
+def test_what_fits_nowhere_and_what_is_wrong_is_told(kubectl: Kubectl) -> None:
+    kubectl.apply(emujob("large", resources={"emuGPU": 128}))
+    rejected = wait_phase(kubectl, "large", "Rejected")
+    (accepted,) = [c for c in rejected["conditions"] if c["type"] == "Accepted"]
+    assert accepted["message"].startswith("needs 128 GPUs on a node, a node has ")
+    assert not kubectl.exists("job", "large")
+    assert "spec.stepTime in body should match" in kubectl.refusal(emujob("wrong", stepTime="soon"))
+
+
+def bind(kubectl: Kubectl, pod: str, node: str) -> None:
+    """What a scheduler of pods does with actuator `binding`; nobody but the kubelet checks if it fits."""
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod},
+        "target": {"kind": "Node", "name": node},
+    }
+    path = f"/api/v1/namespaces/{kubectl.namespace}/pods/{pod}/binding"
+    kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
+
+
+def test_a_pod_that_its_node_turns_away_is_no_failure(
+    kubectl: Kubectl, ledger: Ledger, workers: list[Node], admin: Kubectl
+) -> None:
+    """Bound to a node whose devices are taken, the pod is rejected; the Job is made anew and goes on where it was."""
+    devices = int(admin.get("node", workers[0].name)["status"]["allocatable"]["emugpu.dev/emuGPU"])
+    scheduler = {"actuator": "binding", "name": "case", "schedulerName": "case"}
+    kubectl.apply(emujob("turned", steps=100, resources={"emuGPU": devices}, scheduler=scheduler))
+
+    def waiting() -> str:
+        found = [pod for pod in pods_of(kubectl, "turned") if pod["status"]["phase"] == "Pending"]
+        return str(found[0]["metadata"]["name"]) if found and not found[0]["spec"].get("nodeName") else ""
+
+    bind(kubectl, eventually("a pod to bind", waiting), workers[1].name)
+    wait_phase(kubectl, "turned", "Running")
+    time.sleep(2)
+    first = kubectl.get("job", "turned")["metadata"]["uid"]
+    kubectl("delete", "pods", "-l", "emugpu.dev/job=turned", "--wait=true")
+    kubectl.apply(emujob("taker", steps=2000))
+    taken = wait_phase(kubectl, "taker", "Running")["node"]
+    bind(kubectl, eventually("the next pod to bind", waiting), taken)
+    eventually("another Job", lambda: status(kubectl, "turned").get("job", {}).get("uid") not in (None, first))
+    found = status(kubectl, "turned")
+    assert (found["rejections"], found["phase"]) == (1, "Queued")
+    assert "NodeRejected" in {event["reason"] for event in kubectl.events_of("EmuJob", "turned")}
+    kubectl("delete", "emujob", "taker")
+    eventually("the devices are free", lambda: not pods_of(kubectl, "taker"))
+    bind(kubectl, eventually("a pod of the new Job", waiting), taken)
+    done = wait_phase(kubectl, "turned", "Succeeded", within_s=60)
+    assert (done["rejections"], done["failures"]) == (1, 0)
+    uid = kubectl.get("emujob", "turned")["metadata"]["uid"]
+    check_every_step_once(eventually("all steps are reported", lambda: finished(ledger, uid)), 100)

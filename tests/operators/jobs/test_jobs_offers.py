@@ -1,0 +1,62 @@
+"""What nodes offer: the pool's emulated amounts or the machine's own, and the devices that pods can ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator_runtime.domain.units import GIB, MIB
+from operators.jobs.objects import job_facts, pod_facts
+from operators.jobs.offers import offers_of
+from operators.pools.objects import NodeFacts, PoolFacts, node_facts
+
+V100 = "Tesla_V100-PCIE-32GB"
+
+
+def pool(name: str = "p", **spec: Any) -> PoolFacts:
+    return PoolFacts(name, name, "2026-01-01T00:00:00Z", spec={"gpus": [{"type": "V100", "count": 2}], **spec})
+
+
+def test_emulated_amounts_take_the_place_of_the_machines_own() -> None:
+    document = {"metadata": {"name": "w1"}, "status": {"capacity": {"cpu": "7500m", "memory": "16Gi"}}}
+    node = node_facts(document)
+    assert (node.cpu_milli, node.memory_bytes) == (7500, 16 * GIB)
+    (own,) = offers_of([pool()], [node])
+    assert (own.node, own.cpu_milli, own.memory_bytes) == ("w1", 7500, 16 * GIB)
+    assert own.devices == ((V100, 32510 * MIB),) * 2
+    (half,) = offers_of([pool(emulated={"cpu": 24})], [node])
+    assert (half.cpu_milli, half.memory_bytes) == (24_000, 16 * GIB)
+    (whole,) = offers_of([pool(emulated={"cpu": "24", "memory": "100Gi"})], [node])
+    assert (whole.cpu_milli, whole.memory_bytes) == (24_000, 100 * GIB)
+
+
+def test_shared_devices_count_as_often_and_other_resources_not() -> None:
+    sharing = {"timeSlicing": {"resources": [{"name": "emugpu.dev/emuGPU", "replicas": 3}]}}
+    (shared,) = offers_of([pool(sharing=sharing)], [NodeFacts("w1", "u")])
+    assert len(shared.devices) == 6
+    (other,) = offers_of([pool(resourceName="nvidia.com/gpu")], [NodeFacts("w1", "u")])
+    assert other.devices == ()
+    assert offers_of([pool(nodeSelector={"matchLabels": {"a": "b"}})], [NodeFacts("w1", "u")]) == ()
+
+
+def test_a_node_without_known_capacity_offers_none() -> None:
+    node = node_facts({"metadata": {"name": "w1"}, "status": {"capacity": {"cpu": "many"}}})
+    assert (node.cpu_milli, node.memory_bytes) == (0, 0)
+
+
+def test_which_pods_were_turned_away() -> None:
+    def rejected(reason: str, phase: str = "Failed", **status: Any) -> bool:
+        return pod_facts({"metadata": {}, "status": {"phase": phase, "reason": reason, **status}}).rejected
+
+    assert rejected("UnexpectedAdmissionError") and rejected("OutOfcpu") and rejected("OutOfemugpu.dev/emuGPU")
+    assert not rejected("Evicted") and not rejected("") and not rejected("UnexpectedAdmissionError", "Running")
+    disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+    assert not rejected("UnexpectedAdmissionError", conditions=disrupted)
+
+
+def test_odd_objects_are_read_as_empty() -> None:
+    job = job_facts({"metadata": {"ownerReferences": "x"}, "spec": None, "status": {"conditions": [1], "active": "2"}})
+    assert (job.owner, job.active, job.finished, job.run) == ("", 0, False, "")
+    failed = job_facts({"metadata": {}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}})
+    assert (failed.finished, failed.failure_reason) == (True, "Failed")
+    states = [{"state": {"running": {"startedAt": "2"}}}, {"state": {"terminated": {"startedAt": "1"}}}]
+    assert pod_facts({"metadata": {}, "status": {"containerStatuses": states}}).started == "1"
