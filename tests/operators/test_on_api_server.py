@@ -413,10 +413,10 @@ def test_the_controller_may_change_its_own_things_only(
 
 def test_the_chart_gives_no_account_more_than_it_needs(cluster: ApiServer) -> None:
     node_pod = applied(POD, "x", "", spec={})
-    for account in ("emugpu-pools", "emugpu-node", "emugpu-prepare", "emugpu-cleanup"):
+    for account in ("emugpu-pools", "emugpu-jobs", "emugpu-node", "emugpu-prepare", "emugpu-cleanup"):
         assert "cannot patch resource" in refused(lambda api: api.apply(POD, "x", node_pod, "m"), cluster, account)
     pool_p = pool("p")
-    for account in ("emugpu-pools", "emugpu-node", "emugpu-prepare"):
+    for account in ("emugpu-pools", "emugpu-jobs", "emugpu-node", "emugpu-prepare"):
         assert "cannot patch resource" in refused(lambda api: api.apply(POOL, "p", pool_p, "m"), cluster, account)
     assert "cannot list resource" in refused(lambda api: api.list(NODE), cluster, "emugpu-nobody")
 
