@@ -336,7 +336,7 @@ def test_another_redis_or_none(render: Render) -> None:
         ('prepare={"enabled":false}', {"Job/emugpu-prepare"}),
         ('cleanup={"enabled":false}', {"Job/emugpu-cleanup"}),
         ("pools=[]", {"EmuGPUPool"}),
-        ('jobs={"enabled":false}', {f"{kind}/emugpu-jobs" for kind in JOBS_OBJECTS}),
+        ('emujobs={"enabled":false}', {f"{kind}/emugpu-jobs" for kind in JOBS_OBJECTS}),
     ],
 )
 def test_switches(render: Render, sets: str | tuple[str, ...], gone: set[str]) -> None:
