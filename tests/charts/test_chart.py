@@ -336,7 +336,7 @@ def test_another_redis_or_none(render: Render) -> None:
         ('prepare={"enabled":false}', {"Job/emugpu-prepare"}),
         ('cleanup={"enabled":false}', {"Job/emugpu-cleanup"}),
         ("pools=[]", {"EmuGPUPool"}),
-        ('emujobs={"enabled":false}', {f"{kind}/emugpu-jobs" for kind in JOBS_OBJECTS}),
+        ('jobController={"enabled":false}', {f"{kind}/emugpu-jobs" for kind in JOBS_OBJECTS}),
     ],
 )
 def test_switches(render: Render, sets: str | tuple[str, ...], gone: set[str]) -> None:
@@ -403,7 +403,7 @@ SECTIONS = (
         "alias",
         "node",
         "controller",
-        "jobs",
+        "jobController",
         "webhook",
         "redis",
         "rbac",
