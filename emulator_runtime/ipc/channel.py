@@ -63,8 +63,16 @@ class Channel:
         return self._ready.popleft()
 
     def request(self, message: Message) -> Message:
-        """Send a message and wait for the answer to it."""
-        self.send(message)
+        """Send a message and wait for the answer to it. Who has hung up may have said why before."""
+        try:
+            self.send(message)
+        except ManagerUnavailableError as error:
+            if not isinstance(error.__cause__, BrokenPipeError):
+                raise
+            try:
+                return self.receive()
+            except ManagerUnavailableError:
+                raise error from error.__cause__
         return self.receive()
 
     def close(self) -> None:
