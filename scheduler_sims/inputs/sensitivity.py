@@ -41,12 +41,18 @@ def of_columns(
 ) -> tuple[TimedWork, Host]:
     """Work and needs of a row that says itself how much faster it is with how much. Raises InputError at `place`.
 
-    `number(column, default)` reads a cell; the defaults are the least. Without `speedup` the job is never faster.
+    `number(column, default)` reads a cell. A row that gives none of these columns says nothing about its best.
     """
-    speedup = number("speedup", 1.0)
+    speedup, best_cpus, best_memory_gib = (
+        number("speedup", 1.0),
+        number("best_cpus", 0.0),
+        number("best_memory_gib", 0.0),
+    )
+    if speedup == 1 and not best_cpus and not best_memory_gib:
+        return TimedWork(duration_s), Host(least, HostShare(0))
     best = HostShare(
-        round(number("best_cpus", least.cpu_milli / 1000) * 1000),
-        round(number("best_memory_gib", least.memory_bytes / GIB) * GIB),
+        round(best_cpus * 1000) or least.cpu_milli,
+        round(best_memory_gib * GIB) or least.memory_bytes,
     )
     if speedup < 1:
         raise InputError(f"{place}: speedup", f"must be >= 1, not {speedup:g}: it is what more CPUs and memory bring")

@@ -38,9 +38,8 @@ class WorkloadTruth:
     def duration_s(self, job_id: str, configuration: str, gpu_type: str | None) -> float:
         """Isolated run time of the whole job with the least CPUs and memory that it runs with.
 
-        `gpu_type` None means its fastest allowed type in the cluster.
-
-        Infinite where the cluster has no type that the configuration allows.
+        `gpu_type` None means its fastest allowed type in the cluster. Infinite where the cluster has no type that the
+        configuration allows.
         """
         wanted = self._jobs[job_id].configuration(configuration)
         least = HostShare(wanted.cpu_milli, wanted.memory_bytes)
