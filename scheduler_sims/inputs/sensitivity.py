@@ -27,13 +27,17 @@ def named_family(model: str) -> bool:
     return model.startswith(FAMILY)
 
 
-def of_family(model: str, steps: int, gpus: int, place: str) -> tuple[TimedWork, Host]:
-    """Work and needs of a job that trains a model of the family. Raises UnknownNameError at `place`."""
+def of_family(model: str, length: tuple[int, float | None], gpus: int, place: str) -> tuple[TimedWork, Host]:
+    """Work and needs of a job that trains a model of the family for (steps, seconds at speed 1 where the row gives them).
+
+    Raises UnknownNameError at `place`.
+    """
     if model not in SYNERGY_MODELS:
         raise UnknownNameError(place, "model", model, SYNERGY_MODELS)
     known = SYNERGY_MODELS[model]
     sensitivity = known.sensitivity.times(gpus)
-    return TimedWork(known.step_s * steps, sensitivity), Host(known.least(gpus), sensitivity.best)
+    steps, duration_s = length
+    return TimedWork(duration_s or known.step_s * steps, sensitivity), Host(known.least(gpus), sensitivity.best)
 
 
 def of_columns(

@@ -35,7 +35,7 @@ COLUMNS: Mapping[str, str] = {
     "cpus": "CPUs of the GPU configuration (default 1)",
     "memory_gib": "host memory (default 0: not accounted)",
     "gpu_memory_gib": "peak memory on each GPU (default: from the model's profile, else 0)",
-    "gpu_duration_s": "isolated run time on its GPUs",
+    "gpu_duration_s": "isolated run time on its GPUs (beside a model synergy/NAME: with its proportional share)",
     "cpu_duration_s": "isolated run time in its CPU configuration",
     "cpu_cpus": "CPUs of the CPU configuration (default 1)",
     "speedup": "how many times as fast it runs with best_cpus and best_memory_gib as with cpus and memory_gib (default 1)",
@@ -167,19 +167,19 @@ class _Row:
     def _gpu_work(self) -> tuple[Work, sensitivity.Host] | None:
         model = self._text("model")
         least = HostShare(self._cpu_milli("cpus"), self._memory("memory_gib"))
-        if self._text("gpu_duration_s"):
+        timed, family = bool(self._text("gpu_duration_s")), sensitivity.named_family(model)
+        if timed and not family:
             # A model beside a duration is a label: the duration counts.
-            duration_s = self._number("gpu_duration_s", 1.0, least=1 / NS_PER_S)
-            return sensitivity.of_columns(duration_s, least, self._number, self.place)
+            return sensitivity.of_columns(self._gpu_duration_s(), least, self._number, self.place)
         for column in sensitivity.COLUMNS:
             if self._text(column):
                 raise InputError(
                     f"{self.place}: {column}", "belongs to gpu_duration_s; a model's speeds are in its profile"
                 )
+        if family:
+            return self._family_work(model, least)
         if not model:
             return None
-        if sensitivity.named_family(model):
-            return self._family_work(model, least)
         if model not in self.profiles.models:
             raise UnknownNameError(f"{self.place}: model", "model", model, self.profiles.models)
         for needed in ("batch_size", "steps"):
@@ -190,10 +190,11 @@ class _Row:
 
     def _family_work(self, model: str, stated: HostShare) -> tuple[Work, sensitivity.Host]:
         """What the row states of `cpus` and `memory_gib` goes before what the profile says."""
-        if not self._text("steps"):
-            raise InputError(f"{self.place}: steps", f"is missing, but model is {model}")
+        if not self._text("steps") and not self._text("gpu_duration_s"):
+            raise InputError(f"{self.place}: steps", f"is missing, and so is gpu_duration_s, but model is {model}")
+        duration_s = self._gpu_duration_s() if self._text("gpu_duration_s") else None
         steps, gpus = (self._whole(column, 1, least=1) for column in ("steps", "num_gpus"))
-        work, host = sensitivity.of_family(model, steps, gpus, f"{self.place}: model")
+        work, host = sensitivity.of_family(model, (steps, duration_s), gpus, f"{self.place}: model")
         cpu_milli = stated.cpu_milli if self._text("cpus") else host.least.cpu_milli
         least = HostShare(cpu_milli, stated.memory_bytes or host.least.memory_bytes)
         best = HostShare(max(cpu_milli, host.best.cpu_milli), max(least.memory_bytes, host.best.memory_bytes))
@@ -247,6 +248,9 @@ class _Row:
 
     def _text(self, column: str) -> str:
         return self.cells.get(column, "").strip()
+
+    def _gpu_duration_s(self) -> float:
+        return self._number("gpu_duration_s", 1.0, least=1 / NS_PER_S)
 
     def _cpu_milli(self, column: str) -> int:
         return round(self._number(column, 1.0, least=0.001) * 1000)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from scheduler_sims.policies.synergy.servers import Demand, Server
+from scheduler_sims.policies.synergy.servers import Demand, Server, with_gpus
 
 
 def greedy(servers: Sequence[Server], demands: Iterable[Demand]) -> None:
     """Each job gets its ideal on the first server that has it; one for which no server has it waits for a round."""
     for demand in demands:
-        for server in servers:
-            if server.fits(demand, demand.ideal(server)):
-                server.give(demand, demand.ideal(server))
+        for server in with_gpus(servers, demand):
+            if server.fits(demand, share := demand.shares(server).ideal):
+                server.give(demand, share)
                 break

@@ -38,7 +38,8 @@ def srtf(standing: Standing, demand: Demand) -> float:
     allocation = job.allocation
     if allocation is None:
         server = next((s for s in standing.servers if s.suits(demand)), standing.servers[0])
-        hope = demand.proportional(server) if standing.proportional else demand.ideal(server)
+        shares = demand.shares(server)
+        hope = shares.proportional if standing.proportional else shares.ideal
         allocation = demand.allocation(server.node, hope)
     return (job.steps_total - view.steps_done(job)) / view.estimates.rate(job, allocation)
 

@@ -94,7 +94,7 @@ def _reasons(index: int, servers: Sequence[Server]) -> dict[str, str]:
 
 
 def _how(server: Server, demand: Demand, cpu_milli: int) -> str:
-    ideal, share = demand.ideal(server), demand.proportional(server)
-    if cpu_milli >= ideal.cpu_milli:
+    shares = demand.shares(server)
+    if cpu_milli >= shares.ideal.cpu_milli:
         return "all that it can use"
-    return "its proportional share" if cpu_milli == share.cpu_milli else "less than it could use"
+    return "its proportional share" if cpu_milli == shares.proportional.cpu_milli else "less than it could use"

@@ -10,7 +10,7 @@ from scheduler_sims.policies.synergy.servers import Demand, Server, fullest_firs
 def proportional(servers: Sequence[Server], demands: Iterable[Demand]) -> None:
     """Each job gets the CPUs and memory of its server that go with its GPUs; one that has no place waits for a round."""
     for demand in demands:
-        for server in fullest_first(servers):
-            if server.fits(demand, demand.proportional(server)):
-                server.give(demand, demand.proportional(server))
+        for server in fullest_first(servers, demand):
+            if server.fits(demand, share := demand.shares(server).proportional):
+                server.give(demand, share)
                 break

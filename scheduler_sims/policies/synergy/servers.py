@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from emulator_runtime.domain.job import Configuration
 from emulator_runtime.domain.sensitivity import HostShare
@@ -13,42 +14,58 @@ from scheduler_sims.policies.placing import device_suits, main_configuration
 
 
 @dataclass(frozen=True, slots=True)
+class Shares:
+    """What a job may get of a server.
+
+    `proportional`: the part of its CPUs and memory that the job's GPUs are of its GPUs; never less than the job runs with.
+    `ideal`: that with which the job is fastest, up to the whole server; where nobody has measured that, the proportional
+    share. `modest`: the ideal, but of nothing more than the proportional share, so as fast as with that, or faster.
+    """
+
+    proportional: HostShare
+    ideal: HostShare
+    modest: HostShare
+
+    @classmethod
+    def of(cls, wanted: Configuration, node: NodeView) -> Shares:
+        """Those of a job in configuration `wanted` on `node`, whose devices count whatever their health."""
+        devices = max(1, len(node.devices))
+        share = HostShare(
+            max(wanted.cpu_milli, node.cpu_milli * wanted.gpus // devices),
+            max(wanted.memory_bytes, node.memory_bytes * wanted.gpus // devices),
+        )
+        ideal = HostShare(
+            min(node.cpu_milli, wanted.best_cpu_milli or share.cpu_milli),
+            min(node.memory_bytes, wanted.best_memory_bytes or share.memory_bytes),
+        )
+        modest = HostShare(
+            min(share.cpu_milli, ideal.cpu_milli),
+            min(share.memory_bytes, ideal.memory_bytes),
+        )
+        return cls(share, ideal, modest)
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
     """A job and the configuration that it runs in."""
 
     job: JobView
     configuration: Configuration
+    gpus: int
+    _known: dict[tuple[int, int, int], Shares] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, view: ClusterView, job: JobView) -> Demand:
         """What `job` demands in its main configuration."""
-        return cls(job, main_configuration(view, job))
+        configuration = main_configuration(view, job)
+        return cls(job, configuration, configuration.gpus)
 
-    @property
-    def gpus(self) -> int:
-        return self.configuration.gpus
-
-    def proportional(self, server: Server) -> HostShare:
-        """The part of a server's CPUs and memory that its GPUs are of the server's GPUs; never less than it runs with."""
-        least, node = self.configuration, server.node
-        devices = max(1, len(node.devices))
-        return HostShare(
-            max(least.cpu_milli, node.cpu_milli * self.gpus // devices),
-            max(least.memory_bytes, node.memory_bytes * self.gpus // devices),
-        )
-
-    def ideal(self, server: Server) -> HostShare:
-        """That with which it is fastest, up to the whole server. Where nobody has measured that: the proportional share."""
-        wanted, known = self.proportional(server), self.configuration
-        return HostShare(
-            min(server.node.cpu_milli, known.best_cpu_milli or wanted.cpu_milli),
-            min(server.node.memory_bytes, known.best_memory_bytes or wanted.memory_bytes),
-        )
-
-    def modest(self, server: Server) -> HostShare:
-        """The ideal, but of nothing more than the proportional share: as fast as that, or faster."""
-        most, wanted = self.proportional(server), self.ideal(server)
-        return HostShare(min(most.cpu_milli, wanted.cpu_milli), min(most.memory_bytes, wanted.memory_bytes))
+    def shares(self, server: Server) -> Shares:
+        """What it may get of `server`; worked out once for servers of one size."""
+        known = self._known.get(server.size)
+        if known is None:
+            known = self._known[server.size] = Shares.of(self.configuration, server.node)
+        return known
 
     def allocation(self, node: NodeView, host: HostShare, devices: Iterable[DeviceView] = ()) -> Allocation:
         """On `node` with `host`, on these devices (default: any)."""
@@ -76,16 +93,23 @@ class Server:
     free_cpu_milli: int
     free_memory_bytes: int
     grants: list[Grant] = field(default_factory=list)
+    size: tuple[int, int, int] = (0, 0, 0)
+    """CPUs, memory and devices of the node: servers of one size give a job the same shares."""
+    _usable: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, node: NodeView) -> Server:
         """The whole node, without devices that aren't healthy."""
-        return cls(node, sum(d.healthy for d in node.devices), node.cpu_milli, node.memory_bytes)
+        size = (node.cpu_milli, node.memory_bytes, len(node.devices))
+        return cls(node, sum(d.healthy for d in node.devices), node.cpu_milli, node.memory_bytes, size=size)
 
     def suits(self, demand: Demand) -> bool:
         """Whether enough healthy devices are of a kind that the job can use, free or not."""
-        usable = sum(d.healthy and device_suits(d, demand.configuration) for d in self.node.devices)
-        return usable >= demand.gpus
+        wanted = demand.configuration
+        key = (wanted.gpu_types, wanted.device_memory_bytes)
+        if key not in self._usable:
+            self._usable[key] = sum(d.healthy and device_suits(d, wanted) for d in self.node.devices)
+        return self._usable[key] >= demand.gpus
 
     def fits(self, demand: Demand, host: HostShare) -> bool:
         """Whether that much is free."""
@@ -109,9 +133,14 @@ class Server:
         self.free_memory_bytes -= sign * host.memory_bytes
 
 
-def fullest_first(servers: Iterable[Server]) -> list[Server]:
-    """Those with the fewest free GPUs first, which keeps large holes whole; ties: the order of nodes."""
-    return sorted(servers, key=lambda server: server.free_gpus)
+def with_gpus(servers: Iterable[Server], demand: Demand) -> list[Server]:
+    """Those that have enough free GPUs."""
+    return [server for server in servers if server.free_gpus >= demand.gpus]
+
+
+def fullest_first(servers: Iterable[Server], demand: Demand) -> list[Server]:
+    """Those with enough free GPUs, the fewest first, which keeps large holes whole; ties: the order of nodes."""
+    return sorted(with_gpus(servers, demand), key=attrgetter("free_gpus"))
 
 
 def grants_of(servers: Iterable[Server]) -> Iterator[tuple[Server, Grant]]:

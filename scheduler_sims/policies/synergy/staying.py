@@ -7,6 +7,7 @@ devices: they are never stopped. (Synergy's simulator has no cost of moving, so 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from emulator_runtime.domain.sensitivity import HostShare
@@ -28,28 +29,31 @@ def settle(servers: Sequence[Server]) -> dict[str, Allocation]:
 
 def _nodes(servers: Sequence[Server]) -> Mapping[str, NodeView]:
     """For each server, by the name of its node, the node that it becomes: most jobs that stay first, then in order."""
-    stays = {(s.node.name, n.node.name): _stay(s, n.node) for s in servers for n in servers if _alike(s.node, n.node)}
-    becomes: dict[str, NodeView] = {}
     by_name = {server.node.name: server.node for server in servers}
-    taken: set[str] = set()
-    for server, node in sorted(stays, key=lambda pair: (-stays[pair], pair[0] != pair[1])):
-        if server not in becomes and node not in taken:
-            becomes[server] = by_name[node]
-            taken.add(node)
+    kinds = {name: _kind(node) for name, node in by_name.items()}
+    stays = Counter((s.node.name, node) for s in servers for node in _homes(s) if kinds.get(node) == kinds[s.node.name])
+    becomes: dict[str, NodeView] = {}
+    for name, home in sorted(stays, key=lambda pair: (-stays[pair], pair[0] != pair[1])):
+        if name not in becomes and home in kinds:
+            becomes[name] = by_name[home]
+            del kinds[home]
+    for name, node in by_name.items():
+        if name not in becomes:
+            left = next(each for each, kind in kinds.items() if kind == _kind(node))
+            becomes[name] = by_name[left]
+            del kinds[left]
     return becomes
 
 
-def _alike(a: NodeView, b: NodeView) -> bool:
-    return _kind(a) == _kind(b)
-
-
 def _kind(node: NodeView) -> tuple[object, ...]:
-    devices = [(d.gpu_type, d.usable_memory_bytes) for d in node.devices if d.healthy]
+    devices = tuple((d.gpu_type, d.usable_memory_bytes) for d in node.devices if d.healthy)
     return (node.cpu_milli, node.memory_bytes, len(node.devices), devices)
 
 
-def _stay(server: Server, node: NodeView) -> int:
-    return sum(_held(grant.demand.job, node.name) is not None for grant in server.grants)
+def _homes(server: Server) -> list[str]:
+    """Where the jobs of a server run now."""
+    jobs = (grant.demand.job for grant in server.grants)
+    return [job.allocation.nodes[0] for job in jobs if job.allocation and job.phase is not Phase.STOPPING]
 
 
 def _held(job: JobView, node: str) -> Allocation | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 from emulator_runtime.domain.sensitivity import HostShare
-from scheduler_sims.policies.synergy.servers import Demand, Grant, Server, fullest_first
+from scheduler_sims.policies.synergy.servers import Demand, Grant, Server, Shares, fullest_first, with_gpus
 
-Share = Callable[[Demand, Server], HostShare]
+_ideal, _modest = attrgetter("ideal"), attrgetter("modest")
 
 
 def tune(servers: Sequence[Server], demands: Iterable[Demand]) -> None:
@@ -17,26 +18,25 @@ def tune(servers: Sequence[Server], demands: Iterable[Demand]) -> None:
     it, so that what it leaves is for others. One for which no server has enough GPUs waits for a round.
     """
     for demand in demands:
-        _ = _place(servers, demand, Demand.ideal) or _place(servers, demand, Demand.modest) or _push(servers, demand)
+        _ = _place(servers, demand, _ideal) or _place(servers, demand, _modest) or _push(servers, demand)
 
 
-def _place(servers: Sequence[Server], demand: Demand, share: Share) -> bool:
-    for server in fullest_first(servers):
-        if server.fits(demand, share(demand, server)):
-            server.give(demand, share(demand, server))
+def _place(servers: Sequence[Server], demand: Demand, share: Callable[[Shares], HostShare]) -> bool:
+    for server in fullest_first(servers, demand):
+        if server.fits(demand, host := share(demand.shares(server))):
+            server.give(demand, host)
             return True
     return False
 
 
 def _push(servers: Sequence[Server], demand: Demand) -> bool:
     """Makes room on a server with enough free GPUs: the fullest for one GPU, the first for several (as Synergy does)."""
-    candidates = fullest_first(servers) if demand.gpus == 1 else servers
-    with_gpus = (s for s in candidates if s.free_gpus >= max(1, demand.gpus) and s.suits(demand))
-    server = next(with_gpus, None)
+    candidates = fullest_first(servers, demand) if demand.gpus == 1 else with_gpus(servers, demand)
+    server = next((server for server in candidates if server.suits(demand)), None)
     if server is None:
         return False
-    _make_room(server, demand.modest(server))
-    return _place([server], demand, Demand.modest)
+    _make_room(server, demand.shares(server).modest)
+    return _place([server], demand, _modest)
 
 
 def _make_room(server: Server, wanted: HostShare) -> None:
@@ -44,7 +44,7 @@ def _make_room(server: Server, wanted: HostShare) -> None:
     for grant in sorted(server.grants, key=_greed, reverse=True):
         if server.free_cpu_milli >= wanted.cpu_milli and server.free_memory_bytes >= wanted.memory_bytes:
             return
-        server.shrink(grant, grant.demand.modest(server))
+        server.shrink(grant, grant.demand.shares(server).modest)
 
 
 def _greed(grant: Grant) -> tuple[float, float]:

@@ -207,9 +207,12 @@ def test_progress_within_leases(drive, at_s, steps):
 
 
 def test_steps_that_fill_a_lease_to_the_nanosecond_fit(drive):
-    driven = drive(Job("a", gpu_s=700 / 3, steps=700), leases=Leases(1.0))  # 3 of 0.33333... s
-    driven.start("a")
-    assert driven.end() == (234.0, "finished", 700)
+    driven = drive(
+        Job("a", gpu_s=9 / 7, steps=9), leases=Leases(1.0)
+    )  # the seven from the second on: one ns more than 1 s
+    driven.start("a", steps_done=1)
+    driven.until(1.0)
+    assert driven.cluster.steps_done("a") == 8
 
 
 def test_a_lease_begins_after_all_else_at_its_instant(drive):

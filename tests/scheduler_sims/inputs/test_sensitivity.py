@@ -32,6 +32,12 @@ def test_a_model_of_the_family_brings_its_needs_and_speeds(load):
     assert job.steps == 100
 
 
+def test_a_duration_beside_such_a_model_is_its_run_time_at_speed_1_in_fewer_steps(load):
+    job = load(row(model="synergy/alexnet", gpu_duration_s="90", steps="9")).jobs[0]
+    assert job.work == {"gpu": TimedWork(90.0, SYNERGY_MODELS["synergy/alexnet"].sensitivity)}
+    assert (job.steps, job.configurations[0].best_cpu_milli) == (9, 12000)
+
+
 def test_a_model_that_needs_little_says_so(load):
     job = load(row(model="synergy/gnmt", steps="100")).jobs[0]
     assert shares(job) == ((1000, 20 * GIB), (1000, 20 * GIB))
@@ -63,13 +69,14 @@ def test_a_row_that_does_not_say_leaves_it_open(load):
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ({"model": "synergy/alexnet"}, r"jobs.csv:2: steps: is missing, but model is synergy/alexnet"),
+        ({"model": "synergy/alexnet"}, r"jobs.csv:2: steps: is missing, and so is gpu_duration_s, but model is"),
         ({"gpu_duration_s": "1", "speedup": "0.5"}, r"jobs.csv:2: speedup: must be >= 1, not 0.5"),
         ({"gpu_duration_s": "1", "speedup": "2"}, r"jobs.csv:2: speedup: give best_cpus or best_memory_gib too"),
         ({"gpu_duration_s": "1", "cpus": "4", "best_cpus": "3"}, r"best_cpus and best_memory_gib must be at least"),
         ({"gpu_duration_s": "1", "speedup": "2", "best_memory_gib": "3"}, r"best_memory_gib: give memory_gib too"),
         ({"model": "resnet50", "batch_size": "1", "steps": "1", "speedup": "2"}, r"speedup: belongs to gpu_duration_s"),
         ({"model": "synergy/gnmt", "steps": "1", "best_cpus": "2"}, r"best_cpus: belongs to gpu_duration_s"),
+        ({"model": "synergy/gnmt", "gpu_duration_s": "1", "speedup": "2"}, r"speedup: belongs to gpu_duration_s"),
     ],
 )
 def test_what_does_not_go_together_is_refused(load, cells, message):
