@@ -28,11 +28,12 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What is remembered: the number of the round, its plan, and how many rounds each job was given."""
+    """What is remembered: the number of the round, its plan and why, and how many rounds each job was given."""
 
     index: int = -1
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 class Synergy:
@@ -66,14 +67,24 @@ class Synergy:
         now = view.state if view.state is not None else Round()
         index = floor((view.now_s - self.first_s) / self.round_s + _SLACK)
         begins = index > now.index or (index >= 0 and "node" in view.triggers)
-        reasons: Mapping[str, str] = {}
         if begins:
-            now, reasons = self._begin(view, now, index)
+            now = self._begin(view, now, index)
         there = {job_id: a for job_id, a in now.allocations.items() if job_id in view.jobs}
-        wake_at_s = self.first_s + max(0, index + 1) * self.round_s
-        return Plan.full(there, wake_at_s=wake_at_s, state=now, reasons=reasons)
+        held = view.plan.allocations
+        start = {job_id: a for job_id, a in there.items() if not _goes_on(a, held.get(job_id))}
+        stop = [job_id for job_id in held if job_id not in there]
+        return view.plan.evolve(
+            start=start,
+            stop=stop,
+            wake_at_s=self.first_s + max(0, index + 1) * self.round_s,
+            state=now,
+            reasons={job_id: now.reasons[job_id] for job_id in start}
+            | dict.fromkeys(
+                (job_id for job_id in stop if job_id in view.jobs), f"round {now.index}: others are served first"
+            ),
+        )
 
-    def _begin(self, view: ClusterView, last: Round, index: int) -> tuple[Round, Mapping[str, str]]:
+    def _begin(self, view: ClusterView, last: Round, index: int) -> Round:
         servers = tuple(Server.empty(node) for node in view.nodes.values())
         order, fair = ORDERS[self.order], self.allocation == "proportional"
         standing = Standing(view, servers, last.given, fair)
@@ -82,7 +93,12 @@ class Synergy:
         given = {job_id: rounds for job_id, rounds in last.given.items() if job_id in view.jobs}
         for _, grant in grants_of(servers):
             given[grant.demand.job.job_id] = given.get(grant.demand.job.job_id, 0) + 1
-        return Round(index, settle(servers), given), _reasons(index, servers)
+        return Round(index, settle(servers), given, _reasons(index, servers))
+
+
+def _goes_on(allocation: Allocation, has: Allocation | None) -> bool:
+    """Whether a job has this already."""
+    return has is not None and allocation.same_place(has) and allocation.same_division(has)
 
 
 def _reasons(index: int, servers: Sequence[Server]) -> dict[str, str]:

@@ -266,6 +266,16 @@ def test_reasons_say_what_each_job_got_and_why():
     assert plan.reasons["a"] == "round 0: 3 CPUs and 25.00 GiB (its proportional share)"
 
 
+def test_only_what_changes_has_a_reason():
+    jobs = [frugal("stays", on="n1/0"), hungry("grows", on="n1/1", has=(3, 25)), frugal("goes", on="n1/2", gpus=1)]
+    jobs[0] = replace(jobs[0], has=(1, 5))
+    wide = frugal("wide", gpus=2, submit_s=-1)
+    _, plan = first_round("tune", [*jobs, wide], order="fifo")
+    assert (set(plan.started), plan.stopped) == ({"grows", "wide"}, {"goes"})
+    assert plan.reasons["goes"] == "round 0: others are served first"
+    assert set(plan.reasons) == {"grows", "wide", "goes"}
+
+
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
