@@ -91,8 +91,10 @@ class Synergy:
         demands = order.round(standing, list(view.jobs.values()), largest_first=self.allocation == "tune")
         ALLOCATIONS[self.allocation](servers, demands)
         given = {job_id: rounds for job_id, rounds in last.given.items() if job_id in view.jobs}
+        counted = last.allocations if index == last.index else ()  # nodes changed within the round
         for _, grant in grants_of(servers):
-            given[grant.demand.job.job_id] = given.get(grant.demand.job.job_id, 0) + 1
+            job_id = grant.demand.job.job_id
+            given[job_id] = given.get(job_id, 0) + (job_id not in counted)
         return Round(index, settle(servers), given, _reasons(index, servers))
 
 
