@@ -1,7 +1,9 @@
-"""Writes the chart's values.schema.json and the table in its README from what is said once elsewhere.
+"""Writes the chart's values.schema.json, files/checks.json and the table in its README from what is said once elsewhere.
 
-Sources: values.yaml (defaults and their comments), the pools' CustomResourceDefinition (what a pool may say), and the
-programs' Settings classes (which settings there are). `python charts/generate.py --check` only tells what is out of date.
+Sources: values.yaml (defaults and their comments), the pools' CustomResourceDefinition (what a pool may say), the programs'
+Settings classes (which settings there are), the runtime's GPU types and the models that have a profile. files/checks.json is for
+templates/checks.yaml: GPU types may be typed in any case, which an enum can't say, and a schema's error about a key has no place.
+`python charts/generate.py --check` only tells what is out of date.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import yaml
 
 from deviceplugin.settings import Settings as PluginSettings
 from emulator_runtime.node.settings import EnvSettings
+from emulator_runtime.profiles.catalogue import bundled_catalogue
+from emulator_runtime.profiles.table import ProfileTable
 from sharing_manager.settings import Settings as ManagerSettings
 
 CHART = Path(__file__).parent / "emugpu"
@@ -35,6 +39,7 @@ MANAGER_OWN = {
     "tools",
 }
 MANAGER_LOCAL = {"socket_dir", "state_dir", "clock", "sharing", "sharing_config", "lifeline_fd"}
+POOL_NAME = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"  # of an object; source: RFC 1123
 PLUGIN_OWN = {"node_dir", "kubelet_dir", "metrics_port", "cdi_dir"}
 
 SCALARS = {"tag:yaml.org,2002:str": "string", "tag:yaml.org,2002:int": "integer", "tag:yaml.org,2002:bool": "boolean"}
@@ -121,16 +126,25 @@ def _definitions(definition: Json) -> Json:
     name = {"type": "string", "minLength": 1}
     quantities = {"type": "object", "additionalProperties": {"type": ["string", "integer", "number"]}}
     pool = _plain(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"])
-    pool["properties"] = {"name": {"description": "Name of the pool.", **name, "maxLength": 63}, **pool["properties"]}
+    own_name = {"description": "Name of the pool.", **name, "maxLength": 63, "pattern": POOL_NAME}
+    pool["properties"] = {"name": own_name, **pool["properties"]}
+    pool["properties"]["gpus"]["items"]["properties"]["type"]["examples"] = gpu_types()
     pool["required"] = ["name", *pool["required"]]
     variable = {"name": name, "value": {"type": "string"}, "valueFrom": {"type": "object"}}
     return {
         "pool": pool,
+        "model": {"type": "string", "enum": [*ProfileTable.bundled().models]},
         "managerSettings": _settings(ManagerSettings, MANAGER_OWN | MANAGER_LOCAL),
         "pluginSettings": _settings(PluginSettings, PLUGIN_OWN),
         "resources": _object({"requests": quantities, "limits": quantities, "claims": {"type": "array"}}),
         "env": {"type": "array", "items": {**_object(variable), "required": ["name"]}},
     }
+
+
+def gpu_types() -> list[str]:
+    """All names of GPU types, each type's own before its short ones; case and `-`, `_` or a space make no difference."""
+    catalogue = bundled_catalogue()
+    return [name for gpu_type in catalogue.specs for name in (gpu_type, *catalogue.short_names(gpu_type))]
 
 
 def _object(properties: Json) -> Json:
@@ -160,6 +174,13 @@ def _plain(node: Json) -> Json:
     return kept
 
 
+def checks(definition: Json) -> Json:
+    """What the chart's own checks compare values with."""
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    key = spec["properties"]["nodeSelector"]["properties"]["matchExpressions"]["items"]["properties"]["key"]
+    return {"gpuTypes": gpu_types(), "labelKey": key["pattern"]}
+
+
 def table(values: list[Value]) -> str:
     """The values as a Markdown table."""
     rows = ["| value | default | meaning |", "|---|---|---|"]
@@ -182,6 +203,7 @@ def outputs() -> dict[Path, str]:
     after = rest.partition(END)[2]
     return {
         CHART / "values.schema.json": json.dumps(schema(values, definition), indent=1) + "\n",
+        CHART / "files" / "checks.json": json.dumps(checks(definition), indent=1) + "\n",
         readme: f"{before}{BEGIN}\n\n{table(values)}\n\n{END}{after}",
     }
 

@@ -17,7 +17,7 @@ from cluster_harness.kind import Kind
 from cluster_harness.kubectl import Kubectl
 from cluster_harness.node_commit import NodeImages, with_product
 from cluster_harness.shell import Shell
-from cluster_harness.spec import ClusterSpec
+from cluster_harness.spec import ClusterSpec, differences
 from cluster_harness.state import EXISTING, KIND, ClusterDirectory, ClusterState, cluster_names
 from cluster_harness.steps import Steps
 from cluster_harness.ways import ExistingWay, KindWay, Way, existing_way, obtain_node_images, saved_image
@@ -32,7 +32,7 @@ _NO_IMAGES = NodeImages("", "")  # a cluster that exists needs none
 @dataclass(frozen=True)
 class Request:
     """What `up` is asked for. `kubeconfig` given: a cluster that exists, which needs an `image` that its nodes can pull.
-    `image` otherwise: instead of one built from the checkout."""
+    `image` otherwise: instead of one built from the checkout. `reshape`: a cluster that is there may get other pools."""
 
     spec: ClusterSpec
     kubeconfig: Path | None = None
@@ -42,6 +42,7 @@ class Request:
     helm_arguments: tuple[str, ...] = ()
     with_chart: bool = True
     wait: bool = True
+    reshape: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Clusters:
     def up(self, request: Request) -> ClusterState:
         """Brings it up, or to what is asked for now. Raises ClusterError or InputError; a half-made cluster is removed."""
         name = request.spec.name
+        _must_name_an_image(request)
         with self.cache.lock(f"clusters/{name}"):
             state = self._wanted(request)
             way: Way
@@ -83,6 +85,7 @@ class Clusters:
                 way = self._existing(state)
                 way.is_there()
                 state = self._with_images_of_registries(request, state)
+                product.assign_pools(state.spec, way.kubectl.nodes())  # too few nodes: nothing of this wish is noted
             state = replace(state, complete=True)
             self.directory(name).save(state)
             with self._resumable(name):
@@ -98,19 +101,31 @@ class Clusters:
                 raise ClusterError(
                     f"cluster {spec.name!r} is {before.kubeconfig}; take it down first, or choose another --name"
                 )
-            if way == KIND and before.spec.workers != spec.workers:
-                raise ClusterError(
-                    f"cluster {spec.name!r} has {before.spec.workers} worker nodes, not {spec.workers}: "
-                    f"run `emugpu cluster down --name {spec.name}` first, or choose another --name"
-                )
+            self._must_fit(request, before)
             return replace(before, spec=spec)
         return ClusterState(spec, way, kubeconfig=kubeconfig, context=request.context)
+
+    def _must_fit(self, request: Request, before: ClusterState) -> None:
+        """A cluster that is there gets another shape only where somebody asked for that."""
+        spec, name = request.spec, request.spec.name
+        down = f"`emugpu cluster down --name {name}`"
+        if before.way == KIND and before.spec.workers != spec.workers:
+            raise ClusterError(
+                f"cluster {name!r} has {before.spec.workers} worker nodes, not {spec.workers}, and kind adds or removes "
+                f"none: run {down} first, or choose another --name"
+            )
+        another = "; ".join(differences(before.spec, spec))
+        if another and not request.reshape:
+            raise ClusterError(
+                f"cluster {name!r} has another shape: {another}. Give --reshape to change it in place (pods lose devices "
+                f"that go), choose another --name, or run {down} first"
+            )
+        if another:
+            self.steps.say(f"reshaping cluster {name}: {another}")
 
     def _with_images_of_registries(self, request: Request, state: ClusterState) -> ClusterState:
         """What the nodes of an existing cluster pull. Raises InputError where nobody said what."""
         if request.image:
-            if ":" not in request.image.rpartition("/")[2]:
-                raise InputError("--image", f"must be NAME:TAG for a cluster that exists, not {request.image!r}")
             return replace(state, images={"emugpu": request.image, "emugpu-redis": PUBLIC_REDIS})
         if request.with_chart and not state.images:
             fix = "build images/emugpu/Dockerfile, push it to a registry that its nodes reach and give its NAME:TAG"
@@ -296,3 +311,13 @@ class Clusters:
     def _chart(self, way: Way, directory: Path, state: ClusterState) -> product.Chart:
         shell = self._shell(state.spec.name)
         return product.Chart(shell, clients(self.cache, shell, self.steps).helm, way.kubectl, directory)
+
+
+def _must_name_an_image(request: Request) -> None:
+    """Before anything is made. Raises InputError: the chart wants a name and a tag."""
+    archive = "" if request.kubeconfig else ", or the path of a `docker save` archive"
+    if not request.image or (archive and Path(request.image).is_file()):
+        return
+    if ":" not in request.image.rpartition("/")[2]:
+        where = "for a cluster that exists" if request.kubeconfig else f"of the local engine{archive}"
+        raise InputError("--image", f"must be NAME:TAG {where}, not {request.image!r}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from cluster_harness.spec import ClusterSpec
 from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.files import write_whole
 
 KIND = "kind"
 EXISTING = "existing"
@@ -62,9 +62,7 @@ class ClusterDirectory:
     def save(self, state: ClusterState) -> None:
         """Writes it so that a reader sees the old or the new one."""
         self.path.mkdir(parents=True, exist_ok=True)
-        temporary = self._file.with_suffix(".tmp")
-        temporary.write_text(state.to_json(), encoding="utf-8")
-        os.replace(temporary, self._file)
+        write_whole(self._file, state.to_json(), sync=False)
 
     def forget(self) -> None:
         """There is no cluster any more; the log stays."""

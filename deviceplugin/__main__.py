@@ -8,6 +8,7 @@ import sys
 
 from deviceplugin.settings import Settings
 from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.timing.host import shorten_slice
 
 
 def main(argv: list[str]) -> int:
@@ -24,6 +25,7 @@ def main(argv: list[str]) -> int:
         settings = Settings.from_env(os.environ)
         from deviceplugin.daemon import Daemon  # with gRPC, which a mistake in the settings needn't wait for
 
+        shorten_slice()  # the kubelet holds a pod back while it waits for Allocate
         Daemon(settings).run()
     except EmuGpuError as error:
         print(f"deviceplugin: {error}", file=sys.stderr)

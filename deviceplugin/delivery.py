@@ -6,13 +6,13 @@ CDI: cncf-tags/container-device-interface, SPEC.md, version 0.6.0. The token is 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from deviceplugin.container import ContainerReply, Mount
+from emulator_runtime.files import write_whole
 
 CDI_VERSION = "0.6.0"
 CDI_KIND = "emugpu.dev/grant"
@@ -56,16 +56,7 @@ class CdiDelivery:
         }
         path = self._dir / f"emugpu.dev-grant-{grant_id}.json"
         unfinished = path.with_suffix(".new")  # runtimes read *.json and *.yaml only
-        try:
-            with unfinished.open("w", encoding="utf-8") as file:
-                os.fchmod(file.fileno(), 0o644)
-                json.dump(spec, file)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.rename(path)
-        except OSError:
-            unfinished.unlink(missing_ok=True)
-            raise
+        write_whole(path, json.dumps(spec), sync=True, mode=0o644, unfinished=unfinished)
         return ContainerReply(envs, cdi_devices=(f"{CDI_KIND}={grant_id}",))
 
     def sweep(self, alive: Callable[[str], bool]) -> None:

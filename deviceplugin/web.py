@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.ipc.http_server import HttpServer, pages
 
 _FINE_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25, 1.0)
 """An Allocate is a few synced files, milliseconds; the kubelet makes the pod wait for it."""
-_REQUEST_TIMEOUT_S = 5
 
 
 class PrometheusMetrics:
@@ -59,76 +57,20 @@ class PrometheusMetrics:
         self._errors.labels(kind).inc()
 
 
-class WebServer:
-    """Listens from the start; whoever owns the main loop waits for `fileno` and calls `answer`, which starts a thread per
-    connection. So a probe costs nothing while nobody asks, and /healthz is silent when the main loop is stuck. `healthy`
-    and `ready` are called in those threads.
-    """
+class WebServer(HttpServer):
+    """Whoever owns the main loop waits for `fileno` and calls `answer`: /healthz is silent when the main loop is stuck."""
 
     def __init__(
         self, port: int, metrics: PrometheusMetrics, healthy: Callable[[], bool], ready: Callable[[], bool]
     ) -> None:
-        """Raises InputError where the port can't be had."""
+        """Raises InputError where the port can't be had. `healthy` and `ready` are called in threads of their own."""
+        on_get = pages(
+            lambda _accept: (CONTENT_TYPE_LATEST, generate_latest(metrics.registry)),
+            lambda: "" if healthy() else "not now",
+            lambda: "" if ready() else "not now",
+        )
         try:
-            self._server = _Server(port, _handler(metrics.registry, {"/healthz": healthy, "/readyz": ready}))
+            super().__init__(port, on_get)
         except OSError as error:
             problem = f"port {port} can't be had: {error.strerror}; give another, or 0 for none"
             raise InputError("EMUGPU_PLUGIN_METRICS_PORT", problem) from error
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
-
-    def fileno(self) -> int:
-        """Readable when somebody wants to connect."""
-        return self._server.fileno()
-
-    def answer(self) -> None:
-        """Take one connection; returns at once where there is none after all."""
-        self._server.handle_request()
-
-    def close(self) -> None:
-        self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    """IPv4 and, where the host has it, IPv6: a probe may come over either."""
-
-    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-    daemon_threads = True
-    block_on_close = False  # an answer under way doesn't keep the program
-    timeout = 0
-
-    def __init__(self, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
-        super().__init__(("", port), handler)
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
-
-
-def _handler(registry: CollectorRegistry, probes: Mapping[str, Callable[[], bool]]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = _REQUEST_TIMEOUT_S  # nobody keeps a thread by saying nothing
-
-        def do_GET(self) -> None:
-            if self.path == "/metrics":
-                self._reply(200, CONTENT_TYPE_LATEST, generate_latest(registry))
-            elif self.path in probes:
-                fine = probes[self.path]()
-                self._reply(200 if fine else 503, "text/plain; charset=utf-8", b"ok\n" if fine else b"not now\n")
-            else:
-                self._reply(404, "text/plain; charset=utf-8", b"try /metrics, /healthz or /readyz\n")
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Probes come every few seconds; they aren't news."""
-
-        def _reply(self, status: int, content_type: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    return Handler

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError, RefusedError
 from emulator_runtime.ipc.poller import Connection
 from emulator_runtime.node.grant_files import GrantFiles
+from sharing_manager.binding import check_bound
 from sharing_manager.grants import Grant
 from sharing_manager.identity import Identifier, PodIdentity
 from sharing_manager.manager import Manager
@@ -57,6 +58,8 @@ class Attaching:
         self._progress = progress
         self._missing = missing
         self._pending: dict[str, Connection] = {}
+        self.holder: Callable[[Grant], Connection | None] = lambda _: None
+        """Who works with a grant now."""
         self.failures: Counter[str] = Counter()
 
     @property
@@ -72,11 +75,11 @@ class Attaching:
         """Call `done` with the grant, now or later, unless the connection is closed by then; what goes wrong later is
         answered on the connection. Raises RefusedError, DeviceLostError, ManagerUnavailableError."""
         try:
-            grant = self._grant(request)
-            _check_process(grant, connection.peer.pid, request)
+            grant = self._grant(request.token)
             if missing := self._missing():
                 raise ManagerUnavailableError(f"{missing}; come again")
             if grant.of_owner:
+                self._check_holder(grant, connection)
                 done(self._manager.attach(request.token, request.job_id, request.steps_done, request.after_ns))
             else:
                 self._look_up(_Attempt(self, connection, grant, request, done))
@@ -84,9 +87,20 @@ class Attaching:
             self.failures[error.code] += 1
             raise
 
-    def grant_of(self, token: str) -> Grant | None:
-        """The grant of a token, known or in the grant files; one that was never shown before isn't kept."""
-        return self._manager.find(token) or self._grant_in_files(token)
+    def inspect(self, connection: Connection, token: str, done: Done) -> None:
+        """Call `done` with the token's grant, now or later, for whoever only looks. Nothing is changed by it.
+
+        A grant that is bound is shown to its own container, as with `start`; before that there is nothing on it to be seen.
+        Raises RefusedError; what goes wrong later is answered on the connection.
+        """
+        grant = self._grant(token)
+        if grant.over:
+            raise _unknown()
+        if grant.pod is None or self._identifier is None:
+            done(grant)
+            return
+        connection.pause()
+        self._identifier.identify(connection.peer.pid, lambda who: _show(connection, grant, who, done))
 
     def closed(self, connection: Connection) -> None:
         """A connection is gone; nobody waits for the answer any more."""
@@ -94,11 +108,23 @@ class Attaching:
             if waiting is connection:
                 del self._pending[digest]
 
-    def _grant(self, request: AttachRequest) -> Grant:
-        grant = self.grant_of(request.token)
+    def _grant(self, token: str) -> Grant:
+        """Known, or in the grant files; one that was never shown before isn't kept."""
+        grant = self._manager.find(token) or self._grant_in_files(token)
         if grant is None:
-            raise RefusedError("unknown token: it was never granted on this node, or its grant has ended")
+            raise _unknown()
         return grant
+
+    def _check_holder(self, grant: Grant, connection: Connection) -> None:
+        """Raises RefusedError where another process works with the grant: both would get the same leases, and compute on
+        one device as if it were two. The lost connection of a process that comes back is no holder."""
+        holder = self.holder(grant) if grant.live else None
+        if holder is None or holder.peer.pid == connection.peer.pid or holder.peer_is_gone:
+            return
+        raise RefusedError(
+            f"process {holder.peer.pid} of this container trains on these devices already; run one training process in "
+            "a container, or wait for its end"
+        )
 
     def _grant_in_files(self, token: str) -> Grant | None:
         record = self._files.read(token) if self._files is not None else None
@@ -130,6 +156,8 @@ class Attaching:
 
     def attach(self, attempt: _Attempt, identity: PodIdentity | None, known_steps: int | None) -> Grant:
         request = attempt.request
+        check_bound(attempt.grant, identity)
+        self._check_holder(attempt.grant, attempt.connection)
         return self._manager.pods.attach(
             attempt.grant, identity, request.steps_done, request.after_ns, known_steps=known_steps
         )
@@ -195,13 +223,22 @@ class _Attempt:
         self.connection.resume()
 
 
-def _check_process(grant: Grant, pid: int, request: AttachRequest) -> None:
-    """Raises RefusedError for a process that was connected and had to make room for another one: if it took its place
-    back, the two would throw each other out for ever."""
-    if request.steps_done is not None and pid in grant.replaced_pids:
-        raise RefusedError(
-            f"another process of this container has taken over from process {pid}; run one process with each EMUGPU_TOKEN"
-        )
+def _show(connection: Connection, grant: Grant, who: PodIdentity | EmuGpuError, done: Done) -> None:
+    """The peer is known: show it the grant, or say why not."""
+    if not connection.open:
+        return
+    try:
+        if isinstance(who, EmuGpuError):
+            raise who
+        check_bound(grant, who)
+        done(grant)
+    except EmuGpuError as error:
+        connection.refuse(error)
+    connection.resume()
+
+
+def _unknown() -> RefusedError:
+    return RefusedError("unknown token: it was never granted on this node, or its grant has ended")
 
 
 def _fail(error: EmuGpuError) -> Grant:

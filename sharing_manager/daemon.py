@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
 from emulator_runtime.domain.units import NS_PER_S
-from emulator_runtime.ipc.poller import Poller
+from emulator_runtime.ipc.poller import Admit, Listener, Poller
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import NodeLayout
 from emulator_runtime.timing.clocks import HostClock
@@ -23,6 +23,7 @@ from sharing_manager.arbitration import MODES
 from sharing_manager.attaching import Attaching
 from sharing_manager.devices import DevicePool
 from sharing_manager.event_log import ManagerEvent, SqliteEventLog
+from sharing_manager.guard import Guard, Served
 from sharing_manager.inventories import read_inventory, shared
 from sharing_manager.lease_book import LeaseFile
 from sharing_manager.manager import Manager
@@ -45,6 +46,7 @@ class Daemon:
         self._settings = settings
         self._poller = Poller()
         self._cluster: InCluster | None = None
+        self._guard: Guard | None = None
         self._stopping = self._signalled = False
 
     def run(self) -> None:
@@ -67,10 +69,11 @@ class Daemon:
             _make_directory("EMUGPU_MANAGER_SOCKET_DIR", settings.socket_dir)
             _make_directory("EMUGPU_MANAGER_STATE_DIR", settings.state_dir)
             self._open_books(pool)
-            self._open_sockets(JobService(self._manager))
+            self._open_sockets(JobService(self._manager), admit=None)
 
     def _start_in_cluster(self, layout: NodeLayout) -> None:
         from sharing_manager.in_cluster import InCluster
+        from sharing_manager.kubernetes.peers import PeerNames
 
         layout.make()
         pool = DevicePool()
@@ -85,7 +88,8 @@ class Daemon:
         )
         jobs = JobService(self._manager, attaching)
         cluster.start(self._manager, jobs, inventory)
-        self._open_sockets(jobs)
+        self._guard = Guard(jobs, PeerNames().name)
+        self._guard.door = self._open_sockets(self._guard, admit=self._guard.admit)
 
     def _open_books(self, pool: DevicePool) -> None:
         settings = self._settings
@@ -95,22 +99,26 @@ class Daemon:
         self._manager = Manager(pool, self._log, _clock(settings), self._publish, leases=leases, wall=wall_ns)
         self._admin = AdminService(self._manager, self._log)
 
-    def _open_sockets(self, jobs: JobService) -> None:
+    def _open_sockets(self, jobs: Served, admit: Admit | None) -> Listener:
+        """Answers the jobs' one."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._watch_parent()
-        self._poller.listen(self._settings.job_socket, jobs.on_message, jobs.on_close, on_open=jobs.on_open)
+        path = self._settings.job_socket
+        door = self._poller.listen(path, jobs.on_message, jobs.on_close, on_open=jobs.on_open, admit=admit)
         # The admin socket comes last: whoever finds it there may use the daemon.
         self._poller.listen(self._settings.admin_socket, self._admin.on_message, self._admin.on_close, mode=0o600)
+        return door
 
     def serve(self) -> None:
         """Answer requests. Progress is written by a deadline: a write for each request would cost twice its answer."""
         flush_ns: int | None = None
         while not self._stopping:
-            dues = [due for due in (flush_ns, self._cluster.due_ns() if self._cluster else None) if due is not None]
+            parts = [part for part in (self._cluster, self._guard) if part is not None]
+            dues = [due for due in (flush_ns, *(part.due_ns() for part in parts)) if due is not None]
             self._poller.poll(max(0, min(dues) - monotonic_ns()) / NS_PER_S if dues else None)
-            if self._cluster is not None:
-                self._cluster.turn()
+            for part in parts:
+                part.turn()
             if not self._manager.has_unlogged_progress:
                 flush_ns = None
             elif flush_ns is None:

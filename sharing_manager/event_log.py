@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.files import write_whole
 from emulator_runtime.node.grant_files import token_digest
 from sharing_manager.grants import Grant, GrantState
 from sharing_manager.identity import PodIdentity
@@ -254,10 +254,7 @@ def _secret(path: Path) -> bytes:
     try:
         with contextlib.suppress(FileNotFoundError):
             return path.read_bytes()
-        unfinished = path.with_name(f"{path.name}.new")
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(32))
-        unfinished.rename(path)
+        write_whole(path, secrets.token_bytes(32), sync=False, mode=0o600)
         return path.read_bytes()
     except OSError as error:
         fix = "give it to this process to read and write"

@@ -16,9 +16,6 @@ from emulator_runtime.node.grant_files import GrantRecord
 from emulator_runtime.node.inventory import split_device_id
 from sharing_manager.identity import PodIdentity
 
-MAX_REPLACED = 16
-"""Replaced processes that are remembered for each grant; one that is refused doesn't come again."""
-
 
 class GrantState(StrEnum):
     """The life of a grant. `released`, `finished` and `failed` end a run, and the grant of an owner with it; `fenced` and
@@ -62,8 +59,6 @@ class Grant:
     pod: PodIdentity | None = None
     pid: int = 0
     """Of the process that is connected, as the manager's PID namespace numbers it; 0: none, or not to be seen."""
-    replaced_pids: tuple[int, ...] = ()
-    """Processes that were connected when another one took their place, the latest last."""
     told_full: bool = False
     """This run has been told of in the log as out of memory."""
     uuids: tuple[str, ...] = field(init=False)
@@ -93,12 +88,6 @@ class Grant:
         """From now on this is the grant of that job, in that pod."""
         self.job_id, self.pod = job_id, pod
         self.holder = job_id if self.of_owner else f"{pod or 'a container'} ({self.digest[:8]})"
-
-    def connected(self, pid: int, former_pid: int) -> None:
-        """Process `pid` works with it from now on, in the place of `former_pid` (0: of nobody, or not to be seen)."""
-        replaced = [*self.replaced_pids, former_pid] if former_pid else self.replaced_pids
-        self.replaced_pids = tuple(old for old in replaced if old != pid)[-MAX_REPLACED:]
-        self.pid = pid
 
     @property
     def of_owner(self) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
+from emulator_runtime.files import write_whole
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.time_slicing import apply_time_slicing
 
@@ -93,11 +93,7 @@ def publish(path: Path, inventory: Inventory) -> None:
     try:
         if path.exists() and path.read_text(encoding="utf-8") == text:
             return
-        unfinished = path.with_name(f".{path.name}.new")
-        with open(unfinished, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(text)
-        unfinished.rename(path)
+        write_whole(path, text, sync=False, mode=0o644)
     except OSError as error:
         raise InputError(str(path), f"can't be written: {error.strerror}; make room or give access") from error
 

@@ -30,6 +30,7 @@ class JobService:
     def __init__(self, manager: Manager, attaching: Attaching | None = None) -> None:
         self._manager = manager
         self._attaching = attaching or Attaching(manager)
+        self._attaching.holder = lambda grant: self._holders.get(grant.digest)
         self._grants: dict[Connection, Grant] = {}
         self._holders: dict[str, Connection] = {}
         self._strangers: dict[Connection, None] = {}  # in the order of their coming
@@ -47,9 +48,9 @@ class JobService:
         self._strangers[connection] = None
         if len(self._strangers) - self._attaching.pending > MAX_STRANGERS:  # those that wait have shown a token
             strangers = [one for one in self._strangers if not self._attaching.waits(one)]
-            counts = Counter(stranger.peer.pid for stranger in strangers)
+            counts = Counter(_peer(stranger) for stranger in strangers)
             most = max(counts.values())
-            next(stranger for stranger in strangers if counts[stranger.peer.pid] == most).close()
+            next(stranger for stranger in strangers if counts[_peer(stranger)] == most).close()
 
     def on_message(self, connection: Connection, message: Message) -> None:
         """Answer one request. Raises errors of the tree; the connection turns them into replies."""
@@ -58,7 +59,9 @@ class JobService:
             self._attach(connection, message)
             return
         if op == "query":
-            connection.send(self._query(text(message, "token")))
+            self._attaching.inspect(
+                connection, text(message, "token"), lambda grant: connection.send(self._telemetry_of(grant))
+            )
             return
         handler = self._handlers.get(op) if isinstance(op, str) else None
         if handler is None:
@@ -122,7 +125,8 @@ class JobService:
         self._grants[connection], self._holders[grant.digest] = grant, connection
         if former is not None:
             former.close()  # fence: a job that comes back replaces its own lost connection
-        grant.connected(connection.peer.pid, former.peer.pid if former is not None else 0)
+        grant.pid = connection.peer.pid
+        connection.prefer()
         devices = [
             {"uuid": d.uuid, "index": d.index, "gpu_type": d.gpu_type, "memory_bytes": d.memory_bytes}
             for d in self._manager.devices_of(grant)
@@ -134,11 +138,8 @@ class JobService:
         if connection is not None:
             connection.close()
 
-    def _query(self, token: str) -> Message:
-        """The devices of a grant as they are, for whoever has its token; of a shared device only its own processes."""
-        grant = self._attaching.grant_of(token)
-        if grant is None or grant.over:
-            raise RefusedError("unknown token: it was never granted on this node, or its grant has ended")
+    def _telemetry_of(self, grant: Grant) -> Message:
+        """The devices of a grant as they are; of a shared device only its own processes."""
         devices = [d for d in self._manager.telemetry().devices if d.device.uuid in grant.uuids]
         return {"ok": True, "devices": [device_message(d, only=grant.digest) for d in devices]}
 
@@ -166,6 +167,11 @@ class JobService:
     def _fail(self, grant: Grant, message: Message) -> Message:
         self._manager.fail(grant, text(message, "reason"))
         return _OK
+
+
+def _peer(connection: Connection) -> object:
+    """Whose connection it is: a container's where that is known, else a process's."""
+    return connection.group or connection.peer.pid
 
 
 def device_message(telemetry: DeviceTelemetry, only: str | None = None) -> Message:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.files import replacing
 
 _SKIPPED = "__pycache__"
 
@@ -42,9 +43,8 @@ def _copy(source: Path, target: Path) -> None:
         if (there.st_size, there.st_mtime_ns, there.st_mode) == (wanted.st_size, wanted.st_mtime_ns, wanted.st_mode):
             return
     _make(target.parent)
-    unfinished = target.with_name(f".{target.name}.new")
-    shutil.copy2(source, unfinished)
-    unfinished.rename(target)
+    with replacing(target, target.with_name(f".{target.name}.new")) as unfinished:
+        shutil.copy2(source, unfinished)
 
 
 def _make(directory: Path) -> None:

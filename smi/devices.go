@@ -67,7 +67,7 @@ func picture() ([]gpu, string) {
 	if token := os.Getenv("EMUGPU_TOKEN"); token != "" {
 		gpus, err := ask(orDefault(os.Getenv("EMUGPU_MANAGER_SOCKET"), defaultSocket), token)
 		if err == nil {
-			return gpus, answered
+			return counted(gpus), answered
 		}
 		var refused refusal
 		if errors.As(err, &refused) {
@@ -76,7 +76,15 @@ func picture() ([]gpu, string) {
 			why = "the sharing manager does not answer"
 		}
 	}
-	return ofFiles(orDefault(os.Getenv("EMUGPU_EDEV_DIR"), defaultFiles)), why + "; memory use and load are not known"
+	return counted(ofFiles(orDefault(os.Getenv("EMUGPU_EDEV_DIR"), defaultFiles))), why + "; memory use and load are not known"
+}
+
+// counted has the indexes that GPUs have in a container: from 0, as with the NVIDIA runtime, whichever of the node's they are.
+func counted(gpus []gpu) []gpu {
+	for i := range gpus {
+		gpus[i].Index = int64(i)
+	}
+	return gpus
 }
 
 // refusal is an answer that is none of use.

@@ -80,6 +80,23 @@ def test_a_wrong_count_is_explained(kubectl: Kubectl, kind: str, count: str) -> 
     assert count in said, said
 
 
+@pytest.mark.parametrize("kind", ("Pod", "Job"))
+def test_a_contradiction_is_explained(kubectl: Kubectl, kind: str) -> None:
+    restart = "Never" if kind == "Job" else "Always"
+    both = container(limits={"emuGPU": 1, RESOURCE: 2})
+    said = kubectl.refusal(object_of(kind, template(both, restart=restart)))
+    assert f"emuGPU is short for {RESOURCE}" in said, said
+    assert "1 of the one and 2 of the other" in said, said
+
+
+def test_an_edited_count_wins_over_what_stands_there(kubectl: Kubectl) -> None:
+    """What reaches the API server then is the new count beside the full name with the old one."""
+    for count in ("1", "3"):
+        kubectl.apply(object_of("Deployment", template(container(limits={"emuGPU": count}))))
+        resources = pod_spec_of(kubectl.get("Deployment", "alias"))["containers"][0]["resources"]
+        assert resources["limits"] == {RESOURCE: count}
+
+
 def test_pods_without_devices_are_left_alone(kubectl: Kubectl) -> None:
     kubectl.apply(object_of("Pod", template(container(limits={"cpu": "100m"}))))
     assert kubectl.get("Pod", "alias")["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "100m"}

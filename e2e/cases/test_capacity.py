@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from e2e.cases.conftest import GPUS_PER_NODE
 from e2e.cases.kube import RESOURCE, Kubectl, Node, eventually, train_pod
 
@@ -17,6 +19,7 @@ def test_a_node_describes_its_devices(admin: Kubectl, workers: list[Node]) -> No
     assert labels["emugpu.dev/gpu.count"] == str(GPUS_PER_NODE)
 
 
+@pytest.mark.alone  # needs all devices of a node
 def test_two_pods_fill_a_node_and_the_third_waits(kubectl: Kubectl, workers: list[Node]) -> None:
     node = {"kubernetes.io/hostname": workers[0].name}
     endless = ("--step-time-s", "0.5", "--memory", "1GiB", "--steps", "100000")

@@ -67,6 +67,7 @@ def test_quota(kubectl: Kubectl) -> None:
     kubectl.wait_jobs(["quota"], within_s=180)
 
 
+@pytest.mark.alone
 def test_time_slicing(kubectl: Kubectl, pools: Pools, admin: Kubectl, workers: list[Node]) -> None:
     """Three jobs on one device: each a third of the throughput (Salus's setting)."""
     pools(EXAMPLES / "time-slicing/values.yaml")
@@ -78,6 +79,7 @@ def test_time_slicing(kubectl: Kubectl, pools: Pools, admin: Kubectl, workers: l
         assert "100" in kubectl.logs(pod)
 
 
+@pytest.mark.alone
 def test_mixed_cluster(kubectl: Kubectl, pools: Pools, admin: Kubectl, workers: list[Node]) -> None:
     try:
         admin("label", "node", workers[0].name, "example.com/gpu=v100", "--overwrite")
@@ -95,6 +97,7 @@ def test_mixed_cluster(kubectl: Kubectl, pools: Pools, admin: Kubectl, workers: 
             admin("label", "node", worker.name, "example.com/gpu-")
 
 
+@pytest.mark.alone
 def test_nvidia_compatibility(kubectl: Kubectl, pools: Pools, admin: Kubectl, workers: list[Node]) -> None:
     pools(EXAMPLES / "nvidia-compatibility/values.yaml")
     eventually("4 nvidia.com/gpu", lambda: allocatable(admin, workers[0].name, "nvidia.com/gpu") == 4)

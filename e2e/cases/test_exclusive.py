@@ -8,8 +8,12 @@ import random
 import time
 from collections import defaultdict
 
+import pytest
+
 from e2e.cases.kube import Kubectl, Node, eventually, train_pod
 from e2e.cases.ledger import Ledger, Reported
+
+pytestmark = pytest.mark.alone
 
 ENDS = ("finished", "released", "failed", "fenced", "suspended", "gone")
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from e2e.cases.conftest import GPUS_PER_NODE, allocatable
 from e2e.cases.kube import Kubectl, Node, eventually, train_pod
+
+pytestmark = pytest.mark.alone
 
 
 def device_index(kubectl: Kubectl, pod: str) -> int:

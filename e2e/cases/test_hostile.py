@@ -9,6 +9,8 @@ import pytest
 from e2e.cases.kube import Kubectl, Node, train_pod
 from e2e.cases.test_training import profiled_step_s
 
+pytestmark = pytest.mark.alone
+
 ATTACK = textwrap.dedent(
     """
     import json, os, socket, struct, sys, threading
@@ -47,7 +49,7 @@ ATTACK = textwrap.dedent(
 
 
 def test_a_hostile_neighbour_gets_and_stops_nothing(kubectl: Kubectl, workers: list[Node]) -> None:
-    step_s = beside_an_attacker(kubectl, workers)
+    step_s = beside_an_attacker(kubectl, workers, steps=150)
     assert step_s["mean"] == pytest.approx(profiled_step_s(), rel=0.01)
     assert step_s["median"] == pytest.approx(profiled_step_s(), rel=0.01)
 
@@ -55,13 +57,15 @@ def test_a_hostile_neighbour_gets_and_stops_nothing(kubectl: Kubectl, workers: l
 @pytest.mark.long
 def test_a_hostile_neighbour_delays_no_step(kubectl: Kubectl, workers: list[Node]) -> None:
     """Apart from the one above, since the last hundredth of the steps shows whatever else runs on the machine."""
-    assert beside_an_attacker(kubectl, workers)["p99"] == pytest.approx(profiled_step_s(), rel=0.01)
+    assert beside_an_attacker(kubectl, workers, steps=400)["p99"] == pytest.approx(profiled_step_s(), rel=0.01)
 
 
-def beside_an_attacker(kubectl: Kubectl, workers: list[Node]) -> dict[str, float]:
+def beside_an_attacker(kubectl: Kubectl, workers: list[Node], *, steps: int) -> dict[str, float]:
     """The step times (seconds) of a run beside a pod that attacks in all ways at once."""
     node = {"kubernetes.io/hostname": workers[0].name}
-    neighbour = train_pod("neighbour", "--model", "resnet50", "--batch-size", "64", "--steps", "300", nodeSelector=node)
+    neighbour = train_pod(
+        "neighbour", "--model", "resnet50", "--batch-size", "64", "--steps", str(steps), nodeSelector=node
+    )
     neighbour["spec"]["containers"][0]["resources"]["requests"] = {
         "cpu": "500m"
     }  # more than the attacker's, as is usual
@@ -79,6 +83,6 @@ def beside_an_attacker(kubectl: Kubectl, workers: list[Node]) -> dict[str, float
     assert '"ok": false' in log, log
     assert token not in log
     summary = kubectl.summary("neighbour")
-    assert summary["steps_done"] == 300
+    assert summary["steps_done"] == steps
     step_s: dict[str, float] = summary["step_s"]
     return step_s

@@ -11,6 +11,8 @@ import pytest
 from e2e.cases.kube import CONTAINERD, KUBELET, MANAGER, PLUGIN, SYSTEM, Kubectl, Node, eventually, train_job
 from e2e.cases.ledger import Ledger, check_every_step_once
 
+pytestmark = pytest.mark.alone
+
 JOBS = 8
 STEP_S = 0.1
 VICTIMS = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from e2e.cases.conftest import CHART
 from e2e.cases.kube import Kubectl, Node, eventually, train_job
 from e2e.cases.ledger import Ledger, check_every_step_once
@@ -64,6 +66,7 @@ def test_two_pools_on_one_node(admin: Kubectl, workers: list[Node]) -> None:
         admin("delete", "emugpupool", "second")
 
 
+@pytest.mark.alone
 def test_an_upgrade_in_mid_run(kubectl: Kubectl, admin: Kubectl, helm: Callable[..., str], ledger: Ledger) -> None:
     """All our pods are replaced; the job reconnects and loses no step."""
     steps = 300

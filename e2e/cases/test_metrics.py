@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from e2e.cases.kube import SYSTEM, Kubectl, Node, eventually, train_pod
+
+pytestmark = pytest.mark.alone
 
 
 def scrape(admin: Kubectl, node: str, port: int) -> str:

@@ -10,6 +10,8 @@ from e2e.cases.conftest import GPUS_PER_NODE, allocatable
 from e2e.cases.kube import Kubectl, Node, eventually, train_job
 from e2e.cases.ledger import Ledger, check_every_step_once
 
+pytestmark = pytest.mark.alone
+
 STEPS = 250
 
 

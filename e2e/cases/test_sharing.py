@@ -11,6 +11,8 @@ from e2e.cases.conftest import EXAMPLES, allocatable
 from e2e.cases.kube import Kubectl, Node, eventually, train_pod
 from e2e.cases.test_training import profiled_step_s
 
+pytestmark = pytest.mark.alone
+
 
 def test_three_jobs_and_one_too_many(
     kubectl: Kubectl, pools: Callable[[Path], None], admin: Kubectl, workers: list[Node]
@@ -18,7 +20,7 @@ def test_three_jobs_and_one_too_many(
     pools(EXAMPLES / "time-slicing/values.yaml")
     node = {"kubernetes.io/hostname": workers[0].name}
     eventually("4 replicas", lambda: allocatable(admin, workers[0].name) == 4)
-    args = ("--model", "resnet50", "--batch-size", "64", "--steps", "120")
+    args = ("--model", "resnet50", "--batch-size", "64", "--steps", "60")
     for number in range(3):
         kubectl.apply(train_pod(f"job{number}", *args, nodeSelector=node))
     for number in range(3):

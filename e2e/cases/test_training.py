@@ -37,6 +37,7 @@ def busy_cores(processes: int) -> Iterator[None]:
             process.wait()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("busy", "p95_within"), [(0, 0.01), (2, 0.05)], ids=["idle", "both-cores-busy"])
 def test_a_run_is_as_profiled_and_as_predicted(
     kubectl: Kubectl, ledger: Ledger, tmp_path: Path, busy: int, p95_within: float

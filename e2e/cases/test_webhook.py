@@ -10,6 +10,8 @@ from e2e.cases import test_alias
 from e2e.cases.conftest import CHART
 from e2e.cases.kube import SYSTEM, Kubectl, Object
 
+pytestmark = pytest.mark.alone
+
 Helm = Callable[..., str]
 
 
@@ -31,6 +33,14 @@ def test_every_kind(webhook: None, kubectl: Kubectl, kind: str) -> None:
 @pytest.mark.parametrize("count", ["0.5", "-1"])
 def test_a_wrong_count(webhook: None, kubectl: Kubectl, count: str) -> None:
     test_alias.test_a_wrong_count_is_explained(kubectl, "Job", count)
+
+
+def test_a_contradiction(webhook: None, kubectl: Kubectl) -> None:
+    test_alias.test_a_contradiction_is_explained(kubectl, "Job")
+
+
+def test_an_edited_count(webhook: None, kubectl: Kubectl) -> None:
+    test_alias.test_an_edited_count_wins_over_what_stands_there(kubectl)
 
 
 def test_an_upgrade_keeps_the_certificate(webhook: None, admin: Kubectl, helm: Helm) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from e2e.cases.conftest import CHART, allocatable
 from e2e.cases.kube import SYSTEM, Kubectl, Node, eventually
+
+pytestmark = pytest.mark.alone
 
 KINDS = (
     "daemonsets,deployments,statefulsets,jobs,pods,services,configmaps,secrets,serviceaccounts,networkpolicies,"

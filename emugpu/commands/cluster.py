@@ -15,12 +15,14 @@ from rich.table import Table
 
 from cluster_harness.cache import Cache, default_root
 from cluster_harness.cluster import Clusters, Request
+from cluster_harness.plan import DEFAULT_GPU_TYPE, DEFAULT_GPUS, DEFAULT_NODES, plan
 from cluster_harness.report import ClusterReport, report
-from cluster_harness.spec import parse_name, plan
+from cluster_harness.spec import parse_name
 from cluster_harness.steps import PlainSteps, Steps
 from cluster_harness.ways import default_kubeconfig
 from emugpu.commands.cluster_steps import TerminalSteps
 from emugpu.commands.console import result_console
+from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import monotonic_ns
 
 _EPILOG = """examples:
@@ -66,14 +68,17 @@ def _add_verb(
 def _add_up(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     up = _add_verb(verbs, "up", "create the cluster, or bring it to what is asked for now", run_up)
     nodes = up.add_argument_group("nodes")
-    nodes.add_argument("--nodes", type=int, metavar="N", help="worker nodes with GPUs (default: 2)")
-    nodes.add_argument("--gpus", type=int, default=8, metavar="N", help="GPUs on each of them (default: 8)")
-    nodes.add_argument("--gpu-type", default="A100-SXM4-80GB", metavar="TYPE", help="their type; see `emugpu gpus`")
+    nodes.add_argument("--nodes", type=int, metavar="N", help=f"worker nodes with GPUs (default: {DEFAULT_NODES})")
+    nodes.add_argument("--gpus", type=int, metavar="N", help=f"GPUs on each of them (default: {DEFAULT_GPUS})")
+    gpu_type = f"their type; see `emugpu gpus` (default: {DEFAULT_GPU_TYPE})"
+    nodes.add_argument("--gpu-type", metavar="TYPE", help=gpu_type)
     pool = "a pool of nodes of its own: 2 nodes with 4 V100 each (repeatable)"
     nodes.add_argument("--pool", action="append", default=[], metavar="NAME=4xV100:2", help=pool)
     mixed = "4 nodes with 1 V100 each (repeatable; a pool without a name)"
     nodes.add_argument("--node-gpus", action="append", default=[], metavar="4x1xV100", help=mixed)
     nodes.add_argument("--cpu-nodes", type=int, default=0, metavar="N", help="nodes without GPUs (default: 0)")
+    reshape = "change the nodes' GPUs and pools where the cluster is there and has others; pods lose devices that go"
+    nodes.add_argument("--reshape", action="store_true", help=reshape)
     where = up.add_argument_group("a cluster that exists")
     where.add_argument("--kubeconfig", type=Path, metavar="FILE", help="install there; needs --image")
     where.add_argument("--context", default="", help="a context of that file, or of the one that kubectl uses")
@@ -91,6 +96,9 @@ def _add_up(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run_up(args: argparse.Namespace) -> int:
     """0. Raises errors of the tree."""
+    for flag, given in (("--chart", args.chart), ("--set", args.set)):
+        if args.no_chart and given:
+            raise InputError(flag, "is about the chart, which --no-chart leaves out; give one of the two")
     spec = plan(
         args.name,
         nodes=args.nodes,
@@ -108,6 +116,7 @@ def run_up(args: argparse.Namespace) -> int:
         helm_arguments=tuple(word for value in args.set for word in ("--set", value)),
         with_chart=not args.no_chart,
         wait=args.wait,
+        reshape=args.reshape,
     )
     if args.chart:
         request = replace(request, chart=args.chart)

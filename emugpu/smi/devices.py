@@ -1,10 +1,14 @@
-"""Where the picture comes from: the node's manager, else the device files that the container was given."""
+"""Where the picture comes from: the node's manager, else the device files that the container was given.
+
+A container counts its GPUs from 0, as with the NVIDIA runtime, whichever of the node's they are; their UUIDs are the node's.
+The node's owner sees the node's indexes.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, ManagerUnavailableError, ProtocolError
@@ -55,12 +59,12 @@ class Picture:
 
 
 def container_picture(environ: Mapping[str, str]) -> Picture | None:
-    """The GPUs of this container; None where it has none."""
+    """The GPUs of this container, counted from 0; None where it has none."""
     token, why = environ.get(TOKEN_VARIABLE, ""), ""
     if token:
         socket = Path(environ.get(MANAGER_SOCKET_VARIABLE) or CONTAINER_MANAGER_SOCKET)
         try:
-            return Picture(_gpus(_ask(socket, {"op": "query", "token": token})))
+            return Picture(_counted(_gpus(_ask(socket, {"op": "query", "token": token}))))
         except ManagerUnavailableError:
             why = "the sharing manager does not answer"
         except EmuGpuError as error:
@@ -68,7 +72,7 @@ def container_picture(environ: Mapping[str, str]) -> Picture | None:
     gpus = _of_files(Path(environ.get(EDEV_VARIABLE) or CONTAINER_EDEV_DIR))
     if not gpus:
         return None
-    return Picture(gpus, f"{why or f'{TOKEN_VARIABLE} is not set'}; memory use and load are not known")
+    return Picture(_counted(gpus), f"{why or f'{TOKEN_VARIABLE} is not set'}; memory use and load are not known")
 
 
 def node_picture(admin_socket: Path) -> Picture:
@@ -77,6 +81,11 @@ def node_picture(admin_socket: Path) -> Picture:
         return Picture(_gpus(_ask(admin_socket, {"op": "status"})))
     except ManagerUnavailableError as error:
         raise InputError("--admin", f"{error}; give the node directory's admin/admin.sock, as root") from error
+
+
+def _counted(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """With the indexes that they have in the container."""
+    return tuple(replace(gpu, index=index) for index, gpu in enumerate(gpus))
 
 
 def _ask(socket: Path, message: Message) -> Message:

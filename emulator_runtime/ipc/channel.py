@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections import deque
 from pathlib import Path
 
@@ -22,11 +23,19 @@ class Channel:
 
     @classmethod
     def connect(cls, path: Path, timeout_s: float | None = None) -> Channel:
-        """A connection to the Unix socket at `path`. Raises ManagerUnavailableError when nobody listens there."""
+        """A connection to the Unix socket at `path`. Raises ManagerUnavailableError when nobody listens there.
+
+        Where many come at once, it waits in the kernel's queue for its turn: a socket that doesn't block would be told to
+        try again, and those that try more often would be taken before it.
+        """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(timeout_s)
         try:
+            if timeout_s is not None:
+                whole_s = int(timeout_s)
+                limit = struct.pack("@ll", whole_s, max(1, round((timeout_s - whole_s) * 1_000_000)))
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             sock.connect(str(path))
+            sock.settimeout(timeout_s)
         except OSError as error:
             sock.close()
             raise ManagerUnavailableError(f"nobody answers at {path}: {error.strerror or error}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import selectors
 import socket
 import struct
@@ -34,6 +35,9 @@ TURN_MESSAGES = 16
 OnMessage = Callable[["Connection", Message], None]
 OnClose = Callable[["Connection"], None]
 OnOpen = Callable[["Connection"], None]
+Admit = Callable[["Peer"], "str | None"]
+"""What to call a peer (`Connection.group`); None turns it away."""
+_Ready = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class Connection:
     """One peer of a Poller; `send` never blocks.
 
     `serves`: the peer asks and we answer, so what its requests raise is the answer. Else errors are ours and leave `poll`.
+    `group`: what the listener's `admit` calls the peer.
     """
 
     def __init__(
@@ -68,9 +73,11 @@ class Connection:
         *,
         serves: bool = False,
         peer: Peer = NOBODY,
+        group: str = "",
     ) -> None:
         sock.settimeout(0.0)
         self.peer = peer
+        self.group = group
         self._poller = poller
         self._socket = sock
         self._on_message = on_message
@@ -80,8 +87,9 @@ class Connection:
         self._unsent = bytearray()
         self._waits_for_turn = False
         self._paused = False
+        self._held = False
         self.open = True
-        poller.watch(sock, self._readable)
+        self._watch()
 
     def send(self, message: Message) -> None:
         """Queue a message; what fits is handed to the kernel at once."""
@@ -94,7 +102,7 @@ class Connection:
         """End the connection; `on_close` is called once."""
         if self.open:
             self.open = False
-            self._poller.unwatch(self._socket)
+            self._poller.forget(self._socket)
             self._socket.close()
             self._on_close(self)
 
@@ -109,10 +117,44 @@ class Connection:
             return
         if len(self._unsent) > MAX_UNSENT_BYTES:
             self.close()
-        elif self._unsent:
-            self._poller.want_write(self._socket, self._readable, self._flush)
         else:
-            self._poller.watch(self._socket, self._readable)
+            self._watch()
+
+    def _watch(self) -> None:
+        """Have the poller call for what can be done with the socket now."""
+        readable, writable = None if self._held else self._readable, self._flush if self._unsent else None
+        self._poller.watch(self._socket, readable, writable)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers that the peer doesn't take."""
+        return len(self._unsent)
+
+    @property
+    def peer_is_gone(self) -> bool:
+        """Whether the other side is closed, also where that hasn't been read yet."""
+        if not self.open:
+            return True
+        look = select.poll()
+        look.register(self._socket, 0)  # a hang-up is always told
+        return any(events & (select.POLLHUP | select.POLLERR) for _, events in look.poll(0))
+
+    def prefer(self) -> None:
+        """From now on answer it before the others that are ready at the same time."""
+        self._poller.prefer(self._socket)
+
+    def hold(self) -> None:
+        """Read and answer nothing until `release`; what the peer sends meanwhile stays in the kernel, which makes it wait."""
+        if self.open and not self._held:
+            self._held = True
+            self._watch()
+
+    def release(self) -> None:
+        """Go on: first with what has been read before."""
+        if self.open and self._held:
+            self._held = False
+            self._watch()
+            self._wait_for_turn()
 
     def pause(self) -> None:
         """Answer nothing more until `resume`: the reply to a request comes later, and replies keep their order."""
@@ -128,7 +170,7 @@ class Connection:
         self.send(error_reply(error))
 
     def _readable(self) -> None:
-        if self._waits_for_turn:
+        if self._waits_for_turn or self._held:
             return  # what was read before comes first; the kernel keeps the rest, and the peer waits
         try:
             data = self._socket.recv(_CHUNK_BYTES)
@@ -149,7 +191,7 @@ class Connection:
         """Answer what has been read, but not more than the others can wait for."""
         self._waits_for_turn = False
         for _ in range(TURN_MESSAGES):
-            if not self.open or self._paused:
+            if not self.open or self._paused or self._held:
                 return
             try:
                 message = self._decoder.next()
@@ -164,7 +206,7 @@ class Connection:
         self._wait_for_turn()
 
     def _wait_for_turn(self) -> None:
-        if self.open and not self._paused and not self._waits_for_turn:
+        if self.open and not (self._paused or self._held or self._waits_for_turn):
             self._waits_for_turn = True
             self._poller.next_round(self._take_turn)
 
@@ -175,6 +217,26 @@ class Connection:
             if not self._serves:
                 raise
             self.refuse(error)
+
+
+class Listener:
+    """A socket that takes connections, which can rest for a while: those who come then wait in its queue."""
+
+    def __init__(self, poller: Poller, sock: socket.socket, path: Path, accept: Callable[[], None]) -> None:
+        self._poller, self._socket, self._path, self._accept = poller, sock, path, accept
+        self.wake()
+
+    def rest(self) -> None:
+        self._poller.unwatch(self._socket)
+
+    def wake(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._poller.watch(self._socket, self._accept)
+
+    def close(self) -> None:
+        self.rest()
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
 
 
 class CallSoon(Protocol):
@@ -190,8 +252,10 @@ class Poller:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._listeners: list[tuple[socket.socket, Path]] = []
+        self._listeners: list[Listener] = []
         self._registered: dict[int, int] = {}
+        self._preferred: set[int] = set()
+        self._silent: set[socket.socket] = set()
         self._next_round: list[Callable[[], None]] = []
         self._soon: deque[Callable[[], None]] = deque()  # its ends are thread-safe
         self._wake_up, self._woken = socket.socketpair()
@@ -218,10 +282,17 @@ class Poller:
         self._next_round.append(function)
 
     def listen(
-        self, path: Path, on_message: OnMessage, on_close: OnClose, *, mode: int = 0o666, on_open: OnOpen | None = None
-    ) -> None:
+        self,
+        path: Path,
+        on_message: OnMessage,
+        on_close: OnClose,
+        *,
+        mode: int = 0o666,
+        on_open: OnOpen | None = None,
+        admit: Admit | None = None,
+    ) -> Listener:
         """Accept connections on a Unix socket at `path`; a stale socket file is replaced, and a directory, which a
-        container runtime makes of a mount's missing source.
+        container runtime makes of a mount's missing source. `admit` sees who comes before anything is done for it.
 
         Raises ClusterError where no socket can be made there, e.g. for a path of more than 107 bytes (unix(7)).
         """
@@ -236,7 +307,6 @@ class Poller:
             fix = "choose a short path in a directory that this process may write"
             raise ClusterError(f"{path}: can't listen there ({error.strerror or error}); {fix}") from error
         sock.settimeout(0.0)
-        self._listeners.append((sock, path))
 
         def accept() -> None:
             try:
@@ -245,11 +315,17 @@ class Poller:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     self._turn_away(sock)
                 return  # or the peer is gone again; the listener stays
-            connection = Connection(self, peer, on_message, on_close, serves=True, peer=Peer.of(peer))
+            who = Peer.of(peer)
+            group = admit(who) if admit is not None else ""
+            if group is None:
+                peer.close()
+                return
+            connection = Connection(self, peer, on_message, on_close, serves=True, peer=who, group=group)
             if on_open is not None:
                 on_open(connection)
 
-        self.watch(sock, accept)
+        self._listeners.append(Listener(self, sock, path, accept))
+        return self._listeners[-1]
 
     def _turn_away(self, listener: socket.socket) -> None:
         """Out of descriptors: accept and close, or the listener would be readable for ever and the poller spin."""
@@ -272,40 +348,50 @@ class Poller:
             raise ManagerUnavailableError(f"nobody answers at {path}: {error.strerror or error}") from error
         return Connection(self, sock, on_message, on_close)
 
-    def watch(self, sock: socket.socket, readable: Callable[[], None]) -> None:
-        """Call `readable` whenever `sock` can be read (a listener: accepted)."""
-        self._set(sock, selectors.EVENT_READ, (readable, None))
-
-    def want_write(self, sock: socket.socket, readable: Callable[[], None], writable: Callable[[], None]) -> None:
-        """Also call `writable` when `sock` takes bytes again."""
-        self._set(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, (readable, writable))
-
-    def _set(
-        self, sock: socket.socket, events: int, data: tuple[Callable[[], None], Callable[[], None] | None]
-    ) -> None:
-        fd = sock.fileno()
-        has = self._registered.get(fd)
+    def watch(self, sock: socket.socket, readable: _Ready | None, writable: _Ready | None = None) -> None:
+        """Call `readable` whenever `sock` can be read (a listener: accepted), `writable` when it takes bytes. With neither
+        it is only closed with the others."""
+        fd, has = sock.fileno(), self._registered.get(sock.fileno())
+        events = (selectors.EVENT_READ if readable else 0) | (selectors.EVENT_WRITE if writable else 0)
+        if not events:
+            self.unwatch(sock)
+            self._silent.add(sock)
+            return
+        self._silent.discard(sock)
         if has is None:
-            self._selector.register(sock, events, data)
+            self._selector.register(sock, events, (readable, writable))
         elif has != events:
-            self._selector.modify(sock, events, data)
+            self._selector.modify(sock, events, (readable, writable))
         self._registered[fd] = events
 
+    def prefer(self, sock: socket.socket) -> None:
+        """Of the sockets that are ready at once, this comes before others, as long as it is open."""
+        self._preferred.add(sock.fileno())
+
     def unwatch(self, sock: socket.socket) -> None:
+        """Call nothing for it any more."""
         if self._registered.pop(sock.fileno(), None) is not None:
             self._selector.unregister(sock)
+
+    def forget(self, sock: socket.socket) -> None:
+        """Before it is closed: its number will be another's."""
+        self._preferred.discard(sock.fileno())
+        self._silent.discard(sock)
+        self.unwatch(sock)
 
     def poll(self, timeout_s: float | None) -> int:
         """Wait up to `timeout_s` (None: for ever), serve what is ready, answer how many sockets that were."""
         turns, self._next_round = self._next_round, []
         ready = self._selector.select(0 if turns else timeout_s)
+        if self._preferred and len(ready) > 1:
+            ready.sort(key=lambda entry: entry[0].fd not in self._preferred)
         for key, mask in ready:
             if self._registered.get(key.fd) is None:
                 continue  # closed by an earlier callback of this round
             readable, writable = key.data
             if writable is not None and mask & selectors.EVENT_WRITE:
                 writable()
-            if mask & selectors.EVENT_READ and self._registered.get(key.fd) is not None:
+            if readable is not None and mask & selectors.EVENT_READ and self._registered.get(key.fd) is not None:
                 readable()
         for turn in turns:
             turn()
@@ -313,15 +399,16 @@ class Poller:
 
     def stop_listening(self) -> None:
         """Take no new connections; socket files are removed."""
-        for sock, path in self._listeners:
-            self.unwatch(sock)
-            sock.close()
-            path.unlink(missing_ok=True)
+        for listener in self._listeners:
+            listener.close()
         self._listeners.clear()
 
     def close(self) -> None:
         """Stop listening and close every socket that is watched, without calling back. Closing twice is closing once."""
         self.stop_listening()
+        for sock in self._silent:
+            sock.close()
+        self._silent.clear()
         for key in list((self._selector.get_map() or {}).values()):
             assert isinstance(key.fileobj, socket.socket)
             key.fileobj.close()

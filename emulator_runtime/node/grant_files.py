@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.files import write_new, write_whole
 from emulator_runtime.node.fields import parse, required
 
 VERSION = 1
@@ -79,7 +80,8 @@ class GrantFiles:
             unfinished = self._dir / f"{_UNFINISHED}{record.grant_id}"
             try:
                 _write_grant(unfinished, record, device_files)
-                _replace(self._dir / LAST_FILE, f"{record.minted_ns}\n")
+                # not synced (1-2 ms): a power cut may lose it, which `_noted_ns` bears
+                write_whole(self._dir / LAST_FILE, f"{record.minted_ns}\n", sync=False, mode=0o600)
                 unfinished.rename(self.path(record.grant_id))
                 _sync_directory(self._dir)
             except OSError:
@@ -184,7 +186,7 @@ def _write_grant(directory: Path, record: GrantRecord, device_files: Mapping[int
         index,
         content,
     ) in device_files.items():  # not synced: after a power cut the kubelet fails every pod with devices
-        _write(edev / str(index), json.dumps(content) + "\n", 0o644, sync=False)
+        write_new(edev / str(index), f"{json.dumps(content)}\n".encode(), sync=False, mode=0o644)
     document = {
         "version": VERSION,
         "token_digest": record.token_digest,
@@ -192,7 +194,7 @@ def _write_grant(directory: Path, record: GrantRecord, device_files: Mapping[int
         "device_ids": list(record.device_ids),
         "minted_ns": str(record.minted_ns),  # a text: nanoseconds since 1970 are beyond 2**53
     }
-    _write(directory / GRANT_FILE, json.dumps(document) + "\n", 0o600, sync=True)
+    write_new(directory / GRANT_FILE, f"{json.dumps(document)}\n".encode(), sync=True, mode=0o600)
 
 
 def _parse_record(text: str, place: str, grant_id: str) -> GrantRecord:
@@ -208,28 +210,6 @@ def _parse_record(text: str, place: str, grant_id: str) -> GrantRecord:
     ids = tuple(f.text(least=1) for f in required(members, "device_ids", document).elements())
     resource = required(members, "resource", document).text(least=1)
     return GrantRecord(grant_id, digest.text(), resource, ids, int(minted.text()))
-
-
-def _write(path: Path, text: str, mode: int, *, sync: bool) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        os.fchmod(descriptor, mode)  # whatever the umask
-        file.write(text)
-        if sync:
-            file.flush()
-            os.fsync(descriptor)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Written whole or not at all by this process; a power cut may lose it, which the reader bears (a sync costs 1-2 ms)."""
-    unfinished = path.with_name(f"{path.name}.new")
-    unfinished.unlink(missing_ok=True)  # of a process that was killed
-    try:
-        _write(unfinished, text, 0o600, sync=False)
-        unfinished.rename(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
 
 
 def _sync_directory(path: Path) -> None:

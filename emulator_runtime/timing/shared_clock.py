@@ -25,9 +25,11 @@ import mmap
 import os
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 from emulator_runtime.domain.errors import ClusterError, InputError
+from emulator_runtime.files import write_whole
 from emulator_runtime.timing.anchors import Anchors, checked_rate
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 
@@ -76,11 +78,9 @@ class SharedClockFile:
         (rate_bits,) = struct.unpack("=q", struct.pack("=d", rate))
         check = wall ^ emulated_ns ^ rate_bits
         words = (MAGIC, VERSION, MODES.index(mode), 0, wall, emulated_ns, rate, check)
-        temporary = f"{path}.{os.getpid()}.new"
+        unfinished = Path(f"{path}.{os.getpid()}.new")
         try:
-            with open(temporary, "wb") as file:
-                file.write(struct.pack("=8sqqqqqdq", *words))
-            os.replace(temporary, path)
+            write_whole(Path(path), struct.pack("=8sqqqqqdq", *words), sync=False, unfinished=unfinished)
         except OSError as error:
             fix = "give a path in a directory that this process may write"
             raise ClusterError(f"{path}: can't write the shared clock ({error.strerror}); {fix}") from error

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.files import write_whole
 
 
 class Checkpoint:
@@ -35,13 +35,8 @@ class Checkpoint:
 
     def save(self, steps_done: int) -> None:
         """Raises InputError where the file can't be written."""
-        temporary = f"{self._path}.new"  # not with_suffix: `job.1` and `job.2` are two checkpoints
         try:
-            with open(temporary, "w", encoding="ascii") as file:
-                json.dump({"steps_done": steps_done}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._path)
+            write_whole(self._path, json.dumps({"steps_done": steps_done}), sync=True)
         except OSError as error:
             fix = "give a path in a directory that this process may write"
             raise InputError(str(self._path), f"can't write the checkpoint ({error.strerror}); {fix}") from error

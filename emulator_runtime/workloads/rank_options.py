@@ -10,6 +10,8 @@ from emulator_runtime.ipc.frames import Message
 
 RANK_PROTOCOL = 1
 MAX_NODES = 4096
+JOIN_TIMEOUT_S = 600.0
+BARRIER_TIMEOUT_S = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,8 @@ class RankOptions:
     host: str
     port: int
     work: str
-    join_timeout_s: float = 600.0
-    barrier_timeout_s: float = 1800.0
+    join_timeout_s: float = JOIN_TIMEOUT_S
+    barrier_timeout_s: float = BARRIER_TIMEOUT_S
     check_joining: Callable[[], None] = field(default=lambda: None)
     check_waiting: Callable[[], None] = field(default=lambda: None)
     told: Callable[[str], None] = field(default=lambda line: None)

@@ -37,19 +37,14 @@ from emulator_runtime.timing.host import prepare_waiting, shorten_slice
 from emulator_runtime.workloads.group import Alone, Group
 from emulator_runtime.workloads.leader import Leader
 from emulator_runtime.workloads.member import Member
-from emulator_runtime.workloads.pod import (
-    NODES_VARIABLE,
-    RANK_VARIABLES,
-    RENDEZVOUS_VARIABLE,
-    pod_access,
-    whole_variable,
-)
+from emulator_runtime.workloads.pod import pod_access
+from emulator_runtime.workloads.pod_place import PodPlace, pod_place
 from emulator_runtime.workloads.pod_training import PodTraining, Surroundings
-from emulator_runtime.workloads.rank_options import MAX_NODES, RankOptions, parse_address
+from emulator_runtime.workloads.rank_options import BARRIER_TIMEOUT_S, JOIN_TIMEOUT_S, RankOptions
 from emulator_runtime.workloads.records import StepLog
 from emulator_runtime.workloads.request import TrainRequest
 from emulator_runtime.workloads.stopping import StopSwitch
-from emulator_runtime.workloads.train_arguments import add_arguments, number, request_of, whole
+from emulator_runtime.workloads.train_arguments import add_arguments, number, request_of
 from emulator_runtime.workloads.train_report import TrainReport, TrainSummary
 
 EXIT_FAILED = 1
@@ -85,14 +80,13 @@ def run(args: argparse.Namespace) -> int:
     prepare_waiting()
     shorten_slice()
     request = request_of(args)
+    place = pod_place(args, os.environ)
     access = pod_access(os.environ)
     profiles = ProfileTable.bundled().with_file(args.profiles) if args.profiles else ProfileTable.bundled()
     progress = sys.stderr if args.json else sys.stdout
     log = StepLog(args.log_steps) if args.log_steps else None
-    nodes = whole(args.nodes, "--nodes", whole_variable(os.environ, (NODES_VARIABLE,), 1), least=1, most=MAX_NODES)
-    rank = whole(args.rank, "--rank", whole_variable(os.environ, RANK_VARIABLES, 0) if nodes > 1 else 0, most=nodes - 1)
-    report = TrainReport(request, progress, prefix=f"rank {rank}: " if nodes > 1 else "", log=log)
-    group = _group(args, request, stop, (nodes, rank), report)
+    report = TrainReport(request, progress, prefix=f"rank {place.rank}: " if place.rendezvous else "", log=log)
+    group = _group(args, request, stop, place, report)
     training = PodTraining(
         request,
         Surroundings(
@@ -166,28 +160,22 @@ def _as_framework(error: EmuGpuError) -> str:
 
 
 def _group(
-    args: argparse.Namespace, request: TrainRequest, stop: StopSwitch, place: tuple[int, int], report: TrainReport
+    args: argparse.Namespace, request: TrainRequest, stop: StopSwitch, place: PodPlace, report: TrainReport
 ) -> Group:
-    """This process among its ranks. Raises InputError where rank 0 can't be found or can't listen."""
-    nodes, rank = place
-    if nodes == 1:
+    """This process among its ranks. Raises InputError where rank 0 can't listen."""
+    if place.rendezvous is None:
         return Alone()
-    rendezvous = args.rendezvous or os.environ.get(RENDEZVOUS_VARIABLE, "")
-    if not rendezvous:
-        raise InputError(
-            "--rendezvous", f"is missing: {nodes} nodes need HOST:PORT of rank 0 (or {RENDEZVOUS_VARIABLE})"
-        )
-    host, port = parse_address(rendezvous, "--rendezvous")
+    host, port = place.rendezvous
     options = RankOptions(
-        nodes=nodes,
-        rank=rank,
+        nodes=place.nodes,
+        rank=place.rank,
         host=host,
         port=port,
         work=f"{request.title}, {request.steps} steps",
-        join_timeout_s=number(args.rendezvous_timeout_s, "--rendezvous-timeout-s", above=0.0),
-        barrier_timeout_s=number(args.step_timeout_s, "--step-timeout-s", above=0.0),
+        join_timeout_s=number(args.rendezvous_timeout_s, "--rendezvous-timeout-s", JOIN_TIMEOUT_S, above=0.0),
+        barrier_timeout_s=number(args.step_timeout_s, "--step-timeout-s", BARRIER_TIMEOUT_S, above=0.0),
         check_joining=lambda: stop.check(0.0),
         check_waiting=stop.check,
         told=report.tell,
     )
-    return Member(options) if rank else Leader(options)
+    return Member(options) if place.rank else Leader(options)

@@ -9,6 +9,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import MAX_SECONDS
 from emulator_runtime.workloads.communication import DEFAULT_NETWORK_GBPS
 from emulator_runtime.workloads.pod import NODES_VARIABLE, RANK_VARIABLES, RENDEZVOUS_VARIABLE
+from emulator_runtime.workloads.rank_options import BARRIER_TIMEOUT_S, JOIN_TIMEOUT_S
 from emulator_runtime.workloads.request import PARALLEL, TrainRequest
 from emulator_runtime.workloads.sizes import parse_bytes
 
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input-cpu-s", type=float, default=0.0, metavar="S", help="CPU seconds to prepare the input of one step"
     )
     what.add_argument(
-        "--cpus", type=float, default=1.0, metavar="N", help="emulated CPUs that prepare input (default 1)"
+        "--cpus", type=float, metavar="N", help="with --input-cpu-s: emulated CPUs that prepare input (default 1)"
     )
     _add_ranks(parser.add_argument_group("several GPUs and pods"))
     output = parser.add_argument_group("output")
@@ -49,17 +50,16 @@ def _add_ranks(group: argparse._ArgumentGroup) -> None:
         "--rendezvous", metavar="HOST:PORT", help=f"where rank 0 listens (default ${RENDEZVOUS_VARIABLE})"
     )
     group.add_argument(
-        "--rendezvous-timeout-s", type=float, default=600.0, metavar="S", help="wait for other pods (600)"
+        "--rendezvous-timeout-s", type=float, metavar="S", help=f"wait for other pods ({JOIN_TIMEOUT_S:g})"
     )
     group.add_argument(
-        "--step-timeout-s", type=float, default=1800.0, metavar="S", help="wait for a step of others (1800)"
+        "--step-timeout-s", type=float, metavar="S", help=f"wait for a step of others ({BARRIER_TIMEOUT_S:g})"
     )
     group.add_argument(
         "--network-gbps",
         type=float,
-        default=DEFAULT_NETWORK_GBPS,
         metavar="G",
-        help="emulated network between nodes, Gbit/s each way (default 10)",
+        help=f"emulated network between nodes, Gbit/s each way (default {DEFAULT_NETWORK_GBPS:g})",
     )
 
 
@@ -73,6 +73,10 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
         raise InputError("emugpu train", "--model and --batch-size belong together")
     if by_time and args.step_time_s is None:
         raise InputError("--memory", "belongs to --step-time-s; a model's memory is in its profile")
+    if by_time and args.extrapolate:
+        raise InputError("--extrapolate", "belongs to --model; --step-time-s has no profile to go beyond")
+    if args.cpus is not None and not args.input_cpu_s:
+        raise InputError("--cpus", "belongs to --input-cpu-s, the CPU time of a step that they share")
     return TrainRequest(
         steps=whole(args.steps, "--steps", 1, least=1, most=_MAX_STEPS),
         model=args.model,
@@ -81,9 +85,9 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
         memory_bytes=parse_bytes(args.memory, "--memory") if args.memory else 0,
         gradient_bytes=parse_bytes(args.gradient_bytes, "--gradient-bytes") if args.gradient_bytes else 0,
         input_cpu_s=number(args.input_cpu_s, "--input-cpu-s"),
-        cpus=number(args.cpus, "--cpus", above=0.0),
+        cpus=number(args.cpus, "--cpus", 1.0, above=0.0),
         parallel=args.parallel or "",
-        network_gbps=number(args.network_gbps, "--network-gbps", above=0.0),
+        network_gbps=number(args.network_gbps, "--network-gbps", DEFAULT_NETWORK_GBPS, above=0.0),
         extrapolate=args.extrapolate,
     )
 
@@ -96,8 +100,9 @@ def whole(value: int | None, place: str, default: int, *, least: int = 0, most: 
     return found
 
 
-def number(value: float, place: str, *, above: float | None = None) -> float:
-    """A number from an option. Raises InputError that names the option."""
+def number(given: float | None, place: str, default: float = 0.0, *, above: float | None = None) -> float:
+    """A number from an option, `default` where it isn't given. Raises InputError that names the option."""
+    value = default if given is None else given
     if not (0.0 if above is None else above) <= value <= MAX_SECONDS or value == above:
         raise InputError(
             place, f"must be {'>=' if above is None else '>'} 0 and at most {MAX_SECONDS:g}, not {value:g}"

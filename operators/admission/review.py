@@ -5,8 +5,10 @@ short name can only be offered by rewriting it before. The chart's MutatingAdmis
 of cases is tested against both.
 
 Rules: a container may name the alias in limits, requests or both; requests alone count as limits too, because extended
-resources can't be overcommitted. What stands under the full name already (a LimitRange's default) gives way to the alias.
-A count that is no whole number >= 0 is refused in a sentence. Sources: JSON Patch, RFC 6902; admission.k8s.io/v1.
+resources can't be overcommitted. A count that is no whole number >= 0 is refused in a sentence, and so is another count
+under the full name, unless nobody wrote it into this manifest: it stood in the old object (an edit of a manifest with the
+alias reaches the API server as alias beside full name), or a LimitRange filled it in. Such a count gives way to the alias.
+Sources: JSON Patch, RFC 6902; admission.k8s.io/v1; the annotation is that of Kubernetes' admission plugin LimitRanger.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError, ProtocolError
@@ -24,6 +27,10 @@ from operators.quantity import parse_quantity
 
 ALIAS = "emuGPU"
 RESOURCE = "emugpu.dev/emuGPU"
+LIMIT_RANGER = "kubernetes.io/limit-ranger"
+"""A pod's annotation that lists which resources a LimitRange has filled in, as text."""
+
+PARTS = ("limits", "requests")
 
 _POD_SPEC = {
     "Pod": ("spec",),
@@ -54,6 +61,11 @@ class Container:
         """The path as people write it: spec.containers[0]."""
         return f"{'.'.join(self.path[:-1])}[{self.path[-1]}]"
 
+    @property
+    def described(self) -> str:
+        """The path with the container's name."""
+        return f'{self.place} ("{self.name}")'
+
 
 def review(body: object, alias: str = ALIAS, resource: str = RESOURCE) -> Json:
     """The AdmissionReview to answer `body` with. Raises ProtocolError where `body` is none, or of a deletion."""
@@ -61,7 +73,14 @@ def review(body: object, alias: str = ALIAS, resource: str = RESOURCE) -> Json:
     uid, kind, document = _member(request, "uid"), _member(_member(request, "kind"), "kind"), _member(request, "object")
     asking = [c for c in containers(str(kind), document) if _asks(c, alias)]
     response: Json = {"uid": uid, "allowed": True}
-    problem = next((text for c in asking if (text := _problem(c, alias)) is not None), None)
+    stood = {
+        (c.name, part): c.amount(part, resource)
+        for c in containers(str(kind), request.get("oldObject"))
+        for part in PARTS
+    }
+    miscounts = (_miscount(c, alias) for c in asking)
+    clashes = (_clash(c, alias, resource, stood) for c in asking if not _is_limited(document, resource))
+    problem = next((text for text in chain(miscounts, clashes) if text is not None), None)
     if problem is not None:
         response["allowed"] = False
         response["status"] = {"code": 422, "reason": "Invalid", "message": problem}
@@ -88,16 +107,16 @@ def containers(kind: str, document: object) -> Iterator[Container]:
 
 
 def _asks(container: Container, alias: str) -> bool:
-    return any(container.amount(part, alias) is not None for part in ("limits", "requests"))
+    return any(container.amount(part, alias) is not None for part in PARTS)
 
 
-def _problem(container: Container, alias: str) -> str | None:
+def _miscount(container: Container, alias: str) -> str | None:
     """Why the container's count can't be, or None."""
-    for part in ("limits", "requests"):
+    for part in PARTS:
         amount = container.amount(part, alias)
         if amount is None:
             continue
-        where = f'in {container.place} ("{container.name}")'
+        where = f"in {container.described}"
         try:
             count = parse_quantity(amount, container.place)
         except InputError:
@@ -111,11 +130,39 @@ def _problem(container: Container, alias: str) -> str | None:
     return None
 
 
+def _is_limited(document: object, resource: str) -> bool:
+    """Whether a LimitRange filled in counts of the resource."""
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    notes = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return isinstance(notes, dict) and resource in str(notes.get(LIMIT_RANGER, ""))
+
+
+def _clash(container: Container, alias: str, resource: str, stood: Mapping[tuple[str, str], str | None]) -> str | None:
+    """How the count of the alias (a good one) and one under the full name that is new contradict each other, or None."""
+    asked = next(text for part in PARTS if (text := container.amount(part, alias)) is not None)
+    for part in PARTS:
+        amount = container.amount(part, resource)
+        if amount is None or amount == stood.get((container.name, part)) or _equal(amount, asked, container.place):
+            continue
+        return (
+            f"{alias} is short for {resource}, but {container.described} asks for {asked} of the one "
+            f"and {amount} of the other; leave one of them out"
+        )
+    return None
+
+
+def _equal(one: str, other: str, place: str) -> bool:
+    try:
+        return parse_quantity(one, place) == parse_quantity(other, place)
+    except InputError:
+        return False
+
+
 def _rewrite(container: Container, alias: str, resource: str) -> list[Json]:
     base = "".join(f"/{key}" for key in (*container.path, "resources"))
     full = resource.replace("~", "~0").replace("/", "~1")
     limits, requests = f"{base}/limits/{full}", f"{base}/requests/{full}"
-    given = [part for part in ("limits", "requests") if container.amount(part, alias) is not None]
+    given = [part for part in PARTS if container.amount(part, alias) is not None]
     patch: list[Json] = [
         {"op": "move", "from": f"{base}/{part}/{alias}", "path": f"{base}/{part}/{full}"} for part in given
     ]

@@ -14,7 +14,7 @@ from operators.pools.cleanup import NodePods, cleanup
 from operators.pools.controller import Controller
 from operators.pools.metrics import PoolMetrics
 from operators.pools.settings import Settings
-from operators.serving import StatusServer
+from operators.serving import status_server
 
 _USAGE = """usage: python -m operators.pools [cleanup]
 
@@ -55,7 +55,7 @@ async def _serve(settings: Settings) -> None:
         except TimeoutError:
             return f"the event loop did not answer within {_ALIVE_S:g} s"
 
-    server = StatusServer(port, metrics.registry, healthy=healthy, ready=lambda: controller.problem) if port else None
+    server = status_server(port, metrics.registry, healthy=healthy, ready=lambda: controller.problem) if port else None
     if server is not None:
         server.start()
     running = asyncio.create_task(controller.run())
@@ -67,7 +67,7 @@ async def _serve(settings: Settings) -> None:
         pass
     finally:
         if server is not None:
-            server.stop()
+            server.close()
         await api.close()
 
 

@@ -30,11 +30,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`claims` by node; `lost` by pool: the nodes that it matches but an older pool has; `errors` by pool."""
+    """`claims` by node; `lost` by pool: the nodes that it matches but an older pool has; `errors` and `specs` by pool."""
 
     claims: Mapping[str, Claim]
     lost: Mapping[str, Mapping[str, str]]
     errors: Mapping[str, InputError]
+    specs: Mapping[str, PoolSpec]
 
 
 def assign(pools: Iterable[PoolFacts], nodes: Sequence[NodeFacts]) -> Assignment:
@@ -62,7 +63,7 @@ def assign(pools: Iterable[PoolFacts], nodes: Sequence[NodeFacts]) -> Assignment
             claims.pop(node.name, None)
             if node.pool == pool:
                 claims[node.name] = _kept(pool, node)
-    return Assignment(claims, dict(lost), errors)
+    return Assignment(claims, dict(lost), errors, specs)
 
 
 def inventory_of(pool: str, spec: PoolSpec, node: str) -> Inventory:

@@ -11,10 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
-from operators.pools.assign import Claim, assign
+from operators.pools.assign import Assignment, Claim, assign
 from operators.pools.labels import labels_of
 from operators.pools.objects import NodeFacts, PoolFacts
-from operators.pools.status import PoolNode, condition_of, pool_status
+from operators.pools.status import PoolNode, PoolSeen, condition_of, pool_status
+
+_EVENTS = (
+    ("Ready", "True", ""),
+    ("Conflicted", "False", "no node is contested"),
+    ("UnhealthyApplied", "True", "every device in spec.unhealthy is there"),
+)
+"""Conditions whose turns are events: the status that is good, and what to say of it; empty: its message, always."""
 
 
 def reconcile(pools: Sequence[PoolFacts], nodes: Sequence[NodeFacts], now: str) -> list[Action]:
@@ -30,8 +37,7 @@ def reconcile(pools: Sequence[PoolFacts], nodes: Sequence[NodeFacts], now: str) 
         if patch is not None:
             actions.append(patch)
     for pool in sorted((p for p in pools if not p.deleting), key=lambda pool: pool.name):
-        lost, error = assignment.lost.get(pool.name, {}), assignment.errors.get(pool.name)
-        actions += _pool_actions(pool, pool_status(pool, members[pool.name], lost, error, now))
+        actions += _pool_actions(pool, pool_status(pool, _seen(pool.name, members[pool.name], assignment), now))
     return actions
 
 
@@ -51,6 +57,12 @@ def is_cleaning(node: NodeFacts) -> bool:
     return isinstance(document, dict) and document.get("cleanup") is True
 
 
+def _seen(pool: str, nodes: Sequence[PoolNode], assignment: Assignment) -> PoolSeen:
+    spec = assignment.specs.get(pool)
+    marked = () if spec is None else tuple(spec.unhealthy)
+    return PoolSeen(nodes, assignment.lost.get(pool, {}), assignment.errors.get(pool), marked)
+
+
 def _node_patch(node: NodeFacts, claim: Claim | None) -> PatchNode | None:
     if claim is None:
         return None if is_cleaning(node) else node_patch(node, {}, {})
@@ -64,15 +76,15 @@ def _pool_actions(pool: PoolFacts, status: Mapping[str, object]) -> Iterator[Act
     if status == pool.status:
         return
     yield PatchStatus(pool.name, pool.uid, status)
-    for kind, good in (("Ready", "True"), ("Conflicted", "False")):
+    for kind, good, all_well in _EVENTS:
         before, after = condition_of(pool.status, kind), condition_of(status, kind)
-        known = before.get("status"), before.get("reason")
-        if known == (after["status"], after["reason"]) or (not before and after["status"] == good == "False"):
+        status_and_reason = after["status"], after["reason"]
+        if (before.get("status"), before.get("reason")) == status_and_reason or after["status"] == "Unknown":
             continue
+        if after["status"] == good and all_well and before.get("status") in (None, "Unknown", good):
+            continue  # nothing was wrong before
         event = "Normal" if after["status"] == good else "Warning"
-        yield RecordEvent(
-            pool.name, pool.uid, event, str(after["reason"]), str(after["message"]) or "no node is contested"
-        )
+        yield RecordEvent(pool.name, pool.uid, event, str(after["reason"]), str(after["message"]) or all_well)
 
 
 def _keys(labels: Iterable[str], annotations: Iterable[str]) -> Iterator[str]:

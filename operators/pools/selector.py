@@ -6,11 +6,18 @@ missing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.node.fields import Field, required
+
+# Source: Kubernetes API, labels: a name of 63 characters, after a DNS subdomain and a slash if it has one; a value may be empty.
+_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_KEY = re.compile(rf"((?=[^/]{{1,253}}/){_PART}(\.{_PART})*/)?{_NAME}")
+_VALUE = re.compile(rf"({_NAME})?")
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
@@ -53,7 +60,7 @@ def parse_selector(document: Field) -> Selector:
     if "matchLabels" in members:
         wanted = members["matchLabels"]
         labels = wanted.members(wanted.value if isinstance(wanted.value, dict) else ())
-        found += [Requirement(key, "In", frozenset([value.text()])) for key, value in labels.items()]
+        found += [Requirement(_key(key, value), "In", frozenset([_value(value)])) for key, value in labels.items()]
     if "matchExpressions" in members:
         found += [_requirement(element) for element in members["matchExpressions"].elements()]
     return Selector(tuple(found))
@@ -61,10 +68,24 @@ def parse_selector(document: Field) -> Selector:
 
 def _requirement(document: Field) -> Requirement:
     members = document.members(("key", "operator", "values"))
-    key, operator = required(members, "key", document).text(least=1), required(members, "operator", document)
+    key, operator = required(members, "key", document), required(members, "operator", document)
     if operator.text() not in OPERATORS:
         raise UnknownNameError(f"{operator.place}: {operator.path}", "operator", operator.text(), OPERATORS)
-    values = frozenset(v.text() for v in members["values"].elements()) if "values" in members else frozenset()
+    values = frozenset(_value(v) for v in members["values"].elements()) if "values" in members else frozenset()
     if bool(values) != (operator.value in ("In", "NotIn")):
         raise document.error("values: In and NotIn need at least one, Exists and DoesNotExist take none")
-    return Requirement(key, operator.text(), values)
+    return Requirement(_key(key.text(least=1), key), operator.text(), values)
+
+
+def _key(text: str, document: Field) -> str:
+    if _KEY.fullmatch(text) is None:
+        raise document.error(f"{text!r} is no key of a label; write a name such as zone or example.com/zone")
+    return text
+
+
+def _value(document: Field) -> str:
+    text = document.text()
+    if _VALUE.fullmatch(text) is None:
+        fix = "63 letters, digits, -, _ and . at most, with a letter or digit at both ends"
+        raise document.error(f"{text!r} is no value of a label; write {fix}, or nothing")
+    return text

@@ -6,13 +6,16 @@ generation it holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.node.inventory import Inventory
 from operators.pools.objects import NodeFacts, PoolFacts
+
+Verdict = tuple[str, str, str]
+"""A condition's status, reason and message."""
 
 _SHOWN = 3
 """So many nodes are named in a message; the others are counted."""
@@ -34,26 +37,49 @@ class PoolNode:
         return 0 if self.inventory is None else sum(not entry.healthy for entry in self.inventory.entries())
 
     @property
-    def expected(self) -> int:
-        """What pods can ask for once the node's daemons have announced the healthy devices."""
+    def expected(self) -> Mapping[str, int]:
+        """What pods can ask for, by resource, once the node's daemons have announced the healthy devices."""
         resources = () if self.inventory is None else self.inventory.resources
-        return sum(r.replicas for r in resources for entry in r.devices if entry.healthy)
+        return {r.name: r.replicas * sum(entry.healthy for entry in r.devices) for r in resources}
+
+    @property
+    def offered(self) -> Mapping[str, int]:
+        """What pods can ask for now, by resource: the kubelet's word, of a node that is ready."""
+        return {name: self.node.allocatable.get(name, 0) if self.node.ready else 0 for name in self.expected}
+
+    @property
+    def settled(self) -> bool:
+        """Whether the kubelet offers exactly what it should: more than that are the figures from before an edit."""
+        return self.node.ready and self.inventory is not None and self.offered == self.expected
 
     @property
     def allocatable(self) -> int:
-        """What pods can ask for now: the kubelet's word, of a node that is ready."""
-        if self.inventory is None or not self.node.ready:
-            return 0
-        return sum(self.node.allocatable.get(resource.name, 0) for resource in self.inventory.resources)
+        """All resources together."""
+        return sum(self.offered.values())
+
+    def has(self, index: int) -> bool:
+        return self.inventory is not None and any(e.device.index == index for e in self.inventory.entries())
 
 
-def pool_status(
-    pool: PoolFacts, nodes: Sequence[PoolNode], lost: Mapping[str, str], error: InputError | None, now: str
-) -> dict[str, Any]:
-    """The whole status. `lost`: nodes that an older pool has, with that pool's name. `now`: RFC 3339, for what changes."""
+@dataclass(frozen=True, slots=True)
+class PoolSeen:
+    """What a pool comes to. `lost`: nodes that an older pool has, with that pool's name; `error`: why its specification
+    can't be read; `marked`: the devices that spec.unhealthy names, as (node, index).
+    """
+
+    nodes: Sequence[PoolNode]
+    lost: Mapping[str, str]
+    error: InputError | None = None
+    marked: Collection[tuple[str, int]] = ()
+
+
+def pool_status(pool: PoolFacts, seen: PoolSeen, now: str) -> dict[str, Any]:
+    """The whole status. `now`: RFC 3339, for what changes."""
+    nodes = seen.nodes
     conditions = [
-        _condition(pool, "Ready", *_ready(nodes, lost, error), now=now),
-        _condition(pool, "Conflicted", *_conflicted(lost), now=now),
+        _condition(pool, "Ready", *_ready(seen), now=now),
+        _condition(pool, "Conflicted", *_conflicted(seen.lost), now=now),
+        _condition(pool, "UnhealthyApplied", *_unhealthy_applied(seen), now=now),
     ]
     return {
         "observedGeneration": pool.generation,
@@ -75,9 +101,8 @@ def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return found[0] if found else {}
 
 
-def _condition(pool: PoolFacts, kind: str, holds: bool, reason: str, message: str, *, now: str) -> dict[str, Any]:  # noqa: FBT001
+def _condition(pool: PoolFacts, kind: str, status: str, reason: str, message: str, *, now: str) -> dict[str, Any]:
     before = condition_of(pool.status, kind)
-    status = "True" if holds else "False"
     since = before.get("lastTransitionTime") if before.get("status") == status else None
     return {
         "type": kind,
@@ -89,34 +114,62 @@ def _condition(pool: PoolFacts, kind: str, holds: bool, reason: str, message: st
     }
 
 
-def _ready(nodes: Sequence[PoolNode], lost: Mapping[str, str], error: InputError | None) -> tuple[bool, str, str]:
-    if error is not None:
+def _ready(seen: PoolSeen) -> Verdict:
+    nodes = seen.nodes
+    if seen.error is not None:
         kept = f"; {_counted(n.node.name for n in nodes)} stay as they were" if nodes else ""
-        unknown_type = isinstance(error, UnknownNameError) and error.place.endswith("].type")
-        return False, "UnknownGpuType" if unknown_type else "InvalidSpec", f"{error}{kept}"
+        unknown_type = isinstance(seen.error, UnknownNameError) and seen.error.place.endswith("].type")
+        return "False", "UnknownGpuType" if unknown_type else "InvalidSpec", f"{seen.error}{kept}"
     if not nodes:
-        problem = "every node that it matches belongs to an older pool" if lost else "no node matches spec.nodeSelector"
-        return False, "NoNodes", f"{problem}; see kubectl get nodes --show-labels"
-    waiting = [n for n in nodes if n.allocatable < n.expected or not n.node.ready or n.inventory is None]
+        taken = "every node that it matches belongs to an older pool"
+        problem = taken if seen.lost else "no node matches spec.nodeSelector"
+        return "False", "NoNodes", f"{problem}; see kubectl get nodes --show-labels"
+    waiting = [node for node in nodes if not node.settled]
     if waiting:
-        return False, "WaitingForNodes", _counted((_shortfall(node) for node in waiting), "; ")
-    total, expected = (sum(getattr(n, name) for n in nodes) for name in ("allocatable", "expected"))
-    return True, "NodesReady", f"{len(nodes)} nodes offer {total} of {expected}"
+        return "False", "WaitingForNodes", _counted((_difference(node) for node in waiting), "; ")
+    total = sum(node.allocatable for node in nodes)
+    return "True", "NodesReady", f"{len(nodes)} nodes offer {total} of {total}"
 
 
-def _shortfall(node: PoolNode) -> str:
+def _difference(node: PoolNode) -> str:
     if node.inventory is None:
         return f"{node.node.name} has an annotation that can't be read"
     if not node.node.ready:
         return f"{node.node.name} is not ready"
-    return f"{node.node.name} offers {node.allocatable} of {node.expected}; its emugpu-node pod may be starting"
+    name, expected = next((name, count) for name, count in node.expected.items() if node.offered[name] != count)
+    offered, which = node.offered[name], f" {name}" if len(node.expected) > 1 else ""
+    if offered > expected:
+        return f"{node.node.name} still offers {offered}{which}, more than {expected}; its kubelet hears of the change soon"
+    return f"{node.node.name} offers {offered} of {expected}{which}; its emugpu-node pod may be starting"
 
 
-def _conflicted(lost: Mapping[str, str]) -> tuple[bool, str, str]:
+def _conflicted(lost: Mapping[str, str]) -> Verdict:
     if not lost:
-        return False, "NoConflict", ""
+        return "False", "NoConflict", ""
     names = _counted(f"{node} ({winner})" for node, winner in sorted(lost.items()))
-    return True, "NodesTaken", f"older pools have these nodes: {names}; make the selectors differ"
+    return "True", "NodesTaken", f"older pools have these nodes: {names}; make the selectors differ"
+
+
+def _unhealthy_applied(seen: PoolSeen) -> Verdict:
+    if seen.error is not None:
+        return "Unknown", "InvalidSpec", "the specification can't be read; condition Ready says why"
+    nodes = {node.node.name: node for node in seen.nodes}
+    missing = [(name, index) for name, index in seen.marked if name not in nodes or not nodes[name].has(index)]
+    if not missing:
+        return "True", "AllFound" if seen.marked else "NoneMarked", ""
+    problems = _counted((_not_there(name, index, seen, nodes.get(name)) for name, index in missing), "; ")
+    return "False", "NoSuchDevice", f"spec.unhealthy: {problems}; the other entries hold"
+
+
+def _not_there(name: str, index: int, seen: PoolSeen, node: PoolNode | None) -> str:
+    if node is not None:
+        return f"node {name} has no device with index {index}, only 0 to {node.devices - 1}"
+    if name in seen.lost:
+        return f"node {name} (index {index}) belongs to the older pool {seen.lost[name]}"
+    known = _counted(n.node.name for n in seen.nodes)
+    return f"node {name} (index {index}) is not one of this pool's" + (
+        f", which are {known}" if known else ": it has none"
+    )
 
 
 def _counted(items: Iterable[str], separator: str = ", ") -> str:

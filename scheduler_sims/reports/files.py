@@ -8,12 +8,12 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.files import write_whole
 from scheduler_sims.record import JobRecord, RunRecord
 from scheduler_sims.reports.comparison import Comparison, Errors, Observed, PolicyComparison
 
@@ -77,18 +77,9 @@ def write_summary(path: Path, comparison: Comparison, meta: Mapping[str, Any] | 
 
 def write_atomically(path: Path, text: str) -> None:
     """Write beside the target, flush to disk, rename: readers see the old file or the new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with beside.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException as error:
-        with suppress(OSError):
-            beside.unlink()
-        if not isinstance(error, OSError):
-            raise
+        write_whole(path, text, sync=True, unfinished=path.with_name(f".{path.name}.{os.getpid()}.tmp"))
+    except OSError as error:
         raise InputError(str(path), f"can't be written: {error.strerror}; choose another output folder") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import yaml
 from deviceplugin.settings import KUBELET_DIR
 from deviceplugin.settings import Settings as PluginSettings
 from emulator_runtime.node.settings import EnvSettings
+from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.admission.settings import Settings as AdmissionSettings
 from operators.pools.settings import Settings as PoolsSettings
 from operators.pools.spec import parse_spec
@@ -424,6 +426,11 @@ def test_the_definitions_that_the_hook_applies_are_those_of_the_chart(render: Re
     assert yaml.safe_load(text) == yaml.safe_load(helm_run("show", "crds", "CHART").stdout)
 
 
+def pool_value(name: str = "p", *, type: str = "V100", labels: dict[str, str] | None = None) -> str:
+    selector = {"matchLabels": labels or {}}
+    return json.dumps({"name": name, "nodeSelector": selector, "gpus": [{"type": type, "count": 1}]})
+
+
 @pytest.mark.parametrize(
     ("sets", "words"),
     [
@@ -452,12 +459,47 @@ def test_the_definitions_that_the_hook_applies_are_those_of_the_chart(render: Re
         ('webhook={"replicas":"two"}', "at '/webhook/replicas': got string, want integer"),
         ('redis={"external":{"url":"host:6379"}}', "at '/redis/external/url': 'host:6379' does not match pattern"),
         ('cleanup={"timeoutSeconds":-1}', "at '/cleanup/timeoutSeconds': minimum: got -1, want 0"),
+        (
+            f"pools=[{pool_value()},{pool_value('q', type='A10O')}]",
+            'pools[1].gpus[0].type: unknown GPU type "A10O"; write',
+        ),
+        (
+            f"pools=[{pool_value()},{pool_value('q')},{pool_value()}]",
+            'pools[2].name: "p" is the name of pools[0] too; give',
+        ),
+        (f"pools=[{pool_value('P')}]", "at '/pools/0/name': 'P' does not match pattern"),
+        (
+            f"pools=[{pool_value(labels={'a b': 'x'})}]",
+            'pools[0].nodeSelector.matchLabels: "a b" is no key of a label; write a name such as zone',
+        ),
+        (
+            f"pools=[{pool_value(labels={'zone': 'a b'})}]",
+            "at '/pools/0/nodeSelector/matchLabels/zone': 'a b' does not match",
+        ),
+        ('node={"manager":{"metricsPort":9401}}', "node.plugin.metricsPort: 9401 is node.manager.metricsPort too, and"),
+        ('node={"plugin":{"metricsPort":9400}}', "both are in one pod; give two different ports"),
+        ('redis={"maxMemory":"12 bananas"}', "at '/redis/maxMemory': '12 bananas' does not match pattern"),
+        ('redis={"persistence":{"size":"big"}}', "at '/redis/persistence/size': 'big' does not match pattern"),
+        ('tests={"model":"resnet5000"}', "at '/tests/model': value must be one of 'alexnet', "),
     ],
 )
 def test_a_wrong_value_is_told_with_its_place(helm_run: Helm, sets: str, words: str) -> None:
     done = helm_run("template", "emugpu", "CHART", "--set-json", sets)
     assert done.returncode != 0
     assert words in done.stderr
+
+
+def test_what_the_programs_take_the_chart_takes(render: Render) -> None:
+    """GPU types in any spelling, sizes as Redis writes them."""
+    types = ("v100", " nvidia_a100 sxm4-80gb", *bundled_catalogue().specs)
+    pools = ",".join(pool_value(f"p{i}", type=gpu_type) for i, gpu_type in enumerate(types))
+    objects = render(f"pools=[{pools}]")
+    for i in range(len(types)):
+        assert parse_spec(f"p{i}", objects["EmuGPUPool", f"p{i}"]["spec"]).groups[0].count == 1
+    for size in ("0", "1gb", "64MB", "10m", "1048576", "5B"):
+        redis = render(f'redis={{"maxMemory":"{size}"}}')["StatefulSet", "emugpu-redis"]
+        (container,) = redis["spec"]["template"]["spec"]["containers"]
+        assert size in container["args"]
 
 
 def test_all_of_a_pool_can_be_said_in_values(render: Render) -> None:

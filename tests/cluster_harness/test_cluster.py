@@ -18,8 +18,8 @@ from cluster_harness.engine import Engine
 from cluster_harness.images import Image, ImageBuilder
 from cluster_harness.kubectl import CONTROL_PLANE_LABEL
 from cluster_harness.node_commit import NodeImages
+from cluster_harness.plan import plan
 from cluster_harness.shell import Done
-from cluster_harness.spec import plan
 from emulator_runtime.domain.errors import ClusterError, InputError
 
 
@@ -103,8 +103,8 @@ def clusters(tmp_path: Path, machine: Machine, make_shell, steps, monkeypatch: p
     return Clusters(Cache(tmp_path / "cache"), steps)
 
 
-def request(tmp_path: Path, name: str = "dev", nodes: int = 2) -> Request:
-    return Request(plan(name, nodes=nodes, gpus=8, gpu_type="V100"), chart=tmp_path)
+def request(tmp_path: Path, name: str = "dev", nodes: int = 2, gpus: int = 8) -> Request:
+    return Request(plan(name, nodes=nodes, gpus=gpus, gpu_type="V100"), chart=tmp_path)
 
 
 def test_up_creates_loads_and_installs(tmp_path: Path, clusters: Clusters, machine: Machine) -> None:
@@ -153,10 +153,66 @@ def test_images_in_the_node_image_are_not_loaded(
     assert machine.count("images import") == 0
 
 
-def test_another_number_of_nodes_is_refused(tmp_path: Path, clusters: Clusters) -> None:
+@pytest.mark.parametrize("reshape", [False, True])
+def test_another_number_of_nodes_is_refused(tmp_path: Path, clusters: Clusters, *, reshape: bool) -> None:
     clusters.up(request(tmp_path))
-    with pytest.raises(ClusterError, match="has 2 worker nodes, not 1: run `emugpu cluster down --name dev`"):
-        clusters.up(request(tmp_path, nodes=1))
+    message = "has 2 worker nodes, not 1, and kind adds or removes none: run `emugpu cluster down --name dev` first"
+    with pytest.raises(ClusterError, match=message):
+        clusters.up(replace(request(tmp_path, nodes=1), reshape=reshape))
+
+
+def test_another_shape_is_refused_before_anything_is_done(tmp_path: Path, clusters: Clusters, machine: Machine) -> None:
+    before = clusters.up(request(tmp_path))
+    machine.ran.clear()
+    with pytest.raises(ClusterError) as caught:
+        clusters.up(request(tmp_path, gpus=4))
+    message = str(caught.value)
+    assert message.startswith("cluster 'dev' has another shape: pool default has 2 nodes with 8 x ")
+    assert "asked for 2 nodes with 4 x " in message
+    assert all(fix in message for fix in ("--reshape", "--name", "`emugpu cluster down --name dev`"))
+    assert machine.ran == []
+    assert clusters.state("dev") == before
+
+
+def test_reshape_changes_it_in_place(tmp_path: Path, clusters: Clusters, machine: Machine, steps) -> None:  # type: ignore[no-untyped-def]
+    clusters.up(request(tmp_path))
+    machine.ran.clear()
+    state = clusters.up(replace(request(tmp_path, gpus=4), reshape=True))
+    assert [pool.gpus for pool in state.spec.pools] == [4]
+    assert machine.count("kind create") == machine.count("kind delete") == 0
+    assert machine.count("helm upgrade --install") == 1
+    assert any(line.startswith("reshaping cluster dev: pool default has 2 nodes with 8 x ") for line in steps.said)
+    assert clusters.up(request(tmp_path, gpus=4)) == state  # it has this shape now
+
+
+def test_reshape_is_silent_where_there_is_nothing_to_change(tmp_path: Path, clusters: Clusters, steps) -> None:  # type: ignore[no-untyped-def]
+    for _ in range(2):
+        clusters.up(replace(request(tmp_path), reshape=True))
+    assert not any("reshaping" in line for line in steps.said)
+
+
+def test_an_existing_cluster_is_reshaped_only_when_asked(tmp_path: Path, clusters: Clusters, machine: Machine) -> None:
+    (tmp_path / "lab").write_text("")
+    wanted = replace(request(tmp_path, "lab"), kubeconfig=tmp_path / "lab", image="r/e:1")
+    clusters.up(wanted)
+    machine.ran.clear()
+    fewer = replace(wanted, spec=request(tmp_path, "lab", nodes=1).spec)
+    with pytest.raises(ClusterError, match=r"has another shape: pool default has 2 nodes .* asked for 1 node with 8"):
+        clusters.up(fewer)
+    assert machine.ran == []
+    assert clusters.up(replace(fewer, reshape=True)).spec.workers == 1
+    assert any(f"label nodes --overwrite n2 {POOL_LABEL}-" in line for line in machine.ran)
+
+
+def test_a_wish_for_too_many_nodes_of_an_existing_cluster_is_forgotten(
+    tmp_path: Path, clusters: Clusters, machine: Machine
+) -> None:
+    (tmp_path / "lab").write_text("")
+    wanted = replace(request(tmp_path, "lab", nodes=3), kubeconfig=tmp_path / "lab", image="r/e:1")
+    with pytest.raises(ClusterError, match="the pools want 3 nodes, the cluster has 2"):
+        clusters.up(wanted)
+    assert clusters.names() == []
+    assert clusters.up(replace(wanted, spec=request(tmp_path, "lab").spec)).spec.workers == 2
 
 
 def test_a_cluster_of_somebody_else_is_left_alone(tmp_path: Path, clusters: Clusters, machine: Machine) -> None:
@@ -315,6 +371,15 @@ def test_a_namespace_that_up_made_is_ours_after_any_up(tmp_path: Path, clusters:
     assert clusters.up(wanted).namespace_uid == made != ""
     clusters.down("lab")
     assert machine.namespace == ""
+
+
+@pytest.mark.parametrize("image", ["emugpu", "localhost:5000/emugpu"])
+def test_an_image_without_a_tag_is_refused_before_there_are_nodes(
+    tmp_path: Path, clusters: Clusters, machine: Machine, image: str
+) -> None:
+    with pytest.raises(InputError, match=f"--image: must be NAME:TAG of the local engine, or .* not '{image}'"):
+        clusters.up(replace(request(tmp_path), image=image))
+    assert machine.ran == [] == clusters.names()
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_wanted_images_stay(make_shell) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_nothing_is_created_on_an_existing_cluster(tmp_path: Path, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
-    from cluster_harness.spec import plan
+    from cluster_harness.plan import plan
 
     way = ExistingWay(Kubectl(make_shell(), Path("kubectl"), tmp_path / "k"))
     with pytest.raises(ClusterError, match="nothing to create"):

@@ -96,6 +96,29 @@ def test_a_wrong_flag_reaches_nobody(fake: FakeClusters) -> None:
     assert fake.requests == fake.calls == []
 
 
+def test_reshape_is_asked_for_aloud(fake: FakeClusters) -> None:
+    run("up")
+    run("up", "--reshape")
+    assert [request.reshape for request in fake.requests] == [False, True]
+
+
+def test_gpus_are_of_the_nodes_that_are_asked_for(fake: FakeClusters) -> None:
+    run("up")
+    assert [(pool.nodes, pool.gpus) for pool in fake.requests[0].spec.pools] == [(2, 8)]
+    with pytest.raises(InputError, match="--gpu-type: unknown GPU type 'V1000'"):
+        run("up", "--gpu-type", "V1000")
+    with pytest.raises(InputError, match="--gpus: is about the nodes of --nodes"):
+        run("up", "--gpus", "4", "--cpu-nodes", "1")
+    assert len(fake.requests) == 1
+
+
+@pytest.mark.parametrize("arguments", [("--chart", "/chart"), ("--set", "a=b")])
+def test_what_is_about_the_chart_needs_it(fake: FakeClusters, arguments: tuple[str, str]) -> None:
+    with pytest.raises(InputError, match=f"{arguments[0]}: is about the chart, which --no-chart leaves out"):
+        run("up", "--no-chart", *arguments)
+    assert fake.requests == []
+
+
 def report(missing: str = "", ready: int = 2) -> ClusterReport:
     nodes = [
         NodeReport("c", True, "", {}, {}),

@@ -63,10 +63,10 @@ CASES = {
     "query_bare": Case(["--query-gpu", ALL, "--format", "csv,noheader,nounits"]),
     "query_rest": Case(["--query-gpu=name,gpu_uuid,clocks.sm,clocks.mem,fan.speed,compute_mode,mig.mode.current"]),
     "apps": Case(["--query-compute-apps=pid,used_memory,name,gpu_uuid,gpu_bus_id", "--format=csv"]),
-    "apps_none": Case(["-i", "3", "--query-compute-apps=pid,used_gpu_memory", "--format=csv,noheader"]),
-    "by_index": Case(["-i", "12,3", "--query-gpu=index,count", "--format=csv,noheader"]),
+    "apps_none": Case(["-i", "1", "--query-compute-apps=pid,used_gpu_memory", "--format=csv,noheader"]),
+    "by_index": Case(["-i", "2,1", "--query-gpu=index,uuid,count", "--format=csv,noheader"]),
     "by_uuid": Case([f"--id={UUIDS[0]}", "-L"]),
-    "no_such_id": Case(["-i", "7"], code=6),
+    "no_such_id": Case(["-i", "12"], code=6),  # the node's index of one of them
     "misspelt": Case(["--query-gpu=index,memory.totl"], code=2),
     "unknown": Case(["--query-compute-apps=color"], code=2),
     "wrong_format": Case(["--query-gpu=index", "--format=json"], code=2),
@@ -218,7 +218,7 @@ def test_a_loop_goes_on_until_it_is_ended(
         lines = [process.stdout.readline() for _ in range(9)]
         process.terminate()
         process.communicate(timeout=10)
-    assert [line.split(", ")[1].strip() for line in lines] == ["0", "3", "12"] * 3
+    assert [line.split(", ")[1].strip() for line in lines] == ["0", "1", "2"] * 3
     assert all(re.match(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}, ", line) for line in lines)
 
 
@@ -238,12 +238,12 @@ def test_the_owner_of_a_node_sees_all_of_it(
     short_directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     socket = short_directory / "admin.sock"
-    status = {"index": 0, "uuid": UUIDS[0], "gpu_type": "T4", "memory_bytes": GIB, "used_bytes": MIB, "holders": ["a"]}
+    status = {"index": 5, "uuid": UUIDS[0], "gpu_type": "T4", "memory_bytes": GIB, "used_bytes": MIB, "holders": ["a"]}
     with answering(socket, lambda connection, message: {"ok": True, "devices": [status]}) as requests:
         arguments = ["--admin", str(socket), "--query-gpu=index,memory.used,utilization.gpu", "--format=csv,noheader"]
         assert in_process(arguments, {}, monkeypatch) == 0
     assert requests == [{"op": "status"}]
-    assert capsys.readouterr().out == "0, 1 MiB, [N/A]\n"
+    assert capsys.readouterr().out == "5, 1 MiB, [N/A]\n"
 
 
 def test_an_admin_socket_where_nobody_listens(short_directory: Path) -> None:

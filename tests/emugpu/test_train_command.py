@@ -189,6 +189,10 @@ WRONG_ARGUMENTS = [
     (["--steps", "5", "--step-time-s", "0"], "--step-time-s: must be > 0 and at most 1e+08, not 0"),
     (["--steps", "5", "--step-time-s", "nan"], "--step-time-s: must be > 0 and at most 1e+08, not nan"),
     (["--steps", "5", "--step-time-s", "1", "--memory", "lots"], "--memory: must be an amount of memory such as 10GiB"),
+    (["--steps", "5", "--step-time-s", "1", "--extrapolate"], "--extrapolate: belongs to --model"),
+    (["--steps", "5", "--step-time-s", "1", "--cpus", "2"], "--cpus: belongs to --input-cpu-s"),
+    (["--steps", "5", "--step-time-s", "1", "--cpus", "0", "--input-cpu-s", "1"], "--cpus: must be > 0 and at most"),
+    (["--steps", "5", "--step-time-s", "1", "--network-gbps", "0"], "--network-gbps: must be > 0 and at most"),
 ]
 WRONG_HERE = [
     (["--steps", "5", "--model", "resnet51", "--batch-size", "2"], "profiles: unknown model 'resnet51'; did you mean"),
@@ -205,10 +209,11 @@ WRONG_HERE = [
         "--rendezvous: is missing: 2 nodes need HOST:PORT of rank 0",
     ),
     (
-        ["--steps", "5", "--step-time-s", "1", "--nodes", "2", "--rendezvous", "x"],
+        ["--steps", "5", "--step-time-s", "1", "--nodes", "2", "--rank", "0", "--rendezvous", "x"],
         "--rendezvous: must be HOST:PORT, such",
     ),
     (["--steps", "5", "--step-time-s", "1", "--nodes", "2", "--rank", "2"], "--rank: must be from 0 to 1, not 2"),
+    (["--steps", "5", "--step-time-s", "1", "--rendezvous", "a:1"], "--rendezvous: is for several pods; say how many"),
     (
         ["--steps", "5", "--step-time-s", "1", "--log-steps", "/nowhere/x"],
         "--log-steps: can't write /nowhere/x: No such",

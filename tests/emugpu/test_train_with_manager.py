@@ -163,7 +163,7 @@ def test_smi_sees_what_a_job_holds(emugpu: Start, node: Node) -> None:
     query = ("smi", "--query-gpu=index,name,uuid,memory.used,memory.total", "--format=csv,noheader")
     assert ended(emugpu(node.socket, *query, token=token)) == (
         0,
-        f"1, {TYPE}, {device_uuid('n1', 1)}, 2048 MiB, 32768 MiB\n",
+        f"0, {TYPE}, {device_uuid('n1', 1)}, 2048 MiB, 32768 MiB\n",
         "",
     )
     code, output, _ = ended(emugpu(None, *query, "--admin", str(node.directory / "admin.sock")))

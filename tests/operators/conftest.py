@@ -68,7 +68,7 @@ def install(server: ApiServer, document: dict[str, Any]) -> None:
     path = f"/apis/{group}/{version}" if group else f"/api/{version}"
     path += f"/namespaces/{namespace}/{plural}" if namespaced else f"/{plural}"
     status, reply = server.apply(f"{path}/{document['metadata']['name']}", document, "helm")
-    assert status in (200, 201), reply
+    assert status in (200, 201), reply.get("message", reply)
 
 
 def await_policies(server: ApiServer) -> None:
@@ -106,10 +106,12 @@ def alias_case(request: pytest.FixtureRequest) -> dict[str, Any]:
     return row
 
 
-def _object_of(case: dict[str, Any]) -> dict[str, Any]:
-    """A whole, valid object (apart from its resources) for a row of the table."""
+def _object_of(case: dict[str, Any], *, old: bool = False) -> dict[str, Any]:
+    """A whole, valid object (apart from its resources) for a row of the table, or the one that it takes the place of."""
     kind = case["kind"]
-    containers = {"containers": [{"name": "train", "image": "busybox", "resources": case["resources"]}]}
+    name = case.get("renamed_from", "train") if old else "train"
+    resources = case["old" if old else "resources"]
+    containers = {"containers": [{"name": name, "image": "busybox", "resources": resources}]}
     if "init" in case:
         containers["initContainers"] = [{"name": "prepare", "image": "busybox", "resources": case["init"]}]
     labels = {"app": "t"}
@@ -133,5 +135,5 @@ def _object_of(case: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def object_of() -> Callable[[dict[str, Any]], dict[str, Any]]:
+def object_of() -> Callable[..., dict[str, Any]]:
     return _object_of

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from emulator_runtime.domain.errors import ProtocolError
 from operators.admission.review import containers, review
 
-ObjectOf = Callable[[dict[str, Any]], dict[str, Any]]
+ObjectOf = Callable[..., dict[str, Any]]
 
 
-def ask(document: dict[str, Any], **options: str) -> dict[str, Any]:
-    request = {"uid": "u1", "kind": {"kind": document["kind"]}, "operation": "CREATE", "object": document}
+def ask(document: dict[str, Any], old: dict[str, Any] | None = None, **options: str) -> dict[str, Any]:
+    request = {"uid": "u1", "kind": {"kind": document["kind"]}, "object": document, "oldObject": old}
     answer = review({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}, **options)
     assert answer["kind"] == "AdmissionReview"
     assert answer["response"]["uid"] == "u1"
@@ -53,7 +53,7 @@ def texts(resources: Any) -> Any:
 
 def test_rewrites_or_refuses_as_the_table_says(alias_case: dict[str, Any], object_of: ObjectOf) -> None:
     document = object_of(alias_case)
-    response = ask(document)
+    response = ask(document, object_of(alias_case, old=True) if "old" in alias_case else None)
     if "refused" in alias_case:
         assert response["allowed"] is False
         assert response["status"]["message"] == alias_case["refused"]
@@ -73,7 +73,24 @@ def test_a_request_without_the_alias_gets_no_patch(object_of: ObjectOf) -> None:
 def test_a_second_run_changes_nothing(alias_case: dict[str, Any], object_of: ObjectOf) -> None:
     document = object_of(alias_case)
     if "refused" not in alias_case:
-        assert "patch" not in ask(patched(document, ask(document)))
+        old = object_of(alias_case, old=True) if "old" in alias_case else None
+        assert "patch" not in ask(patched(document, ask(document, old)), old)
+
+
+def test_a_limit_range_gives_way(object_of: ObjectOf) -> None:
+    resources = {"limits": {"emuGPU": 4, "emugpu.dev/emuGPU": 1}, "requests": {"emuGPU": 4, "emugpu.dev/emuGPU": 1}}
+    document = object_of({"kind": "Pod", "resources": resources})
+    note = "LimitRanger plugin set: cpu, emugpu.dev/emuGPU limit for container train"
+    document["metadata"]["annotations"] = {"kubernetes.io/limit-ranger": note}
+    (container,) = containers("Pod", patched(document, ask(document)))
+    assert container.resources == {"limits": {"emugpu.dev/emuGPU": 4}, "requests": {"emugpu.dev/emuGPU": 4}}
+    document["metadata"]["annotations"] = {"kubernetes.io/limit-ranger": "LimitRanger plugin set: cpu limit"}
+    assert ask(document)["allowed"] is False
+
+
+def test_what_is_no_count_contradicts(object_of: ObjectOf) -> None:
+    document = object_of({"kind": "Job", "resources": {"limits": {"emuGPU": 2, "emugpu.dev/emuGPU": "two"}}})
+    assert "asks for 2 of the one and two of the other" in ask(document)["status"]["message"]
 
 
 def test_words_are_refused_with_the_place(object_of: ObjectOf) -> None:

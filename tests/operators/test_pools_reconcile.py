@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,6 +137,84 @@ def test_unhealthy_devices_are_not_expected() -> None:
     sick = pool(unhealthy=[{"node": "w1", "index": 0, "reason": "x"}])
     status = status_of([sick], [node(allocatable={RESOURCE: 7})])
     assert (ready(status)["status"], status["unhealthy"], status["devices"]) == ("True", 1, 8)
+
+
+def unhealthy_applied(status: Any) -> Any:
+    return next(c for c in status["conditions"] if c["type"] == "UnhealthyApplied")
+
+
+def warnings(actions: list[Action]) -> list[tuple[str, str]]:
+    return [(a.reason, a.note) for a in actions if isinstance(a, RecordEvent) and a.kind == "Warning"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (("w9", 0), "node w9 (index 0) is not one of this pool's, which are w1, w2"),
+        (("w1", 8), "node w1 has no device with index 8, only 0 to 7"),
+        (("taken", 1), "node taken (index 1) belongs to the older pool old"),
+    ],
+)
+def test_an_unhealthy_device_that_is_not_there_is_told(entry: tuple[str, int], problem: str) -> None:
+    old = pool("old", "2025-01-01T00:00:00Z", nodeSelector={"matchLabels": {"old": "yes"}})
+    marked = [{"node": "w1", "index": 7}, {"node": entry[0], "index": entry[1]}]
+    pools = [old, replace(pool(unhealthy=marked), generation=7)]
+    nodes = [node("w1"), node("w2"), node("taken", labels={"old": "yes"})]
+    actions = reconcile(pools, nodes, NOW)
+    status = next(a.status for a in actions if isinstance(a, PatchStatus) and a.name == "p")
+    condition = unhealthy_applied(status)
+    assert (condition["status"], condition["reason"], condition["observedGeneration"]) == ("False", "NoSuchDevice", 7)
+    assert condition["message"] == f"spec.unhealthy: {problem}; the other entries hold"
+    assert status["unhealthy"] == 1
+    assert ("NoSuchDevice", condition["message"]) in warnings(actions)
+
+
+def test_unhealthy_devices_of_a_pool_without_nodes() -> None:
+    condition = unhealthy_applied(status_of([pool(unhealthy=[{"node": "w1", "index": 0}])], []))
+    assert condition["message"].startswith("spec.unhealthy: node w1 (index 0) is not one of this pool's: it has none")
+
+
+def test_an_unhealthy_device_that_is_mended_is_news_and_none_at_all_is_not() -> None:
+    def reasons(pools: list[PoolFacts]) -> list[str]:
+        return [a.reason for a in reconcile(pools, nodes, NOW) if isinstance(a, RecordEvent)]
+
+    pools, nodes = [pool(unhealthy=[{"node": "w9", "index": 0}])], [node(allocatable={RESOURCE: 8})]
+    assert unhealthy_applied(status_of([pool()], nodes))["reason"] == "NoneMarked"
+    assert reasons([pool()]) == ["NodesReady"]
+    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    assert reasons(pools) == []
+    mended = replace(pools[0], spec=pool(unhealthy=[{"node": "w1", "index": 0}]).spec)
+    nodes = [replace(nodes[0], allocatable={RESOURCE: 7})]
+    assert reasons([mended]) == ["AllFound"]
+    pools, nodes = carried_out([mended], nodes, reconcile([mended], nodes, NOW))
+    assert reasons([replace(pools[0], spec=pool().spec)]) == ["WaitingForNodes"]
+
+
+def test_of_a_wrong_specification_nothing_is_known_about_unhealthy_devices() -> None:
+    wrong = pool(gpus=[{"type": "nonsense", "count": 1}], unhealthy=[{"node": "w9", "index": 0}])
+    condition = unhealthy_applied(status_of([wrong], [node()]))
+    assert (condition["status"], condition["reason"]) == ("Unknown", "InvalidSpec")
+    assert [reason for reason, _ in warnings(reconcile([wrong], [node()], NOW))] == ["UnknownGpuType"]
+
+
+def test_more_than_it_should_offer_is_not_ready_either() -> None:
+    """While the kubelet has the figures from before an edit (2000 shares, now 4), the pool isn't ready."""
+    sharing = {"timeSlicing": {"resources": [{"name": RESOURCE, "replicas": 4}]}}
+    shared = pool(gpus=[{"type": "T4", "count": 1}], sharing=sharing)
+    before = status_of([shared], [node(allocatable={RESOURCE: 2000})])
+    assert (ready(before)["status"], ready(before)["reason"]) == ("False", "WaitingForNodes")
+    assert ready(before)["message"] == "w1 still offers 2000, more than 4; its kubelet hears of the change soon"
+    after_it = status_of([shared], [node(allocatable={RESOURCE: 4})])
+    assert (ready(after_it)["status"], ready(after_it)["message"]) == ("True", "1 nodes offer 4 of 4")
+
+
+def test_too_much_of_one_resource_does_not_make_up_for_another() -> None:
+    two = pool(gpus=[{"type": "T4", "count": 2}, {"type": "V100", "count": 2, "resourceName": "a.b/c"}])
+    condition = ready(status_of([two], [node(allocatable={RESOURCE: 4})]))
+    assert condition["status"] == "False"
+    assert condition["message"].startswith(f"w1 still offers 4 {RESOURCE}, more than 2")
+    condition = ready(status_of([two], [node(allocatable={RESOURCE: 2, "a.b/c": 1})]))
+    assert condition["message"].startswith("w1 offers 1 of 2 a.b/c")
 
 
 def test_shared_devices_count_by_their_replicas() -> None:

@@ -106,6 +106,35 @@ def test_selector_values_must_fit_the_operator(expression: dict[str, Any]) -> No
         parse_selector(Field("p", "s", {"matchExpressions": [{"key": "k", **expression}]}))
 
 
+@pytest.mark.parametrize(
+    ("selector", "message"),
+    [
+        ({"matchLabels": {"a b": "x"}}, r"p: s\.matchLabels\.a b: 'a b' is no key of a label; write a name such as"),
+        ({"matchLabels": {"-a": "x"}}, "'-a' is no key of a label"),
+        ({"matchLabels": {"Example.com/a": "x"}}, "is no key of a label"),
+        ({"matchLabels": {f"{'a' * 254}/b": "x"}}, "is no key of a label"),
+        ({"matchLabels": {"zone": "a b"}}, r"p: s\.matchLabels\.zone: 'a b' is no value of a label; write 63 letters"),
+        ({"matchLabels": {"zone": "a" * 64}}, "is no value of a label"),
+        (
+            {"matchExpressions": [{"key": "a/b/c", "operator": "Exists"}]},
+            r"matchExpressions\[0\]\.key: 'a/b/c' is no key",
+        ),
+        (
+            {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b", "c_"]}]},
+            r"matchExpressions\[0\]\.values\[1\]: 'c_' is no value of a label",
+        ),
+    ],
+)
+def test_what_can_be_no_label_selects_nothing(selector: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_selector(Field("p", "s", selector))
+
+
+def test_every_label_can_be_selected() -> None:
+    labels = {"kubernetes.io/hostname": "w1", "A_b.c": "", f"{'a' * 253}/{'b' * 63}": "c" * 63}
+    assert parse_selector(Field("p", "s", {"matchLabels": labels})).matches(labels)
+
+
 def test_selector_operator_must_be_known() -> None:
     with pytest.raises(UnknownNameError, match="did you mean In"):
         parse_selector(Field("p", "s", {"matchExpressions": [{"key": "k", "operator": "in"}]}))

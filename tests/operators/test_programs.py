@@ -26,7 +26,7 @@ from operators.pools.store import Store
 from operators.prepare import Settings as PrepareSettings
 from operators.prepare import main as prepare_main
 from operators.prepare import prepare
-from operators.serving import StatusServer
+from operators.serving import status_server
 from operators.testing.api_server import ApiServer
 from operators.testing.fake_api import FakeApi
 
@@ -43,7 +43,7 @@ def get(port: int, path: str) -> tuple[int, str]:
 def test_metrics_and_probes() -> None:
     registry, problem = CollectorRegistry(), ["not yet"]
     Counter("things", "Things", registry=registry).inc()
-    server = StatusServer(0, registry, healthy=lambda: "", ready=lambda: problem[0])
+    server = status_server(0, registry, healthy=lambda: "", ready=lambda: problem[0])
     server.start()
     try:
         assert "things_total 1.0" in get(server.port, "/metrics")[1]
@@ -55,9 +55,9 @@ def test_metrics_and_probes() -> None:
         with pytest.raises(
             ClusterError, match=f"port {server.port} for metrics can't be opened: .*; choose another one"
         ):
-            StatusServer(server.port, registry, healthy=lambda: "", ready=lambda: "")
+            status_server(server.port, registry, healthy=lambda: "", ready=lambda: "")
     finally:
-        server.stop()
+        server.close()
 
 
 def test_times_have_the_forms_of_kubernetes() -> None:

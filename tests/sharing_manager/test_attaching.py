@@ -5,11 +5,11 @@ import socket
 
 import pytest
 
-from emulator_runtime.domain.errors import ManagerUnavailableError
+from emulator_runtime.domain.errors import ManagerUnavailableError, RefusedError
 from emulator_runtime.ipc.frames import Decoder, encode
 from emulator_runtime.ipc.poller import MAX_WAITING_BYTES, Peer, Poller
 from emulator_runtime.node.grant_files import GrantFiles
-from sharing_manager import attaching, grants, service
+from sharing_manager import attaching, service
 from sharing_manager.attaching import Attaching
 from sharing_manager.service import JobService
 
@@ -350,29 +350,81 @@ def processes(serve, monkeypatch):
     return served
 
 
-def test_a_process_that_had_to_make_room_doesnt_come_back(processes, uuids):
+def test_a_second_process_is_refused_as_long_as_the_first_is_connected(processes, uuids):
     served = processes
     token = served.mint(uuids[0])
     first = served.connect()
     assert first.ask(attach(token))["ok"]
     served.as_pid(2)
     second = served.connect()
-    assert second.ask(attach(token))["ok"]
+    for more in ({}, {"steps_done": 0}):  # one that begins, one that says it was here before
+        assert second.ask(attach(token, **more)) == {
+            "ok": False,
+            "code": "refused",
+            "error": "process 1 of this container trains on these devices already; run one training process in a "
+            "container, or wait for its end",
+        }
+    assert second.ask({"op": "query", "token": token})["ok"]
+    assert first.ask(LEASE)["ok"]
+    served.as_pid(1)
+    again = served.connect()
+    assert again.ask(attach(token, steps_done=0))["ok"]  # its own lost connection
     assert first.received() == [None]
-    served.as_pid(1)
-    refusal = served.connect().ask(attach(token, steps_done=0))
-    assert refusal["code"] == "refused"  # so it ends, and doesn't throw out the second one in turn
-    assert refusal["error"].startswith(
-        "another process of this container has taken over from process 1; run one process"
-    )
-    assert second.ask(LEASE)["ok"]
     served.as_pid(2)
-    assert served.connect().ask(attach(token, steps_done=0))["ok"]  # its own lost connection
-    served.as_pid(1)
-    assert served.connect().ask(attach(token))["ok"]  # it begins anew: whoever comes last works
-    assert served.connect().ask(attach(token, steps_done=0))["ok"]
+    assert second.ask(attach(token))["code"] == "refused"
+    assert again.ask({"op": "finish", "steps_done": 3})["ok"]
+    assert second.ask(attach(token))["steps_done"] == 3  # the run is over, though its process is connected still
+
+
+def test_an_owners_grant_has_one_process_too(processes, uuids):
+    served = processes
+    token = served.node.manager.token_of(served.node.manager.grant("job", uuids[:1], 0))
+    assert served.connect().ask(attach(token))["ok"]
     served.as_pid(2)
-    assert served.connect().ask(attach(token, steps_done=0))["code"] == "refused"
+    assert "process 1 of this container trains" in served.connect().ask(attach(token))["error"]
+
+
+def test_a_process_that_has_just_ended_is_no_obstacle(processes, uuids):
+    """Its successor may be read before its end is."""
+    served = processes
+    token = served.mint(uuids[0])
+    first, second = served.connect(), served.connect()
+    assert first.ask(attach(token))["ok"]
+    served.as_pid(2)
+    second = served.connect()
+    (holder,) = served.jobs._holders.values()
+    holder.hold()  # so that the manager doesn't read its end
+    first.socket.close()
+    assert second.ask(attach(token, steps_done=4))["steps_done"] == 4
+
+
+def test_after_a_restart_of_the_manager_whoever_comes_first_works(processes, uuids):
+    served = processes
+    token = served.mint(uuids[0])
+    assert served.connect().ask(attach(token))["ok"]
+    served.node.crash()
+    served.node.manager.apply_inventory(served.node.inventory())
+    again = Served(served.node, served.path.with_name("again"))
+    again.files = served.files
+    try:
+        assert again.connect().ask(attach(token, steps_done=0))["ok"]
+        served.as_pid(2)
+        assert again.connect().ask(attach(token, steps_done=0))["code"] == "refused"
+    finally:
+        again.close()
+
+
+def test_another_pod_hears_that_the_token_isnt_its_own_whoever_works_with_it(serve, identifier, pod, uuids):
+    served = serve(identifier=identifier)
+    token = served.mint(uuids[0])
+    served.connect().send(attach(token))
+    identifier.answer(pod("a"))
+    served.turn()
+    thief = served.connect()
+    thief.send(attach(token))
+    identifier.answer(pod("b"))
+    served.turn()
+    assert thief.received()[-1]["error"].startswith("this token belongs to another pod")
 
 
 def test_a_process_with_a_checkpoint_may_follow_one_that_has_ended(processes, uuids):
@@ -392,16 +444,6 @@ def test_processes_that_cant_be_told_apart_are_not(processes, uuids):
     token = served.mint(uuids[0])
     for more in ({}, {}, {"steps_done": 0}):
         assert served.connect().ask(attach(token, **more))["ok"]
-
-
-def test_of_many_replaced_processes_the_latest_are_remembered(processes, uuids):
-    served = processes
-    token = served.mint(uuids[0])
-    for pid in range(1, grants.MAX_REPLACED + 3):
-        served.as_pid(pid)
-        assert served.connect().ask(attach(token))["ok"]
-    grant = served.node.manager.find(token)
-    assert grant.replaced_pids == tuple(range(2, grants.MAX_REPLACED + 2))
 
 
 # --- a manager that doesn't know its devices yet ----------------------------------------------------------------------
@@ -424,6 +466,45 @@ def test_before_the_inventory_has_come_jobs_are_asked_to_come_again(serve, uuids
 # --- query ------------------------------------------------------------------------------------------------------------
 
 
+def ask_as(identifier, who, client, message):
+    """The answer to a request whose sender is looked up."""
+    client.send(message)
+    assert client.received() == []
+    identifier.answer(who)
+    client.served.turn()
+    return client.received()[-1]
+
+
+@pytest.mark.parametrize(
+    ("who", "error"),
+    [
+        (("b", "main"), "this token belongs to another pod; use the one in this container's own EMUGPU_TOKEN"),
+        (("a", "side"), "this token belongs to container 'main' of this pod; use 'side''s EMUGPU_TOKEN"),
+        (None, "process 7 runs in no pod"),
+    ],
+)
+def test_a_query_is_answered_to_its_own_container_only(serve, identifier, pod, uuids, who, error):
+    served = serve(identifier=identifier)
+    token = served.mint(uuids[0])
+    ask_as(identifier, pod("a"), served.connect(), attach(token))
+    client, query = served.connect(), {"op": "query", "token": token}
+    answer = ask_as(identifier, RefusedError(error) if who is None else pod(*who), client, query)
+    assert answer == {"ok": False, "code": "refused", "error": error}
+    assert ask_as(identifier, pod("a"), client, query)["ok"]
+
+
+def test_who_leaves_before_its_query_is_looked_up(serve, identifier, pod, uuids):
+    served = serve(identifier=identifier)
+    token = served.mint(uuids[0])
+    ask_as(identifier, pod("a"), served.connect(), attach(token))
+    client = served.connect()
+    client.send({"op": "query", "token": token})
+    client.socket.close()
+    served.turn()
+    identifier.answer(pod("a"))
+    served.turn()
+
+
 def test_a_query_tells_of_the_grants_devices_and_changes_nothing(serve, identifier, pod, uuids):
     served = serve(replicas=2, identifier=identifier)
     mine, others = served.mint(f"{uuids[0]}::0"), served.mint(f"{uuids[0]}::1", f"{uuids[1]}::0")
@@ -437,7 +518,7 @@ def test_a_query_tells_of_the_grants_devices_and_changes_nothing(serve, identifi
         holder.send(attach(token), {"op": "reserve", "persistent_bytes": GIB, "peak_bytes": GIB})
         identifier.answer(pod(name))
         served.turn()
-    (answer,) = client.ask({"op": "query", "token": mine})["devices"]
+    (answer,) = ask_as(identifier, pod("a"), client, {"op": "query", "token": mine})["devices"]
     assert answer["used_bytes"] == 2 * GIB
     assert [(p["name"], p["used_bytes"]) for p in answer["processes"]] == [("ns/a/main", GIB)]
     served.node.manager.revoke("uid-a", "x")

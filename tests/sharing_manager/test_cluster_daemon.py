@@ -1,5 +1,6 @@
 """The daemon of a cluster's node as a process, with the node directory and an inventory file: pods come with their tokens."""
 
+import contextlib
 import json
 import signal
 import socket
@@ -13,6 +14,7 @@ from emulator_runtime.domain.errors import DeviceLostError, ManagerUnavailableEr
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.ipc.frames import Decoder, encode
 from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.node.grant_files import GrantFiles
 from emulator_runtime.node.inventory import Inventory
@@ -186,6 +188,25 @@ def test_the_inventory_changes_while_a_job_runs(node):
     assert "what was in force before stays" in errors
     assert "pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0)" in errors
     assert "Traceback" not in errors
+
+
+def test_a_flood_is_answered_slowly_and_a_job_of_its_own_is_not(node):
+    """The flooder is in this process, so its container is the job's: what waits is its unknown tokens, in the kernel."""
+    flood = socket.socket(socket.AF_UNIX)
+    flood.connect(str(node.layout.manager_socket))
+    started = time.monotonic()
+    flood.sendall(encode({"op": "attach", "version": 2, "token": "0" * 64}) * 500)
+    flood.settimeout(0.3)
+    decoder, answers = Decoder(), 0
+    with contextlib.suppress(TimeoutError):
+        while time.monotonic() - started < 0.6:
+            answers += len(decoder.feed(flood.recv(65536)))
+    elapsed_s = time.monotonic() - started
+    flood.close()
+    assert 0 < answers <= 110 + 250 * elapsed_s
+    client = node.client(node.mint(UUID))
+    client.attach()
+    client.lease(0, 1_000, monotonic_ns())
 
 
 def test_an_idle_manager_ends_at_a_signal(node):

@@ -78,6 +78,11 @@ affinity: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
+{{/* The form in which names of GPU types are compared, as in emulator_runtime/profiles/catalogue.py. */}}
+{{- define "emugpu.spelling" -}}
+{{- . | trim | lower | replace "_" "-" | replace " " "-" -}}
+{{- end -}}
+
 {{/* "emugpu.probes" "port name" */}}
 {{- define "emugpu.probes" -}}
 startupProbe: {httpGet: {path: /healthz, port: {{ . }}}, periodSeconds: 1, failureThreshold: 60, timeoutSeconds: 3}

@@ -72,3 +72,29 @@ def test_timeout(tmp_path):
         with pytest.raises(ManagerUnavailableError, match="timed out"):
             channel.request({"op": "x"})
         channel.close()
+
+
+@pytest.fixture
+def crowd(tmp_path):
+    """A listener with room for one in its queue, and one in it."""
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(str(tmp_path / "sock"))
+        listener.listen(0)
+        first.connect(str(tmp_path / "sock"))
+        yield listener
+
+
+def test_in_a_crowd_it_waits_for_its_turn(crowd, tmp_path):
+    def accept_both():
+        for _ in range(2):
+            crowd.accept()[0].close()
+
+    timer = threading.Timer(0.1, accept_both)
+    timer.start()
+    Channel.connect(tmp_path / "sock", 10.0).close()
+    timer.join()
+
+
+def test_in_a_crowd_it_waits_no_longer_than_it_may(crowd, tmp_path):
+    with pytest.raises(ManagerUnavailableError, match=r"nobody answers at .*: Resource temporarily unavailable"):
+        Channel.connect(tmp_path / "sock", 0.05)

@@ -333,6 +333,127 @@ def test_a_paused_peer_that_leaves_is_noticed(echo):
     echo.turn()
 
 
+def test_a_held_peer_is_neither_read_nor_answered_until_it_is_released(echo):
+    client = echo.connect()
+    assert echo.ask(client, {"n": 1}) == {"n": 1}
+    (connection,) = echo.connections
+    connection.hold()
+    connection.hold()
+    client.sendall(encode({"n": 2}) + encode({"n": 3}))
+    assert echo.poller.poll(0) == 0  # it doesn't even wake the poller
+    assert received(client) == []
+    connection.release()
+    connection.release()
+    echo.turn()
+    assert received(client) == [{"n": 2}, {"n": 3}]
+
+
+def test_what_a_held_peer_is_owed_is_sent(echo):
+    client = echo.connect()
+    client.sendall(encode({"times": 20, "t": "x" * 50_000}))
+    echo.turn()
+    (connection,) = echo.connections
+    connection.hold()
+    assert connection.unsent_bytes > 0
+    decoder, count = Decoder(), 0
+    while count < 20:
+        count += len(decoder.feed(client.recv(1 << 20)))
+        echo.turn()
+    assert connection.unsent_bytes == 0
+    client.sendall(encode({"n": 1}))
+    assert echo.poller.poll(0) == 0
+
+
+def test_a_peer_that_is_held_in_its_own_turn_keeps_the_rest_for_later(tmp_path):
+    poller, served = Poller(), []
+
+    def on_message(connection, message):
+        served.append((connection, message["n"]))
+        connection.hold()
+
+    poller.listen(tmp_path / "sock", on_message, lambda _: None)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "sock"))
+        client.sendall(b"".join(encode({"n": n}) for n in range(3)))
+        for number in range(3):
+            while poller.poll(0):
+                pass
+            assert [n for _, n in served] == list(range(number + 1))
+            served[0][0].release()
+    poller.close()
+
+
+def test_a_hang_up_is_seen_before_it_is_read(echo):
+    client = echo.connect()
+    echo.ask(client, {})
+    (connection,) = echo.connections
+    assert not connection.peer_is_gone
+    client.close()
+    assert connection.peer_is_gone
+    assert connection.open
+    echo.turn()
+    assert connection.peer_is_gone
+
+
+def test_held_peers_are_hung_up_on_with_the_others(echo):
+    client = echo.connect()
+    echo.ask(client, {})
+    echo.connections[0].hold()
+    echo.poller.close()
+    assert received(client) == [None]
+
+
+def test_the_preferred_come_first(echo):
+    clients = [echo.connect() for _ in range(8)]
+    for number, client in enumerate(clients):
+        echo.ask(client, {"n": number})
+    for preferred in (7, 5):
+        echo.connections[preferred].prefer()
+    echo.served.clear()
+    for number, client in enumerate(clients):
+        client.sendall(encode({"n": number}))
+    echo.turn()
+    assert sorted(message["n"] for message in echo.served[:2]) == [5, 7]
+    clients[7].close()
+    echo.turn()
+    assert len(echo.poller._preferred) == 1
+
+
+def test_a_resting_listener_leaves_newcomers_in_its_queue(tmp_path):
+    poller, opened = Poller(), []
+    listener = poller.listen(tmp_path / "sock", lambda *_: None, lambda _: None, on_open=opened.append)
+    with socket.socket(socket.AF_UNIX) as client:
+        listener.rest()
+        client.connect(str(tmp_path / "sock"))
+        assert poller.poll(0) == 0
+        listener.wake()
+        poller.poll(0)
+        assert len(opened) == 1
+    poller.stop_listening()
+    listener.wake()  # nothing
+    assert poller.poll(0) == 1  # the client's end
+    poller.close()
+
+
+def test_who_is_not_admitted_costs_no_connection(tmp_path):
+    poller, opened, names = Poller(), [], iter([None, "friend"])
+    asked = []
+
+    def admit(peer):
+        asked.append(peer.pid)
+        return next(names)
+
+    poller.listen(tmp_path / "sock", lambda *_: None, lambda _: None, on_open=opened.append, admit=admit)
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+        for client in (one, other):
+            client.connect(str(tmp_path / "sock"))
+            poller.poll(0)
+        assert received(one) == [None]
+        assert [connection.group for connection in opened] == ["friend"]
+        assert asked == [os.getpid()] * 2
+    poller.close()
+
+
 def test_who_connected_is_known(echo):
     echo.ask(echo.connect(), {"n": 1})
     assert echo.connections[0].peer == Peer(os.getpid(), os.getuid(), os.getgid())

@@ -55,6 +55,13 @@ def test_jump_to_the_past_changes_nothing(tmp_path):
     assert clock.now_ns() == 60
 
 
+def test_a_clock_that_cannot_take_its_place_leaves_nothing(tmp_path):
+    (tmp_path / "clock").mkdir()
+    with pytest.raises(ClusterError, match=r"can't write the shared clock \(Is a directory\)"):
+        SharedClockFile.create(tmp_path / "clock")
+    assert [path.name for path in tmp_path.iterdir()] == ["clock"]
+
+
 def test_mode_travels_with_the_file(tmp_path):
     SharedClockFile.create(tmp_path / "clock", mode="warp")
     assert SharedClockFile.open(tmp_path / "clock").mode == "warp"

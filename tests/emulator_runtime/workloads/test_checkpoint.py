@@ -1,5 +1,7 @@
 """Checkpoints: what was saved is loaded, a bad file is named together with the fix."""
 
+import os
+
 import pytest
 
 from emulator_runtime.domain.errors import InputError
@@ -55,3 +57,15 @@ def test_places_that_cannot_be_read_or_written(tmp_path):
         Checkpoint(tmp_path).load()
     with pytest.raises(InputError, match=r"can't write the checkpoint \(No such file or directory\); give a path"):
         Checkpoint(tmp_path / "missing" / "job.json").save(1)
+
+
+def test_a_full_disk_leaves_the_old_one_and_nothing_else(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    Checkpoint(tmp_path / "job.json").save(7)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match=r"can't write the checkpoint \(No space left on device\)"):
+        Checkpoint(tmp_path / "job.json").save(8)
+    assert Checkpoint(tmp_path / "job.json").load() == 7
+    assert [path.name for path in tmp_path.iterdir()] == ["job.json"]

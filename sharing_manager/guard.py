@@ -1,0 +1,117 @@
+"""Between the job socket and its service in a cluster: who asks too much waits. The rules are in `fairness`, this acts.
+
+    listener --- admit ---> connection --- request ---> service
+       |  too many of one peer: turned away     |
+       |  many turned away: rests for a tick    +--- purse empty, or answers not read: held, its bytes stay in the kernel
+
+A held sender fills its socket and then sleeps in its own `send`, which costs nobody else anything. A local cluster has no
+guard: there all jobs are its owner's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from emulator_runtime.ipc.frames import Message
+from emulator_runtime.ipc.poller import Connection, Listener, Peer
+from emulator_runtime.timing.host import monotonic_ns
+from sharing_manager.fairness import DOOR_TURNED_AWAY, OPEN_NS, REFUSED_NS, TICK_NS, Purses, price_ns
+
+MAX_UNREAD_BYTES = 64 * 1024
+"""Answers that a peer hasn't read; with more of them nothing more is answered until it has read some."""
+
+
+class Served(Protocol):
+    """The service behind."""
+
+    def on_open(self, connection: Connection) -> None: ...
+    def on_message(self, connection: Connection, message: Message) -> None: ...
+    def on_close(self, connection: Connection) -> None: ...
+
+
+class Guard:
+    """In front of `served`. `name` says which container a peer is; `door` is set once the socket listens."""
+
+    def __init__(self, served: Served, name: Callable[[Peer], str], now: Callable[[], int] = monotonic_ns) -> None:
+        self._served, self._name, self._now = served, name, now
+        self._purses = Purses()
+        self._held: dict[str, deque[Connection]] = {}
+        self._turned_away = 0
+        self._tick_ns: int | None = None
+        self.door: Listener | None = None
+
+    # --- callbacks of the poller --------------------------------------------------------------------------------------
+
+    def admit(self, peer: Peer) -> str | None:
+        """The name of the peer that has connected; None to turn it away."""
+        name = self._name(peer)
+        if self._purses.enter(name):
+            return name
+        self._turned_away += 1
+        if self._turned_away >= DOOR_TURNED_AWAY and self.door is not None:
+            self.door.rest()
+            self._tick_later()
+        return None
+
+    def on_open(self, connection: Connection) -> None:
+        if not self._purses.spend(connection.group, OPEN_NS, self._now()):
+            self._hold(connection)
+        self._served.on_open(connection)
+
+    def on_message(self, connection: Connection, message: Message) -> None:
+        """Answer and take the price. Raises what the service raises."""
+        price = REFUSED_NS
+        try:
+            self._served.on_message(connection, message)
+            price = price_ns(message.get("op"))
+        finally:
+            solvent = self._purses.spend(connection.group, price, self._now())
+            if connection.open and (not solvent or connection.unsent_bytes > MAX_UNREAD_BYTES):
+                self._hold(connection)
+
+    def on_close(self, connection: Connection) -> None:
+        self._purses.leave(connection.group)
+        waiting = self._held.get(connection.group, ())
+        if connection in waiting:
+            self._held[connection.group].remove(connection)
+        self._served.on_close(connection)
+
+    # --- time -----------------------------------------------------------------------------------------------------------
+
+    def due_ns(self) -> int | None:
+        """When `turn` has something to do (host time)."""
+        return self._tick_ns
+
+    def turn(self) -> None:
+        """One connection of each peer that may go on goes on."""
+        now_ns = self._now()
+        if self._tick_ns is None or now_ns < self._tick_ns:
+            return
+        self._tick_ns, self._turned_away = None, 0
+        if self.door is not None:
+            self.door.wake()
+        for name, waiting in list(self._held.items()):
+            if not waiting:
+                del self._held[name]
+            elif self._purses.solvent(name, now_ns):
+                self._release_one(waiting)
+        if self._held:
+            self._tick_later()
+
+    def _release_one(self, waiting: deque[Connection]) -> None:
+        connection = waiting.popleft()
+        if connection.unsent_bytes > MAX_UNREAD_BYTES:
+            waiting.append(connection)
+        else:
+            connection.release()
+
+    def _hold(self, connection: Connection) -> None:
+        connection.hold()
+        self._held.setdefault(connection.group, deque()).append(connection)
+        self._tick_later()
+
+    def _tick_later(self) -> None:
+        if self._tick_ns is None:
+            self._tick_ns = self._now() + TICK_NS
