@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,7 @@ def _definitions(definition: Json) -> Json:
         "managerSettings": _settings(ManagerSettings, MANAGER_OWN | MANAGER_LOCAL),
         "pluginSettings": _settings(PluginSettings, PLUGIN_OWN),
         "resources": _object({"requests": quantities, "limits": quantities, "claims": {"type": "array"}}),
+        "networkPeer": _network_peer(),
         "env": {"type": "array", "items": {**_object(variable), "required": ["name"]}},
     }
 
@@ -147,14 +148,48 @@ def gpu_types() -> list[str]:
     return [name for gpu_type in catalogue.specs for name in (gpu_type, *catalogue.short_names(gpu_type))]
 
 
+def _network_peer() -> Json:
+    """Source: NetworkPolicyPeer of networking.k8s.io/v1; which of them go together is left to the API server."""
+    texts = {"type": "array", "items": {"type": "string"}}
+    operator = {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]}
+    requirement = _object({"key": {"type": "string"}, "operator": operator, "values": texts})
+    expressions = {"type": "array", "items": {**requirement, "required": ["key", "operator"]}}
+    labels = {"type": "object", "additionalProperties": {"type": "string"}}
+    selector = _object({"matchLabels": labels, "matchExpressions": expressions})
+    block = {**_object({"cidr": {"type": "string"}, "except": texts}), "required": ["cidr"]}
+    return {**_object({"podSelector": selector, "namespaceSelector": selector, "ipBlock": block}), "minProperties": 1}
+
+
 def _object(properties: Json) -> Json:
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
 def _settings(program: type[EnvSettings], left_out: set[str]) -> Json:
     known = [f for f in fields(program) if f.name not in left_out]
-    kinds = {"type": ["string", "integer"]}
-    return _object({f.name.upper(): {"description": f.metadata["help"], **kinds} for f in known})
+    return _object({f.name.upper(): {"description": f.metadata["help"], **_kinds(f.metadata)} for f in known})
+
+
+def _kinds(metadata: Mapping[str, Any]) -> Json:
+    """A number may be written as text, for which JSON Schema knows no minimum; empty: the program's default."""
+    kinds: Json = {"type": ["string", "integer"]}
+    if "least" not in metadata:
+        return kinds
+    least, most = metadata["least"], metadata["most"]
+    if most is None:
+        return kinds | {"minimum": least, "pattern": f"^$|^{at_least(least)}$"}
+    numbers = "|".join(str(number) for number in range(least, most + 1))
+    return kinds | {"minimum": least, "maximum": most, "pattern": f"^$|^({numbers})$"}
+
+
+def at_least(least: int) -> str:
+    """A regular expression of the whole numbers from `least`: one of more digits, or one whose first greater digit is at i."""
+    digits = str(least)
+    greater = [
+        f"{digits[:i]}[{int(digit) + 1}-9][0-9]{{{len(digits) - i - 1}}}"
+        for i, digit in enumerate(digits)
+        if digit != "9"
+    ]
+    return f"0*({'|'.join((f'[1-9][0-9]{{{len(digits)},}}', *greater, digits))})"
 
 
 def _plain(node: Json) -> Json:

@@ -51,6 +51,10 @@ class Chart:
         arguments = ("upgrade", "--install", RELEASE, self.directory, "--values", "-", *waiting, *extra)
         self._helm(*arguments, stdin=yaml.safe_dump(dict(values)))
 
+    def is_installed(self) -> bool:
+        """Whether there is a release of ours, in whatever state."""
+        return RELEASE in self._helm("list", "--short", "--filter", f"^{RELEASE}$").split()
+
     def uninstall(self, namespace_uid: str) -> bool:
         """Takes the release away, and the namespace if it is the one that `make_namespace` made; True: it is gone."""
         self._helm("uninstall", RELEASE, "--ignore-not-found", "--wait", "--timeout", _TIMEOUT)
@@ -68,10 +72,10 @@ class Chart:
         if not (self.directory / "Chart.yaml").exists():
             raise ClusterError(f"{self.directory}: has no chart; run this in a checkout, or give --chart")
 
-    def _helm(self, *arguments: str | Path, stdin: str | None = None) -> None:
+    def _helm(self, *arguments: str | Path, stdin: str | None = None) -> str:
         context = ("--kube-context", self.kubectl.context) if self.kubectl.context else ()
         where = ("--kubeconfig", self.kubectl.kubeconfig, *context, "--namespace", NAMESPACE)
-        self.shell.run(self.helm, *arguments, *where, stdin=stdin)
+        return self.shell.run(self.helm, *arguments, *where, stdin=stdin)
 
 
 def namespace() -> dict[str, Any]:

@@ -16,6 +16,7 @@ from cluster_harness.images import CHECKOUT, Image, ImageBuilder
 from cluster_harness.kind import Kind
 from cluster_harness.kubectl import Kubectl
 from cluster_harness.node_commit import NodeImages, with_product
+from cluster_harness.reshape import behind, leaving, renames, side_by_side, unseen
 from cluster_harness.shell import Shell
 from cluster_harness.spec import ClusterSpec, differences
 from cluster_harness.state import EXISTING, KIND, ClusterDirectory, ClusterState, cluster_names
@@ -26,6 +27,7 @@ from emulator_runtime.domain.errors import ClusterError, InputError
 PUBLIC_REDIS = "redis:7"
 """What an existing cluster pulls for the chart's Redis, unless --set redis.image.* says otherwise."""
 _GPUS_TIMEOUT_S = 180.0
+_POOLS_TIMEOUT_S = 120.0
 _NO_IMAGES = NodeImages("", "")  # a cluster that exists needs none
 
 
@@ -76,7 +78,8 @@ class Clusters:
         name = request.spec.name
         _must_name_an_image(request)
         with self.cache.lock(f"clusters/{name}"):
-            state = self._wanted(request)
+            before = self.directory(name).load()
+            state = self._wanted(request, before)
             way: Way
             baked = False
             if state.way == KIND:
@@ -86,14 +89,14 @@ class Clusters:
                 way.is_there()
                 state = self._with_images_of_registries(request, state)
                 product.assign_pools(state.spec, way.kubectl.nodes())  # too few nodes: nothing of this wish is noted
+            there = before.spec if before is not None and state.complete else state.spec
             state = replace(state, complete=True)
-            self.directory(name).save(state)
+            self.directory(name).save(replace(state, spec=there))
             with self._resumable(name):
-                return self._install(request, way, state, baked=baked)
+                return self._install(request, way, state, there, baked=baked)
 
-    def _wanted(self, request: Request) -> ClusterState:
+    def _wanted(self, request: Request, before: ClusterState | None) -> ClusterState:
         directory, spec = self.directory(request.spec.name), request.spec
-        before = directory.load()
         kubeconfig = str(request.kubeconfig.absolute() if request.kubeconfig else directory.kubeconfig)
         way = EXISTING if request.kubeconfig else KIND
         if before is not None and before.complete:
@@ -191,23 +194,53 @@ class Clusters:
             )
             raise
 
-    def _install(self, request: Request, way: Way, state: ClusterState, *, baked: bool) -> ClusterState:
-        with self.steps.step("label the nodes with their pools"):
-            product.label_nodes(way.kubectl, state.spec)
+    def _install(
+        self, request: Request, way: Way, state: ClusterState, there: ClusterSpec, *, baked: bool
+    ) -> ClusterState:
+        """`there`: the shape that the nodes have; noted until they have another, so that the way can be taken again."""
         if state.way == KIND and not baked:
             state = replace(state, images=self._images(request, way, state))
-        self.directory(state.spec.name).save(state)
-        if request.with_chart:
-            chart = self._chart(way, request.chart, state)
-            with self.steps.step("install the chart"):
-                state = replace(state, namespace_uid=chart.make_namespace() or state.namespace_uid)
-                self.directory(state.spec.name).save(state)
-                chart.install(product.values(state.spec, state.images), request.helm_arguments, wait=request.wait)
-            if request.wait:
-                with self.steps.step("wait for the GPUs"):
-                    nodes = way.kubectl.nodes
-                    way.kubectl.wait("GPUs", lambda: missing_gpus(state.spec, nodes()), _GPUS_TIMEOUT_S)
+        self.directory(state.spec.name).save(replace(state, spec=there))
+        chart = self._chart(way, request.chart, state)
+        if not request.with_chart:
+            return self._without_chart(chart, way, state)
+        moves = renames(there, state.spec) and chart.is_installed()
+        if moves:
+            self._move(request, way, chart, state, there)
+        else:
+            self._label(way, state)
+        with self.steps.step("install the chart"):
+            state = replace(state, namespace_uid=chart.make_namespace() or state.namespace_uid)
+            self.directory(state.spec.name).save(state)
+            chart.install(product.values(state.spec, state.images), request.helm_arguments, wait=request.wait)
+        if request.wait:
+            with self.steps.step("wait for the GPUs"):
+                nodes = way.kubectl.nodes
+                way.kubectl.wait("GPUs", lambda: missing_gpus(state.spec, nodes()), _GPUS_TIMEOUT_S)
         return state
+
+    def _label(self, way: Way, state: ClusterState) -> None:
+        with self.steps.step("label the nodes with their pools"):
+            product.label_nodes(way.kubectl, state.spec)
+        self.directory(state.spec.name).save(state)
+
+    def _without_chart(self, chart: product.Chart, way: Way, state: ClusterState) -> ClusterState:
+        self._label(way, state)
+        if chart.is_installed():
+            self.steps.say("the chart is left as it is: --no-chart neither changes nor removes it")
+        return state
+
+    def _move(self, request: Request, way: Way, chart: product.Chart, state: ClusterState, there: ClusterSpec) -> None:
+        """Nodes from pools to others with new names; the module `reshape` says why it takes two installs."""
+        kubectl, goers = way.kubectl, leaving(there, state.spec)
+        with self.steps.step("install the new pools beside the old ones"):
+            both = product.values(side_by_side(there, state.spec), state.images)
+            chart.install(both, request.helm_arguments, wait=False)
+            pools = ("emugpupools.emugpu.dev",)
+            kubectl.wait("pools", lambda: unseen(kubectl.get(*pools)["items"]), _POOLS_TIMEOUT_S)
+        self._label(way, state)
+        with self.steps.step("wait for the nodes to change pools"):
+            kubectl.wait("nodes", lambda: behind(kubectl.nodes(), goers), _POOLS_TIMEOUT_S)
 
     def _images(self, request: Request, way: Way, state: ClusterState) -> dict[str, str]:
         built = self._built(request, way.kubectl.shell, state)

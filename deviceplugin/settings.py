@@ -22,7 +22,9 @@ class Settings(EnvSettings):
     kubelet_dir: str = setting("directory of kubelet.sock and of the plugin's sockets", KUBELET_DIR)
     metrics_port: str = setting("port of /metrics, /healthz and /readyz; 0: none", "9401")
     cdi_dir: str = setting("directory for CDI specs, used instead of mounts; empty: mounts", "")
-    nvidia_smi: str = setting("1: mount the node directory's nvidia-smi into containers where it exists; 0: don't", "1")
+    nvidia_smi: str = setting(
+        "1: mount the node directory's nvidia-smi into containers where it exists; 0: don't", "1", least=0, most=1
+    )
 
     def __post_init__(self) -> None:
         _ = self.port, self.mount_nvidia_smi

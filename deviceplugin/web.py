@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.ipc.http_server import HttpServer, pages
+from emulator_runtime.http_server import METRICS, HttpServer, pages
+from emulator_runtime.timing.host import monotonic_ns
 
 _FINE_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25, 1.0)
 """An Allocate is a few synced files, milliseconds; the kubelet makes the pod wait for it."""
@@ -65,12 +66,13 @@ class WebServer(HttpServer):
     ) -> None:
         """Raises InputError where the port can't be had. `healthy` and `ready` are called in threads of their own."""
         on_get = pages(
-            lambda _accept: (CONTENT_TYPE_LATEST, generate_latest(metrics.registry)),
+            lambda: (200, METRICS, generate_latest(metrics.registry)),
             lambda: "" if healthy() else "not now",
             lambda: "" if ready() else "not now",
+            monotonic_ns,
         )
         try:
-            super().__init__(port, on_get)
+            super().__init__(port, on_get, monotonic_ns)
         except OSError as error:
             problem = f"port {port} can't be had: {error.strerror}; give another, or 0 for none"
             raise InputError("EMUGPU_PLUGIN_METRICS_PORT", problem) from error

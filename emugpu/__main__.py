@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from io import TextIOWrapper
 
+from emugpu import VERSION
 from emugpu.interrupts import interruptible_once
 from emulator_runtime.domain.errors import EmuGpuError
 
@@ -53,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     command = _command_of(arguments)
     try:
         with _interruptible(command):
-            args = _parser(command).parse_args(arguments)
+            args = _parsed(command, arguments)
             status = int(args.run(args))
             if sys.stdout is not None:  # it is None where the caller has closed it
                 sys.stdout.flush()
@@ -88,17 +89,27 @@ def _command_of(arguments: Sequence[str]) -> str | None:
     return next((argument for argument in arguments if not argument.startswith("-")), None)
 
 
+def _parsed(command: str | None, arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments; an option that is none ends the program with the usage of the command that it was given to."""
+    args, unknown = _parser(command).parse_known_args(arguments)
+    if unknown:
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return args
+
+
 def _parser(command: str | None) -> argparse.ArgumentParser:
     """The front door with all its commands by name, but only `command` with its arguments."""
     parser = argparse.ArgumentParser(
         prog="emugpu", description="A GPU cluster that isn't there: emulate, schedule, compare."
     )
+    parser.add_argument("--version", action="version", version=f"emugpu {VERSION}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, line in COMMANDS.items():
         if name == command:
             import_module(f"emugpu.commands.{name}").add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=line)
+        subparsers.choices[name].set_defaults(parser=subparsers.choices[name])
     return parser
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from emulator_runtime.domain.errors import ClusterError
-from emulator_runtime.ipc.http_server import Check, HttpServer, pages
+from emulator_runtime.http_server import METRICS, Check, HttpServer, pages
+from emulator_runtime.timing.host import monotonic_ns
 
 
 def status_server(port: int, registry: CollectorRegistry, *, healthy: Check, ready: Check) -> HttpServer:
     """Answers from its `start` until its `close`; port 0 takes a free one. Raises ClusterError where the port is taken."""
-    on_get = pages(lambda _accept: (CONTENT_TYPE_LATEST, generate_latest(registry)), healthy, ready)
+    on_get = pages(lambda: (200, METRICS, generate_latest(registry)), healthy, ready, monotonic_ns)
     try:
-        return HttpServer(port, on_get)
+        return HttpServer(port, on_get, monotonic_ns)
     except OSError as error:
         problem = f"port {port} for metrics can't be opened: {error.strerror}; choose another one"
         raise ClusterError(problem) from error

@@ -117,4 +117,6 @@ class Experiment:
             decisions=loop.decisions,
             lag=lag,
             notes=notes,
+            cpu_milli=sum(node.cpu_milli for node in self.spec.nodes),
+            host_spans=tuple(loop.books.host_spans),
         )

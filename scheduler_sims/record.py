@@ -20,6 +20,18 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSpan:
+    """A job had these CPUs (thousandths) and this host memory of `node` from `start_s` to `end_s`."""
+
+    job_id: str
+    node: str
+    cpu_milli: int
+    memory_bytes: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobRecord:
     """One job of one run; emulated seconds since the run's start. `start_s`: its first allocation took effect.
 
@@ -69,6 +81,7 @@ class LagAccount:
 class RunRecord:
     """One policy on one cluster, once. `cluster` is `simulated` or `local`; `gpus` counts the cluster's devices.
 
+    `host_spans` say who had how many CPUs when, `cpu_milli` how many there are.
     `jobs` are in workload order. `wall_s` is how long the run took on the host's clock. `lag` and `notes` say what may
     distort an observed run; both are empty for a simulated one.
     """
@@ -84,3 +97,5 @@ class RunRecord:
     decisions: int = 0
     lag: dict[str, LagAccount] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    cpu_milli: int = 0
+    host_spans: tuple[HostSpan, ...] = ()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration
+from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.units import GIB
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import NoEstimates
@@ -45,6 +46,8 @@ class Job:
     `gpu_s` may be a table GPU type -> seconds. `on` is where the job is: devices as "n1/0 n1/1" or a node's name for
     its CPUs, empty while it waits. `phase` follows from `on` (running or queued) unless it is given. `done` is the share
     of its steps that are done (with the default `steps` exact to nine digits). `row` None: its place in the list.
+    With `best_cpus` and `best_memory_gib` it runs `speedup` times as fast as with `cpus` and `memory_gib`, for which
+    `gpu_s` holds; where it runs it has the latter, or the CPUs and GiB of `has`.
     """
 
     job_id: str
@@ -66,6 +69,20 @@ class Job:
     queued_since_s: float | None = None
     running_since_s: float = 0.0
     steps: int = 1_000_000_000
+    best_cpus: float = 0
+    best_memory_gib: float = 0
+    speedup: float = 1.0
+    has: tuple[float, float] | None = None
+
+    def sensitivity(self) -> Sensitivity | None:
+        """How its speed follows CPUs and memory; None if it doesn't."""
+        if self.speedup == 1:
+            return None
+        best = HostShare(
+            round(max(self.cpus, self.best_cpus) * 1000), round(max(self.memory_gib, self.best_memory_gib) * GIB)
+        )
+        least = HostShare(round(self.cpus * 1000), round(self.memory_gib * GIB))
+        return Sensitivity.between(least, best, self.speedup)
 
     def configurations(self) -> tuple[Configuration, ...]:
         """The job's configurations, the GPU one first."""
@@ -74,7 +91,11 @@ class Job:
         if self.gpu_s is not None:
             device_memory = round(self.gpu_memory_gib * GIB)
             cpu_milli = round(self.cpus * 1000)
-            both.append(Configuration("gpu", self.gpus, cpu_milli, memory, self.gpu_types, device_memory))
+            best = {
+                "best_cpu_milli": round(self.best_cpus * 1000),
+                "best_memory_bytes": round(self.best_memory_gib * GIB),
+            }
+            both.append(Configuration("gpu", self.gpus, cpu_milli, memory, self.gpu_types, device_memory, **best))
         if self.cpu_s is not None:
             both.append(Configuration("cpu", 0, round(self.cpu_cpus * 1000), memory))
         return tuple(both)
@@ -98,9 +119,10 @@ class TableEstimates:
         return times
 
     def rate(self, job: JobView, allocation: Allocation, co_located: Sequence[JobView] = ()) -> float:
-        """Steps per second on the type of the first device."""
-        gpu_types = [share.gpu_type for task in allocation.tasks for share in task.shares]
-        return job.steps_total / self.duration_s(job, allocation.configuration, gpu_types[0] if gpu_types else None)
+        """Steps per second on the type of the first device, with these CPUs and this memory."""
+        sensitivity = self.jobs[job.job_id].sensitivity()
+        speed = sensitivity.speed(allocation.tasks[0].host) if sensitivity else 1.0
+        return speed * job.steps_total / self.duration_s(job, allocation.configuration, allocation.gpu_type)
 
 
 def cluster_view(
@@ -180,9 +202,10 @@ def _allocation(job: Job, devices: Mapping[str, Sequence[Device]]) -> Allocation
     configuration = next(c for c in job.configurations() if c.on_gpu == bool(held))
     memory = configuration.device_memory_bytes
     shares = tuple(DeviceShare(d.uuid, d.gpu_type, WHOLE_DEVICE_MILLI, memory) for d in held)
-    return Allocation(
-        configuration.name, (TaskPlacement(node, shares, configuration.cpu_milli, configuration.memory_bytes),)
-    )
+    host = (configuration.cpu_milli, configuration.memory_bytes)
+    if job.has is not None:
+        host = (round(job.has[0] * 1000), round(job.has[1] * GIB))
+    return Allocation(configuration.name, (TaskPlacement(node, shares, *host),))
 
 
 def _node_view(node: Node, devices: Sequence[Device], running: Mapping[str, Allocation]) -> NodeView:

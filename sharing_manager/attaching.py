@@ -1,7 +1,7 @@
 """Attaching a job: the token first, then whatever takes time (who is it, how far is its job), then the manager's decision.
 
-    token known? -> may this process's pod use it? -> how far did its job come elsewhere? -> Manager
-     (a file)        (Identifier)                      (ProgressStore)
+    token known? -> whose process is it? -> has its pod the devices? -> how far did its job come elsewhere? -> Manager
+     (a file)        (Identifier)            (Holders, the kubelet)      (ProgressStore)
 
 Answers come when they come, all in the poller's thread; a connection waits paused, so it has one look-up at a time. Whoever
 shows no valid token costs nothing but a file name.
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError, RefusedError
 from emulator_runtime.ipc.poller import Connection
 from emulator_runtime.node.grant_files import GrantFiles
-from sharing_manager.binding import check_bound
+from sharing_manager.binding import check_bound, check_held
 from sharing_manager.grants import Grant
-from sharing_manager.identity import Identifier, PodIdentity
+from sharing_manager.identity import Holders, Identifier, PodAllocation, PodIdentity
 from sharing_manager.manager import Manager
 from sharing_manager.progress import ProgressStore
 
@@ -41,7 +41,7 @@ Done = Callable[[Grant], None]
 
 
 class Attaching:
-    """Attaches jobs to the manager's grants. What isn't given isn't asked: a local cluster has none of the three."""
+    """Attaches jobs to the manager's grants. What isn't given isn't asked: a local cluster has none of them."""
 
     def __init__(
         self,
@@ -49,14 +49,19 @@ class Attaching:
         files: GrantFiles | None = None,
         identifier: Identifier | None = None,
         progress: ProgressStore | None = None,
+        holders: Holders | None = None,
         missing: Callable[[], str] = lambda: "",
+        check_peer: Callable[[Connection], None] = lambda _: None,
     ) -> None:
-        """`missing` answers what the manager itself still waits for, "" for nothing."""
+        """`missing` answers what the manager itself still waits for, "" for nothing. `check_peer` raises where the process
+        that opened a connection isn't there any more, so that what was found of it may be another's."""
         self._manager = manager
         self._files = files
         self._identifier = identifier
         self._progress = progress
+        self._holders = holders
         self._missing = missing
+        self._check_peer = check_peer
         self._pending: dict[str, Connection] = {}
         self.holder: Callable[[Grant], Connection | None] = lambda _: None
         """Who works with a grant now."""
@@ -100,7 +105,7 @@ class Attaching:
             done(grant)
             return
         connection.pause()
-        self._identifier.identify(connection.peer.pid, lambda who: _show(connection, grant, who, done))
+        self.identify(connection, lambda who: _show(connection, grant, who, done))
 
     def closed(self, connection: Connection) -> None:
         """A connection is gone; nobody waits for the answer any more."""
@@ -142,11 +147,26 @@ class Attaching:
 
     # --- for an attempt -----------------------------------------------------------------------------------------------
 
-    def identify(self, pid: int, done: Callable[[PodIdentity | EmuGpuError | None], None]) -> None:
+    def identify(self, connection: Connection, done: Callable[[PodIdentity | EmuGpuError | None], None]) -> None:
+        """The peer's pod. That its process is there still when it is known means that it was there all the time."""
         if self._identifier is None:
             done(None)
         else:
-            self._identifier.identify(pid, done)
+            self._identifier.identify(connection.peer.pid, lambda who: done(self._confirmed(connection, who)))
+
+    def _confirmed(self, connection: Connection, who: PodIdentity | EmuGpuError) -> PodIdentity | EmuGpuError:
+        try:
+            if isinstance(who, PodIdentity):
+                self._check_peer(connection)
+        except EmuGpuError as error:
+            return error
+        return who
+
+    def holding(self, done: Callable[[list[PodAllocation] | None], None]) -> None:
+        if self._holders is None:
+            done(None)
+        else:
+            self._holders.holding(done)
 
     def lookup(self, job_key: str, done: Callable[[int | EmuGpuError | None], None]) -> None:
         if self._progress is None:
@@ -184,7 +204,7 @@ class _Attempt:
     done: Done
 
     def identify(self) -> None:
-        self.desk.identify(self.connection.peer.pid, self._identified)
+        self.desk.identify(self.connection, self._identified)
 
     def _identified(self, identity: PodIdentity | EmuGpuError | None) -> None:
         if isinstance(identity, EmuGpuError):
@@ -204,7 +224,17 @@ class _Attempt:
         if identity is None:
             self._finish(lambda: self.desk.attach(self, None, None))
         else:
-            self.desk.lookup(identity.job_key, lambda steps: self._looked_up(identity, steps))
+            self.desk.holding(lambda allocations: self._seen(identity, allocations))
+
+    def _seen(self, identity: PodIdentity, allocations: list[PodAllocation] | None) -> None:
+        """A kubelet that doesn't answer starts no containers either: whoever comes now had its token before."""
+        try:
+            check_held(self.grant, identity, allocations or ())
+        except EmuGpuError as error:
+            refusal = error
+            self._finish(lambda: _fail(refusal))
+            return
+        self.desk.lookup(identity.job_key, lambda steps: self._looked_up(identity, steps))
 
     def _looked_up(self, identity: PodIdentity, steps: int | EmuGpuError | None) -> None:
         if isinstance(steps, EmuGpuError):
@@ -223,7 +253,7 @@ class _Attempt:
         self.connection.resume()
 
 
-def _show(connection: Connection, grant: Grant, who: PodIdentity | EmuGpuError, done: Done) -> None:
+def _show(connection: Connection, grant: Grant, who: PodIdentity | EmuGpuError | None, done: Done) -> None:
     """The peer is known: show it the grant, or say why not."""
     if not connection.open:
         return

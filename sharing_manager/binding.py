@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import RefusedError
 from sharing_manager.grants import Grant, GrantState
-from sharing_manager.identity import PodIdentity
+from sharing_manager.identity import PodAllocation, PodIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,23 @@ def check_bound(grant: Grant, identity: PodIdentity | None) -> None:
     if bound.container and identity.container and bound.container != identity.container:
         raise RefusedError(
             f"this token belongs to container {bound.container!r} of this pod; use {identity.container!r}'s EMUGPU_TOKEN"
+        )
+
+
+def check_held(grant: Grant, identity: PodIdentity, allocations: Iterable[PodAllocation]) -> None:
+    """Raises RefusedError where the kubelet gave the devices of `grant` to another pod than this one.
+
+    For a token that was never shown before: a copied one would be bound to the pod that copied it. An ordinary init
+    container's devices aren't listed with its pod, so where nobody has them the token has to do.
+    """
+    wanted, mine, others = set(grant.devices), set[str](), set[str]()
+    for allocation in allocations:
+        if allocation.resource == grant.resource:
+            own = (allocation.namespace, allocation.pod) == (identity.namespace, identity.pod)
+            (mine if own else others).update(allocation.device_ids)
+    if not mine >= wanted and not others.isdisjoint(wanted):
+        raise RefusedError(
+            "this token's devices were given to another pod; use the one in this container's own EMUGPU_TOKEN"
         )
 
 

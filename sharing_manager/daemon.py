@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
 from emulator_runtime.domain.units import NS_PER_S
-from emulator_runtime.ipc.poller import Admit, Listener, Poller
+from emulator_runtime.ipc.poller import Admit, Poller
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import NodeLayout
 from emulator_runtime.timing.clocks import HostClock
@@ -23,6 +23,7 @@ from sharing_manager.arbitration import MODES
 from sharing_manager.attaching import Attaching
 from sharing_manager.devices import DevicePool
 from sharing_manager.event_log import ManagerEvent, SqliteEventLog
+from sharing_manager.fairness import GuardCounts
 from sharing_manager.guard import Guard, Served
 from sharing_manager.inventories import read_inventory, shared
 from sharing_manager.lease_book import LeaseFile
@@ -83,13 +84,20 @@ class Daemon:
             pool.apply_inventory(inventory)
         self._open_books(pool)
         cluster.prepare(self._log)
+        names, counts = PeerNames(by_user=cluster.identifier is not None), GuardCounts()
         attaching = Attaching(
-            self._manager, cluster.files, cluster.identifier, cluster.progress, missing=cluster.missing
+            self._manager,
+            cluster.files,
+            cluster.identifier,
+            cluster.progress,
+            holders=cluster.holders,
+            missing=cluster.missing,
+            check_peer=names.check,
         )
-        jobs = JobService(self._manager, attaching)
+        jobs = JobService(self._manager, attaching, counts)
         cluster.start(self._manager, jobs, inventory)
-        self._guard = Guard(jobs, PeerNames().name)
-        self._guard.door = self._open_sockets(self._guard, admit=self._guard.admit)
+        self._guard = Guard(jobs, names.name, counts=counts)
+        self._open_sockets(self._guard, admit=self._guard.admit)
 
     def _open_books(self, pool: DevicePool) -> None:
         settings = self._settings
@@ -99,16 +107,14 @@ class Daemon:
         self._manager = Manager(pool, self._log, _clock(settings), self._publish, leases=leases, wall=wall_ns)
         self._admin = AdminService(self._manager, self._log)
 
-    def _open_sockets(self, jobs: Served, admit: Admit | None) -> Listener:
-        """Answers the jobs' one."""
+    def _open_sockets(self, jobs: Served, admit: Admit | None) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._watch_parent()
         path = self._settings.job_socket
-        door = self._poller.listen(path, jobs.on_message, jobs.on_close, on_open=jobs.on_open, admit=admit)
+        self._poller.listen(path, jobs.on_message, jobs.on_close, on_open=jobs.on_open, admit=admit)
         # The admin socket comes last: whoever finds it there may use the daemon.
         self._poller.listen(self._settings.admin_socket, self._admin.on_message, self._admin.on_close, mode=0o600)
-        return door
 
     def serve(self) -> None:
         """Answer requests. Progress is written by a deadline: a write for each request would cost twice its answer."""

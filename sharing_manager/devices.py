@@ -192,7 +192,7 @@ class DevicePool:
             if (device := self._devices.get(uuid)) is not None:
                 device.memory.release(job_id)
 
-    def lease(self, job_id: str, uuids: Iterable[str], earliest_ns: int, duration_ns: int) -> Lease:
+    def lease(self, job_id: str, uuids: Iterable[str], earliest_ns: int, duration_ns: int, now_ns: int) -> Lease:
         """The next interval in which all these devices work for the job; on none (CPUs only) it starts at once."""
         devices = [self._get(uuid) for uuid in uuids]
         start_ns = max([earliest_ns, *(device.arbiter.free_at_ns() for device in devices)])
@@ -200,7 +200,7 @@ class DevicePool:
         for device in devices:
             device.arbiter.occupy(job_id, start_ns, end_ns)
             device.leased_ns += duration_ns
-            device.busy.add(start_ns, end_ns, earliest_ns)
+            device.busy.add(start_ns, end_ns, now_ns)
         return Lease(start_ns, end_ns)
 
     def restore(self, holder: str, uuids: Iterable[str], lease: Lease) -> None:

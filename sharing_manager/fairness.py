@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 SHARE_PERCENT = 10
 """Of a core: what one peer may use for long. 2,000 leases or 150 refusals a second."""
@@ -18,8 +19,9 @@ BURST_NS = 60_000_000
 """What it may use at once: 1,200 leases, or 90 refusals."""
 MAX_CONNECTIONS = 16
 """Of one peer at a time; a container has one for its training and one for each nvidia-smi that runs."""
-DOOR_TURNED_AWAY = 8
-"""So many are turned away before the door rests for a tick: those who connect again and again would cost a core otherwise."""
+DOOR_TURNED_AWAY = 100
+"""So many are turned away before the door rests for a tick: those who connect again and again would cost a core otherwise.
+Each costs 27 us, so an eighth of one; with few, the socket's queue stays full of them and a newcomer doesn't get in."""
 TICK_NS = 20_000_000
 """How often it is looked at who may go on, while somebody waits (host nanoseconds)."""
 
@@ -29,7 +31,38 @@ PRICES_NS: Mapping[object, int] = {"lease": 50_000, "reserve": 100_000, "query":
 """By op; the others write to the log."""
 DEAREST_NS = 650_000
 
+SAY_NS = 60_000_000_000
+"""How often it is said of one peer that it is turned away or waits."""
+SAID_LINES = 64
+"""At most so many such lines in that time: peers' names aren't ours."""
+
 _MANY = 1024
+
+
+@dataclass(slots=True)
+class GuardCounts:
+    """What the guard did since the manager's start: connections that were turned away, and how often one had to wait."""
+
+    turned_away: int = 0
+    held: int = 0
+
+
+class Sayings:
+    """What was said lately, so that one who does the same again and again fills no log."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, str], int] = {}
+
+    def due(self, peer: str, what: str, now_ns: int) -> bool:
+        """Whether to say this of that peer now; it counts as said then."""
+        for key, since_ns in list(self._said.items()):  # the oldest come first
+            if now_ns - since_ns < SAY_NS:
+                break
+            del self._said[key]
+        if (peer, what) in self._said or len(self._said) >= SAID_LINES:
+            return False
+        self._said[peer, what] = now_ns
+        return True
 
 
 class Purses:

@@ -10,17 +10,32 @@ guard: there all jobs are its owner's.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import Protocol
 
+from emulator_runtime.domain.errors import ManagerUnavailableError
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Connection, Listener, Peer
 from emulator_runtime.timing.host import monotonic_ns
-from sharing_manager.fairness import DOOR_TURNED_AWAY, OPEN_NS, REFUSED_NS, TICK_NS, Purses, price_ns
+from sharing_manager.fairness import (
+    DOOR_TURNED_AWAY,
+    MAX_CONNECTIONS,
+    OPEN_NS,
+    REFUSED_NS,
+    TICK_NS,
+    GuardCounts,
+    Purses,
+    Sayings,
+    price_ns,
+)
 
 MAX_UNREAD_BYTES = 64 * 1024
 """Answers that a peer hasn't read; with more of them nothing more is answered until it has read some."""
+_FULL = f"this container has {MAX_CONNECTIONS} connections open; close some"
+_log = logging.getLogger("sharing_manager")
 
 
 class Served(Protocol):
@@ -32,28 +47,39 @@ class Served(Protocol):
 
 
 class Guard:
-    """In front of `served`. `name` says which container a peer is; `door` is set once the socket listens."""
+    """In front of `served`. `name` says which container a peer is, "" where it can't be told from others: then each of its
+    connections has a purse of its own, and they are not counted. What is done is counted in `counts`."""
 
-    def __init__(self, served: Served, name: Callable[[Peer], str], now: Callable[[], int] = monotonic_ns) -> None:
+    def __init__(
+        self,
+        served: Served,
+        name: Callable[[Peer], str],
+        now: Callable[[], int] = monotonic_ns,
+        counts: GuardCounts | None = None,
+    ) -> None:
         self._served, self._name, self._now = served, name, now
-        self._purses = Purses()
+        self._counts = counts or GuardCounts()
+        self._purses, self._sayings, self._numbers = Purses(), Sayings(), count(1)
         self._held: dict[str, deque[Connection]] = {}
         self._turned_away = 0
         self._tick_ns: int | None = None
-        self.door: Listener | None = None
+        self._resting: Listener | None = None
 
     # --- callbacks of the poller --------------------------------------------------------------------------------------
 
-    def admit(self, peer: Peer) -> str | None:
-        """The name of the peer that has connected; None to turn it away."""
-        name = self._name(peer)
+    def admit(self, peer: Peer, door: Listener) -> str:
+        """The name of the peer that has connected. Raises ManagerUnavailableError to turn it away."""
+        name = self._name(peer) or f"connection {next(self._numbers)}"
         if self._purses.enter(name):
             return name
+        self._counts.turned_away += 1
+        self._say(name, f"has {MAX_CONNECTIONS} connections open; more of them are turned away")
         self._turned_away += 1
-        if self._turned_away >= DOOR_TURNED_AWAY and self.door is not None:
-            self.door.rest()
-            self._tick_later()
-        return None
+        if self._turned_away >= DOOR_TURNED_AWAY:
+            self._resting = door
+            door.rest()
+        self._tick_later()
+        raise ManagerUnavailableError(_FULL)
 
     def on_open(self, connection: Connection) -> None:
         if not self._purses.spend(connection.group, OPEN_NS, self._now()):
@@ -90,8 +116,9 @@ class Guard:
         if self._tick_ns is None or now_ns < self._tick_ns:
             return
         self._tick_ns, self._turned_away = None, 0
-        if self.door is not None:
-            self.door.wake()
+        if self._resting is not None:
+            self._resting.wake()
+            self._resting = None
         for name, waiting in list(self._held.items()):
             if not waiting:
                 del self._held[name]
@@ -109,8 +136,14 @@ class Guard:
 
     def _hold(self, connection: Connection) -> None:
         connection.hold()
+        self._counts.held += 1
+        self._say(connection.group, "waits: it asks for more than its share of the manager's time, or reads no answers")
         self._held.setdefault(connection.group, deque()).append(connection)
         self._tick_later()
+
+    def _say(self, name: str, what: str) -> None:
+        if self._sayings.due(name, what, self._now()):
+            _log.warning("job socket: %s %s", name, what)
 
     def _tick_later(self) -> None:
         if self._tick_ns is None:

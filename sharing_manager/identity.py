@@ -60,6 +60,15 @@ class Identifier(Protocol):
         ...
 
 
+class Holders(Protocol):
+    """Finds out which pods hold which devices at this moment."""
+
+    def holding(self, done: Callable[[list[PodAllocation] | None], None]) -> None:
+        """Call `done` once, later, in the poller's thread, with what the kubelet answers to a question asked from now on;
+        None where it doesn't answer (it may be restarting)."""
+        ...
+
+
 class PodEvents(Protocol):
     """Tells the owner of a pod what happened to it (as a Kubernetes Event)."""
 

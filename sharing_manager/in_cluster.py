@@ -20,7 +20,7 @@ from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import NodeLayout
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from sharing_manager.event_log import ManagerEvent, SqliteEventLog
-from sharing_manager.identity import Identifier, PodAllocation
+from sharing_manager.identity import Holders, Identifier, PodAllocation
 from sharing_manager.inventories import of_devices, publish, published, read_inventory, shared
 from sharing_manager.manager import Manager
 from sharing_manager.pod_notes import notes_for
@@ -79,6 +79,10 @@ class InCluster:
     @property
     def identifier(self) -> Identifier | None:
         return self._border.identifier if self._border is not None else None
+
+    @property
+    def holders(self) -> Holders | None:
+        return self._border.holders if self._border is not None else None
 
     @property
     def progress(self) -> ProgressStore | None:

@@ -7,12 +7,13 @@ noted give the same answer again.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, RefusedError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.units import NS_PER_S, to_s
 from emulator_runtime.memory.admission import Reservation
 from emulator_runtime.node.grant_files import token_digest
 from emulator_runtime.node.inventory import Inventory
@@ -26,6 +27,8 @@ from sharing_manager.snapshot import Counters, snapshot
 from sharing_manager.telemetry import NodeTelemetry
 
 STOP = Lease(0, 0, stop=True)
+MAX_SHARED_NS = 600 * NS_PER_S
+"""The longest step on a shared device: who has queued behind it waits for its end, whatever becomes of its job."""
 
 
 class Manager:
@@ -127,9 +130,10 @@ class Manager:
                 if grant.holder in loss.holders:
                     self._ledger.record("device-lost", grant, f"device {loss.uuid} is lost: {loss.reason}")
 
-    def telemetry(self) -> NodeTelemetry:
-        """What there is to tell of the devices at this moment (connections are the service's to add)."""
-        return snapshot(self._pool.all(), self.grants(), self._counters, self._clock.now_ns())
+    def telemetry(self, only: Collection[str] | None = None) -> NodeTelemetry:
+        """What there is to tell at this moment of all devices, or of `only` these (connections are the service's to add)."""
+        devices = [device for device in self._pool.all() if only is None or device.device.uuid in only]
+        return snapshot(devices, self.grants(), self._counters, self._clock.now_ns())
 
     # --- for jobs -----------------------------------------------------------------------------------------------------
 
@@ -179,25 +183,35 @@ class Manager:
     def lease(self, grant: Grant, step: int, duration_ns: int, issue_ns: int) -> Lease:
         """Device time for step `step` (0-based), issued at `issue_ns`; asking for it says that all steps before are done.
 
-        Answers with STOP where the job is to end its run. Raises ProtocolError for a step out of order or an issue in the
-        future (which would keep the device from all others until then), DeviceLostError, RefusedError where the grant has
-        ended.
+        Answers with STOP where the job is to end its run. Raises ProtocolError for a step out of order, one whose predecessor
+        still runs, or an issue in the future (each would keep the device from all others until then), and for a step of
+        more than MAX_SHARED_NS on a shared device; DeviceLostError; RefusedError where the grant has ended.
         """
         _check_live(grant)
         if step == grant.last_step and grant.last_lease is not None:
             return grant.last_lease
         if step != grant.steps_done and not (step == grant.steps_done + 1 and grant.last_step == grant.steps_done):
             raise ProtocolError(f"step {step} is out of order: {grant.steps_done} steps are done")
-        lag_ns = self._clock.now_ns() - issue_ns
+        now_ns = self._clock.now_ns()
+        lag_ns = now_ns - issue_ns
+        if grant.last_lease is not None and grant.last_lease.end_ns > now_ns:
+            raise ProtocolError(
+                f"step {step} is asked for {grant.last_lease.end_ns - now_ns} ns before the step before it ends; wait for that"
+            )
         if lag_ns < 0:
             raise ProtocolError(
                 f"step {step} is issued {-lag_ns} ns in the future; give job and manager the same EMUGPU clock"
             )
         self._pool.check(grant.holder, grant.uuids)
+        if duration_ns > MAX_SHARED_NS and self.shared(grant):
+            limit_s = to_s(MAX_SHARED_NS)
+            raise ProtocolError(
+                f"a step of {to_s(duration_ns):g} s on a shared device; at most {limit_s:g} s, others wait for it"
+            )
         self._ledger.progress_to(grant, step)
         if grant.stopping:
             return STOP
-        lease = self._pool.lease(grant.holder, grant.uuids, max(issue_ns, grant.floor_ns), duration_ns)
+        lease = self._pool.lease(grant.holder, grant.uuids, max(issue_ns, grant.floor_ns), duration_ns, now_ns)
         self._ledger.note_lease(grant, step, lease)
         self._counters.add(lag_ns)
         return lease

@@ -13,6 +13,7 @@ from emulator_runtime.ipc.frames import VERSIONS, Message
 from emulator_runtime.ipc.poller import Connection
 from emulator_runtime.memory.admission import Reservation
 from sharing_manager.attaching import Attaching, AttachRequest
+from sharing_manager.fairness import GuardCounts
 from sharing_manager.grants import Grant
 from sharing_manager.manager import Manager
 from sharing_manager.telemetry import DeviceTelemetry, NodeTelemetry
@@ -27,8 +28,12 @@ _OK: Message = {"ok": True}
 class JobService:
     """What a job may ask for. Each connection is bound to one grant by its token."""
 
-    def __init__(self, manager: Manager, attaching: Attaching | None = None) -> None:
+    def __init__(
+        self, manager: Manager, attaching: Attaching | None = None, guarded: GuardCounts | None = None
+    ) -> None:
+        """`guarded`: what the guard in front counts, for telemetry."""
         self._manager = manager
+        self._guarded = guarded or GuardCounts()
         self._attaching = attaching or Attaching(manager)
         self._attaching.holder = lambda grant: self._holders.get(grant.digest)
         self._grants: dict[Connection, Grant] = {}
@@ -92,6 +97,8 @@ class JobService:
             attached=len(self._holders),
             pending_attaches=self._attaching.pending,
             attach_failures=dict(self._attaching.failures),
+            turned_away_total=self._guarded.turned_away,
+            held_total=self._guarded.held,
         )
 
     # --- who it is ----------------------------------------------------------------------------------------------------
@@ -140,7 +147,7 @@ class JobService:
 
     def _telemetry_of(self, grant: Grant) -> Message:
         """The devices of a grant as they are; of a shared device only its own processes."""
-        devices = [d for d in self._manager.telemetry().devices if d.device.uuid in grant.uuids]
+        devices = self._manager.telemetry(grant.uuids).devices
         return {"ok": True, "devices": [device_message(d, only=grant.digest) for d in devices]}
 
     # --- what it wants ------------------------------------------------------------------------------------------------

@@ -12,6 +12,9 @@ from emulator_runtime.node.settings import EnvSettings, setting
 
 FROM_NODE = "kubernetes"
 """`inventory` where it is an annotation of the Kubernetes Node."""
+LEAST_SPOOL_BYTES = 4096
+LEAST_STREAM_LENGTH = 1000
+"""So many entries stay even where Redis has no memory left: some seconds of a busy node."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,15 @@ class Settings(EnvSettings):
     pod: str = setting("name of this manager's own pod, which the kubelet lists as soon as it knows its pods", "")
     redis_url: str = setting("Redis for events and job progress of the whole cluster; empty: this node's alone", "")
     spool_bytes: str = setting(
-        "bytes of events that may wait for Redis before ranges of progress are merged", "67108864"
+        "bytes of events that may wait for Redis before ranges of progress are merged",
+        "67108864",
+        least=LEAST_SPOOL_BYTES,
     )
-    stream_length: str = setting("events of this node that stay in Redis unless a group of readers needs more", "60000")
+    stream_length: str = setting(
+        "events of this node that stay in Redis unless a group of readers needs more",
+        "60000",
+        least=LEAST_STREAM_LENGTH,
+    )
     metrics_port: str = setting("port of /metrics, /healthz and /readyz; 0: none", "0")
     tools: str = setting("directory whose content is copied to tools/ in NODE_DIR at the start; empty: none", "")
     lifeline_fd: str = setting("descriptor that is at its end when the parent is gone; empty: none", "")

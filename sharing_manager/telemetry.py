@@ -50,7 +50,8 @@ class NodeTelemetry:
     """A node at `at_ns` (the manager's clock). Totals count from the manager's start.
 
     `request_lag_ns` adds up how long after their issue the requests for leases were heard, `request_lag_max_ns` is the
-    longest of them; `attach_failures` counts refused attachments by the error's code.
+    longest of them; `attach_failures` counts refused attachments by the error's code, `turned_away_total` connections of a
+    container that has too many, `held_total` how often one had to wait (sharing_manager/fairness.py).
     """
 
     at_ns: int
@@ -64,33 +65,63 @@ class NodeTelemetry:
     attached: int = 0
     pending_attaches: int = 0
     attach_failures: Mapping[str, int] = field(default_factory=dict)
+    turned_away_total: int = 0
+    held_total: int = 0
+
+
+_MOST_INTERVALS = 8192
 
 
 class BusyTime:
-    """When a device was busy lately: intervals that don't overlap, in order."""
+    """When a device was busy in the last WINDOW_NS, and what is booked beyond: intervals that don't overlap, in order."""
 
     def __init__(self) -> None:
-        self._intervals: deque[list[int]] = deque(maxlen=8192)
+        self._intervals: deque[list[int]] = deque()
+        self._sum_ns = 0
 
     def add(self, start_ns: int, end_ns: int, now_ns: int) -> None:
-        """Busy in [start_ns, end_ns), asked for at `now_ns`."""
+        """Busy in [start_ns, end_ns), as known at `now_ns` (the manager's clock, not the client's)."""
+        self._forget(now_ns)
         intervals = self._intervals
-        while intervals and intervals[0][1] < now_ns - WINDOW_NS:
-            intervals.popleft()
         if intervals and intervals[-1][1] == start_ns:
             intervals[-1][1] = end_ns
         else:
             intervals.append([start_ns, end_ns])
+        self._sum_ns += end_ns - start_ns
+        if len(intervals) > _MOST_INTERVALS:
+            self._drop_first()
+
+    def __len__(self) -> int:
+        """The intervals that are kept."""
+        return len(self._intervals)
 
     def cut(self, end_ns: int) -> None:
         """Not busy any more after `end_ns`."""
-        while self._intervals and self._intervals[-1][0] >= end_ns:
-            self._intervals.pop()
-        if self._intervals:
-            self._intervals[-1][1] = min(self._intervals[-1][1], end_ns)
+        intervals = self._intervals
+        while intervals and intervals[-1][1] > end_ns:
+            start_ns, was_ns = intervals[-1]
+            self._sum_ns -= was_ns - max(start_ns, end_ns)
+            if start_ns < end_ns:
+                intervals[-1][1] = end_ns
+                return
+            intervals.pop()
 
     def share(self, now_ns: int) -> float:
-        """The busy share of the window that ends now."""
-        since_ns = now_ns - WINDOW_NS
-        busy_ns = sum(max(0, min(end, now_ns) - max(start, since_ns)) for start, end in self._intervals)
-        return busy_ns / WINDOW_NS
+        """The busy share of the window that ends now. Costs what is booked beyond now, however busy the window was."""
+        self._forget(now_ns)
+        busy_ns = self._sum_ns
+        if self._intervals:
+            busy_ns -= max(0, now_ns - WINDOW_NS - self._intervals[0][0])
+        for start_ns, end_ns in reversed(self._intervals):
+            if end_ns <= now_ns:
+                break
+            busy_ns -= end_ns - max(start_ns, now_ns)
+        return max(0, busy_ns) / WINDOW_NS
+
+    def _forget(self, now_ns: int) -> None:
+        while self._intervals and self._intervals[0][1] <= now_ns - WINDOW_NS:
+            self._drop_first()
+
+    def _drop_first(self) -> None:
+        start_ns, end_ns = self._intervals.popleft()
+        self._sum_ns -= end_ns - start_ns

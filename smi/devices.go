@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -93,19 +94,21 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 
 func ask(socket, token string) ([]gpu, error) {
-	connection, err := net.DialTimeout("unix", socket, timeout)
+	deadline := time.Now().Add(timeout)
+	connection, err := connect(socket, deadline)
 	if err != nil {
 		return nil, err
 	}
 	defer connection.Close()
-	if err := connection.SetDeadline(time.Now().Add(timeout)); err != nil {
+	if err := connection.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
 	body, err := json.Marshal(map[string]string{"op": "query", "token": token})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := connection.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)); err != nil {
+	_, err = connection.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
+	if err != nil && !errors.Is(err, syscall.EPIPE) { // who has hung up may have said why before
 		return nil, err
 	}
 	var answer reply
@@ -119,6 +122,34 @@ func ask(socket, token string) ([]gpu, error) {
 		return nil, refusal("its answer has no devices")
 	}
 	return gpusOf(answer.Devices)
+}
+
+// connect waits for its turn where many come at once: a socket that doesn't block is told to try again when the queue is full,
+// and as long as others block, those who try again find it full again. So this one blocks too, until the deadline.
+func connect(socket string, deadline time.Time) (net.Conn, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), socket)
+	defer file.Close() // FileConn has a descriptor of its own
+	for {
+		left := time.Until(deadline)
+		if left < time.Millisecond {
+			return nil, os.ErrDeadlineExceeded
+		}
+		limit := syscall.NsecToTimeval(left.Nanoseconds())
+		if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &limit); err != nil {
+			return nil, err
+		}
+		err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: socket})
+		if err == nil {
+			return net.FileConn(file)
+		}
+		if err != syscall.EINTR && err != syscall.EAGAIN {
+			return nil, err
+		}
+	}
 }
 
 func readFrame(connection io.Reader, answer *reply) error {

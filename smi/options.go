@@ -31,11 +31,12 @@ type options struct {
 	id, queryGPU, queryApps                *string
 	header, units                          bool
 	loop                                   time.Duration
+	given                                  map[string]bool
 }
 
 // parse reads the arguments; the text says what is wrong with them.
 func parse(arguments []string) (options, string) {
-	parsed := options{header: true, units: true}
+	parsed := options{header: true, units: true, given: map[string]bool{}}
 	for len(arguments) > 0 {
 		name, value, hasValue := strings.Cut(arguments[0], "=")
 		arguments = arguments[1:]
@@ -59,7 +60,21 @@ func parse(arguments []string) (options, string) {
 	if parsed.queryGPU != nil && parsed.queryApps != nil {
 		return parsed, "give one of --query-gpu and --query-compute-apps"
 	}
+	if parsed.given["--format"] && parsed.queryGPU == nil && parsed.queryApps == nil {
+		return parsed, "--format is about queries; give --query-gpu or --query-compute-apps with it"
+	}
 	return parsed, ""
+}
+
+// longName is how an option is called in what is said about it.
+func longName(name string) string {
+	switch name {
+	case "-i":
+		return "--id"
+	case "-l":
+		return "--loop"
+	}
+	return name
 }
 
 func (o *options) flag(name string) *bool {
@@ -87,8 +102,13 @@ func takesValue(name string) bool {
 }
 
 func (o *options) set(name, value string) string {
+	name = longName(name)
+	if o.given[name] {
+		return name + " is given twice; give it once (lists are comma-separated)"
+	}
+	o.given[name] = true
 	switch name {
-	case "-i", "--id":
+	case "--id":
 		o.id = &value
 	case "--query-gpu":
 		o.queryGPU = &value

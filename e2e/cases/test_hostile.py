@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from e2e.cases.kube import Kubectl, Node, train_pod
+from e2e.cases.kube import Kubectl, Node, eventually, train_pod
 from e2e.cases.test_training import profiled_step_s
 
 pytestmark = pytest.mark.alone
@@ -60,6 +60,40 @@ def test_a_hostile_neighbour_delays_no_step(kubectl: Kubectl, workers: list[Node
     assert beside_an_attacker(kubectl, workers, steps=400)["p99"] == pytest.approx(profiled_step_s(), rel=0.01)
 
 
+def test_a_newcomer_gets_in_during_the_attack(kubectl: Kubectl, workers: list[Node]) -> None:
+    """Its process attaches and its nvidia-smi is answered, though the attacker's processes stand in the queue of the socket."""
+    attack(kubectl, workers[0], stolen="0" * 64)
+    kubectl.wait_phase("hostile", "Running")
+    eventually("the attack", lambda: '"files"' in kubectl.logs("hostile"))
+    node = {"kubernetes.io/hostname": workers[0].name}
+    newcomer = train_pod("newcomer", "--model", "resnet50", "--batch-size", "64", "--steps", "100", nodeSelector=node)
+    newcomer["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "500m"}
+    kubectl.apply(newcomer)
+    kubectl.wait_phase("newcomer", "Running")
+    for _ in range(5):
+        table = kubectl.inside("newcomer", "sh", "-c", "nvidia-smi 2>&1")
+        assert "not known" not in table, table
+    kubectl.wait_phase("newcomer", "Succeeded", within_s=120)
+    assert kubectl.summary("newcomer")["steps_done"] == 100
+    assert kubectl.phase("hostile") == "Running"
+
+
+def test_a_copied_token_stays_its_owners(kubectl: Kubectl, workers: list[Node]) -> None:
+    """Also before the owner has shown it: who may is what the kubelet says."""
+    for name in ("owner", "thief"):
+        pod = train_pod(name, nodeSelector={"kubernetes.io/hostname": workers[0].name})
+        pod["spec"]["containers"][0] |= {"command": ["sleep", "1000"]}
+        kubectl.apply(pod)
+    for name in ("owner", "thief"):
+        kubectl.wait_phase(name, "Running")
+    token = kubectl.inside("owner", "sh", "-c", "echo $EMUGPU_TOKEN").strip()
+    train = ("emugpu", "train", "--step-time-s", "0.01", "--memory", "1GiB", "--steps", "3")
+    stolen = kubectl.try_("exec", "thief", "--", "env", f"EMUGPU_TOKEN={token}", *train)
+    assert stolen.returncode != 0
+    assert "given to another pod" in stolen.stdout + stolen.stderr
+    assert "finished: 3 steps" in kubectl("exec", "owner", "--", *train)
+
+
 def beside_an_attacker(kubectl: Kubectl, workers: list[Node], *, steps: int) -> dict[str, float]:
     """The step times (seconds) of a run beside a pod that attacks in all ways at once."""
     node = {"kubernetes.io/hostname": workers[0].name}
@@ -72,12 +106,7 @@ def beside_an_attacker(kubectl: Kubectl, workers: list[Node], *, steps: int) -> 
     kubectl.apply(neighbour)
     kubectl.wait_phase("neighbour", "Running")
     token = kubectl.inside("neighbour", "sh", "-c", "echo $EMUGPU_TOKEN").strip()
-    hostile = train_pod("hostile", nodeSelector=node)
-    container = hostile["spec"]["containers"][0]
-    container |= {"command": ["python3", "-c", ATTACK, token]}
-    del container["args"]
-    container["resources"]["limits"] |= {"cpu": "200m", "memory": "256Mi"}
-    kubectl.apply(hostile)
+    attack(kubectl, workers[0], stolen=token)
     kubectl.wait_phase("neighbour", "Succeeded", within_s=180)
     log = kubectl.logs("hostile")
     assert '"ok": false' in log, log
@@ -86,3 +115,13 @@ def beside_an_attacker(kubectl: Kubectl, workers: list[Node], *, steps: int) -> 
     assert summary["steps_done"] == steps
     step_s: dict[str, float] = summary["step_s"]
     return step_s
+
+
+def attack(kubectl: Kubectl, worker: Node, *, stolen: str) -> None:
+    """Start the pod `hostile`, which shows this token and then does all it can."""
+    hostile = train_pod("hostile", nodeSelector={"kubernetes.io/hostname": worker.name})
+    container = hostile["spec"]["containers"][0]
+    container |= {"command": ["python3", "-c", ATTACK, stolen]}
+    del container["args"]
+    container["resources"]["limits"] |= {"cpu": "200m", "memory": "256Mi"}
+    kubectl.apply(hostile)

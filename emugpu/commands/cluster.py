@@ -15,6 +15,8 @@ from rich.table import Table
 
 from cluster_harness.cache import Cache, default_root
 from cluster_harness.cluster import Clusters, Request
+from cluster_harness.gpus import gpus_of
+from cluster_harness.overrides import helm_arguments
 from cluster_harness.plan import DEFAULT_GPU_TYPE, DEFAULT_GPUS, DEFAULT_NODES, plan
 from cluster_harness.report import ClusterReport, report
 from cluster_harness.spec import parse_name
@@ -77,7 +79,7 @@ def _add_up(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     mixed = "4 nodes with 1 V100 each (repeatable; a pool without a name)"
     nodes.add_argument("--node-gpus", action="append", default=[], metavar="4x1xV100", help=mixed)
     nodes.add_argument("--cpu-nodes", type=int, default=0, metavar="N", help="nodes without GPUs (default: 0)")
-    reshape = "change the nodes' GPUs and pools where the cluster is there and has others; pods lose devices that go"
+    reshape = "change GPUs and pools of a cluster that has others; pods lose devices that go; same type and index: kept"
     nodes.add_argument("--reshape", action="store_true", help=reshape)
     where = up.add_argument_group("a cluster that exists")
     where.add_argument("--kubeconfig", type=Path, metavar="FILE", help="install there; needs --image")
@@ -89,14 +91,14 @@ def _add_up(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     what.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a value of the chart (repeatable)"
     )
-    what.add_argument("--no-chart", action="store_true", help="leave the cluster without emugpu")
+    what.add_argument("--no-chart", action="store_true", help="only nodes; a chart that is there stays as it is")
     wait = "return when all GPUs can be asked for (default: yes)"
     up.add_argument("--wait", action=argparse.BooleanOptionalAction, default=True, help=wait)
 
 
 def run_up(args: argparse.Namespace) -> int:
     """0. Raises errors of the tree."""
-    for flag, given in (("--chart", args.chart), ("--set", args.set)):
+    for flag, given in (("--chart", args.chart), ("--set", args.set), ("--reshape", args.reshape)):
         if args.no_chart and given:
             raise InputError(flag, "is about the chart, which --no-chart leaves out; give one of the two")
     spec = plan(
@@ -108,12 +110,13 @@ def run_up(args: argparse.Namespace) -> int:
         node_gpus=args.node_gpus,
         cpu_nodes=args.cpu_nodes,
     )
+    kubeconfig = args.kubeconfig or (default_kubeconfig() if args.context else None)
     request = Request(
         spec,
-        kubeconfig=args.kubeconfig or (default_kubeconfig() if args.context else None),
+        kubeconfig=kubeconfig,
         context=args.context,
         image=args.image,
-        helm_arguments=tuple(word for value in args.set for word in ("--set", value)),
+        helm_arguments=helm_arguments(args.set, existing=kubeconfig is not None),
         with_chart=not args.no_chart,
         wait=args.wait,
         reshape=args.reshape,
@@ -124,9 +127,16 @@ def run_up(args: argparse.Namespace) -> int:
     clusters = _clusters()
     state = clusters.up(request)
     took_s = (monotonic_ns() - started_ns) / 1e9
-    print(f"cluster {spec.name}: {spec.workers} nodes, {spec.gpus} GPUs, {took_s:.0f} s")
+    gpus = f"{spec.gpus} GPUs" if request.with_chart else _offered(clusters, spec.name)
+    print(f"cluster {spec.name}: {spec.workers} nodes, {gpus}, {took_s:.0f} s")
     print(f"  export KUBECONFIG={state.kubeconfig}")
     return 0
+
+
+def _offered(clusters: Clusters, name: str) -> str:
+    """What there is where nobody was asked to bring it about."""
+    count = sum(sum(gpus_of(node).values()) for node in clusters.kubectl(name).nodes())
+    return f"which offer {count} GPUs now (--no-chart)"
 
 
 def run_status(args: argparse.Namespace) -> int:

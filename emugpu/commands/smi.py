@@ -1,18 +1,22 @@
 """`emugpu smi`: the emulated GPUs of this container, as nvidia-smi shows real ones; with --admin all of a node.
 
 Job containers have the same as a static program at /usr/bin/nvidia-smi, for images without Python.
-exit codes: 0, 2 for a wrong option, 6 where no GPU has the id that was asked for, 9 where the container has no GPU.
+exit codes: 0, 2 for a wrong option, 6 where no GPU has the id that was asked for, 9 where the container has no GPU,
+143 where SIGTERM ended it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from emugpu.smi.columns import APP_COLUMNS, GPU_COLUMNS, VERSION, Row, chosen, csv_lines
+from emugpu import VERSION
+from emugpu.smi.columns import APP_COLUMNS, GPU_COLUMNS, Row, chosen, csv_lines
 from emugpu.smi.devices import Gpu, container_picture, node_picture
 from emugpu.smi.table import table
 from emulator_runtime.domain.units import MAX_SECONDS, NS_PER_S
@@ -26,6 +30,7 @@ NO_GPU = (
     "Ask for emuGPU in the container's resources.limits."
 )
 NOT_FOUND = "No devices were found"
+_ONCE = ("id", "query_gpu", "query_compute_apps", "format", "loop")
 _FORMATS = {"csv", "noheader", "nounits"}
 
 
@@ -38,14 +43,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-L", "--list-gpus", action="store_true", help="one line per GPU: name and UUID")
-    parser.add_argument("-i", "--id", metavar="ID", help="only these GPUs: indexes or UUIDs, comma-separated")
+    parser.add_argument(
+        "-i", "--id", action="append", metavar="ID", help="only these GPUs: indexes or UUIDs, comma-separated"
+    )
     query = parser.add_mutually_exclusive_group()
-    query.add_argument("--query-gpu", metavar="FIELDS", help="these fields of each GPU, comma-separated")
-    query.add_argument("--query-compute-apps", metavar="FIELDS", help="these fields of each process on a GPU")
+    fields = "these fields of each GPU, comma-separated"
+    query.add_argument("--query-gpu", action="append", metavar="FIELDS", help=fields)
+    fields = "these fields of each process on a GPU"
+    query.add_argument("--query-compute-apps", action="append", metavar="FIELDS", help=fields)
     query.add_argument("--help-query-gpu", action="store_true", help="list the fields of --query-gpu")
     query.add_argument("--help-query-compute-apps", action="store_true", help="list those of --query-compute-apps")
-    parser.add_argument("--format", default="csv", metavar="csv[,noheader][,nounits]", help="how queries are printed")
-    parser.add_argument("-l", "--loop", type=float, metavar="S", help="show again every so many seconds, until Ctrl-C")
+    formats = "how queries are printed"
+    parser.add_argument("--format", action="append", metavar="csv[,noheader][,nounits]", help=formats)
+    loop = "show again every so many seconds, until Ctrl-C"
+    parser.add_argument("-l", "--loop", type=float, action="append", metavar="S", help=loop)
     parser.add_argument("--version", action="store_true", help="print the version")
     parser.add_argument("--admin", type=Path, metavar="SOCKET", help="all GPUs of this node, from its admin socket")
     parser.set_defaults(run=run)
@@ -53,17 +64,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Prints what was asked for; the module's text says what the exit codes mean."""
+    wrong = _settle(args)
+    if wrong:
+        return _usage(wrong)
     if args.version:
         print(f"NVIDIA-SMI (emulated by emugpu) {VERSION}")
         return 0
     if args.help_query_gpu or args.help_query_compute_apps:
         print("\n".join(GPU_COLUMNS if args.help_query_gpu else APP_COLUMNS))
         return 0
-    wrong = _wrong_format(args.format)
-    if args.loop is not None and not 0 < args.loop <= MAX_SECONDS:
-        wrong = "--loop must be a number of seconds above 0"
-    if wrong:
-        return _usage(wrong)
+    with _ended_by_sigterm():
+        return _shown(args)
+
+
+def _shown(args: argparse.Namespace) -> int:
     while True:
         status = _show(args)
         if args.loop is None or status:
@@ -72,13 +86,42 @@ def run(args: argparse.Namespace) -> int:
         sleep_ns(round(args.loop * NS_PER_S))
 
 
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Status 143 without a word, as nvidia-smi ends. A handler all the same: process 1 of a container has no default action."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _settle(args: argparse.Namespace) -> str:
+    """What is wrong with the options; else each that takes a value has its one value (or None) now."""
+    for name in _ONCE:
+        given = getattr(args, name) or [None]
+        if len(given) > 1:
+            return f"--{name.replace('_', '-')} is given twice; give it once (lists are comma-separated)"
+        setattr(args, name, given[0])
+    if args.loop is not None and not 0 < args.loop <= MAX_SECONDS:
+        return "--loop must be a number of seconds above 0"
+    if args.format is not None and args.query_gpu is None and args.query_compute_apps is None:
+        return "--format is about queries; give --query-gpu or --query-compute-apps with it"
+    args.format = args.format or "csv"
+    return _wrong_format(args.format)
+
+
 def _show(args: argparse.Namespace) -> int:
     picture = node_picture(args.admin) if args.admin else container_picture(os.environ)
     if picture is None:
         print(NO_GPU)
         return EXIT_NO_DRIVER
     if picture.note:
-        print(f"nvidia-smi: {picture.note}", file=sys.stderr)
+        print(f"emugpu smi: {picture.note}", file=sys.stderr)
     gpus = _selected(picture.gpus, args.id)
     if not gpus:
         print(NOT_FOUND)
@@ -123,5 +166,5 @@ def _wrong_format(text: str) -> str:
 
 
 def _usage(problem: str) -> int:
-    print(f"nvidia-smi: {problem}", file=sys.stderr)
+    print(f"emugpu smi: {problem}", file=sys.stderr)
     return EXIT_USAGE

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from emugpu import VERSION
 from emugpu.smi.devices import Gpu, Process
 from emugpu.smi.near import nearest
 from emulator_runtime.domain.units import MIB
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from emulator_runtime.timing.host import wall_ns
 
-VERSION = "0.1.0"
-"""Of emugpu. The package's metadata isn't there in a container that has only the library mounted."""
 NOT_KNOWN = "[N/A]"
 LOST = "[GPU is lost]"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emugpu.smi.columns import VERSION, mib, percent
+from emugpu import VERSION
+from emugpu.smi.columns import mib, percent
 from emugpu.smi.devices import Gpu
 
 _WIDTHS = (48, 24, 20)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from emulator_runtime.domain.sensitivity import Sensitivity
+
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """One way to run a job; resources are per task. No GPUs means a CPU configuration.
 
-    `gpu_types` None: any type. `device_memory_bytes` is the peak on each device, 0 where the job doesn't say.
+    `gpu_types` None: any type. `device_memory_bytes` is the peak on each device, 0 where the job doesn't say. `cpu_milli`
+    and `memory_bytes` are the least that the job runs with; more than `best_cpu_milli` and `best_memory_bytes` doesn't
+    make it faster (0: nobody has measured that).
     """
 
     name: str
@@ -22,6 +26,8 @@ class Configuration:
     min_tasks: int = 1
     max_tasks: int = 1
     max_nodes: int | None = None
+    best_cpu_milli: int = 0
+    best_memory_bytes: int = 0
 
     @property
     def on_gpu(self) -> bool:
@@ -38,9 +44,13 @@ def configuration_called(name: str, configurations: Iterable[Configuration]) -> 
 
 @dataclass(frozen=True, slots=True)
 class TimedWork:
-    """Work given as a duration on its own devices, whatever their type; cut into the job's steps."""
+    """Work given as a duration on its own devices, whatever their type; cut into the job's steps.
+
+    With a `sensitivity`, `duration_s` holds at speed 1, and the job is faster or slower as its share of the node is.
+    """
 
     duration_s: float
+    sensitivity: Sensitivity | None = None
 
 
 @dataclass(frozen=True, slots=True)

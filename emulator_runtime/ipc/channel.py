@@ -53,18 +53,30 @@ class Channel:
     def receive(self) -> Message:
         """The next message. Raises ManagerUnavailableError at the end of the stream or after the timeout."""
         while not self._ready:
-            try:
-                data = self._socket.recv(_CHUNK_BYTES)
-            except OSError as error:
-                raise ManagerUnavailableError(f"the connection broke: {error.strerror or error}") from error
-            if not data:
+            if not self._read():
                 raise ManagerUnavailableError("the other side closed the connection")
-            self._ready.extend(self._decoder.feed(data))
         return self._ready.popleft()
 
+    def _read(self) -> bool:
+        """Takes in what comes next; False at the end of the stream."""
+        try:
+            data = self._socket.recv(_CHUNK_BYTES)
+        except OSError as error:
+            raise ManagerUnavailableError(f"the connection broke: {error.strerror or error}") from error
+        self._ready.extend(self._decoder.feed(data))
+        return bool(data)
+
     def request(self, message: Message) -> Message:
-        """Send a message and wait for the answer to it."""
-        self.send(message)
+        """Send a message and wait for the answer to it. Who has hung up may have said why before."""
+        try:
+            self.send(message)
+        except ManagerUnavailableError as error:
+            if not isinstance(error.__cause__, BrokenPipeError):
+                raise
+            try:
+                return self.receive()
+            except ManagerUnavailableError:
+                raise error from error.__cause__
         return self.receive()
 
     def close(self) -> None:

@@ -35,8 +35,8 @@ TURN_MESSAGES = 16
 OnMessage = Callable[["Connection", Message], None]
 OnClose = Callable[["Connection"], None]
 OnOpen = Callable[["Connection"], None]
-Admit = Callable[["Peer"], "str | None"]
-"""What to call a peer (`Connection.group`); None turns it away."""
+Admit = Callable[["Peer", "Listener"], str]
+"""What to call a peer (`Connection.group`). An error of the tree turns it away and is what it hears; the listener may rest."""
 _Ready = Callable[[], None]
 
 
@@ -54,6 +54,9 @@ class Peer:
 
 
 _UCRED = struct.Struct("=iII")
+_SO_PEERPIDFD = 77
+"""Since Linux 6.5; Python 3.11 has no name for it. Source: asm-generic/socket.h."""
+_NO_PIDFD = frozenset({errno.ENOPROTOOPT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 NOBODY = Peer(0, 0xFFFFFFFF, 0xFFFFFFFF)
 
 
@@ -138,6 +141,23 @@ class Connection:
         look = select.poll()
         look.register(self._socket, 0)  # a hang-up is always told
         return any(events & (select.POLLHUP | select.POLLERR) for _, events in look.poll(0))
+
+    @property
+    def connector_has_ended(self) -> bool:
+        """Whether the process that connected is no more; `peer.pid` may be another's then, though the connection lives on in
+        a child or parent of it. False where the kernel can't tell (before Linux 6.5, or no descriptor is left)."""
+        if not self.open:
+            return True
+        try:
+            process = self._socket.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+        except OSError as error:
+            return error.errno not in _NO_PIDFD
+        try:
+            look = select.poll()
+            look.register(process, select.POLLIN)  # readable at its end: pidfd_open(2)
+            return bool(look.poll(0))
+        finally:
+            os.close(process)
 
     def prefer(self) -> None:
         """From now on answer it before the others that are ready at the same time."""
@@ -316,16 +336,18 @@ class Poller:
                     self._turn_away(sock)
                 return  # or the peer is gone again; the listener stays
             who = Peer.of(peer)
-            group = admit(who) if admit is not None else ""
-            if group is None:
-                peer.close()
+            try:
+                group = admit(who, listener) if admit is not None else ""
+            except EmuGpuError as error:
+                _say_and_close(peer, error)
                 return
             connection = Connection(self, peer, on_message, on_close, serves=True, peer=who, group=group)
             if on_open is not None:
                 on_open(connection)
 
-        self._listeners.append(Listener(self, sock, path, accept))
-        return self._listeners[-1]
+        listener = Listener(self, sock, path, accept)
+        self._listeners.append(listener)
+        return listener
 
     def _turn_away(self, listener: socket.socket) -> None:
         """Out of descriptors: accept and close, or the listener would be readable for ever and the poller spin."""
@@ -419,6 +441,13 @@ class Poller:
             os.close(self._spare)
             self._spare = -1
         self._selector.close()
+
+
+def _say_and_close(sock: socket.socket, error: EmuGpuError) -> None:
+    """Tell why before hanging up: a buffer that nobody has written to takes it, and if not, then not."""
+    with contextlib.suppress(OSError):
+        sock.send(encode(error_reply(error)), socket.MSG_DONTWAIT)
+    sock.close()
 
 
 def _clear(path: Path) -> None:

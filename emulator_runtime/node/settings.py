@@ -19,9 +19,12 @@ from emulator_runtime.domain.errors import InputError, UnknownNameError
 _FLAGS = {"": False, "0": False, "1": True}
 
 
-def setting(help_text: str, default: str | None = None) -> str:
-    """A field of a settings class; without a default it is required."""
-    metadata = {"help": help_text}
+def setting(help_text: str, default: str | None = None, *, least: int | None = None, most: int | None = None) -> str:
+    """A field of a settings class; without a default it is required. With `least` it is a whole number, up to `most` (None:
+    no bound): for those who check a value before there is a program, such as the chart."""
+    metadata: dict[str, object] = {"help": help_text}
+    if least is not None:
+        metadata |= {"least": least, "most": most}
     return field(metadata=metadata) if default is None else field(default=default, metadata=metadata)
 
 

@@ -20,6 +20,7 @@ from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import EmuGpuError, InputError, ManagerUnavailableError, ProtocolError
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.ipc.control import ControlChannel
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.warp import WarpClock
 from emulator_runtime.timing.clocks import HostClock
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
     try:
         match argv:
             case ["--standby", fd] if fd.isdigit():
-                return _standby(Channel(socket.socket(fileno=int(fd))), refused=refused)
+                return _standby(ControlChannel(socket.socket(fileno=int(fd))), refused=refused)
             case []:
                 return _one_job()
             case _:
@@ -89,7 +90,7 @@ def _order_of_environment() -> RunOrder:
         raise InputError("EMUGPU_ORDER", str(error)) from error
 
 
-def _standby(control: Channel, *, refused: bool) -> int:
+def _standby(control: ControlChannel, *, refused: bool) -> int:
     """Run order after order; the end of the control socket is the end of this process. `refused`: a priority was."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever holds the other end
@@ -97,15 +98,15 @@ def _standby(control: Channel, *, refused: bool) -> int:
     control.send({"op": "ready", "realtime_refused": refused})
     while True:
         try:
-            message = control.receive()
+            message = control.receive_order()
         except ManagerUnavailableError:
             return 0
-        control.send(_run(RunOrder.from_message(message), clock))
+        control.send(_run(RunOrder.from_message(message), clock, control))
 
 
-def _run(order: RunOrder, clock: Clock) -> Message:
+def _run(order: RunOrder, clock: Clock, control: ControlChannel) -> Message:
     client = ManagerClient(order.manager, order.token, order.job_id)
-    run = TrainingRun(order, clock, client)
+    run = TrainingRun(order, clock, client, new_share=control.new_share)
     try:
         outcome = run.run()
     except EmuGpuError as error:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator_runtime.domain.errors import ProtocolError
 from emulator_runtime.domain.job import ModelWork, TimedWork, Work
+from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.ipc.fields import mapping, seconds, text, whole
 from emulator_runtime.ipc.frames import Message
@@ -19,7 +21,8 @@ class RunOrder:
 
     `begin_ns`: when the first step begins, if the process is ready by then (start, restore and warm-up are in it).
     `release_ns`: from the last step of a stopped run until its devices are free. `gpu_type` empty: a CPU configuration.
-    `profiles`: a file of the user's own, or empty.
+    `profiles`: a file of the user's own, or empty. `cpu_milli` and `host_memory_bytes` are the run's share of its node as it
+    starts; it may change while the job runs.
     """
 
     manager: Path
@@ -34,6 +37,12 @@ class RunOrder:
     release_ns: int
     checkpoint: Path
     profiles: str = ""
+    host_memory_bytes: int = 0
+
+    @property
+    def host(self) -> HostShare:
+        """The share of the node that the run starts with."""
+        return HostShare(self.cpu_milli, self.host_memory_bytes)
 
     def profile_table(self) -> ProfileTable | None:
         """The profiles that this work is looked up in; None for work that needs none. Raises InputError for a bad file."""
@@ -41,9 +50,9 @@ class RunOrder:
             return None
         return ProfileTable.bundled().with_file(self.profiles) if self.profiles else ProfileTable.bundled()
 
-    def step_times(self, profiles: ProfileTable | None) -> StepTimes:
-        """When the steps end. Raises errors of the profile look-up."""
-        return step_times(self.work, self.steps, self.gpu_type or None, self.cpu_milli, profiles)
+    def step_times(self, profiles: ProfileTable | None, host: HostShare | None = None) -> StepTimes:
+        """When the steps end, with another share of the node where one is given. Raises errors of the profile look-up."""
+        return step_times(self.work, self.steps, self.gpu_type or None, host or self.host, profiles)
 
     def memory_bytes(self, profiles: ProfileTable | None) -> tuple[int, int]:
         """(persistent, peak) on each device. The peak is what the job states; a model's profile tells the persistent part."""
@@ -67,6 +76,7 @@ class RunOrder:
             "release_ns": self.release_ns,
             "checkpoint": str(self.checkpoint),
             "profiles": self.profiles,
+            "host_memory_bytes": self.host_memory_bytes,
         }
 
     @classmethod
@@ -85,18 +95,37 @@ class RunOrder:
             release_ns=whole(message, "release_ns", 0),
             checkpoint=Path(text(message, "checkpoint")),
             profiles=text(message, "profiles", ""),
+            host_memory_bytes=whole(message, "host_memory_bytes", 0),
         )
 
 
 def _work_message(work: Work) -> Message:
     if isinstance(work, TimedWork):
-        return {"duration_s": work.duration_s}
+        stated: Message = {"duration_s": work.duration_s}
+        if work.sensitivity is not None:
+            stated |= {"cpu_speeds": _lists(work.sensitivity.cpu), "memory_speeds": _lists(work.sensitivity.memory)}
+        return stated
     return {"model": work.model, "batch_size": work.batch_size, "input_cpu_s": work.input_cpu_s}
 
 
 def _work(message: Message) -> Work:
     if "duration_s" in message:
-        return TimedWork(seconds(message, "duration_s"))
+        return TimedWork(seconds(message, "duration_s"), _sensitivity(message) if "cpu_speeds" in message else None)
     return ModelWork(
         text(message, "model"), whole(message, "batch_size", least=1), seconds(message, "input_cpu_s", 0.0)
     )
+
+
+def _lists(curve: Knots) -> list[list[int | float]]:
+    return [[amount, speed] for amount, speed in curve]
+
+
+def _sensitivity(message: Message) -> Sensitivity:
+    try:
+        cpu, memory = (
+            tuple((int(amount), float(speed)) for amount, speed in message[name])
+            for name in ("cpu_speeds", "memory_speeds")
+        )
+        return Sensitivity(cpu, memory)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ProtocolError(f"cpu_speeds and memory_speeds must be lists of [amount, speed]: {error}") from error

@@ -2,7 +2,8 @@
 
 The program is emulated too, so it has a time of its own that moves from deadline to deadline: a step is issued when the
 one before has ended and its input is ready, not when this process got round to it. Nothing that the emulator is late
-with adds up, while a late start (the process wasn't ready at `begin_ns`) is real and stays.
+with adds up, while a late start (the process wasn't ready at `begin_ns`) is real and stays. A new share of the node's CPUs and
+memory counts from the next step that is issued.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Protocol
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
+from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.lag import LagHistogram
 from emulator_runtime.workloads.checkpoint import Checkpoint
 from emulator_runtime.workloads.order import RunOrder
@@ -52,11 +55,14 @@ class TrainingRun:
         manager: Manager,
         *,
         asked_to_stop: Callable[[], bool] = lambda: False,
+        new_share: Callable[[], HostShare | None] = lambda: None,
     ) -> None:
         self._order = order
         self._clock = clock
         self._manager = manager
         self._asked_to_stop = asked_to_stop
+        self._new_share = new_share
+        self._profiles: ProfileTable | None = None
         self._checkpoint = Checkpoint(order.checkpoint)
         self.lags = LagHistogram()
         self.start_lag_ns = 0
@@ -75,7 +81,7 @@ class TrainingRun:
 
     def _run(self) -> Outcome:
         first = self._first_step()
-        profiles = self._order.profile_table()
+        profiles = self._profiles = self._order.profile_table()
         times = self._order.step_times(profiles)
         self._manager.attach(first)
         persistent_bytes, peak_bytes = self._order.memory_bytes(profiles)
@@ -108,11 +114,13 @@ class TrainingRun:
 
     def _steps(self, times: StepTimes, done: int, begin_ns: int) -> tuple[int, int]:
         """Run steps until all are done or the manager says stop; answers the steps done and when that was."""
+        times = self._up_to_date(times)
         end_ns, input_ready_ns = begin_ns, begin_ns + times.input_ns
         while done < times.steps and not self._asked_to_stop():
             issue_ns = max(end_ns, input_ready_ns)
             if issue_ns > end_ns:
                 self._clock.wait_until_ns(issue_ns)
+            times = self._up_to_date(times)
             input_ready_ns = issue_ns + times.input_ns  # the next input is prepared while the device works
             lease = self._manager.lease(done, times.device_ns(done), issue_ns)
             if lease.stop:
@@ -121,3 +129,8 @@ class TrainingRun:
             done, end_ns = done + 1, lease.end_ns
             self._steps_run += 1
         return done, end_ns
+
+    def _up_to_date(self, times: StepTimes) -> StepTimes:
+        """The times of the steps from here on: others if the job has got another share of its node."""
+        share = self._new_share()
+        return times if share is None else self._order.step_times(self._profiles, share)

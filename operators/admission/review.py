@@ -31,6 +31,8 @@ LIMIT_RANGER = "kubernetes.io/limit-ranger"
 """A pod's annotation that lists which resources a LimitRange has filled in, as text."""
 
 PARTS = ("limits", "requests")
+MOST_DEVICES = 2**31 - 1
+"""More than any node has; the chart's policy has the same bound (emugpu.mostDevices), since CEL's whole numbers overflow."""
 
 _POD_SPEC = {
     "Pod": ("spec",),
@@ -121,6 +123,8 @@ def _miscount(container: Container, alias: str) -> str | None:
             count = parse_quantity(amount, container.place)
         except InputError:
             return f"{alias} counts whole devices: {amount!r} {where} is no number; ask for 1, or use a pool with timeSlicing"
+        if count > MOST_DEVICES:
+            return f"{alias} counts whole devices: {amount} {where} is more than any node has; ask for fewer"
         if count < 0 or count.denominator != 1:
             least = 1 if count < 1 else int(count) + 1
             return (

@@ -103,7 +103,7 @@ def _ready(seen: PoolSeen) -> Verdict:
     if waiting:
         return "False", "WaitingForNodes", _counted((_difference(node) for node in waiting), "; ")
     total = sum(node.allocatable for node in nodes)
-    return "True", "NodesReady", f"{len(nodes)} nodes offer {total} of {total}"
+    return "True", "NodesReady", f"{len(nodes)} nodes offer all {total}"
 
 
 def _difference(node: PoolNode) -> str:
@@ -115,7 +115,8 @@ def _difference(node: PoolNode) -> str:
     offered, which = node.offered[name], f" {name}" if len(node.expected) > 1 else ""
     if offered > expected:
         return f"{node.node.name} still offers {offered}{which}, more than {expected}; its kubelet hears of the change soon"
-    return f"{node.node.name} offers {offered} of {expected}{which}; its emugpu-node pod may be starting"
+    starting = "" if offered else "its emugpu-node pod may be starting, or "
+    return f"{node.node.name} offers {offered} of {expected}{which}; {starting}its kubelet hears of the change soon"
 
 
 def _conflicted(lost: Mapping[str, str]) -> Verdict:
@@ -137,6 +138,8 @@ def _unhealthy_applied(seen: PoolSeen) -> Verdict:
 
 
 def _not_there(name: str, index: int, seen: PoolSeen, node: PoolNode | None) -> str:
+    if node is not None and node.inventory is None:
+        return f"node {name} (index {index}) has an annotation that can't be read"
     if node is not None:
         return f"node {name} has no device with index {index}, only 0 to {node.devices - 1}"
     if name in seen.lost:

@@ -89,6 +89,13 @@ class Cluster(Protocol):
         """Ask a run to end after its current step; STOPPED (or FINISHED) follows."""
         ...
 
+    def resize(self, job_id: str, allocation: Allocation) -> None:
+        """Give a run the CPUs and host memory of `allocation` (its own devices), at once and without an event.
+
+        The step in progress keeps its speed, the next one has the new. No matter for a run that is about to end.
+        """
+        ...
+
     def steps_done(self, job_id: str) -> int:
         """Steps of a job that holds devices, as far as the cluster knows."""
         ...

@@ -18,15 +18,19 @@ from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
 from scheduler_sims.clusters.base import Event, Happening, Start
+from scheduler_sims.clusters.leases import Leases
 from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.interface.costs import ClusterCosts
-from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
 from scheduler_sims.record import LagAccount
+
+_RENEWAL = -1
+"""Where the renewal of a lease stands among the events of an instant (see base.ORDER): before all of them."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """One uninterrupted run of a job; `number` tells a stale event from a valid one."""
+    """One uninterrupted run of a job, or what is left of it at one speed; `number` tells a stale event from a valid one."""
 
     job: JobSpec
     times: StepTimes
@@ -34,19 +38,29 @@ class _Run:
     begin_ns: int
     number: int
     last: int
-    """No step beyond this one is run (a stop lowers it)."""
+    """No step beyond this one is run (a stop lowers it; with leases, those that end by the end of the lease)."""
+    born: int
+    """The number that its STARTED event has."""
+    before_ns: int = 0
+    """When the step before `first` ends, which may have been in progress when the speed changed."""
+    lease_end_ns: int | None = None
+    stopping: bool = False
 
 
 class SimulatedCluster:
-    """Discrete events over StepTimes; costs are charged as ClusterCosts says."""
+    """Discrete events over StepTimes; costs are charged as ClusterCosts says.
+
+    With `leases` it is the cluster of round-based simulators (see Leases); by default jobs run through, as real ones do.
+    """
 
     name = "simulated"
 
-    def __init__(self, truth: WorkloadTruth, costs: ClusterCosts) -> None:
+    def __init__(self, truth: WorkloadTruth, costs: ClusterCosts, leases: Leases | None = None) -> None:
         self._truth = truth
         self._costs = costs
+        self._leases = leases
         self._now_ns = 0
-        self._heap: list[tuple[tuple[int, int, int], int, Event]] = []
+        self._heap: list[tuple[tuple[int, int, int], int, Event | _Run]] = []
         self._runs: dict[str, _Run] = {}
         self._numbers = 0
         self._seen_now = False  # whether the loop has heard of something that happened at this instant
@@ -59,11 +73,13 @@ class SimulatedCluster:
 
     def wait(self, until_ns: int | None) -> list[Event]:
         events: list[Event] = []
-        while self._heap and (until_ns is None or self._heap[0][2].at_ns <= until_ns):
-            if events and self._heap[0][2].at_ns > events[0].at_ns:
+        while self._heap and (until_ns is None or self._heap[0][0][0] <= until_ns):
+            if events and self._heap[0][0][0] > events[0].at_ns:
                 break
             _, number, event = heapq.heappop(self._heap)
-            if self._valid(number, event):
+            if isinstance(event, _Run):
+                self._renew(event, number)
+            elif self._valid(number, event):
                 events.append(event)
         at_ns = events[0].at_ns if events else until_ns
         if at_ns is not None and at_ns > self._now_ns:
@@ -76,29 +92,46 @@ class SimulatedCluster:
             raise PolicyError(
                 f"job {start.job.job_id!r}: the simulated cluster runs whole devices only, the plan shares one"
             )
-        self._numbers += 1
+        number = self._next_number()
         times = self._truth.step_times(start.job, start.allocation)
-        run = _Run(start.job, times, start.steps_done, start.begin_ns(self._costs), self._numbers, times.steps)
+        begin_ns = start.begin_ns(self._costs)
+        run = _Run(start.job, times, start.steps_done, begin_ns, number, times.steps, number)
         self._runs[start.job.job_id] = run
         self._push(run, start.at_ns, Happening.STARTED, run.first)
-        end_ns = run.begin_ns + times.end_ns(run.first, times.steps - run.first)
-        self._push(run, end_ns, Happening.FINISHED, times.steps)
+        self._foresee(run)
 
     def stop(self, job_id: str) -> None:
         run = self._runs.get(job_id)
-        if run is None:
+        if run is None or run.stopping:
             return
-        count = run.times.steps_issued(run.first, self._now_ns - run.begin_ns - (not self._seen_now))
+        count = self._issued(run)
         if run.first + count == run.times.steps:
             return  # the current step is the last one: the job finishes
-        self._numbers += 1
-        run.number = self._numbers  # forgets the planned finish
+        run.number = run.born = self._next_number()  # forgets the planned finish
+        run.stopping = True
+        next_ns = self._issue_ns(run, count)
         run.last = run.first + count
-        free_ns = run.begin_ns + run.times.issue_ns(run.first, count) + to_ns(self._costs.release_s())
-        self._push(run, free_ns, Happening.STOPPED, run.first + count)
+        self._push(run, next_ns + to_ns(self._costs.release_s()), Happening.STOPPED, run.last)
+
+    def resize(self, job_id: str, allocation: Allocation) -> None:
+        run = self._runs.get(job_id)
+        if run is None or run.stopping:
+            return
+        times, count = self._truth.step_times(run.job, allocation), self._issued(run)
+        if times == run.times or run.first + count == run.times.steps:
+            return
+        if self._now_ns >= run.begin_ns and (count or not run.lease_end_ns):
+            # What is in progress keeps its speed: the next step's input is ready when it would have been.
+            run.before_ns = run.begin_ns + run.times.end_ns(run.first, count) if count else run.before_ns
+            run.begin_ns = self._issue_ns(run, count) - times.input_ns
+            run.first += count
+        run.times, run.number = times, self._next_number()
+        self._foresee(run)
 
     def steps_done(self, job_id: str) -> int:
         run = self._runs[job_id]
+        if self._now_ns < run.before_ns:
+            return run.first - 1
         elapsed = self._now_ns - run.begin_ns
         done = run.times.steps_done(run.first, elapsed) if elapsed > 0 else 0
         return min(run.first + done, run.last)
@@ -116,13 +149,49 @@ class SimulatedCluster:
         self._heap.clear()
         self._runs.clear()
 
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _foresee(self, run: _Run) -> None:
+        """Plans the end of a run, or of its lease if that comes first."""
+        steps = run.times.steps
+        if self._leases is None:
+            self._push(run, run.begin_ns + run.times.end_ns(run.first, steps - run.first), Happening.FINISHED, steps)
+            return
+        run.lease_end_ns = self._leases.end_ns(run.begin_ns)
+        run.last = run.first + self._leases.steps(run.times, run.first, run.begin_ns)
+        if run.last == steps:
+            self._push(run, run.lease_end_ns, Happening.FINISHED, steps)
+        else:
+            heapq.heappush(self._heap, ((run.lease_end_ns, _RENEWAL, run.job.row), run.number, run))
+
+    def _renew(self, run: _Run, number: int) -> None:
+        """The lease of a run ends, and the next one begins at the same instant."""
+        if run.number == number and not run.stopping and run.lease_end_ns is not None:
+            run.first, run.begin_ns = run.last, run.lease_end_ns
+            self._foresee(run)
+
+    def _issued(self, run: _Run) -> int:
+        """How many steps from `run.first` on have been issued. The first step of a lease comes after all else at its instant."""
+        elapsed = self._now_ns - run.begin_ns
+        if run.lease_end_ns is None:
+            return run.times.steps_issued(run.first, elapsed - (not self._seen_now))
+        return min(run.times.steps_issued(run.first, elapsed), run.last - run.first) if elapsed > 0 else 0
+
+    def _issue_ns(self, run: _Run, count: int) -> int:
+        """When the step after `count` more would be issued, were it not for the end of a lease."""
+        if run.lease_end_ns is not None and run.first + count == run.last:
+            return max(self._now_ns, run.begin_ns + run.times.end_ns(run.first, count))
+        return run.begin_ns + run.times.issue_ns(run.first, count)
+
     def _push(self, run: _Run, at_ns: int, what: Happening, steps_done: int) -> None:
         event = Event(at_ns, what, run.job.job_id, run.job.row, steps_done)
         heapq.heappush(self._heap, (event.order, run.number, event))
 
     def _valid(self, number: int, event: Event) -> bool:
         run = self._runs.get(event.job_id)
-        if run is None or run.number != number:
+        if run is None or number != (run.born if event.what is Happening.STARTED else run.number):
             return False
         if event.what is not Happening.STARTED:
             del self._runs[event.job_id]

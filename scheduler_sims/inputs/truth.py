@@ -8,6 +8,7 @@ from math import inf
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import GIB, to_s
 from emulator_runtime.workloads.work import step_times
@@ -27,18 +28,23 @@ class WorkloadTruth:
 
     def step_times(self, job: JobSpec, allocation: Allocation) -> StepTimes:
         """The steps of `job` with `allocation`, on devices that nobody else uses."""
-        task = allocation.tasks[0]
-        gpu_type = allocation.gpu_type
-        return self._times(job.job_id, allocation.configuration, gpu_type, task.cpu_milli)
+        return self._times(job.job_id, allocation.configuration, allocation.gpu_type, allocation.tasks[0].host)
+
+    def rate(self, job_id: str, allocation: Allocation) -> float:
+        """Steps per second with `allocation`, over the whole job."""
+        times = self.step_times(self._jobs[job_id], allocation)
+        return times.steps / to_s(times.end_ns(0, times.steps))
 
     def duration_s(self, job_id: str, configuration: str, gpu_type: str | None) -> float:
-        """Isolated run time of the whole job; `gpu_type` None means its fastest allowed type in the cluster.
+        """Isolated run time of the whole job with the least CPUs and memory that it runs with.
 
-        Infinite where the cluster has no type that the configuration allows.
+        `gpu_type` None means its fastest allowed type in the cluster. Infinite where the cluster has no type that the
+        configuration allows.
         """
         wanted = self._jobs[job_id].configuration(configuration)
+        least = HostShare(wanted.cpu_milli, wanted.memory_bytes)
         types = [gpu_type] if gpu_type else self._types_for(wanted)
-        all_times = (self._times(job_id, configuration, each, wanted.cpu_milli) for each in types)
+        all_times = (self._times(job_id, configuration, each, least) for each in types)
         return min((to_s(times.end_ns(0, times.steps)) for times in all_times), default=inf)
 
     def _types_for(self, configuration: Configuration) -> list[str | None]:
@@ -47,9 +53,9 @@ class WorkloadTruth:
         allowed = configuration.gpu_types
         return [t for t in self._cluster.gpu_types if allowed is None or t in allowed]
 
-    def _compute(self, job_id: str, configuration: str, gpu_type: str | None, cpu_milli: int) -> StepTimes:
+    def _compute(self, job_id: str, configuration: str, gpu_type: str | None, host: HostShare) -> StepTimes:
         job = self._jobs[job_id]
-        return step_times(job.work[configuration], job.steps, gpu_type, cpu_milli, self._profiles)
+        return step_times(job.work[configuration], job.steps, gpu_type, host, self._profiles)
 
 
 def check_fits(workload: Workload, cluster: ClusterSpec, place: str) -> None:

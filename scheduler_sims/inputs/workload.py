@@ -1,7 +1,8 @@
 """Reads a workload (CSV, one job per row) into JobSpecs, and knows what the jobs really cost.
 
-A row gives durations (`gpu_duration_s`, `cpu_duration_s`: isolated run time in that configuration) or a profiled model
-with a number of steps (`model`, `batch_size` per GPU, `steps`). Columns that a workload doesn't need may be left out.
+A row gives durations (`gpu_duration_s`, `cpu_duration_s`: isolated run time in that configuration), a profiled model with
+a number of steps (`model`, `batch_size` per GPU, `steps`), or a model whose speed depends on its CPUs and host memory
+(`model` synergy/..., `steps`). Columns that a workload doesn't need may be left out.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, InputError, UnknownNameError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork, Work
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import GIB, MAX_SECONDS, NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
+from scheduler_sims.inputs import sensitivity
 
 DEFAULT_STEPS = 100
 GPU_CONFIGURATION = "gpu"
@@ -32,10 +35,13 @@ COLUMNS: Mapping[str, str] = {
     "cpus": "CPUs of the GPU configuration (default 1)",
     "memory_gib": "host memory (default 0: not accounted)",
     "gpu_memory_gib": "peak memory on each GPU (default: from the model's profile, else 0)",
-    "gpu_duration_s": "isolated run time on its GPUs",
+    "gpu_duration_s": "isolated run time on its GPUs (beside a model synergy/NAME: with its proportional share)",
     "cpu_duration_s": "isolated run time in its CPU configuration",
     "cpu_cpus": "CPUs of the CPU configuration (default 1)",
-    "model": "profiled model (see `emugpu profile list`), instead of gpu_duration_s",
+    "speedup": "how many times as fast it runs with best_cpus and best_memory_gib as with cpus and memory_gib (default 1)",
+    "best_cpus": "CPUs beyond which it gets no faster (default: cpus)",
+    "best_memory_gib": "host memory beyond which it gets no faster (default: memory_gib)",
+    "model": "profiled model (see `emugpu profile list`, or synergy/NAME), instead of gpu_duration_s",
     "batch_size": "batch size per GPU of the model",
     "input_cpu_s": "CPU seconds that the input pipeline needs per step (default 0)",
     "steps": f"training steps (default {DEFAULT_STEPS} for durations)",
@@ -146,23 +152,32 @@ class _Row:
     def _ways(self) -> tuple[list[Configuration], dict[str, Work]]:
         configurations: list[Configuration] = []
         work: dict[str, Work] = {}
-        gpu_work = self._gpu_work()
-        if gpu_work is not None:
-            configurations.append(self._gpu_configuration(gpu_work))
+        if (known := self._gpu_work()) is not None:
+            gpu_work, host = known
+            configurations.append(self._gpu_configuration(gpu_work, host))
             work[GPU_CONFIGURATION] = gpu_work
         if self._text("cpu_duration_s"):
             cpu_milli = self._cpu_milli("cpu_cpus")
             configurations.append(Configuration(CPU_CONFIGURATION, 0, cpu_milli, self._memory("memory_gib")))
-            work[CPU_CONFIGURATION] = self._timed_work("cpu_duration_s")
+            work[CPU_CONFIGURATION] = TimedWork(self._number("cpu_duration_s", 1.0, least=1 / NS_PER_S))
         if not configurations:
             raise InputError(self.place, "says neither gpu_duration_s, cpu_duration_s nor model: how long does it run?")
         return configurations, work
 
-    def _gpu_work(self) -> Work | None:
+    def _gpu_work(self) -> tuple[Work, sensitivity.Host] | None:
         model = self._text("model")
-        if self._text("gpu_duration_s"):
+        least = HostShare(self._cpu_milli("cpus"), self._memory("memory_gib"))
+        timed, family = bool(self._text("gpu_duration_s")), sensitivity.named_family(model)
+        if timed and not family:
             # A model beside a duration is a label: the duration counts.
-            return self._timed_work("gpu_duration_s")
+            return sensitivity.of_columns(self._gpu_duration_s(), least, self._number, self.place)
+        for column in sensitivity.COLUMNS:
+            if self._text(column):
+                raise InputError(
+                    f"{self.place}: {column}", "belongs to gpu_duration_s; a model's speeds are in its profile"
+                )
+        if family:
+            return self._family_work(model, least)
         if not model:
             return None
         if model not in self.profiles.models:
@@ -170,9 +185,22 @@ class _Row:
         for needed in ("batch_size", "steps"):
             if not self._text(needed):
                 raise InputError(f"{self.place}: {needed}", f"is missing, but model is {model}")
-        return ModelWork(model, self._whole("batch_size", 1, least=1), self._number("input_cpu_s", 0.0))
+        work = ModelWork(model, self._whole("batch_size", 1, least=1), self._number("input_cpu_s", 0.0))
+        return work, sensitivity.Host(least, HostShare(0))
 
-    def _gpu_configuration(self, work: Work) -> Configuration:
+    def _family_work(self, model: str, stated: HostShare) -> tuple[Work, sensitivity.Host]:
+        """What the row states of `cpus` and `memory_gib` goes before what the profile says."""
+        if not self._text("steps") and not self._text("gpu_duration_s"):
+            raise InputError(f"{self.place}: steps", f"is missing, and so is gpu_duration_s, but model is {model}")
+        duration_s = self._gpu_duration_s() if self._text("gpu_duration_s") else None
+        steps, gpus = (self._whole(column, 1, least=1) for column in ("steps", "num_gpus"))
+        work, host = sensitivity.of_family(model, (steps, duration_s), gpus, f"{self.place}: model")
+        cpu_milli = stated.cpu_milli if self._text("cpus") else host.least.cpu_milli
+        least = HostShare(cpu_milli, stated.memory_bytes or host.least.memory_bytes)
+        best = HostShare(max(cpu_milli, host.best.cpu_milli), max(least.memory_bytes, host.best.memory_bytes))
+        return work, sensitivity.Host(least, best)
+
+    def _gpu_configuration(self, work: Work, host: sensitivity.Host) -> Configuration:
         named = [name.strip() for name in self._text("gpu_type").split("|") if name.strip()]
         catalogue = self.profiles.catalogue
         types = tuple(catalogue.spec(name, f"{self.place}: gpu_type").gpu_type for name in named) or None
@@ -180,9 +208,16 @@ class _Row:
         if isinstance(work, ModelWork):
             types = self._profiled_types(work, types)
             memory = memory or self._peak(work)
-        cpu_milli = self._cpu_milli("cpus")
-        gpus = self._whole("num_gpus", 1, least=1)
-        return Configuration(GPU_CONFIGURATION, gpus, cpu_milli, self._memory("memory_gib"), types, memory)
+        return Configuration(
+            GPU_CONFIGURATION,
+            self._whole("num_gpus", 1, least=1),
+            host.least.cpu_milli,
+            host.least.memory_bytes,
+            types,
+            memory,
+            best_cpu_milli=host.best.cpu_milli,
+            best_memory_bytes=host.best.memory_bytes,
+        )
 
     def _profiled_types(self, work: ModelWork, types: tuple[str, ...] | None) -> tuple[str, ...]:
         """The types (of those named, else all) that have a profile for this model at this batch size."""
@@ -214,8 +249,8 @@ class _Row:
     def _text(self, column: str) -> str:
         return self.cells.get(column, "").strip()
 
-    def _timed_work(self, column: str) -> TimedWork:
-        return TimedWork(self._number(column, 1.0, least=1 / NS_PER_S))
+    def _gpu_duration_s(self) -> float:
+        return self._number("gpu_duration_s", 1.0, least=1 / NS_PER_S)
 
     def _cpu_milli(self, column: str) -> int:
         return round(self._number(column, 1.0, least=0.001) * 1000)

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 
 
 class Truth(Protocol):
-    """What jobs really cost: the isolated run time of a whole job."""
+    """What jobs really cost: the isolated run time of a whole job, and its speed with what it is given."""
 
     def duration_s(self, job_id: str, configuration: str, gpu_type: str | None) -> float:
         """Run time of all steps, alone on its devices; `gpu_type` None means the job's fastest allowed type here."""
+        ...
+
+    def rate(self, job_id: str, allocation: Allocation) -> float:
+        """Steps per second with `allocation`, alone on its devices."""
         ...
 
 
@@ -57,7 +61,7 @@ class ErrorEstimates:
         return self.truth.duration_s(job.job_id, configuration, gpu_type) * self._factor(job.job_id, configuration)
 
     def rate(self, job: JobView, allocation: Allocation, co_located: Sequence[JobView] = ()) -> float:
-        return job.steps_total / self.duration_s(job, allocation.configuration, allocation.gpu_type)
+        return self.truth.rate(job.job_id, allocation) / self._factor(job.job_id, allocation.configuration)
 
     def _factor(self, job_id: str, configuration: str) -> float:
         if self.sigma == 0:

@@ -7,10 +7,12 @@ this one and remembers the difference, so that the loop needs no comparison of a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
+
+from emulator_runtime.domain.sensitivity import HostShare
 
 WHOLE_DEVICE_MILLI = 1000
 
@@ -37,6 +39,11 @@ class TaskPlacement:
     cpu_milli: int
     memory_bytes: int = 0
 
+    @property
+    def host(self) -> HostShare:
+        """What it has of the node beside devices."""
+        return HostShare(self.cpu_milli, self.memory_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
@@ -61,7 +68,10 @@ class Allocation:
         return tuple(task.node for task in self.tasks)
 
     def same_place(self, other: Allocation) -> bool:
-        """Whether a job that has `other` needn't move for this one: same configuration, nodes, shares; None fits any device."""
+        """Whether a job that has `other` needn't stop for this one: same configuration, nodes, shares; None fits any device.
+
+        Its CPUs and host memory may differ: they can be divided anew while the job runs (`resized`).
+        """
         return (
             self.configuration == other.configuration
             and self.batch_size == other.batch_size
@@ -69,11 +79,20 @@ class Allocation:
             and all(_same_task(a, b) for a, b in zip(self.tasks, other.tasks, strict=True))
         )
 
+    def same_division(self, other: Allocation) -> bool:
+        """Whether each task has the same CPUs and host memory as in `other`."""
+        return [task.host for task in self.tasks] == [task.host for task in other.tasks]
+
+    def resized(self, like: Allocation) -> Allocation:
+        """This allocation, on its own devices, with the CPUs and host memory of `like`; both are in the same place."""
+        pairs = zip(self.tasks, like.tasks, strict=True)
+        tasks = (replace(mine, cpu_milli=its.cpu_milli, memory_bytes=its.memory_bytes) for mine, its in pairs)
+        return replace(self, tasks=tuple(tasks))
+
 
 def _same_task(wanted: TaskPlacement, has: TaskPlacement) -> bool:
     return (
         wanted.node == has.node
-        and wanted.cpu_milli == has.cpu_milli
         and len(wanted.shares) == len(has.shares)
         and all(
             w.gpu_type == h.gpu_type and w.milli == h.milli and w.device in (None, h.device)
@@ -120,7 +139,7 @@ class Plan:
         state: Any = None,
         reasons: Mapping[str, str] | None = None,
     ) -> Plan:
-        """The plan that follows this one: these jobs start (or move), those stop, all others stay as they are."""
+        """The plan that follows this one: these jobs start, move or are resized, those stop, all others stay."""
         return Plan(wake_at_s, state, reasons or _NOTHING, self, dict(start or {}), frozenset(stop))
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from scheduler_sims.interface.plan import Plan
 from scheduler_sims.interface.view import ClusterView
@@ -14,11 +14,15 @@ class Policy(Protocol):
     A policy is a class; its options are keyword arguments of `__init__` with defaults (`--policy las:threshold_s=300`).
     """
 
-    needs_estimates: ClassVar[bool]
-    """Whether it asks for durations; such a policy is refused under `--estimates none`."""
+    @property
+    def needs_estimates(self) -> bool:
+        """Whether it asks for durations; such a policy is refused under `--estimates none`."""
+        ...
 
-    preemptive: ClassVar[bool]
-    """Whether it ever stops running jobs; for `emugpu policies` only."""
+    @property
+    def preemptive(self) -> bool:
+        """Whether it ever stops running jobs; for `emugpu policies` only."""
+        ...
 
     def plan(self, view: ClusterView) -> Plan:
         """Which jobs run where from now on. Raises PolicyError for a job it can't handle."""

@@ -11,15 +11,16 @@ from scheduler_sims.clusters.base import Event, Happening
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import JobView, Phase
-from scheduler_sims.record import JobRecord, Span
+from scheduler_sims.record import HostSpan, JobRecord, Span
 
 
 @dataclass(slots=True)
 class _History:
-    """What one job has been through; `held_since_ns` while it holds resources."""
+    """What one job has been through; `held_since_ns` while it holds resources, `divided_since_ns` since when as many CPUs."""
 
     start_ns: int | None = None
     held_since_ns: int | None = None
+    divided_since_ns: int = 0
     devices: dict[str, None] = field(default_factory=dict)
 
 
@@ -31,6 +32,7 @@ class JobBooks:
         self.specs = {job.job_id: job for job in self.waiting}
         self.views: dict[str, JobView] = {}
         self.spans: list[Span] = []
+        self.host_spans: list[HostSpan] = []
         self._records: dict[int, JobRecord] = {}
         self._history: dict[str, _History] = {}
         self._places = {device.uuid: device for node in cluster.nodes for device in node.devices}
@@ -70,6 +72,14 @@ class JobBooks:
         """The loop has asked the cluster to stop the job."""
         self.views[job_id] = replace(self.views[job_id], phase=Phase.STOPPING)
 
+    def resized(self, job_id: str, allocation: Allocation, at_ns: int) -> None:
+        """The job has the CPUs and host memory of `allocation` from now on."""
+        view, history = self.views[job_id], self._history[job_id]
+        if history.held_since_ns is not None:
+            self._close_division(view, history.divided_since_ns, at_ns)
+            history.divided_since_ns = at_ns
+        self.views[job_id] = replace(view, allocation=allocation)
+
     def not_started(self, job_id: str) -> None:
         """The cluster could not start the job just now: it is queued again."""
         self.views[job_id] = replace(self.views[job_id], phase=Phase.QUEUED, allocation=None)
@@ -77,7 +87,7 @@ class JobBooks:
     def started(self, event: Event) -> None:
         """The allocation took effect at `event.at_ns`."""
         view, history = self.views[event.job_id], self._history[event.job_id]
-        history.held_since_ns = event.at_ns
+        history.held_since_ns = history.divided_since_ns = event.at_ns
         if history.start_ns is None:
             history.start_ns = event.at_ns
         phase = Phase.RUNNING if view.phase is Phase.STARTING else view.phase
@@ -107,12 +117,19 @@ class JobBooks:
         since_ns, history.held_since_ns = history.held_since_ns, None
         if since_ns is None or view.allocation is None:
             return 0.0
+        self._close_division(view, history.divided_since_ns, end_ns)
         for task in view.allocation.tasks:
             indexes: list[int | None] = [self._places[share.device].index for share in task.shares if share.device]
             for index in indexes or [None]:
                 self.spans.append(Span(view.job_id, task.node, index, to_s(since_ns), to_s(end_ns)))
                 history.devices[f"{task.node}/{'cpu' if index is None else index}"] = None
         return view.allocation.gpus * to_s(end_ns - since_ns)
+
+    def _close_division(self, view: JobView, since_ns: int, end_ns: int) -> None:
+        if end_ns > since_ns and view.allocation is not None:
+            for task in view.allocation.tasks:
+                host = (task.cpu_milli, task.memory_bytes)
+                self.host_spans.append(HostSpan(view.job_id, task.node, *host, to_s(since_ns), to_s(end_ns)))
 
     def _end(self, event: Event) -> None:
         view = self.views.pop(event.job_id)

@@ -144,6 +144,11 @@ class Ledger:
         for task in allocation.tasks:
             self._own(task.node).release(job_id, task)
 
+    def resize(self, job_id: str, old: Allocation, new: Allocation) -> None:
+        """A holder's CPUs and host memory are divided anew."""
+        self.release(job_id, old)
+        self.take(job_id, new)
+
     def views(self) -> dict[str, NodeView]:
         return {name: node.view() for name, node in self._nodes.items()}
 

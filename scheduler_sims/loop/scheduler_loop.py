@@ -8,6 +8,7 @@ can't carry out just now is tried again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
 
@@ -33,6 +34,24 @@ MAX_FRUITLESS = 10_000
 
 Progress = Callable[[int, float], None]
 Explain = Callable[[float, str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Division:
+    """A running job's CPUs and host memory, before and after."""
+
+    job_id: str
+    old: Allocation
+    new: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """From the plan in force to the next one: who stops, who starts where, and whose CPUs and memory change."""
+
+    stops: list[str]
+    starts: dict[str, Allocation] = field(default_factory=dict)
+    resizes: dict[str, Allocation] = field(default_factory=dict)
 
 
 class SchedulerLoop:
@@ -159,9 +178,9 @@ class SchedulerLoop:
         effective_ns = decided_ns + to_ns(self._costs.decide_s)
         self._decide_lags.add(max(0, self._cluster.now_ns() - effective_ns))
         self._absorb_until(effective_ns)
-        stops, starts = self._difference(view.plan, plan)
-        self._stop(stops)
-        self._start(starts)
+        change = self._difference(view.plan, plan)
+        self._stop(change.stops)
+        self._start(change.starts, self._resize(change.resizes))
         self._check_fruitful(view)
 
     def _check_fruitful(self, view: ClusterView) -> None:
@@ -213,11 +232,13 @@ class SchedulerLoop:
             return None
         if not plan.wake_at_s > now_s:
             raise PolicyError(f"the plan's wake_at_s is {plan.wake_at_s}, which is not after now ({now_s})")
-        # One nanosecond later: rounding must not wake the policy just before what it waits for.
-        return to_ns(plan.wake_at_s) + 1
+        wake_ns = to_ns(plan.wake_at_s)
+        return wake_ns + (
+            to_s(wake_ns) < plan.wake_at_s
+        )  # rounding must not wake the policy just before what it waits for
 
-    def _difference(self, base: Plan, plan: Plan) -> tuple[list[str], dict[str, Allocation]]:
-        """Which jobs to stop and which to start (or move), in the plan's order."""
+    def _difference(self, base: Plan, plan: Plan) -> _Change:
+        """What to do, in the plan's order."""
         if plan.base is base:
             wanted, gone = dict(plan.started), [job for job in base.allocations if job in plan.stopped]
         elif plan.base is None:
@@ -225,14 +246,16 @@ class SchedulerLoop:
         else:
             wanted = dict(plan.allocations)
             gone = [job for job in base.allocations if job not in wanted]
-        stops, starts = gone, {}
+        change = _Change(stops=gone)
         for job_id, allocation in wanted.items():
             has = base.allocations.get(job_id)
             if has is None:
-                starts[job_id] = allocation
+                change.starts[job_id] = allocation
             elif not allocation.same_place(has):
-                stops.append(job_id)  # a move: stopped here, started there by a later plan
-        return stops, starts
+                change.stops.append(job_id)  # a move: stopped here, started there by a later plan
+            elif not allocation.same_division(has):
+                change.resizes[job_id] = allocation
+        return change
 
     def _stop(self, job_ids: Sequence[str]) -> None:
         for job_id in job_ids:
@@ -243,14 +266,62 @@ class SchedulerLoop:
             self._changes.add(job_id)
             self._cluster.stop(job_id)
 
-    def _start(self, starts: dict[str, Allocation]) -> None:
+    def _resize(self, wanted: dict[str, Allocation]) -> list[_Division]:
+        """Divides CPUs and host memory anew, as far as stopping jobs leave them; answers what has to wait for those."""
+        due = []
+        for job_id, allocation in wanted.items():
+            view = self.books.views.get(job_id)
+            if view is None or view.allocation is None or view.phase not in (Phase.STARTING, Phase.RUNNING):
+                continue
+            self._check(job_id, allocation)
+            due.append(_Division(job_id, view.allocation, view.allocation.resized(allocation)))
+        together = self._fit_together(due, self._ledger)
+        if not together:
+            self._check_divisions(due)
+        waiting = []
+        for one in due:
+            if together or self._fit_together([one], self._ledger):
+                self._divide(one)
+            else:
+                waiting.append(one)
+        return waiting
+
+    def _divide(self, one: _Division) -> None:
+        self._cluster.resize(one.job_id, one.new)
+        self._ledger.resize(one.job_id, one.old, one.new)
+        self.books.resized(one.job_id, one.new, self._cluster.now_ns())
+        self._changes.add(one.job_id)
+
+    def _fit_together(self, divisions: Sequence[_Division], ledger: Ledger) -> bool:
+        sketch = ledger.without((one.job_id, one.old) for one in divisions)
+        for one in divisions:
+            if sketch.resolve(one.new) is None:
+                return False
+            sketch.take(one.job_id, one.new)
+        return True
+
+    def _check_divisions(self, due: Sequence[_Division]) -> None:
+        sketch = self._ledger.without([*self._leaving(), *((one.job_id, one.old) for one in due)])
+        for one in due:
+            if sketch.resolve(one.new) is None:
+                raise PolicyError(
+                    f"the plan gives job {one.job_id!r} {_host(one.new)} on {', '.join(one.new.nodes)}, more than the "
+                    "rest of the plan leaves there"
+                )
+            sketch.take(one.job_id, one.new)
+
+    def _leaving(self) -> list[tuple[str, Allocation]]:
+        views = self.books.views.items()
+        return [(j, v.allocation) for j, v in views if v.phase is Phase.STOPPING and v.allocation is not None]
+
+    def _start(self, starts: dict[str, Allocation], undivided: Sequence[_Division]) -> None:
+        """Starts what finds its place free. `undivided`: what is still to be divided anew."""
         if not starts:
             return
         views = self.books.views
-        leaving = [
-            (j, v.allocation) for j, v in views.items() if v.phase is Phase.STOPPING and v.allocation is not None
-        ]
-        sketch = self._ledger.without(leaving)
+        sketch = self._ledger.without([*self._leaving(), *((one.job_id, one.old) for one in undivided)])
+        for one in undivided:
+            sketch.take(one.job_id, one.new)
         for job_id, allocation in starts.items():
             self._check(job_id, allocation)
             if job_id not in views or not views[job_id].queued:
@@ -337,6 +408,11 @@ def _check_types(plan: Plan) -> None:
     wake = plan.wake_at_s
     if wake is not None and (isinstance(wake, bool) or not isinstance(wake, int | float)):
         raise PolicyError(f"the plan's wake_at_s is {wake!r}; give emulated seconds, or None")
+
+
+def _host(allocation: Allocation) -> str:
+    cpus, memory = (sum(getattr(t, name) for t in allocation.tasks) for name in ("cpu_milli", "memory_bytes"))
+    return f"{cpus / 1000:g} CPUs and {gib(memory)} of memory"
 
 
 def _last_line(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from scheduler_sims.policies.fifo import Fifo
 from scheduler_sims.policies.las import Las
 from scheduler_sims.policies.sjf import Sjf
 from scheduler_sims.policies.srtf import Srtf
+from scheduler_sims.policies.synergy import Synergy
 
 POLICIES: Mapping[str, type[Policy]] = MappingProxyType(
     {
@@ -22,5 +23,6 @@ POLICIES: Mapping[str, type[Policy]] = MappingProxyType(
         "drf-fifo": DrfFifo,
         "drf-sjf": DrfSjf,
         "allox": Allox,
+        "synergy": Synergy,
     }
 )

@@ -16,7 +16,7 @@ from scheduler_sims.reports.stats import mean, quantile, relative_error, spearma
 
 SIMULATED = "simulated"
 
-COMPARED = ("mean_jct", "median_jct", "p95_jct", "makespan", "utilisation", "mean_queueing_delay")
+COMPARED = ("mean_jct", "median_jct", "p95_jct", "makespan", "utilisation", "mean_queueing_delay", "cpu_utilisation")
 """The figures that have an error, by their name in it (without the unit)."""
 
 QUANTILE_GRID = tuple(i / 20 for i in range(1, 20))

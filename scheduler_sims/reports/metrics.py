@@ -23,7 +23,8 @@ class Figures:
 
     `p95_jct_s` and the median interpolate linearly (see stats.quantile). `makespan_s` is the last end of any job less
     the first submission. `utilisation` is the share of
-    gpus x makespan in which a device was held by at least one job; None on a cluster without GPUs.
+    gpus x makespan in which a device was held by at least one job; None on a cluster without GPUs. `cpu_utilisation` is the
+    share of CPUs x makespan that was given to jobs; None where a record doesn't say how many there are.
     """
 
     mean_jct_s: float | None
@@ -32,6 +33,7 @@ class Figures:
     makespan_s: float | None
     utilisation: float | None
     mean_queueing_delay_s: float | None
+    cpu_utilisation: float | None
     preemptions: float
     finished: float
     failed: float
@@ -67,6 +69,7 @@ def figures(run: RunRecord) -> Figures:
         makespan_s=window[1] - window[0] if window else None,
         utilisation=_utilisation(run, window),
         mean_queueing_delay_s=mean([job.queueing_delay_s for job in done]),
+        cpu_utilisation=_cpu_utilisation(run, window),
         preemptions=sum(job.preemptions for job in run.jobs),
         finished=len(done),
         failed=len(run.jobs) - len(done),
@@ -91,6 +94,12 @@ def held_gpu_s(run: RunRecord, within: Interval) -> float:
     return total
 
 
+def given_cpu_s(run: RunRecord, within: Interval) -> float:
+    """CPU-seconds given to jobs in a window, as they were divided over time."""
+    clipped = ((s.cpu_milli, min(s.end_s, within[1]) - max(s.start_s, within[0])) for s in run.host_spans)
+    return sum(cpu_milli / 1000 * seconds for cpu_milli, seconds in clipped if seconds > 0)
+
+
 def union(intervals: Iterable[Interval]) -> list[Interval]:
     """The intervals merged where they overlap or touch, in order; empty ones are dropped."""
     merged: list[Interval] = []
@@ -112,3 +121,9 @@ def _utilisation(run: RunRecord, window: Interval | None) -> float | None:
     if window is None or run.gpus == 0 or window[1] <= window[0]:
         return None
     return held_gpu_s(run, window) / (run.gpus * (window[1] - window[0]))
+
+
+def _cpu_utilisation(run: RunRecord, window: Interval | None) -> float | None:
+    if window is None or run.cpu_milli == 0 or window[1] <= window[0]:
+        return None
+    return given_cpu_s(run, window) / (run.cpu_milli / 1000 * (window[1] - window[0]))

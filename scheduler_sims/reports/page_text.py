@@ -29,6 +29,7 @@ DEFINITIONS = (
     ("e", "the error of a single job’s JCT; |e| is its size without the sign."),
     ("makespan", "from the first submission to the last end of any job."),
     ("utilisation", "share of GPUs × makespan in which a GPU was held by at least one job."),
+    ("CPU utilisation", "share of CPUs × makespan that was given to jobs, as it was divided over time."),
     ("queueing delay", "from submission to the first allocation."),
     ("Spearman", "rank correlation of predicted and observed JCTs, ties averaged; 1: the same order."),
     ("CDF |e|", "largest absolute error of the JCT distribution at its 5%, 10%, … 95% quantiles."),

@@ -29,6 +29,7 @@ MAIN_COLUMNS = (
 ALL_COLUMNS = (
     *MAIN_COLUMNS,
     Column("mean queueing delay", lambda f: seconds(f.mean_queueing_delay_s), "mean_queueing_delay"),
+    Column("CPU utilisation", lambda f: share(f.cpu_utilisation), "cpu_utilisation"),
     Column("preemptions", lambda f: count(f.preemptions)),
     Column("finished", lambda f: count(f.finished)),
     Column("failed", lambda f: count(f.failed)),

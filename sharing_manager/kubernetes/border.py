@@ -25,7 +25,7 @@ from emulator_runtime.ipc.poller import CallSoon
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
-from sharing_manager.identity import Identifier, PodAllocation, PodEvents
+from sharing_manager.identity import Holders, Identifier, PodAllocation, PodEvents
 from sharing_manager.kubernetes.api_server import ApiServer, Endpoint, Timeouts
 from sharing_manager.kubernetes.events import EventSender, Subject
 from sharing_manager.kubernetes.node_watch import NodeWatch
@@ -44,6 +44,7 @@ JOIN_S = 1.0
 
 OnInventory = Callable[[Inventory], None]
 OnAllocations = Callable[[list[PodAllocation]], None]
+OnAnswer = Callable[[list[PodAllocation] | None], None]
 
 
 class BorderSettings(Protocol):
@@ -86,6 +87,9 @@ class KubernetesBorder:
         self._node, self._poller, self._api, self._kubelet, self._poll_s = node, poller, api, kubelet, poll_s
         self._stopping = threading.Event()
         self._wake = threading.Event()
+        self._ask = threading.Event()
+        self._asked: list[OnAnswer] = []
+        self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._pods = PodDirectory(api, node, poller, self._wake.set, proc) if api else None
         self._events = EventSender(api, node, self._wake.set, wall_ns) if api else None
@@ -99,6 +103,11 @@ class KubernetesBorder:
     @property
     def identifier(self) -> Identifier | None:
         return self._pods
+
+    @property
+    def holders(self) -> Holders | None:
+        """None where no kubelet is to be asked."""
+        return self if self._kubelet else None
 
     @property
     def pod_events(self) -> PodEvents | None:
@@ -127,6 +136,7 @@ class KubernetesBorder:
         """End the threads; twice is once. One that waits for a connection is left behind: it ends with the process."""
         self._stopping.set()
         self._wake.set()
+        self._ask.set()
         if self._api:
             self._api.close()
         if self._kubelet:
@@ -134,6 +144,12 @@ class KubernetesBorder:
         give_up_ns = monotonic_ns() + to_ns(JOIN_S)
         for thread in self._threads:
             thread.join(max(0, give_up_ns - monotonic_ns()) / NS_PER_S)
+
+    def holding(self, done: OnAnswer) -> None:
+        """See Holders. Not for a border without a kubelet."""
+        with self._lock:
+            self._asked.append(done)
+        self._ask.set()
 
     def status(self) -> BorderStatus:
         """Safe in any thread."""
@@ -169,15 +185,27 @@ class KubernetesBorder:
             self._wake.wait(None if soonest_ns is None else max(0, soonest_ns - monotonic_ns()) / NS_PER_S)
 
     def _poll_kubelet(self, kubelet: PodResources, hand_over: OnAllocations) -> None:
+        """A list for who asked for one goes to nobody else: two of them may be a moment apart, and what is missing in two
+        that are handed over is gone."""
+        next_ns = monotonic_ns()
         while not self._stopping.is_set():
+            self._ask.clear()
+            with self._lock:
+                asked, self._asked = self._asked, []
+            allocations: list[PodAllocation] | None = None
             try:
                 allocations = kubelet.list()
             except KubeletError as error:
                 self._kubelet_complaint.say(str(error))
             else:
                 self._kubelet_complaint.over()
-                self._poller.call_soon(partial(hand_over, allocations))
-            self._stopping.wait(self._poll_s)
+            for done in asked:
+                self._poller.call_soon(partial(done, allocations))
+            if monotonic_ns() >= next_ns:
+                next_ns = monotonic_ns() + to_ns(self._poll_s)
+                if allocations is not None:
+                    self._poller.call_soon(partial(hand_over, allocations))
+            self._ask.wait(max(0, next_ns - monotonic_ns()) / NS_PER_S)
 
     def _on_node(self, node: NodeFacts, take: OnInventory) -> None:
         """A Node without annotation is in no pool: it has no devices. A wrong one changes nothing, and is told."""

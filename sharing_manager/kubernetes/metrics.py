@@ -105,6 +105,18 @@ def _node_figures(node: NodeTelemetry) -> list[Figure]:
         Figure("emugpu_connections", "Open connections of jobs.", node.connections),
         Figure("emugpu_attached", "Connections that hold devices.", node.attached),
         Figure("emugpu_pending_attaches", "Connections that are being identified.", node.pending_attaches),
+        Figure(
+            "emugpu_connections_turned_away",
+            "Connections of a container that has too many.",
+            node.turned_away_total,
+            counter=True,
+        ),
+        Figure(
+            "emugpu_connections_held",
+            "How often a connection had to wait for its container's share of the manager's time.",
+            node.held_total,
+            counter=True,
+        ),
     ]
 
 

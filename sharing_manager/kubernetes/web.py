@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 
 from emulator_runtime.domain.errors import ClusterError, ManagerUnavailableError
-from emulator_runtime.ipc.http_server import TEXT, HttpServer, Reply, pages
+from emulator_runtime.http_server import METRICS, TEXT, HttpServer, Now, Reply, pages
 from emulator_runtime.ipc.poller import CallSoon
+from emulator_runtime.timing.host import monotonic_ns
 from sharing_manager.kubernetes.metrics import Figure, NodeCollector
 from sharing_manager.telemetry import NodeTelemetry
 
@@ -54,21 +54,23 @@ class Web:
         telemetry: Callable[[], NodeTelemetry],
         figures: Callable[[], Iterable[Figure]],
         ready: Callable[[], str],
+        *,
+        now_ns: Now = monotonic_ns,
     ) -> None:
-        self._wanted_port = port
+        self._wanted_port, self._now_ns = port, now_ns
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(
             NodeCollector(lambda: ask(poller, telemetry), lambda: ask(poller, lambda: [*figures()]))
         )
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        self._pages = pages(self._metrics, lambda: ask(poller, lambda: ""), lambda: ask(poller, ready))
+        self._pages = pages(self._metrics, lambda: ask(poller, lambda: ""), lambda: ask(poller, ready), now_ns)
         self._server: HttpServer | None = None
 
     def start(self) -> None:
         """Raises ClusterError where the port is taken."""
         try:
-            self._server = HttpServer(self._wanted_port, self.answer)
+            self._server = HttpServer(self._wanted_port, self.answer, self._now_ns)
         except OSError as error:
             fix = "set EMUGPU_MANAGER_METRICS_PORT to a free port, or to 0 for none"
             raise ClusterError(f"port {self._wanted_port}: can't listen there ({error.strerror}); {fix}") from error
@@ -85,13 +87,17 @@ class Web:
         """The port it listens on: another than the wanted one where that was 0."""
         return self._server.port if self._server is not None else self._wanted_port
 
-    def answer(self, path: str, accept: str) -> Reply:
+    def answer(self, path: str) -> Reply:
         """What `pages` answers, or that the event loop didn't."""
-        try:
-            return self._pages(path, accept)
-        except ManagerUnavailableError as error:
-            return 503, TEXT, f"{error}\n".encode()
+        return _unless_away(lambda: self._pages(path))
 
-    def _metrics(self, accept: str) -> tuple[str, bytes]:
-        encode, content_type = choose_encoder(accept)
-        return content_type, encode(self._registry)
+    def _metrics(self) -> Reply:
+        """That the loop is away is an answer as well: who waits for it needn't ask the loop again."""
+        return _unless_away(lambda: (200, METRICS, generate_latest(self._registry)))
+
+
+def _unless_away(reply: Callable[[], Reply]) -> Reply:
+    try:
+        return reply()
+    except ManagerUnavailableError as error:
+        return 503, TEXT, f"{error}\n".encode()

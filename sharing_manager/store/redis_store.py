@@ -18,6 +18,7 @@ from emulator_runtime.ipc.poller import CallSoon
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from sharing_manager.event_log import EventLog
 from sharing_manager.progress import ProgressStore
+from sharing_manager.settings import LEAST_SPOOL_BYTES, LEAST_STREAM_LENGTH
 from sharing_manager.store.backoff import Backoff
 from sharing_manager.store.client import client_of
 from sharing_manager.store.guard import guarded
@@ -26,7 +27,6 @@ from sharing_manager.store.outbox import Outbox
 from sharing_manager.store.questions import RedisQuestion
 from sharing_manager.store.server import Link, RedisLink
 from sharing_manager.store.shipper import BATCH_ROWS, Bounds, Counts, Shipper
-from sharing_manager.store.trimming import LEAST_LENGTH
 from sharing_manager.store.troubles import MEMORY, StoreAwayError
 
 URL_VARIABLE = "EMUGPU_MANAGER_REDIS_URL"
@@ -231,8 +231,10 @@ def connect(
         progress,
         Backoff(chance),
         Bounds(
-            _whole(SPOOL_VARIABLE, settings.spool_bytes or str(DEFAULT_SPOOL_BYTES), "bytes", 4096),
-            _whole(LENGTH_VARIABLE, settings.stream_length or str(DEFAULT_STREAM_LENGTH), "events", LEAST_LENGTH),
+            _whole(SPOOL_VARIABLE, settings.spool_bytes or str(DEFAULT_SPOOL_BYTES), "bytes", LEAST_SPOOL_BYTES),
+            _whole(
+                LENGTH_VARIABLE, settings.stream_length or str(DEFAULT_STREAM_LENGTH), "events", LEAST_STREAM_LENGTH
+            ),
         ),
         report or _to_stderr,
     )

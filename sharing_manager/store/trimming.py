@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sharing_manager.settings import LEAST_STREAM_LENGTH as LEAST_LENGTH
 from sharing_manager.store.client import Client
 from sharing_manager.store.entries import PROGRESS, SEEN, EntryId, stream_of
 from sharing_manager.store.troubles import translated
-
-LEAST_LENGTH = 1000
-"""So many entries stay even where Redis has no memory left: some seconds of a busy node."""
 
 
 @dataclass(frozen=True, slots=True)

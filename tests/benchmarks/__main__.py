@@ -14,6 +14,7 @@ BENCHMARKS = (
     "manager_leases",
     "predicted_observed",
     "simulator_speed",
+    "synergy_rounds",
     "event_shipping",
     "kubernetes",
 )

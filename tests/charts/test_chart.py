@@ -228,11 +228,12 @@ def test_every_setting_is_known_to_its_program(render: Render, sets: tuple[str, 
 
 def test_settings_and_extra_variables_reach_the_programs(render: Render) -> None:
     sets = (
-        'node={"manager":{"settings":{"SPOOL_BYTES":1024},"extraEnv":[{"name":"A","value":"b"}]},'
+        'node={"manager":{"settings":{"SPOOL_BYTES":134217728,"STREAM_LENGTH":"01000"},"extraEnv":[{"name":"A","value":"b"}]},'
         '"plugin":{"settings":{"NVIDIA_SMI":0}}}',
     )
     manager, plugin = render(*sets)["DaemonSet", "emugpu-node"]["spec"]["template"]["spec"]["containers"]
-    assert environment(manager) | {"EMUGPU_MANAGER_SPOOL_BYTES": "1024", "A": "b"} == environment(manager)
+    given = {"EMUGPU_MANAGER_SPOOL_BYTES": "134217728", "EMUGPU_MANAGER_STREAM_LENGTH": "01000", "A": "b"}
+    assert environment(manager) | given == environment(manager)
     assert environment(plugin)["EMUGPU_PLUGIN_NVIDIA_SMI"] == "0"
 
 
@@ -426,6 +427,20 @@ def test_metrics_are_found(render: Render) -> None:
     assert {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]} <= named
 
 
+def test_who_may_ask_for_metrics_can_be_said(render: Render) -> None:
+    def callers(*sets: str) -> dict[str, Any]:
+        rules = {name: d["spec"]["ingress"] for (kind, name), d in render(*sets).items() if kind == "NetworkPolicy"}
+        return {name: rule.get("from") for name, (rule,) in rules.items() if name != "emugpu-redis"}
+
+    assert callers(WEBHOOK) == {"emugpu-node": None, "emugpu-pools": None, "emugpu-webhook": None}
+    peers = [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}, "podSelector": {}},
+        {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
+    ]
+    named = callers(WEBHOOK, f'networkPolicy={{"metricsFrom":{json.dumps(peers)}}}')
+    assert named == {"emugpu-node": peers, "emugpu-pools": peers, "emugpu-webhook": None}  # whom the API server asks
+
+
 def test_ports_of_probes_policies_and_services_exist(render: Render) -> None:
     objects = render(WEBHOOK)
     ports = {p["name"] for _, container in containers(objects) for p in container.get("ports", ())}
@@ -467,6 +482,10 @@ def test_the_definitions_that_the_hook_applies_are_those_of_the_chart(render: Re
 def pool_value(name: str = "p", *, type: str = "V100", labels: dict[str, str] | None = None) -> str:
     selector = {"matchLabels": labels or {}}
     return json.dumps({"name": name, "nodeSelector": selector, "gpus": [{"type": type, "count": 1}]})
+
+
+def settings(program: str, **given: str | int) -> str:
+    return f"node={json.dumps({program: {'settings': given}})}"
 
 
 @pytest.mark.parametrize(
@@ -517,7 +536,30 @@ def pool_value(name: str = "p", *, type: str = "V100", labels: dict[str, str] | 
         ('node={"manager":{"metricsPort":9401}}', "node.plugin.metricsPort: 9401 is node.manager.metricsPort too, and"),
         ('node={"plugin":{"metricsPort":9400}}', "both are in one pod; give two different ports"),
         ('redis={"maxMemory":"12 bananas"}', "at '/redis/maxMemory': '12 bananas' does not match pattern"),
+        (
+            'redis={"maxMemory":"320mb"}',
+            "redis.resources.limits.memory: 640Mi is not more than twice redis.maxMemory (320mb), which Redis takes while it "
+            "rewrites its append-only file; give more than 640Mi, or a smaller redis.maxMemory",
+        ),
+        (
+            'redis={"resources":{"limits":{"memory":1000}}}',
+            "redis.resources.limits.memory: 1000 is not more than twice",
+        ),
+        ('redis={"resources":{"limits":{"memory":"512000k"}}}', "(256mb), which Redis takes"),
+        ('redis={"maxMemory":"1GB","resources":{"limits":{"memory":"2e9"}}}', "give more than 2048Mi"),
+        (settings("manager", STREAM_LENGTH="abc"), "STREAM_LENGTH': 'abc' does not match pattern"),
+        (settings("manager", STREAM_LENGTH="999"), "STREAM_LENGTH': '999' does not match pattern"),
+        (settings("manager", STREAM_LENGTH=999), "STREAM_LENGTH': minimum: got 999, want 1,000"),
+        (settings("manager", SPOOL_BYTES=4095), "SPOOL_BYTES': minimum: got 4,095, want 4,096"),
+        (settings("manager", SPOOL_BYTES="0.5"), "SPOOL_BYTES': '0.5' does not match pattern"),
+        (settings("plugin", NVIDIA_SMI="yes"), "NVIDIA_SMI': 'yes' does not match pattern"),
+        (settings("plugin", NVIDIA_SMI=2), "NVIDIA_SMI': maximum: got 2, want 1"),
         ('redis={"persistence":{"size":"big"}}', "at '/redis/persistence/size': 'big' does not match pattern"),
+        ('networkPolicy={"metricsFrom":[{}]}', "at '/networkPolicy/metricsFrom/0': minProperties"),
+        (
+            'networkPolicy={"metricsFrom":[{"namespace":"a"}]}',
+            "at '/networkPolicy/metricsFrom/0': additional properties 'namespace' not allowed",
+        ),
         ('tests={"model":"resnet5000"}', "at '/tests/model': value must be one of 'alexnet', "),
     ],
 )
@@ -535,7 +577,9 @@ def test_what_the_programs_take_the_chart_takes(render: Render) -> None:
     for i in range(len(types)):
         assert parse_spec(f"p{i}", objects["EmuGPUPool", f"p{i}"]["spec"]).groups[0].count == 1
     for size in ("0", "1gb", "64MB", "10m", "1048576", "5B"):
-        redis = render(f'redis={{"maxMemory":"{size}"}}')["StatefulSet", "emugpu-redis"]
+        redis = render(f'redis={{"maxMemory":"{size}","resources":{{"limits":{{"memory":"3Gi"}}}}}}')[
+            "StatefulSet", "emugpu-redis"
+        ]
         (container,) = redis["spec"]["template"]["spec"]["containers"]
         assert size in container["args"]
 
@@ -550,6 +594,22 @@ def test_all_of_a_pool_can_be_said_in_values(render: Render) -> None:
     document = render(f"pools=[{pool}]")["EmuGPUPool", "big"]
     assert "name" not in document["spec"]
     assert parse_spec("big", document["spec"]).groups[0].resource == "a.b/c"
+
+
+@pytest.mark.parametrize(
+    "redis",
+    [
+        '{"maxMemory":"319mb"}',
+        '{"maxMemory":"300mb","resources":{"limits":{"memory":"0.6Gi"}}}',
+        '{"maxMemory":"1k","resources":{"limits":{"memory":2001}}}',
+        '{"maxMemory":"1gb","resources":{"limits":{"memory":"3e9"}}}',
+        '{"maxMemory":"1gb","resources":{"limits":{"memory":null}}}',
+        '{"maxMemory":"1gb","external":{"url":"redis://r:6379"}}',
+        '{"maxMemory":"1gb","enabled":false}',
+    ],
+)
+def test_a_redis_that_has_room_or_is_not_ours(render: Render, redis: str) -> None:
+    assert ("DaemonSet", "emugpu-node") in render(f"redis={redis}")
 
 
 def test_notes_tell_the_next_command(helm_run: Helm) -> None:

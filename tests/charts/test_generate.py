@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 CHARTS = Path(__file__).parents[2] / "charts"
 
@@ -58,6 +61,11 @@ def test_a_comment_belongs_to_the_value_below_it(generate: ModuleType) -> None:
         "type": "integer",
         "minimum": 1,
     }
+
+
+@given(st.integers(0, 20_000), st.integers(0, 200_000), st.integers(0, 3))
+def test_numbers_as_text_have_a_minimum_too(generate: ModuleType, least: int, number: int, zeros: int) -> None:
+    assert bool(re.fullmatch(generate.at_least(least), "0" * zeros + str(number))) == (number >= least)
 
 
 def test_check_names_what_is_out_of_date(

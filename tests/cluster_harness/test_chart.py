@@ -121,6 +121,13 @@ def test_a_namespace_that_is_there_gets_the_labels_and_is_not_ours(chart_of, mak
     assert shell.count(" create ") == 0
 
 
+@pytest.mark.parametrize(("listed", "there"), [("emugpu\n", True), ("", False)])
+def test_whether_a_release_is_there(chart_of, make_shell, listed: str, *, there: bool) -> None:  # type: ignore[no-untyped-def]
+    shell = make_shell({"helm list": listed})
+    assert chart_of(shell).is_installed() is there
+    assert f"--namespace {NAMESPACE}" in shell.ran[-1] and "--filter ^emugpu$" in shell.ran[-1]
+
+
 @pytest.mark.parametrize(
     ("there", "made", "deleted", "gone"),
     [("u1", "u1", 1, True), ("u1", "", 0, False), ("u2", "u1", 0, False), ("", "u1", 0, True), ("", "", 0, True)],

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cluster_harness import cluster as cluster_module
 from cluster_harness.cache import Cache
@@ -19,6 +20,7 @@ from cluster_harness.images import Image, ImageBuilder
 from cluster_harness.kubectl import CONTROL_PLANE_LABEL
 from cluster_harness.node_commit import NodeImages
 from cluster_harness.plan import plan
+from cluster_harness.reshape import CONTROLLERS_LABEL
 from cluster_harness.shell import Done
 from emulator_runtime.domain.errors import ClusterError, InputError
 
@@ -32,6 +34,8 @@ class Machine:
     foreign: str = ""
     namespace: str = ""
     fail: Callable[[str], BaseException | None] = lambda _line: None
+    installed: bool = False
+    labels: dict[str, str] = field(default_factory=lambda: {"n1": "default", "n2": "default"})
     ran: list[str] = field(default_factory=list)
 
     def answer(self, words: list[str]) -> str | Done:
@@ -48,6 +52,15 @@ class Machine:
                 self.clusters.add(name)
             case ["kind", "delete", "cluster", "--name", name, *_]:
                 self.clusters.discard(name)
+            case ["helm", "list", *_]:
+                return "emugpu\n" if self.installed else ""
+            case ["helm", "upgrade", *_]:
+                self.installed = True
+            case ["kubectl", *_, "label", "nodes", "--overwrite", "n1", "n2", change]:
+                self.labels = dict.fromkeys(("n1", "n2"), change.partition("=")[2])
+        if "emugpupools.emugpu.dev" in words:
+            pool = {"metadata": {"name": "p", "generation": 2}, "status": {"observedGeneration": 2}}
+            return json.dumps({"items": [pool]})
         if "namespace" in words and words[0] == "kubectl":
             self.namespace = "" if "delete" in words else self.namespace
             return self.namespace
@@ -60,7 +73,8 @@ class Machine:
 
     def nodes(self) -> str:
         def node(name: str, index: int) -> dict[str, object]:
-            labels = {CONTROL_PLANE_LABEL: ""} if index == 0 else {POOL_LABEL: "default"}
+            pool = self.labels.get(name, "")
+            labels = {CONTROL_PLANE_LABEL: ""} if index == 0 else {POOL_LABEL: pool, CONTROLLERS_LABEL: pool}
             address = {"type": "InternalIP", "address": f"10.0.0.{index}"}
             ready = {"type": "Ready", "status": "True"}
             status = {"addresses": [address], "conditions": [ready], "allocatable": {"emugpu.dev/emuGPU": "8"}}
@@ -272,9 +286,75 @@ def test_an_interruption_later_keeps_the_nodes(tmp_path: Path, clusters: Cluster
     assert machine.count("kind create") == machine.count("images import") == 0
 
 
-def test_without_the_chart(tmp_path: Path, clusters: Clusters, machine: Machine) -> None:
+def test_without_the_chart(tmp_path: Path, clusters: Clusters, machine: Machine, steps) -> None:  # type: ignore[no-untyped-def]
     clusters.up(replace(request(tmp_path), with_chart=False))
-    assert machine.count("helm") == 0
+    assert machine.count("helm upgrade") == 0
+    assert not any("left as it is" in line for line in steps.said)
+
+
+def test_a_chart_that_is_there_stays_where_none_is_wanted(
+    tmp_path: Path,
+    clusters: Clusters,
+    machine: Machine,
+    steps,  # type: ignore[no-untyped-def]
+) -> None:
+    clusters.up(request(tmp_path))
+    machine.ran.clear()
+    clusters.up(replace(request(tmp_path), with_chart=False))
+    assert machine.count("helm upgrade") == machine.count("helm uninstall") == 0
+    assert "the chart is left as it is: --no-chart neither changes nor removes it" in steps.said
+
+
+def renamed(tmp_path: Path) -> Request:
+    pools = ("other=8xV100:2",)
+    return replace(request(tmp_path), spec=plan("dev", pools=pools), reshape=True)
+
+
+def test_pools_with_other_names_stand_beside_the_old_ones_until_the_nodes_have_moved(
+    tmp_path: Path, clusters: Clusters, machine: Machine
+) -> None:
+    clusters.up(request(tmp_path))
+    machine.ran.clear()
+    state = clusters.up(renamed(tmp_path))
+    done = [line for line in machine.ran if "helm upgrade" in line or "label nodes" in line or "emugpupools" in line]
+    first, seen, labelled, last = done
+    inputs = clusters._shell("dev").inputs  # type: ignore[attr-defined]
+    assert [pool["name"] for pool in yaml.safe_load(inputs[first])["pools"]] == ["other", "default"]
+    assert "emugpupools" in seen and labelled.endswith(f"n1 n2 {POOL_LABEL}=other")
+    assert [pool["name"] for pool in yaml.safe_load(inputs[last])["pools"]] == ["other"]
+    assert [pool.name for pool in clusters.state("dev").spec.pools] == [pool.name for pool in state.spec.pools]
+
+
+def test_a_move_that_failed_can_be_taken_again_or_back(tmp_path: Path, clusters: Clusters, machine: Machine) -> None:
+    before = clusters.up(request(tmp_path))
+    machine.fail = lambda line: ClusterError("no") if "helm upgrade" in line else None
+    with pytest.raises(ClusterError):
+        clusters.up(renamed(tmp_path))
+    assert machine.labels == {"n1": "default", "n2": "default"}
+    assert clusters.state("dev").spec == before.spec
+    machine.fail = lambda _line: None
+    assert clusters.up(request(tmp_path)) == before
+    clusters.up(renamed(tmp_path))
+    assert machine.labels == {"n1": "other", "n2": "other"}
+
+
+def test_a_move_without_a_chart_to_move_is_a_plain_install(
+    tmp_path: Path, clusters: Clusters, machine: Machine
+) -> None:
+    clusters.up(replace(request(tmp_path), with_chart=False))
+    clusters.up(renamed(tmp_path))
+    assert machine.count("helm upgrade") == 1
+
+
+def test_a_controller_that_sees_nothing_is_named(
+    tmp_path: Path, clusters: Clusters, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clusters.up(request(tmp_path))
+    monkeypatch.setattr(cluster_module, "_POOLS_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(cluster_module, "unseen", lambda _pools: "the controller hasn't seen other")
+    with pytest.raises(ClusterError, match="pools: not after 0 s: the controller hasn't seen other"):
+        clusters.up(renamed(tmp_path))
+    assert machine.labels == {"n1": "default", "n2": "default"}
 
 
 def test_down_removes_everything_and_may_be_repeated(

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from cluster_harness.cluster import Clusters, Request
+from cluster_harness.kubectl import Node
 from cluster_harness.report import ClusterReport, NodeReport
 from cluster_harness.spec import ClusterSpec, PoolSpec
 from cluster_harness.state import KIND, ClusterState
@@ -22,6 +23,14 @@ from emulator_runtime.domain.errors import InputError
 
 SPEC = ClusterSpec("emugpu", (PoolSpec("default", 2, 8, "A100"),))
 STATE = ClusterState(SPEC, KIND, kubeconfig="/k", complete=True)
+
+
+class FakeKubectl:
+    """Two nodes; one of them has GPUs."""
+
+    def nodes(self) -> list[Node]:
+        offers: tuple[dict[str, str], ...] = ({"emugpu.dev/emuGPU": "3", "cpu": "2"}, {})
+        return [Node(f"n{i}", "", "", True, False, {}, allocatable) for i, allocatable in enumerate(offers)]
 
 
 @dataclass
@@ -36,8 +45,8 @@ class FakeClusters:
     def state(self, name: str) -> ClusterState:
         return STATE
 
-    def kubectl(self, name: str) -> None:
-        return None
+    def kubectl(self, name: str) -> FakeKubectl:
+        return FakeKubectl()
 
     def down(self, name: str) -> None:
         self.calls.append(("down", name))
@@ -112,11 +121,26 @@ def test_gpus_are_of_the_nodes_that_are_asked_for(fake: FakeClusters) -> None:
     assert len(fake.requests) == 1
 
 
-@pytest.mark.parametrize("arguments", [("--chart", "/chart"), ("--set", "a=b")])
-def test_what_is_about_the_chart_needs_it(fake: FakeClusters, arguments: tuple[str, str]) -> None:
+@pytest.mark.parametrize("arguments", [("--chart", "/chart"), ("--set", "a=b"), ("--reshape",)])
+def test_what_is_about_the_chart_needs_it(fake: FakeClusters, arguments: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match=f"{arguments[0]}: is about the chart, which --no-chart leaves out"):
         run("up", "--no-chart", *arguments)
     assert fake.requests == []
+
+
+def test_without_the_chart_only_what_is_there_is_told(fake: FakeClusters, capsys: pytest.CaptureFixture[str]) -> None:
+    run("up", "--no-chart")
+    assert "cluster emugpu: 2 nodes, which offer 3 GPUs now (--no-chart), " in capsys.readouterr().out
+
+
+def test_what_another_flag_decides_cannot_be_set(fake: FakeClusters) -> None:
+    with pytest.raises(InputError, match=r"--set pools\[0\]\.gpus\[0\]\.count=2: pools come from --nodes, --gpus, "):
+        run("up", "--set", "pools[0].gpus[0].count=2")
+    with pytest.raises(InputError, match="the image is built from this checkout"):
+        run("up", "--set", "redis.image.tag=7")
+    assert fake.requests == []
+    run("up", "--kubeconfig", "/lab", "--image", "r/e:1", "--set", "redis.image.tag=7")
+    assert fake.requests[0].helm_arguments == ("--set", "redis.image.tag=7")
 
 
 def report(missing: str = "", ready: int = 2) -> ClusterReport:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from emugpu import VERSION
 from emugpu.__main__ import COMMANDS, EXTRAS, main
 
 HEAVY = {"numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims"}
@@ -54,6 +55,25 @@ def test_no_command_and_a_misspelt_one(capsys: pytest.CaptureFixture[str]) -> No
             main(arguments)
         assert ended.value.code == 2
     assert "invalid choice: 'trane'" in capsys.readouterr().err
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"emugpu {VERSION}\n"
+
+
+@pytest.mark.parametrize("arguments", [["smi", "--fan", "1"], ["gpus", "--fan", "1"], ["smi", "-L", "--fan", "1"]])
+def test_an_unknown_option_brings_the_usage_of_its_command(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"usage: emugpu {arguments[0]} ")
+    assert err.endswith(f"emugpu {arguments[0]}: error: unrecognized arguments: --fan 1\n")
 
 
 @pytest.mark.parametrize(

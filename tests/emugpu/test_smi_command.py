@@ -8,6 +8,8 @@ import json
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tomllib
@@ -20,10 +22,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emugpu import VERSION
 from emugpu.commands import smi
-from emugpu.smi.columns import VERSION
 from emugpu.smi.near import edit_distance
 from emulator_runtime.domain.errors import RefusedError
+from emulator_runtime.ipc.frames import encode
 from emulator_runtime.testing import answering
 
 pytestmark = pytest.mark.processes
@@ -71,6 +74,11 @@ CASES = {
     "unknown": Case(["--query-compute-apps=color"], code=2),
     "wrong_format": Case(["--query-gpu=index", "--format=json"], code=2),
     "wrong_loop": Case(["--loop=-1"], code=2),
+    "id_twice": Case(["-i", "0", "--id=1", "-L"], code=2),
+    "query_twice": Case(["--query-gpu=name", "--query-gpu", "index"], code=2),
+    "format_twice": Case(["--query-gpu=name", "--format=csv", "--format=csv,noheader"], code=2),
+    "loop_twice": Case(["-l", "1", "--loop=2"], code=2),
+    "format_of_nothing": Case(["-L", "--format=csv"], code=2),
     "gpu_fields": Case(["--help-query-gpu"]),
     "app_fields": Case(["--help-query-compute-apps"]),
     "version": Case(["--version"]),
@@ -149,7 +157,9 @@ def test_emugpu_smi_prints_the_golden_file(
     with environ(case) as variables:
         code = in_process(case.arguments, variables, monkeypatch)
     captured = capsys.readouterr()
-    text = f"{captured.out}--- stderr\n{captured.err}"
+    called = re.sub("^emugpu smi: ", "nvidia-smi: ", captured.err, flags=re.MULTILINE)  # each says how it was called
+    assert "nvidia-smi: " not in captured.err
+    text = f"{captured.out}--- stderr\n{called}"
     if os.environ.get("EMUGPU_WRITE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert (code, text) == (case.code, path.read_text(encoding="utf-8"))
@@ -163,6 +173,56 @@ def test_the_static_nvidia_smi_prints_the_golden_file(
     with environ(case) as variables:
         seen = printed(nvidia_smi, case.arguments, variables)
     assert seen == (case.code, (GOLDEN / f"{name}.txt").read_text(encoding="utf-8"))
+
+
+def full(path: Path) -> tuple[socket.socket, list[socket.socket]]:
+    """A socket at `path` whose queue is full, and those who stand in it."""
+    listener, standing = socket.socket(socket.AF_UNIX), list[socket.socket]()
+    listener.bind(str(path))
+    listener.listen(1)
+    with contextlib.suppress(BlockingIOError):
+        while len(standing) < 100:
+            standing.append(socket.socket(socket.AF_UNIX))
+            standing[-1].setblocking(False)
+            standing[-1].connect(str(path))
+    return listener, standing
+
+
+def test_the_static_nvidia_smi_waits_where_many_connect_at_once(
+    environ: Callable[[Case], contextlib.AbstractContextManager[dict[str, str]]], nvidia_smi: list[str]
+) -> None:
+    with environ(Case(answer=None)) as variables, contextlib.ExitStack() as stack:
+        listener, standing = full(Path(variables["EMUGPU_MANAGER_SOCKET"]))
+        for sock in (listener, *standing):
+            stack.enter_context(sock)
+        started = subprocess.Popen([*nvidia_smi, "-L"], env=variables, stdout=subprocess.PIPE, text=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            started.wait(0.3)  # told to come again, it would have ended
+        for _ in standing[:-1]:  # the last one didn't get in
+            listener.accept()[0].close()
+        connection = stack.enter_context(listener.accept()[0])
+        connection.recv(65536)
+        connection.sendall(encode({"ok": True, "devices": DEVICES}))
+        output, _ = started.communicate(timeout=20)
+    assert (started.returncode, output.count("UUID: GPU-")) == (0, 3)
+
+
+def test_the_static_nvidia_smi_says_why_it_was_turned_away(
+    environ: Callable[[Case], contextlib.AbstractContextManager[dict[str, str]]], nvidia_smi: list[str]
+) -> None:
+    """Whether the manager hangs up before or after the request has been written: it is the one or the other by chance."""
+    word = encode({"ok": False, "code": "manager-unavailable", "error": "16 connections open"})
+    with environ(Case(answer=None, files=True)) as variables, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(variables["EMUGPU_MANAGER_SOCKET"])
+        listener.listen(1)
+        for _ in range(20):
+            started = subprocess.Popen(
+                nvidia_smi, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            with listener.accept()[0] as connection:
+                connection.send(word)
+            output, _ = started.communicate(timeout=20)
+            assert "the sharing manager refused: 16 connections open" in output
 
 
 def in_process(arguments: Sequence[str], variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> int:
@@ -218,6 +278,7 @@ def test_a_loop_goes_on_until_it_is_ended(
         lines = [process.stdout.readline() for _ in range(9)]
         process.terminate()
         process.communicate(timeout=10)
+    assert process.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM)  # a shell says 143 of both
     assert [line.split(", ")[1].strip() for line in lines] == ["0", "1", "2"] * 3
     assert all(re.match(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}, ", line) for line in lines)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.pools.reconcile import reconcile
+from operators.pools.status import PoolNode, PoolSeen, pool_status
 
 NOW = "2026-03-01T00:00:00Z"
 LATER = "2026-03-01T01:00:00Z"
@@ -101,6 +102,24 @@ def test_a_node_that_leaves_loses_what_is_ours_and_only_that() -> None:
     assert nodes[0].annotations == {}
 
 
+def test_a_node_goes_from_pool_to_pool_in_one_write() -> None:
+    """A moment without devices would take them from pods; the same node, type and index is the same device."""
+    zones = {
+        "a": pool("a", nodeSelector={"matchLabels": {"zone": "a"}}),
+        "b": pool("b", nodeSelector={"matchLabels": {"zone": "b"}}),
+    }
+    pools, nodes = [*zones.values()], [node(labels={"zone": "a"})]
+    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    before = json.loads(nodes[0].annotations["emugpu.dev/inventory"])
+    nodes = [replace(nodes[0], labels={**nodes[0].labels, "zone": "b"})]
+    (patch,) = [action for action in reconcile(pools, nodes, NOW) if isinstance(action, PatchNode)]
+    after_it = json.loads(patch.annotations["emugpu.dev/inventory"])
+    assert (before.pop("pool"), after_it.pop("pool"), patch.labels["emugpu.dev/pool"]) == ("a", "b", "b")
+    assert after_it == before
+    _, nodes = carried_out(pools, nodes, [patch])
+    assert [a for a in reconcile([zones["b"]], nodes, NOW) if isinstance(a, PatchNode)] == []  # the old pool may go now
+
+
 def test_a_node_made_anew_is_another_node() -> None:
     pools, nodes = [pool()], [node()]
     pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
@@ -127,7 +146,7 @@ def test_ready_when_the_kubelets_offer_all() -> None:
         "observedGeneration": 0,
         "lastTransitionTime": NOW,
         "reason": "NodesReady",
-        "message": "2 nodes offer 16 of 16",
+        "message": "2 nodes offer all 16",
     }
     assert status["nodeStatuses"][0] == {"name": "w1", "devices": 8, "allocatable": 8}
     assert conflicted(status)["status"] == "False"
@@ -169,6 +188,13 @@ def test_an_unhealthy_device_that_is_not_there_is_told(entry: tuple[str, int], p
     assert ("NoSuchDevice", condition["message"]) in warnings(actions)
 
 
+def test_an_unhealthy_device_of_a_node_that_cannot_be_read_is_told() -> None:
+    seen = PoolSeen([PoolNode(node(), None)], lost={}, marked=[("w1", 0)])
+    condition = unhealthy_applied(pool_status(pool(), seen, NOW))
+    told = "spec.unhealthy: node w1 (index 0) has an annotation that can't be read; the other entries hold"
+    assert condition["message"] == told
+
+
 def test_unhealthy_devices_of_a_pool_without_nodes() -> None:
     condition = unhealthy_applied(status_of([pool(unhealthy=[{"node": "w1", "index": 0}])], []))
     assert condition["message"].startswith("spec.unhealthy: node w1 (index 0) is not one of this pool's: it has none")
@@ -205,7 +231,19 @@ def test_more_than_it_should_offer_is_not_ready_either() -> None:
     assert (ready(before)["status"], ready(before)["reason"]) == ("False", "WaitingForNodes")
     assert ready(before)["message"] == "w1 still offers 2000, more than 4; its kubelet hears of the change soon"
     after_it = status_of([shared], [node(allocatable={RESOURCE: 4})])
-    assert (ready(after_it)["status"], ready(after_it)["message"]) == ("True", "1 nodes offer 4 of 4")
+    assert (ready(after_it)["status"], ready(after_it)["message"]) == ("True", "1 nodes offer all 4")
+
+
+@pytest.mark.parametrize(
+    ("offered", "why"),
+    [
+        (4, "its kubelet hears of the change soon"),
+        (0, "its emugpu-node pod may be starting, or its kubelet hears of the change soon"),
+    ],
+)
+def test_whoever_offers_some_has_started(offered: int, why: str) -> None:
+    status = status_of([pool()], [node(allocatable={RESOURCE: offered})])
+    assert ready(status)["message"] == f"w1 offers {offered} of 8; {why}"
 
 
 def test_too_much_of_one_resource_does_not_make_up_for_another() -> None:
@@ -267,7 +305,7 @@ def test_events_come_with_turns_only() -> None:
     assert [a for a in reconcile(pools, more, NOW) if isinstance(a, RecordEvent)] == []
     done = [replace(nodes[0], allocatable={RESOURCE: 8})]
     (event,) = [a for a in reconcile(pools, done, NOW) if isinstance(a, RecordEvent)]
-    assert (event.pool, event.kind, event.reason, event.note) == ("p", "Normal", "NodesReady", "1 nodes offer 8 of 8")
+    assert (event.pool, event.kind, event.reason, event.note) == ("p", "Normal", "NodesReady", "1 nodes offer all 8")
 
 
 def test_nodes_of_a_pool_that_became_wrong_stay_as_they_are() -> None:

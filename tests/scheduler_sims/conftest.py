@@ -11,6 +11,7 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
+from scheduler_sims.clusters.leases import Leases
 from scheduler_sims.clusters.simulated import SimulatedCluster
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.inputs.truth import WorkloadTruth
@@ -45,6 +46,8 @@ def job_specs(jobs: Sequence[Job]) -> tuple[JobSpec, ...]:
     for row, job in enumerate(jobs):
         times = {"gpu": job.gpu_s, "cpu": job.cpu_s}
         work = {name: TimedWork(value) for name, value in times.items() if isinstance(value, int | float)}
+        if "gpu" in work:
+            work["gpu"] = TimedWork(work["gpu"].duration_s, job.sensitivity())
         own_row = row if job.row is None else job.row
         specs.append(JobSpec(job.job_id, job.user, job.submit_s, job.steps, job.configurations(), work, own_row))
     return tuple(specs)
@@ -72,13 +75,14 @@ def simulate(
     cluster: type[SimulatedCluster] = SimulatedCluster,
     estimates: str = "oracle",
     seed: int = 0,
+    leases: Leases | None = None,
     **costs: float,
 ) -> Simulated:
     """The finished run of `policy`."""
     spec, specs = cluster_spec(nodes, **costs), job_specs(jobs)
     truth = WorkloadTruth(Workload("test", specs, ProfileTable.bundled()), spec)
     explained: list[tuple[float, str, str]] = []
-    built = cluster(truth, spec.costs)
+    built = cluster(truth, spec.costs) if leases is None else cluster(truth, spec.costs, leases)
     loop = SchedulerLoop(
         built,
         spec,

@@ -11,6 +11,7 @@ from emulator_runtime.ipc.poller import MAX_WAITING_BYTES, Peer, Poller
 from emulator_runtime.node.grant_files import GrantFiles
 from sharing_manager import attaching, service
 from sharing_manager.attaching import Attaching
+from sharing_manager.identity import PodAllocation
 from sharing_manager.service import JobService
 
 GIB = 1024**3
@@ -27,6 +28,9 @@ class Later:
 
     def lookup(self, job_key, done):
         self.asked.append((job_key, done))
+
+    def holding(self, done):
+        self.asked.append(("kubelet", done))
 
     def remember(self, identity):
         raise AssertionError
@@ -152,6 +156,36 @@ def test_a_pod_attaches_when_all_is_known(serve, identifier, store, pod, uuids):
     seen = served.jobs.telemetry()
     assert (seen.connections, seen.attached, seen.pending_attaches) == (1, 1, 0)
     assert seen.devices[0].processes[0].pid == pid
+
+
+def test_a_copied_token_is_refused_before_its_owner_has_shown_it_and_stays_the_owners(serve, identifier, pod, uuids):
+    kubelet = Later()
+    served = serve(identifier=identifier, holders=kubelet)
+    token, owners = served.mint(uuids[0]), [PodAllocation("ns", "a", "main", "emugpu.dev/emuGPU", frozenset(uuids[:1]))]
+    for name, good in (("thief", False), ("a", True)):
+        client = served.connect()
+        client.send(attach(token))
+        identifier.answer(pod(name))
+        kubelet.answer(owners)
+        served.turn()
+        (answer,) = client.received()
+        assert answer["ok"] is good
+    assert served.attaching.failures["refused"] == 1
+    again = served.connect()
+    again.send(attach(token, steps_done=0))
+    identifier.answer(pod("a"))
+    assert kubelet.asked == []  # it is bound
+
+
+def test_a_kubelet_that_is_away_keeps_nobody_out(serve, identifier, pod, uuids):
+    kubelet = Later()
+    served = serve(identifier=identifier, holders=kubelet)
+    client = served.connect()
+    client.send(attach(served.mint(uuids[0])))
+    identifier.answer(pod("a"))
+    kubelet.answer(None)
+    served.turn()
+    assert client.received()[0]["ok"]
 
 
 def test_what_was_asked_in_the_meantime_is_answered_after_it_in_order(serve, identifier, pod, uuids):
@@ -287,6 +321,32 @@ def test_who_floods_while_it_waits_is_hung_up_on(serve, identifier, uuids):
             sent += len(encode(LEASE))
     assert sent > MAX_WAITING_BYTES / 2
     assert served.attaching.pending == 0
+
+
+# --- who connected isn't there any more -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", ["attach", "query"])
+def test_a_process_that_is_another_by_now_is_told_so_and_gets_nothing(serve, identifier, pod, uuids, op):
+    """Asked when its pod is known: whoever is there then was there all the time."""
+    there = [True]
+
+    def check(connection):
+        if not there[0]:
+            raise RefusedError(f"process {connection.peer.pid} has ended")
+
+    served = serve(identifier=identifier, check_peer=check)
+    token, client = served.mint(uuids[0]), served.connect()
+    ask_as(identifier, pod("a"), served.connect(), attach(token))
+    client.send({"op": op, "version": 2, "token": token})
+    there[0] = False
+    identifier.answer(pod("a"))
+    served.turn()
+    assert client.received() == [{"ok": False, "code": "refused", "error": f"process {os.getpid()} has ended"}]
+    assert served.jobs.telemetry().connections == 2
+    there[0] = True
+    answer = ask_as(identifier, RefusedError("in no pod"), client, {"op": op, "version": 2, "token": token})
+    assert answer["error"] == "in no pod"
 
 
 # --- who shows nothing ------------------------------------------------------------------------------------------------

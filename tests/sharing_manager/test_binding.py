@@ -5,9 +5,9 @@ import hashlib
 import pytest
 
 from emulator_runtime.domain.errors import RefusedError
-from sharing_manager.binding import Mark, decide, mark
+from sharing_manager.binding import Mark, check_held, decide, mark
 from sharing_manager.grants import Grant, GrantState
-from sharing_manager.identity import PodIdentity
+from sharing_manager.identity import PodAllocation, PodIdentity
 
 
 def pod(name, container="main", uid=None):
@@ -114,3 +114,40 @@ def test_where_nobody_can_tell_each_token_is_somebody():
 def test_who_was_bound_with_a_name_is_still_somebody_when_nobody_can_tell():
     bound = grant(1, of=pod("a"))
     assert displaced(bound, None, [], {"G0": Mark(2, "uid-a")}) == ([], [])
+
+
+# --- who has the devices, says the kubelet ----------------------------------------------------------------------------
+
+
+def held_by(name, *ids, resource="", namespace="ns", container="main"):
+    return PodAllocation(namespace, name, container, resource, frozenset(ids))
+
+
+@pytest.mark.parametrize(
+    "allocations",
+    [
+        [held_by("a", "G0", "G1")],
+        [held_by("a", "G0"), held_by("a", "G1", container="side")],
+        [held_by("a", "G0", "G1"), held_by("just-deleted", "G0", "G1")],
+        [held_by("other", "G0", "G1", resource="another/resource")],
+        [held_by("a"), held_by("other", "G2")],  # an init container's: nobody has them
+        [],
+    ],
+)
+def test_a_token_that_nobody_has_shown_yet_is_good_for_the_pod_that_has_its_devices(allocations):
+    check_held(grant(1, ("G0", "G1")), pod("a"), allocations)
+
+
+@pytest.mark.parametrize(
+    "allocations",
+    [
+        [held_by("other", "G0", "G1")],
+        [held_by("a", "G2"), held_by("other", "G0", "G1")],
+        [held_by("a", "G0"), held_by("other", "G1")],
+        [held_by("a", "G0", "G1", namespace="theirs")],
+        [held_by("a", "G0", "G1", resource="another/resource"), held_by("other", "G0")],
+    ],
+)
+def test_a_copied_token_is_not_bound_to_the_pod_that_copied_it(allocations):
+    with pytest.raises(RefusedError, match="devices were given to another pod; use the one in this container's own"):
+        check_held(grant(1, ("G0", "G1")), pod("a"), allocations)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import stat
@@ -190,8 +191,9 @@ def test_the_inventory_changes_while_a_job_runs(node):
     assert "Traceback" not in errors
 
 
-def test_a_flood_is_answered_slowly_and_a_job_of_its_own_is_not(node):
-    """The flooder is in this process, so its container is the job's: what waits is its unknown tokens, in the kernel."""
+def test_a_flood_is_answered_slowly_and_a_job_of_its_own_is_not(start_node):
+    """What waits is the flooder's unknown tokens, in the kernel."""
+    node = start_node(EMUGPU_MANAGER_METRICS_PORT=str(port := free_port()))
     flood = socket.socket(socket.AF_UNIX)
     flood.connect(str(node.layout.manager_socket))
     started = time.monotonic()
@@ -204,9 +206,38 @@ def test_a_flood_is_answered_slowly_and_a_job_of_its_own_is_not(node):
     elapsed_s = time.monotonic() - started
     flood.close()
     assert 0 < answers <= 110 + 250 * elapsed_s
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as metrics:
+        held = re.search(r"(?m)^emugpu_connections_held_total ([\d.]+)", metrics.read().decode())
+    assert float(held[1]) > 0
     client = node.client(node.mint(UUID))
     client.attach()
     client.lease(0, 1_000, monotonic_ns())
+
+
+def test_processes_that_cant_be_told_apart_are_not_counted_together(node):
+    """No pod is known here, so these 20 could be those of 20 pods."""
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(20)]
+    for client in clients:
+        client.connect(str(node.layout.manager_socket))
+        client.settimeout(10)
+    for client in clients:
+        client.sendall(encode({"op": "attach", "version": 2, "token": "0" * 64}))
+        assert b"unknown token" in client.recv(65536)
+        client.close()
+
+
+def test_where_pods_are_identified_who_is_in_none_has_16_connections(start_node):
+    node = start_node(EMUGPU_MANAGER_KUBERNETES="1", KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT="1")
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(17)]
+    for client in clients:
+        client.connect(str(node.layout.manager_socket))
+        client.settimeout(10)
+    assert b"this container has 16 connections open; close some" in clients[-1].recv(65536)
+    for client in clients:
+        client.close()
+    node.process.terminate()
+    _, errors = node.process.communicate(timeout=ENDED_S)
+    assert "has 16 connections open; more of them are turned away" in errors
 
 
 def test_an_idle_manager_ends_at_a_signal(node):

@@ -54,14 +54,14 @@ def test_a_refusal_does_not_turn_back_the_time_of_a_shared_device():
 
     pool = pool_of(Picky)
     pool.admit("a", [UUIDS[0]])
-    assert pool.lease("a", [UUIDS[0]], 10, 10) == Lease(10, 20)
+    assert pool.lease("a", [UUIDS[0]], 10, 10, 10) == Lease(10, 20)
     pool.leave("a", [UUIDS[0]], 20)
     pool.admit("b", [UUIDS[1]])
     pool.admit("c", [UUIDS[1]])
     with pytest.raises(RefusedError, match="two are enough"):
         pool.admit("a", UUIDS[:2])
     pool.admit("b", [UUIDS[0]])
-    assert pool.lease("b", [UUIDS[0]], 0, 5) == Lease(20, 25)
+    assert pool.lease("b", [UUIDS[0]], 0, 5, 20) == Lease(20, 25)
 
 
 def test_memory_on_all_devices_or_on_none():
@@ -82,22 +82,22 @@ def test_memory_on_all_devices_or_on_none():
 
 def test_a_lease_starts_when_all_devices_are_free():
     pool = pool_of(Fifo)
-    assert pool.lease("a", [UUIDS[0]], 0, 10) == Lease(0, 10)
-    assert pool.lease("b", [UUIDS[1]], 3, 4) == Lease(3, 7)
-    assert pool.lease("c", UUIDS, 5, 5) == Lease(10, 15)
-    assert pool.lease("b", [UUIDS[1]], 7, 1) == Lease(15, 16)
+    assert pool.lease("a", [UUIDS[0]], 0, 10, 0) == Lease(0, 10)
+    assert pool.lease("b", [UUIDS[1]], 3, 4, 3) == Lease(3, 7)
+    assert pool.lease("c", UUIDS, 5, 5, 5) == Lease(10, 15)
+    assert pool.lease("b", [UUIDS[1]], 7, 1, 7) == Lease(15, 16)
     assert [d.leased_ns for d in pool.all()] == [15, 10, 5]
 
 
 def test_cpu_work_starts_at_once():
-    assert pool_of(Exclusive).lease("a", [], 7, 5) == Lease(7, 12)
+    assert pool_of(Exclusive).lease("a", [], 7, 5, 7) == Lease(7, 12)
 
 
 def test_leaving_gives_back_time_memory_and_place_once():
     pool = pool_of(Exclusive)
     pool.admit("a", UUIDS[:2])
     pool.reserve("a", UUIDS[:2], Reservation(1, 2))
-    pool.lease("a", UUIDS[:2], 100, 50)
+    pool.lease("a", UUIDS[:2], 100, 50, 100)
     for _ in range(2):
         pool.leave("a", [*UUIDS[:2], "GPU-unknown"], 120)
         assert state(pool)[0] == (120, 20, [], {}, [])
@@ -113,7 +113,7 @@ def test_leases_of_a_device_never_overlap(requests):
     for holder, indexes, pause, duration in requests:
         now += pause
         uuids = [UUIDS[index] for index in sorted(indexes)]
-        lease = pool.lease(holder, uuids, now, duration)
+        lease = pool.lease(holder, uuids, now, duration, now)
         assert lease.start_ns >= now
         assert lease.end_ns - lease.start_ns == duration
         for uuid in uuids:

@@ -4,7 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharing_manager import fairness
-from sharing_manager.fairness import BURST_NS, DEAREST_NS, MAX_CONNECTIONS, SHARE_PERCENT, Purses, price_ns
+from sharing_manager.fairness import (
+    BURST_NS,
+    DEAREST_NS,
+    MAX_CONNECTIONS,
+    SAID_LINES,
+    SAY_NS,
+    SHARE_PERCENT,
+    Purses,
+    Sayings,
+    price_ns,
+)
 
 S = 1_000_000_000
 
@@ -49,6 +59,15 @@ def test_full_purses_are_forgotten_and_empty_ones_are_not(monkeypatch):
         purses.spend(str(number), 1000, number * S)
         assert len(purses._left) <= 11
     assert not purses.solvent("debtor", 100 * S)
+
+
+def test_a_saying_is_due_once_a_minute_for_each_peer_and_of_many_peers_few_are_named():
+    sayings = Sayings()
+    assert [sayings.due("a", "waits", now_ns) for now_ns in (0, SAY_NS - 1, SAY_NS)] == [True, False, True]
+    assert sayings.due("a", "is full", SAY_NS)
+    assert sayings.due("b", "waits", SAY_NS)
+    assert sum(sayings.due(str(number), "waits", SAY_NS) for number in range(1000)) == SAID_LINES - 3
+    assert sayings.due("c", "waits", 2 * SAY_NS)
 
 
 def test_what_is_no_op_is_dear():

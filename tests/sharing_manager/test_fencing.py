@@ -109,6 +109,8 @@ class Fencing(RuleBasedStateMachine):
     def lease(self, token, duration, pause):
         self.node.clock.advance_ns(pause)
         grant, step = self.doing[token]
+        if grant.last_lease is not None and grant.last_step == step - 1:  # a job waits for the end of its step
+            self.node.clock.advance_ns(max(0, grant.last_lease.end_ns - self.node.clock.now_ns()))
         lease = self.node.manager.lease(grant, step, duration, self.node.clock.now_ns())
         for device in grant.uuids:
             for other, start, end in self.given[device]:

@@ -14,11 +14,14 @@ from sharing_manager.fairness import (
     MAX_CONNECTIONS,
     OPEN_NS,
     REFUSED_NS,
+    SAY_NS,
     SHARE_PERCENT,
     TICK_NS,
+    GuardCounts,
 )
 from sharing_manager.guard import Guard
 
+FULL = f"this container has {MAX_CONNECTIONS} connections open; close some"
 BAD, GOOD = {"op": "attach"}, {"op": "lease"}
 FIRST_BAD = (BURST_NS - OPEN_NS) // REFUSED_NS + 1
 """How many of BAD a new peer is answered at once: the last one may go into debt."""
@@ -46,11 +49,10 @@ class Guarded:
     def __init__(self, path):
         self.path, self.now_ns, self.who = path, 0, "attacker"
         self.poller, self.service = Poller(), Service()
-        self.guard = Guard(self.service, lambda _: self.who, lambda: self.now_ns)
+        self.counts = GuardCounts()
+        self.guard = Guard(self.service, lambda _: self.who, lambda: self.now_ns, self.counts)
         guard = self.guard
-        guard.door = self.poller.listen(
-            path, guard.on_message, guard.on_close, on_open=guard.on_open, admit=guard.admit
-        )
+        self.poller.listen(path, guard.on_message, guard.on_close, on_open=guard.on_open, admit=guard.admit)
         self.sockets = []
 
     def connect(self, who):
@@ -77,17 +79,23 @@ class Guarded:
 
 def answers(sock):
     """How many answers have come; -1 where the server hung up."""
+    messages = read(sock)
+    return -1 if messages[-1:] == [None] else len(messages)
+
+
+def read(sock):
+    """The answers that have come; None in the end where the server hung up."""
     sock.setblocking(False)
-    decoder, count = Decoder(), 0
+    decoder, messages = Decoder(), []
     try:
         while data := sock.recv(1 << 20):
-            count += len(decoder.feed(data))
+            messages += decoder.feed(data)
     except BlockingIOError:
         sock.setblocking(True)
-        return count
+        return messages
     except ConnectionResetError:
         pass
-    return -1
+    return [*messages, None]
 
 
 @pytest.fixture
@@ -140,7 +148,8 @@ def test_connections_take_turns(guarded):
 
 def test_many_connections_of_one_peer_are_turned_away(guarded):
     guarded.sockets += [guarded.connect("attacker") for _ in range(MAX_CONNECTIONS)]
-    assert answers(guarded.connect("attacker")) == -1
+    turned_away = {"ok": False, "code": "manager-unavailable", "error": FULL}
+    assert read(guarded.connect("attacker")) == [turned_away, None]
     assert guarded.ask(guarded.connect("neighbour"), GOOD) == 1
     guarded.sockets[0].close()
     guarded.turn()
@@ -151,12 +160,43 @@ def test_who_comes_again_and_again_makes_the_door_rest_and_newcomers_come_in_a_t
     for _ in range(MAX_CONNECTIONS):
         guarded.connect("attacker")
     inside = guarded.sockets[0]
+    assert DOOR_TURNED_AWAY >= 50  # with fewer, newcomers wait for those who come again and again
     turned_away = [answers(guarded.connect("attacker")) for _ in range(DOOR_TURNED_AWAY + 3)]
     assert turned_away == [-1] * DOOR_TURNED_AWAY + [0] * 3  # the last ones wait in the kernel
     assert guarded.ask(inside, GOOD) == 1
     guarded.tick()
     assert [answers(sock) for sock in guarded.sockets[-3:]] == [-1] * 3
     assert guarded.ask(guarded.connect("neighbour"), GOOD) == 1
+
+
+def test_the_door_counts_those_of_one_tick_only(guarded):
+    for _ in range(MAX_CONNECTIONS):
+        guarded.connect("attacker")
+    for _ in range(DOOR_TURNED_AWAY - 1):
+        assert answers(guarded.connect("attacker")) == -1
+    guarded.tick()
+    assert [answers(guarded.connect("attacker")) for _ in range(2)] == [-1, -1]
+
+
+def test_peers_that_cant_be_told_apart_have_a_purse_for_each_connection(guarded):
+    sockets = [guarded.connect("") for _ in range(MAX_CONNECTIONS + 5)]
+    assert guarded.ask(sockets[0], *[BAD] * 300) == FIRST_BAD
+    assert [guarded.ask(sock, GOOD) for sock in sockets[1:]] == [1] * (MAX_CONNECTIONS + 4)
+
+
+def test_turning_away_and_waiting_are_counted_and_told_once_a_minute(guarded, caplog):
+    sockets = [guarded.connect("attacker") for _ in range(MAX_CONNECTIONS)]
+    for _ in range(3):
+        guarded.connect("attacker")
+    for sock in sockets[:2]:
+        guarded.ask(sock, *[BAD] * 300)
+    assert (guarded.counts.turned_away, guarded.counts.held) == (3, 2)
+    full = f"job socket: attacker has {MAX_CONNECTIONS} connections open; more of them are turned away"
+    waits = "job socket: attacker waits: it asks for more than its share of the manager's time, or reads no answers"
+    assert caplog.messages == [full, waits]
+    guarded.tick(SAY_NS)
+    guarded.connect("attacker")
+    assert caplog.messages.count(full) == 2
 
 
 def test_who_doesnt_read_is_not_answered_until_it_does(guarded, monkeypatch):

@@ -50,7 +50,7 @@ def test_a_device_that_goes_while_it_is_held_is_lost_until_it_comes_back():
     pool = pool_with(G0)
     pool.admit("a", [U0])
     pool.reserve("a", [U0], Reservation(5, 5))
-    pool.lease("a", [U0], 0, 100)
+    pool.lease("a", [U0], 0, 100, 0)
     assert pool.apply_inventory(inventory()) == [Loss(U0, REMOVED, frozenset("a"))]
     assert pool.apply_inventory(inventory()) == []
     assert uuids(pool) == []
@@ -58,20 +58,20 @@ def test_a_device_that_goes_while_it_is_held_is_lost_until_it_comes_back():
         pool.check("a", [U0])
     assert pool.apply_inventory(inventory(G0)) == []
     pool.check("a", [U0])
-    assert pool.lease("a", [U0], 0, 10) == Lease(100, 110)
+    assert pool.lease("a", [U0], 0, 10, 0) == Lease(100, 110)
     assert pool.all()[0].memory.used_bytes == 5
 
 
 def test_a_device_that_went_is_forgotten_with_its_last_holder_but_its_time_is_not():
     pool = pool_with(G0)
     pool.admit("a", [U0])
-    pool.lease("a", [U0], 0, 100)
+    pool.lease("a", [U0], 0, 100, 0)
     pool.apply_inventory(inventory())
     pool.leave("a", [U0], 60)
     assert pool.find(U0) is None
     pool.apply_inventory(inventory(G0))
     pool.admit("b", [U0])
-    assert pool.lease("b", [U0], 0, 10) == Lease(60, 70)
+    assert pool.lease("b", [U0], 0, 10, 0) == Lease(60, 70)
 
 
 def test_health():
@@ -93,12 +93,12 @@ def test_health():
 def test_sharing_on_and_off_keeps_holders_and_time():
     pool = pool_with(G0)
     pool.admit("a", [U0])
-    pool.lease("a", [U0], 0, 100)
+    pool.lease("a", [U0], 0, 100, 0)
     with pytest.raises(RefusedError):
         pool.admit("b", [U0])
     pool.apply_inventory(inventory(G0, replicas=4))
     pool.admit("b", [U0])
-    assert pool.lease("b", [U0], 0, 10) == Lease(100, 110)
+    assert pool.lease("b", [U0], 0, 10, 0) == Lease(100, 110)
     assert pool.all()[0].replicas == 4
     pool.apply_inventory(inventory(G0))
     assert pool.all()[0].holders == set("ab")

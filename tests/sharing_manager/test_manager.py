@@ -5,7 +5,9 @@ import pytest
 from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, RefusedError
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.memory.admission import Reservation
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from sharing_manager.grants import GrantState
+from sharing_manager.manager import MAX_SHARED_NS
 
 GIB = 1024**3
 
@@ -99,7 +101,9 @@ def test_the_first_step_of_a_run_is_the_one_after_the_checkpoint(node, held, ste
 @pytest.mark.parametrize("step", [0, 1, 4, 5])
 def test_a_step_out_of_order(node, held, step):
     for done in range(3):
+        at(node, 1_000 + 50 * done)
         node.manager.lease(held, done, 50, 1_000)
+    at(node, 1_150)
     with pytest.raises(ProtocolError, match=f"step {step} is out of order: 2 steps are done"):
         node.manager.lease(held, step, 50, 1_000)
     assert node.manager.lease(held, 3, 50, 1_000) == Lease(1_150, 1_200)
@@ -115,7 +119,31 @@ def test_an_issue_in_the_future_does_not_block_the_device(make_node, uuids):
 
 def test_no_lease_begins_before_the_grant_or_in_the_last_one(node, held):
     assert node.manager.lease(held, 0, 50, 0) == Lease(1_000, 1_050)
+    at(node, 1_060)
     assert node.manager.lease(held, 1, 50, 3) == Lease(1_050, 1_100)
+
+
+def test_no_step_is_booked_before_the_one_before_has_ended(node, held):
+    """Else a job could book a device years ahead, and who leaves gives back its last lease only."""
+    node.manager.lease(held, 0, 50, 1_000)
+    at(node, 1_049)
+    with pytest.raises(ProtocolError, match="step 1 is asked for 1 ns before the step before it ends"):
+        node.manager.lease(held, 1, 50, 1_049)
+    at(node, 1_050)
+    assert node.manager.lease(held, 1, 50, 1_050) == Lease(1_050, 1_100)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_step_that_others_would_wait_for_too_long(node, uuids, replicas):
+    entries = tuple(DeviceEntry(device) for device in node.pool.specs(uuids[:1]))
+    node.manager.apply_inventory(Inventory("n1", (ResourceEntry("r/x", entries, replicas),)))
+    grant = node.manager.attach(node.token(node.manager.grant("a", uuids[:1], 0)), "a", 0, 0)
+    at(node, node.manager.lease(grant, 0, MAX_SHARED_NS, 1_000).end_ns)
+    if replicas == 1:
+        assert node.manager.lease(grant, 1, MAX_SHARED_NS + 1, 1_000)
+    else:
+        with pytest.raises(ProtocolError, match="on a shared device; at most 600 s, others wait for it"):
+            node.manager.lease(grant, 1, MAX_SHARED_NS + 1, 1_000)
 
 
 def test_a_request_that_was_late_on_its_way_gets_the_time_of_its_issue(node, held):
@@ -256,6 +284,7 @@ def test_progress_is_written_as_ranges_without_gap_or_overlap(node, held):
 
 def test_an_older_checkpoint_is_told_as_it_is(node, held):
     for step in range(6):
+        at(node, 1_000 + 50 * step)
         node.manager.lease(held, step, 50, 1_000)
     node.manager.flush_progress()
     node.manager.attach(node.token(held), "a", 2, 0)  # the process died and came back with what it had saved
@@ -267,6 +296,7 @@ def test_an_older_checkpoint_is_told_as_it_is(node, held):
 
 def test_an_older_checkpoint_makes_old_leases_void(node, held):
     for step in range(3):
+        at(node, 1_000 + 50 * step)
         lease = node.manager.lease(held, step, 50, 1_000)
     node.manager.attach(node.token(held), "a", 1, 0)
     with pytest.raises(ProtocolError, match="step 2 is out of order: 1 steps are done"):

@@ -38,6 +38,18 @@ def test_it_is_what_counting_says(steps, later):
     counted = sum(max(0, min(e, at) - max(s, at - WINDOW_NS)) for s, e in intervals)
     assert busy.share(at) == pytest.approx(counted / WINDOW_NS)
     assert 0 <= busy.share(at) <= 1
+    busy.cut(at - 100 * MS)
+    counted = sum(max(0, min(e, at - 100 * MS) - max(s, at - WINDOW_NS)) for s, e in intervals)
+    assert busy.share(at) == pytest.approx(counted / WINDOW_NS)
+
+
+def test_what_was_asked_for_long_ago_costs_nothing():
+    """A client says when it issued a step; thousands of such steps must not be kept."""
+    busy = BusyTime()
+    for step in range(5_000):
+        busy.add(2 * step, 2 * step + 1, 9 * WINDOW_NS)
+    assert busy.share(9 * WINDOW_NS) == 0
+    assert len(busy) == 0
 
 
 def test_a_snapshot(make_pod_node, pod, uuids):

@@ -103,9 +103,13 @@ prometheus.io/path: /metrics
 {{- define "emugpu.settings" -}}
 {{- $prefix := .prefix -}}
 {{- range $name, $value := .values | default dict }}
-- {name: {{ $prefix }}{{ $name }}, value: {{ $value | toString | quote }}}
+{{- /* A number of a values file is a float, which toString writes as 6.7108864e+07 where it's large. */}}
+- {name: {{ $prefix }}{{ $name }}, value: {{ ternary (printf "%.0f" (float64 $value)) (toString $value) (kindIs "float64" $value) | quote }}}
 {{- end }}
 {{- end -}}
+
+{{/* A count above it is refused in words, before CEL's whole numbers overflow; MOST_DEVICES of operators/admission/review.py. */}}
+{{- define "emugpu.mostDevices" -}}2147483647{{- end -}}
 
 {{- define "emugpu.aliasMode" -}}
 {{- $mode := (.Values.alias | default dict).mode | default "auto" -}}
@@ -124,6 +128,19 @@ prometheus.io/path: /metrics
 {{- else if $external.url -}}url
 {{- else -}}own
 {{- end -}}
+{{- end -}}
+
+{{/* Bytes, as Redis writes sizes (redis.conf: 1k is 1000, 1kb is 1024) and as Kubernetes writes quantities. */}}
+{{- define "emugpu.redisBytes" -}}
+{{- $size := . | toString | lower -}}
+{{- $units := dict "" 1 "b" 1 "k" 1000 "kb" 1024 "m" 1000000 "mb" 1048576 "g" 1000000000 "gb" 1073741824 -}}
+{{- mul (regexFind "^[0-9]+" $size | int64) (get $units (regexFind "[a-z]*$" $size)) -}}
+{{- end -}}
+
+{{- define "emugpu.quantityBytes" -}}
+{{- $unit := regexFind "(Ki|Mi|Gi|Ti|Pi|Ei|[kMGTPE]|m)$" (toString .) -}}
+{{- $units := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0 -}}
+{{- mulf (trimSuffix $unit (toString .) | float64) (get $units $unit) | printf "%.0f" -}}
 {{- end -}}
 
 {{- define "emugpu.redisSecret" -}}

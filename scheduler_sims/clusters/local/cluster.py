@@ -23,6 +23,7 @@ from scheduler_sims.clusters.local.options import LocalOptions
 from scheduler_sims.clusters.local.run_directory import new_run_directory, remove_run_directory
 from scheduler_sims.clusters.local.time_keeper import RunningTime, TimeKeeper, WarpTime
 from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.record import LagAccount
 
 _HAPPENINGS = {
@@ -145,12 +146,16 @@ class LocalCluster:
             release_ns=to_ns(costs.release_s()),
             checkpoint=self._directory / "checkpoints" / f"{start.job.row}.json",
             profiles=self._options.profiles,
+            host_memory_bytes=task.memory_bytes,
         )
 
     def stop(self, job_id: str) -> None:
         node = self._node_of.get(job_id)
         if node is not None:
             self._managers[node].request({"op": "stop", "job_id": job_id})
+
+    def resize(self, job_id: str, allocation: Allocation) -> None:
+        self._fleet.resize(job_id, allocation.tasks[0].host)
 
     def steps_done(self, job_id: str) -> int:
         reply = self._managers[self._node_of[job_id]].request({"op": "steps", "job_id": job_id})

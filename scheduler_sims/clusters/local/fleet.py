@@ -7,7 +7,9 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import ClusterError, ProtocolError
 from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.ipc.control import resize_message
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.ipc.warp import WAKE
@@ -80,6 +82,12 @@ class Fleet:
         process = self.processes.get(order.job_id) or self._spawn(order.job_id)
         self._participants.busy(order.job_id)
         process.run(order)
+
+    def resize(self, job_id: str, host: HostShare) -> None:
+        """Tell a job that runs its new share of the node; one whose process has just ended needs none."""
+        process = self.processes.get(job_id)
+        if process is not None and process.running:
+            process.send(resize_message(host))
 
     def wake(self, job_id: str) -> None:
         """The deadline that the job's process waits for in warp has come."""

@@ -1,5 +1,6 @@
 """A blocking channel: whole messages in order, and one kind of error for every way in which the other side goes."""
 
+import contextlib
 import socket
 import threading
 
@@ -34,6 +35,26 @@ def test_a_message_larger_than_the_socket_takes_at_once(pair):
     receiver = Channel(other)
     assert len(receiver.receive()["t"]) == 250_000
     thread.join(5)
+
+
+def test_who_hangs_up_with_a_word_is_heard(pair):
+    channel, other = pair
+    other.sendall(encode({"ok": False, "error": "too many"}))
+    other.close()
+    assert channel.request({"op": "query"}) == {"ok": False, "error": "too many"}
+    with pytest.raises(ManagerUnavailableError, match="the connection broke while sending: Broken pipe"):
+        channel.request({"op": "query"})
+
+
+def test_who_takes_nothing_is_waited_for_once():
+    """What lies there is no answer to a request that wasn't taken."""
+    left, right = socket.socketpair()
+    left.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 10_000)
+    left.settimeout(0.1)
+    right.sendall(encode({"ok": True}))
+    slow = pytest.raises(ManagerUnavailableError, match="while sending: timed out")
+    with right, contextlib.closing(Channel(left)) as channel, slow:
+        channel.request({"t": "x" * 250_000})
 
 
 def test_the_end_of_the_stream(pair):

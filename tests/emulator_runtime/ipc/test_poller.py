@@ -5,11 +5,14 @@ import os
 import resource
 import socket
 import stat
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from emulator_runtime.domain.errors import ClusterError, ManagerUnavailableError, RefusedError
+from emulator_runtime.ipc import poller as poller_module
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.frames import Decoder, encode
 from emulator_runtime.ipc.poller import MAX_UNSENT_BYTES, TURN_MESSAGES, Peer, Poller
@@ -436,22 +439,71 @@ def test_a_resting_listener_leaves_newcomers_in_its_queue(tmp_path):
 
 
 def test_who_is_not_admitted_costs_no_connection(tmp_path):
-    poller, opened, names = Poller(), [], iter([None, "friend"])
-    asked = []
+    poller, opened, asked = Poller(), [], []
 
-    def admit(peer):
-        asked.append(peer.pid)
-        return next(names)
+    def admit(peer, door):
+        asked.append((peer.pid, door))
+        if len(asked) == 1:
+            raise ManagerUnavailableError("come later")
+        return "friend"
 
-    poller.listen(tmp_path / "sock", lambda *_: None, lambda _: None, on_open=opened.append, admit=admit)
+    listener = poller.listen(tmp_path / "sock", lambda *_: None, lambda _: None, on_open=opened.append, admit=admit)
     with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
         for client in (one, other):
             client.connect(str(tmp_path / "sock"))
             poller.poll(0)
-        assert received(one) == [None]
+        assert received(one) == [{"ok": False, "code": "manager-unavailable", "error": "come later"}, None]
         assert [connection.group for connection in opened] == ["friend"]
-        assert asked == [os.getpid()] * 2
+        assert asked == [(os.getpid(), listener)] * 2
     poller.close()
+
+
+def test_who_is_turned_away_and_gone_already_harms_nobody(tmp_path):
+    def admit(peer, door):
+        raise ManagerUnavailableError("come later")
+
+    poller = Poller()
+    poller.listen(tmp_path / "sock", lambda *_: None, lambda _: None, admit=admit)
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(tmp_path / "sock"))
+    client.close()
+    assert poller.poll(0) == 1
+    poller.close()
+
+
+def connected_by_a_child(echo):
+    """A connection of ours that a process opened which has ended since."""
+    sock = socket.socket(socket.AF_UNIX)
+    echo.clients.append(sock)
+    connect = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).connect(sys.argv[2])"
+    command = [sys.executable, "-c", connect, str(sock.fileno()), str(echo.path)]
+    subprocess.run(command, pass_fds=[sock.fileno()], check=True, timeout=20)
+    return sock
+
+
+def test_a_connection_may_outlive_the_process_that_opened_it(echo):
+    for sock in (connected_by_a_child(echo), echo.connect()):
+        assert echo.ask(sock, {"n": 1}) == {"n": 1}
+    childs, own = echo.connections
+    if not peer_pidfd_known(own):
+        pytest.skip("this kernel is older than 6.5: it has no SO_PEERPIDFD")
+    assert (childs.connector_has_ended, own.connector_has_ended) == (True, False)
+    own.close()
+    assert own.connector_has_ended
+
+
+def peer_pidfd_known(connection):
+    try:
+        os.close(connection._socket.getsockopt(socket.SOL_SOCKET, poller_module._SO_PEERPIDFD))
+    except OSError:
+        return False
+    return True
+
+
+def test_an_older_kernel_doesnt_tell_who_has_ended(echo, monkeypatch):
+    monkeypatch.setattr(poller_module, "_SO_PEERPIDFD", 9999)
+    echo.ask(connected_by_a_child(echo), {"n": 1})
+    assert not echo.connections[0].connector_has_ended
 
 
 def test_who_connected_is_known(echo):

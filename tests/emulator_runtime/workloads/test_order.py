@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import BeyondProfileError, InputError, ProtocolError
 from emulator_runtime.domain.job import ModelWork, TimedWork
+from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.ipc.fields import MAX_NS
 from emulator_runtime.ipc.frames import decode_body, encode
 from emulator_runtime.workloads.order import RunOrder
@@ -17,7 +18,11 @@ from emulator_runtime.workloads.order import RunOrder
 names = st.text(max_size=20)
 seconds = st.floats(0, 1e8)
 whole = st.integers(0, MAX_NS)
-works = st.builds(TimedWork, seconds) | st.builds(ModelWork, names, st.integers(1, 4096), seconds)
+curves = st.dictionaries(st.integers(1, MAX_NS), st.floats(0.01, 100), min_size=1, max_size=4).map(
+    lambda knots: tuple(sorted(knots.items()))
+)
+sensitivities = st.none() | st.builds(Sensitivity, curves, curves | st.just(()))
+works = st.builds(TimedWork, seconds, sensitivities) | st.builds(ModelWork, names, st.integers(1, 4096), seconds)
 paths = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20).map(Path)
 orders = st.builds(
     RunOrder,
@@ -33,6 +38,7 @@ orders = st.builds(
     release_ns=whole,
     checkpoint=paths,
     profiles=names,
+    host_memory_bytes=whole,
 )
 
 ORDER = RunOrder(
@@ -59,7 +65,7 @@ def test_what_may_be_left_out():
     short = {"manager": "/m", "token": "t", "job_id": "j", "steps": 3, "work": {"duration_s": 2}, "checkpoint": "/c"}
     order = RunOrder.from_message(short)
     assert (order.gpu_type, order.cpu_milli, order.begin_ns, order.release_ns) == ("", 1000, 0, 0)
-    assert (order.device_memory_bytes, order.profiles) == (0, "")
+    assert (order.device_memory_bytes, order.host_memory_bytes, order.profiles) == (0, 0, "")
     assert order.work == TimedWork(2.0)
 
 
@@ -79,6 +85,7 @@ BAD = [
     ("release_ns", MAX_NS + 1),
     ("checkpoint", {}),
     ("profiles", 7),
+    ("host_memory_bytes", -1),
 ]
 
 
@@ -115,6 +122,23 @@ def test_a_missing_field_is_named(field):
 def test_a_bad_work_is_named(work, field):
     with pytest.raises(ProtocolError, match=f"^field '{field}' must be "):
         RunOrder.from_message(ORDER.to_message() | {"work": work})
+
+
+@pytest.mark.parametrize(
+    "curve", [None, 3, [3], [[1]], [["x", 1]], [[1, "x"]], [[2, 1.0], [1, 1.0]], [[0, 1.0]], [[float("inf"), 1.0]]]
+)
+def test_a_bad_curve_of_speeds_is_named(curve):
+    work = {"duration_s": 1.0, "cpu_speeds": curve, "memory_speeds": [[1, 1.0]]}
+    with pytest.raises(ProtocolError, match=r"^cpu_speeds and memory_speeds must be lists of \[amount, speed\]"):
+        RunOrder.from_message(ORDER.to_message() | {"work": work})
+
+
+def test_the_times_follow_the_share_of_the_node():
+    work = TimedWork(10.0, Sensitivity(((2000, 1.0), (4000, 2.0)), ((8, 1.0), (16, 2.0))))
+    order = replace(ORDER, work=work, host_memory_bytes=16)
+    assert order.step_times(None).total_device_ns == 10_000_000_000  # two CPUs
+    assert order.step_times(None, HostShare(4000, 16)).total_device_ns == 5_000_000_000
+    assert order.step_times(None, HostShare(4000, 8)).total_device_ns == 10_000_000_000
 
 
 def test_the_times_are_those_of_the_profile():

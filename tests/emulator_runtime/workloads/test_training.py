@@ -14,6 +14,7 @@ from emulator_runtime.domain.errors import (
 )
 from emulator_runtime.domain.job import ModelWork, TimedWork
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.testing import FakeManager
 from emulator_runtime.timing.clocks import ManualClock
@@ -257,3 +258,47 @@ def test_the_fake_manager_gives_device_time_back_to_back():
     assert manager.lease(0, 10, 5) == Lease(5, 15)
     assert manager.lease(1, 10, 7) == Lease(15, 25)
     assert manager.lease(2, 10, 40) == Lease(40, 50)
+
+
+class SharesAt:
+    """New shares of the node, each to be had from its time on."""
+
+    def __init__(self, clock, *shares):
+        self.clock, self.shares = clock, list(shares)
+
+    def __call__(self):
+        found = None
+        while self.shares and self.shares[0][0] <= self.clock.now_ns():
+            found = HostShare(*self.shares.pop(0)[1])
+        return found
+
+
+TWICE = Sensitivity(((1000, 1.0), (2000, 2.0)), ())
+
+
+def test_a_new_share_counts_from_the_next_step_on(order):
+    clock, manager = ManualClock(), FakeManager()
+    shares = SharesAt(clock, (320 * MS, (2000,)), (580 * MS, (1000,)))
+    run = TrainingRun(dataclasses.replace(order, work=TimedWork(1.0, TWICE)), clock, manager, new_share=shares)
+    assert run.run().kind == "finished"
+    # From 50 ms on: three steps of 100, four of 50 from 350 on (the last issued at 550 is in progress at 580), then 100.
+    assert [end // MS for end in ends(manager)] == [150, 250, 350, 400, 450, 500, 550, 600, 700, 800]
+
+
+def test_a_share_that_comes_before_the_first_step_counts_from_it(order):
+    clock, manager = ManualClock(), FakeManager()
+    run = TrainingRun(
+        dataclasses.replace(order, work=TimedWork(1.0, TWICE)), clock, manager, new_share=SharesAt(clock, (0, (2000,)))
+    )
+    run.run()
+    assert [end // MS for end in ends(manager)] == [100 + 50 * n for n in range(10)]
+
+
+def test_a_new_share_changes_how_long_inputs_take(order):
+    work = ModelWork("resnet50", 32, input_cpu_s=1.0)  # far more than the device needs
+    clock, manager = ManualClock(), FakeManager()
+    order = dataclasses.replace(order, work=work, device_memory_bytes=GIB, begin_ns=0)
+    TrainingRun(order, clock, manager, new_share=SharesAt(clock, (1500 * MS, (4000,)))).run()
+    issues = [lease.end_ns - manager.leases[0].end_ns for lease in manager.leases]
+    # The second input was in preparation at 1.5 s and keeps its second; from its issue at 2 s on they take a quarter.
+    assert [round(at_ns / MS) for at_ns in issues] == [0, 1000, *(1000 + 250 * n for n in range(1, 9))]

@@ -23,6 +23,9 @@ class Table:
     def duration_s(self, job_id, configuration, gpu_type):
         return self.seconds[configuration] * (2 if gpu_type == "slow" else 1)
 
+    def rate(self, job_id, allocation):
+        return 100 / self.duration_s(job_id, allocation.configuration, allocation.gpu_type)
+
 
 TRUTH = Table(gpu=10.0, cpu=40.0)
 

@@ -14,7 +14,7 @@ from scheduler_sims.reports.files import JOB_COLUMNS, read_jobs_csv, summary_dic
 
 FIGURES = {
     *("mean_jct_s", "median_jct_s", "p95_jct_s", "makespan_s", "utilisation", "mean_queueing_delay_s"),
-    *("preemptions", "finished", "failed"),
+    *("cpu_utilisation", "preemptions", "finished", "failed"),
 }
 names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
 
@@ -106,7 +106,7 @@ def test_summary_has_the_documented_keys(runs, tmp_path):
     assert fifo["observed"]["lag"]["step"]["count"] == 200
     assert set(fifo["error"]) == {
         *("mean_jct", "median_jct", "p95_jct", "makespan", "utilisation", "mean_queueing_delay"),
-        *("per_job", "jct_quantiles_max_abs"),
+        *("cpu_utilisation", "per_job", "jct_quantiles_max_abs"),
     }
     assert set(fifo["error"]["per_job"]) == {"jobs", "mean_signed", "median_abs", "p95_abs", "spearman"}
     predicted, observed = fifo["predicted"]["mean_jct_s"], fifo["observed"]["mean_jct_s"]

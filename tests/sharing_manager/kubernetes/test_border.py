@@ -197,6 +197,24 @@ def test_the_kubelet_is_asked_at_once_and_again_and_again(start, kubelet, eventu
     assert border.allocations[0] == [HELD]
 
 
+def test_who_asks_gets_a_fresh_list_which_is_handed_to_nobody_else(start, kubelet, eventually, make_client) -> None:
+    border = start(kubelet=make_client(), poll_s=60)
+    eventually(lambda: border.allocations == [[]])
+    answers = []
+    for held in ([HELD], []):
+        kubelet.allocations = held
+        border.holding(answers.append)
+        eventually(lambda held=held: answers and answers[-1] == held)
+    kubelet.stop()
+    border.holding(answers.append)
+    eventually(lambda: answers[-1] is None)
+    assert border.allocations == [[]]  # two lists in a row without a pod would have ended its grant
+
+
+def test_a_border_without_kubelet_knows_no_holders(start) -> None:
+    assert start().holders is None
+
+
 def test_while_the_kubelet_is_away_nothing_is_said(start, kubelet, eventually, make_client, caplog) -> None:
     kubelet.allocations = [HELD]
     kubelet.stop()

@@ -51,15 +51,17 @@ def telemetry() -> NodeTelemetry:
         attached=2,
         pending_attaches=1,
         attach_failures={"refused": 4, "protocol": 1},
+        turned_away_total=8,
+        held_total=9,
     )
 
 
 @pytest.fixture
 def web(poller):
     """A running server; what /readyz waits for is in `.missing`, what telemetry does in `.telemetry`."""
-    state = SimpleNamespace(missing="", telemetry=telemetry)
+    state = SimpleNamespace(missing="", telemetry=telemetry, at_ns=1)
     figures = lambda: [*border_figures(BorderStatus("bad", "", 2, 1)), *store_figures(STORE)]  # noqa: E731
-    web = Web(0, poller, lambda: state.telemetry(), figures, lambda: state.missing)
+    web = Web(0, poller, lambda: state.telemetry(), figures, lambda: state.missing, now_ns=lambda: state.at_ns)
     web.start()
     web.state = state
     yield web
@@ -67,10 +69,10 @@ def web(poller):
     web.stop()
 
 
-def get(web: Web, path: str, accept: str = "") -> tuple[int, str]:
+def get(web: Web, path: str) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=5)
     try:
-        connection.request("GET", path, headers={"Accept": accept} if accept else {})
+        connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read().decode()
     finally:
@@ -106,6 +108,8 @@ def test_what_prometheus_gets(web) -> None:
         "emugpu_connections": 3,
         "emugpu_attached": 2,
         "emugpu_pending_attaches": 1,
+        "emugpu_connections_turned_away_total": 8,
+        "emugpu_connections_held_total": 9,
         "emugpu_kubernetes_events_queued": 2,
         "emugpu_kubernetes_events_dropped_total": 1,
         "emugpu_inventory_valid": 0,
@@ -132,15 +136,12 @@ def test_holders_of_equal_labels_are_one_series(web) -> None:
     assert 'namespace="team-a",pod="train"' in text and text.count('namespace="team-a"') == 2
 
 
-def test_openmetrics_for_those_who_ask_for_it(web) -> None:
-    status, text = get(web, "/metrics", "application/openmetrics-text; version=1.0.0")
-    assert status == 200 and text.endswith("# EOF\n") and "emugpu_leases_total 12" in text
-
-
-def test_a_new_snapshot_for_each_scrape(web) -> None:
+def test_a_new_snapshot_for_each_second(web) -> None:
     assert "emugpu_leases_total 12.0" in get(web, "/metrics")[1]
     later = telemetry()
     web.state.telemetry = lambda: type(later)(**{k: getattr(later, k) for k in later.__slots__} | {"leases_total": 13})
+    assert "emugpu_leases_total 12.0" in get(web, "/metrics")[1]
+    web.state.at_ns += 1_000_000_000
     assert "emugpu_leases_total 13.0" in get(web, "/metrics")[1]
 
 
@@ -153,13 +154,17 @@ def test_ready_once_nothing_is_missing(web) -> None:
 
 
 def test_an_event_loop_that_hangs_does_not_look_alive(web, poller, monkeypatch) -> None:
-    monkeypatch.setattr(web_module, "ask", lambda poller, question: ask(poller, question, 0.1))
+    asked: list[float] = []
+    monkeypatch.setattr(web_module, "ask", lambda poller, question: asked.append(0.1) or ask(poller, question, 0.1))
     hang = threading.Event()
     poller.call_soon(lambda: hang.wait(10) and None)
     try:
         for path in ("/healthz", "/readyz", "/metrics"):
             status, text = get(web, path)
             assert (status, text) == (503, "the manager's event loop has not answered for 0.1 s\n")
+        assert len(asked) == 3
+        assert get(web, "/metrics")[0] == 503
+        assert len(asked) == 3  # who asks next needn't wait for the loop as well
     finally:
         hang.set()
     assert get(web, "/healthz")[0] == 200

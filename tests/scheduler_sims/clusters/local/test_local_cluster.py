@@ -105,6 +105,43 @@ def test_every_step_runs_exactly_once_across_preemptions(tmp_path: Path) -> None
     assert cluster.steps_run == {job.job_id: job.steps for job in run.workload.jobs}
 
 
+SENSITIVE_WORKLOAD = """job_id,submit_s,model,steps,num_gpus
+alexnet,0,synergy/alexnet,900,1
+gnmt,0,synergy/gnmt,800,1
+res18,50,synergy/res18,100,1
+wide,70,synergy/mobilenet,150,2
+"""
+SENSITIVE_CLUSTER = "nodes: [{name: n, gpus: 4, gpu_type: V100, cpus: 16, memory_gib: 400}]"
+
+
+def divided_while_running(run: RunRecord) -> set[str]:
+    """The jobs whose CPUs changed without a stop."""
+    spans = run.host_spans
+    return {a.job_id for a in spans for b in spans if (a.job_id, a.end_s) == (b.job_id, b.start_s) and a is not b}
+
+
+def test_jobs_run_faster_from_the_next_step_on_when_they_get_more_cpus(tmp_path: Path) -> None:
+    run = experiment(tmp_path, SENSITIVE_WORKLOAD, SENSITIVE_CLUSTER)
+    predicted, observed = (f("synergy:round_s=40") for f in (run.simulate, lambda text: run.observe(text, WARP)))
+    assert divided_while_running(predicted) == divided_while_running(observed) == {"alexnet"}
+    divisions = [(s.job_id, s.cpu_milli, s.memory_bytes) for s in predicted.host_spans]
+    assert [(s.job_id, s.cpu_milli, s.memory_bytes) for s in observed.host_spans] == divisions
+    for job_id, job in by_id(observed.jobs).items():
+        expected = by_id(predicted.jobs)[job_id]
+        assert (job.status, job.preemptions, job.devices) == ("finished", expected.preemptions, expected.devices)
+        assert job.jct_s == pytest.approx(expected.jct_s, rel=0.01, abs=0.7)  # a step's time, where a share came late
+
+
+def test_scaled_time_takes_a_new_share_too(tmp_path: Path) -> None:
+    workload = "job_id,model,steps\nfirst,synergy/alexnet,90\nsecond,synergy/res18,200\n"
+    run = experiment(tmp_path, workload, SENSITIVE_CLUSTER)
+    predicted = run.simulate("synergy:round_s=20")
+    observed = run.observe("synergy:round_s=20", LocalOptions(speed=20))
+    assert divided_while_running(predicted) == divided_while_running(observed) == {"second"}
+    for job_id, job in by_id(observed.jobs).items():
+        assert job.jct_s == pytest.approx(by_id(predicted.jobs)[job_id].jct_s, rel=0.05)
+
+
 def test_scaled_time_observes_what_was_predicted(tmp_path: Path) -> None:
     run = experiment(tmp_path, rows(12, 8, 20, 6), TWO_GPUS)
     observed = run.observe("sjf", LocalOptions(speed=10))

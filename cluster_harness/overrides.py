@@ -1,0 +1,39 @@
+"""What --set may say: a value that a flag of ours decides would make a cluster that differs from the one that is waited for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from emulator_runtime.domain.errors import InputError
+
+_POOLS = "pools come from --nodes, --gpus, --gpu-type, --pool and --node-gpus"
+_IMAGE = "the image comes from --image"
+_REDIS_IMAGE = (
+    "the image is built from this checkout and loaded onto the nodes; only --kubeconfig leaves the choice to you"
+)
+
+_OURS = {"pools": _POOLS, "image": _IMAGE, "image.repository": _IMAGE, "image.tag": _IMAGE}
+_OURS_ON_KIND = dict.fromkeys(("redis.image", "redis.image.repository", "redis.image.tag"), _REDIS_IMAGE)
+_WHOLE = frozenset({"pools"})
+"""Of these all members are ours too."""
+
+
+def helm_arguments(texts: Sequence[str], *, existing: bool) -> tuple[str, ...]:
+    """The --set options for Helm; `existing`: on a cluster that isn't ours, which pulls a Redis of its owner's choice.
+
+    Raises InputError for a value that we set ourselves.
+    """
+    ours = _OURS if existing else _OURS | _OURS_ON_KIND
+    for text in texts:
+        for key in _keys(text):
+            reason = ours.get(key) or next((ours[name] for name in _WHOLE if re.match(rf"{name}[.\[]", key)), None)
+            if reason is not None:
+                raise InputError(f"--set {text}", f"{reason}; leave it out here")
+    return tuple(word for text in texts for word in ("--set", text))
+
+
+def _keys(text: str) -> Iterator[str]:
+    r"""The paths that are set; source: Helm, "The Format and Limitations of --set": a=1,b.c={2,3},d=4\,5."""
+    for part in re.finditer(r"((?:\\.|[^=,\\])*)(?:=(?:\{(?:\\.|[^}\\])*\}|(?:\\.|[^,\\])*))?(?:,|$)", text):
+        yield re.sub(r"\\(.)", r"\1", part[1])

@@ -1,0 +1,118 @@
+"""Synergy's rounds: the cluster is divided anew every `round_s`, and what was decided holds until the next round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import floor, isfinite
+from typing import ClassVar
+
+from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.units import gib
+from scheduler_sims.interface.plan import Allocation, Plan
+from scheduler_sims.interface.view import ClusterView
+from scheduler_sims.policies.synergy.greedy import greedy
+from scheduler_sims.policies.synergy.orders import ORDERS, Standing
+from scheduler_sims.policies.synergy.proportional import proportional
+from scheduler_sims.policies.synergy.servers import Demand, Server, grants_of
+from scheduler_sims.policies.synergy.staying import settle
+from scheduler_sims.policies.synergy.tune import tune
+
+Divide = Callable[[Sequence[Server], Iterable[Demand]], None]
+
+ALLOCATIONS: Mapping[str, Divide] = {"proportional": proportional, "greedy": greedy, "tune": tune}
+
+_SLACK = 1e-9
+"""Of a round: clocks count integer nanoseconds, so a boundary may be seen a rounding error early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What is remembered: the number of the round, its plan and why, and how many rounds each job was given."""
+
+    index: int = -1
+    allocations: Mapping[str, Allocation] = field(default_factory=dict)
+    given: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+class Synergy:
+    """Rounds in which CPUs and host memory are divided by what jobs can use, on top of FIFO, LAS or SRTF.
+
+    Mohan et al., OSDI 2022; the details are those of its simulator. Jobs run on one node each; one that doesn't fit waits
+    for a round while later ones may. A job that goes on in the next round isn't stopped when only its CPUs and memory
+    change. Jobs that come or end during a round wait, and leave their place empty, until it is over. The first round begins
+    at `first_s` of emulated time.
+    """
+
+    needs_estimates: bool = False
+    preemptive: ClassVar[bool] = True
+
+    def __init__(
+        self, order: str = "fifo", allocation: str = "tune", round_s: float = 300.0, first_s: float = 0.0
+    ) -> None:
+        for name, value, known in (("order", order, ORDERS), ("allocation", allocation, ALLOCATIONS)):
+            if value not in known:
+                raise UnknownNameError(f"synergy: {name}", name, value, known)
+        if not isfinite(round_s) or round_s <= 0:
+            raise InputError("synergy: round_s", f"must be a finite number > 0, not {round_s!r}")
+        if not isfinite(first_s) or first_s < 0:
+            raise InputError("synergy: first_s", f"must be a finite number >= 0, not {first_s!r}")
+        self.order, self.allocation = order, allocation
+        self.round_s, self.first_s = round_s, first_s
+        self.needs_estimates = ORDERS[order].needs_estimates
+
+    def plan(self, view: ClusterView) -> Plan:
+        """A new division when a round begins (or nodes change); until then the same plan again, for those still there."""
+        now = view.state if view.state is not None else Round()
+        index = floor((view.now_s - self.first_s) / self.round_s + _SLACK)
+        begins = index > now.index or (index >= 0 and "node" in view.triggers)
+        if begins:
+            now = self._begin(view, now, index)
+        there = {job_id: a for job_id, a in now.allocations.items() if job_id in view.jobs}
+        held = view.plan.allocations
+        start = {job_id: a for job_id, a in there.items() if not _goes_on(a, held.get(job_id))}
+        stop = [job_id for job_id in held if job_id not in there]
+        return view.plan.evolve(
+            start=start,
+            stop=stop,
+            wake_at_s=self.first_s + max(0, index + 1) * self.round_s,
+            state=now,
+            reasons={job_id: now.reasons[job_id] for job_id in start}
+            | dict.fromkeys(
+                (job_id for job_id in stop if job_id in view.jobs), f"round {now.index}: others are served first"
+            ),
+        )
+
+    def _begin(self, view: ClusterView, last: Round, index: int) -> Round:
+        servers = tuple(Server.empty(node) for node in view.nodes.values())
+        order, fair = ORDERS[self.order], self.allocation == "proportional"
+        standing = Standing(view, servers, last.given, fair)
+        demands = order.round(standing, list(view.jobs.values()), largest_first=self.allocation == "tune")
+        ALLOCATIONS[self.allocation](servers, demands)
+        given = {job_id: rounds for job_id, rounds in last.given.items() if job_id in view.jobs}
+        counted = last.allocations if index == last.index else ()  # nodes changed within the round
+        for _, grant in grants_of(servers):
+            job_id = grant.demand.job.job_id
+            given[job_id] = given.get(job_id, 0) + (job_id not in counted)
+        return Round(index, settle(servers), given, _reasons(index, servers))
+
+
+def _goes_on(allocation: Allocation, has: Allocation | None) -> bool:
+    """Whether a job has this already."""
+    return has is not None and allocation.same_place(has) and allocation.same_division(has)
+
+
+def _reasons(index: int, servers: Sequence[Server]) -> dict[str, str]:
+    return {
+        grant.demand.job.job_id: f"round {index}: {grant.host.cpu_milli / 1000:g} CPUs and "
+        f"{gib(grant.host.memory_bytes)} ({_how(server, grant.demand, grant.host.cpu_milli)})"
+        for server, grant in grants_of(servers)
+    }
+
+
+def _how(server: Server, demand: Demand, cpu_milli: int) -> str:
+    shares = demand.shares(server)
+    if cpu_milli >= shares.ideal.cpu_milli:
+        return "all that it can use"
+    return "its proportional share" if cpu_milli == shares.proportional.cpu_milli else "less than it could use"

@@ -1,0 +1,148 @@
+"""What the jobs of a round demand, and the servers on which they are packed, empty at the start of every round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from emulator_runtime.domain.job import Configuration
+from emulator_runtime.domain.sensitivity import HostShare
+from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeView
+from scheduler_sims.policies.placing import device_suits, main_configuration
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What a job may get of a server.
+
+    `proportional`: the part of its CPUs and memory that the job's GPUs are of its GPUs; never less than the job runs with.
+    `ideal`: that with which the job is fastest, up to the whole server; where nobody has measured that, the proportional
+    share. `modest`: the ideal, but of nothing more than the proportional share, so as fast as with that, or faster.
+    """
+
+    proportional: HostShare
+    ideal: HostShare
+    modest: HostShare
+
+    @classmethod
+    def of(cls, wanted: Configuration, node: NodeView) -> Shares:
+        """Those of a job in configuration `wanted` on `node`, whose devices count whatever their health."""
+        devices = max(1, len(node.devices))
+        share = HostShare(
+            max(wanted.cpu_milli, node.cpu_milli * wanted.gpus // devices),
+            max(wanted.memory_bytes, node.memory_bytes * wanted.gpus // devices),
+        )
+        ideal = HostShare(
+            min(node.cpu_milli, wanted.best_cpu_milli or share.cpu_milli),
+            min(node.memory_bytes, wanted.best_memory_bytes or share.memory_bytes),
+        )
+        modest = HostShare(
+            min(share.cpu_milli, ideal.cpu_milli),
+            min(share.memory_bytes, ideal.memory_bytes),
+        )
+        return cls(share, ideal, modest)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A job and the configuration that it runs in."""
+
+    job: JobView
+    configuration: Configuration
+    gpus: int
+    _known: dict[tuple[int, int, int], Shares] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, view: ClusterView, job: JobView) -> Demand:
+        """What `job` demands in its main configuration."""
+        configuration = main_configuration(view, job)
+        return cls(job, configuration, configuration.gpus)
+
+    def shares(self, server: Server) -> Shares:
+        """What it may get of `server`; worked out once for servers of one size."""
+        known = self._known.get(server.size)
+        if known is None:
+            known = self._known[server.size] = Shares.of(self.configuration, server.node)
+        return known
+
+    def allocation(self, node: NodeView, host: HostShare, devices: Iterable[DeviceView] = ()) -> Allocation:
+        """On `node` with `host`, on these devices (default: any)."""
+        memory = self.configuration.device_memory_bytes
+        shares = tuple(DeviceShare(d.uuid, d.gpu_type, memory_bytes=memory) for d in devices)
+        any_device = DeviceShare(None, node.gpu_type or "", memory_bytes=memory)
+        task = TaskPlacement(node.name, shares or (any_device,) * self.gpus, host.cpu_milli, host.memory_bytes)
+        return Allocation(self.configuration.name, (task,))
+
+
+@dataclass(slots=True)
+class Grant:
+    """What a job gets on the server that it is packed on."""
+
+    demand: Demand
+    host: HostShare
+
+
+@dataclass(slots=True)
+class Server:
+    """One server: its node, and what is free of it while a round is packed."""
+
+    node: NodeView
+    free_gpus: int
+    free_cpu_milli: int
+    free_memory_bytes: int
+    grants: list[Grant] = field(default_factory=list)
+    size: tuple[int, int, int] = (0, 0, 0)
+    """CPUs, memory and devices of the node: servers of one size give a job the same shares."""
+    _usable: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, node: NodeView) -> Server:
+        """The whole node, without devices that aren't healthy."""
+        size = (node.cpu_milli, node.memory_bytes, len(node.devices))
+        return cls(node, sum(d.healthy for d in node.devices), node.cpu_milli, node.memory_bytes, size=size)
+
+    def suits(self, demand: Demand) -> bool:
+        """Whether enough healthy devices are of a kind that the job can use, free or not."""
+        wanted = demand.configuration
+        key = (wanted.gpu_types, wanted.device_memory_bytes)
+        if key not in self._usable:
+            self._usable[key] = sum(d.healthy and device_suits(d, wanted) for d in self.node.devices)
+        return self._usable[key] >= demand.gpus
+
+    def fits(self, demand: Demand, host: HostShare) -> bool:
+        """Whether that much is free."""
+        enough = self.free_cpu_milli >= host.cpu_milli and self.free_memory_bytes >= host.memory_bytes
+        return enough and self.free_gpus >= demand.gpus and self.suits(demand)
+
+    def give(self, demand: Demand, host: HostShare) -> None:
+        """The job gets it."""
+        self.free_gpus -= demand.gpus
+        self._take(host, +1)
+        self.grants.append(Grant(demand, host))
+
+    def shrink(self, grant: Grant, host: HostShare) -> None:
+        """A job of this server gets `host` instead."""
+        self._take(grant.host, -1)
+        self._take(host, +1)
+        grant.host = host
+
+    def _take(self, host: HostShare, sign: int) -> None:
+        self.free_cpu_milli -= sign * host.cpu_milli
+        self.free_memory_bytes -= sign * host.memory_bytes
+
+
+def with_gpus(servers: Iterable[Server], demand: Demand) -> list[Server]:
+    """Those that have enough free GPUs."""
+    return [server for server in servers if server.free_gpus >= demand.gpus]
+
+
+def fullest_first(servers: Iterable[Server], demand: Demand) -> list[Server]:
+    """Those with enough free GPUs, the fewest first, which keeps large holes whole; ties: the order of nodes."""
+    return sorted(with_gpus(servers, demand), key=attrgetter("free_gpus"))
+
+
+def grants_of(servers: Iterable[Server]) -> Iterator[tuple[Server, Grant]]:
+    """Every grant with its server."""
+    return ((server, grant) for server in servers for grant in server.grants)

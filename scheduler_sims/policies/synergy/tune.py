@@ -1,0 +1,52 @@
+"""Synergy-TUNE: everybody gets what is best for them as long as nobody is worse off than with the proportional share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+
+from emulator_runtime.domain.sensitivity import HostShare
+from scheduler_sims.policies.synergy.servers import Demand, Grant, Server, Shares, fullest_first, with_gpus
+
+_ideal, _modest = attrgetter("ideal"), attrgetter("modest")
+
+
+def tune(servers: Sequence[Server], demands: Iterable[Demand]) -> None:
+    """Ideal first; else the proportional share; else jobs of a server with free GPUs give back what they have beyond theirs.
+
+    (Mohan et al., OSDI 2022, section 4.2.) A job that needs less than its proportional share of something gets no more of
+    it, so that what it leaves is for others. One for which no server has enough GPUs waits for a round.
+    """
+    for demand in demands:
+        _ = _place(servers, demand, _ideal) or _place(servers, demand, _modest) or _push(servers, demand)
+
+
+def _place(servers: Sequence[Server], demand: Demand, share: Callable[[Shares], HostShare]) -> bool:
+    for server in fullest_first(servers, demand):
+        if server.fits(demand, host := share(demand.shares(server))):
+            server.give(demand, host)
+            return True
+    return False
+
+
+def _push(servers: Sequence[Server], demand: Demand) -> bool:
+    """Makes room on a server with enough free GPUs: the fullest for one GPU, the first for several (as Synergy does)."""
+    candidates = fullest_first(servers, demand) if demand.gpus == 1 else with_gpus(servers, demand)
+    server = next((server for server in candidates if server.suits(demand)), None)
+    if server is None:
+        return False
+    _make_room(server, demand.shares(server).modest)
+    return _place([server], demand, _modest)
+
+
+def _make_room(server: Server, wanted: HostShare) -> None:
+    """Takes from jobs what they have beyond their proportional shares, most CPUs per GPU first, until `wanted` is free."""
+    for grant in sorted(server.grants, key=_greed, reverse=True):
+        if server.free_cpu_milli >= wanted.cpu_milli and server.free_memory_bytes >= wanted.memory_bytes:
+            return
+        server.shrink(grant, grant.demand.shares(server).modest)
+
+
+def _greed(grant: Grant) -> tuple[float, float]:
+    gpus = max(1, grant.demand.gpus)
+    return grant.host.cpu_milli / gpus, grant.host.memory_bytes / gpus
