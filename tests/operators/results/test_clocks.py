@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import ProtocolError
-from emulator_runtime.ipc.http_server import TEXT, HttpServer
-from emulator_runtime.timing.host import wall_ns
+from emulator_runtime.http_server import TEXT, HttpServer
+from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.results.clocks import Bounds, ClockOffset, Clocks, ClockUnknownError, measure, second_of
 
 S = 1_000_000_000
@@ -76,7 +76,7 @@ def test_the_measurement_that_is_worth_most_at_that_moment_is_believed():
 
 
 def test_a_manager_says_what_second_it_is():
-    server = HttpServer(0, lambda _path, _accept: (200, TEXT, b"ok\n"))
+    server = HttpServer(0, lambda _path: (200, TEXT, b"ok\n"), monotonic_ns)
     server.start()
     try:
         before = wall_ns() // S
@@ -88,7 +88,7 @@ def test_a_manager_says_what_second_it_is():
 
 
 def test_a_date_that_is_none_is_told(monkeypatch):
-    server = HttpServer(0, lambda _path, _accept: (200, TEXT, b"ok\n"))
+    server = HttpServer(0, lambda _path: (200, TEXT, b"ok\n"), monotonic_ns)
     monkeypatch.setattr("http.server.BaseHTTPRequestHandler.date_time_string", lambda _self: "yesterday")
     server.start()
     try:
