@@ -432,13 +432,18 @@ def test_who_may_ask_for_metrics_can_be_said(render: Render) -> None:
         rules = {name: d["spec"]["ingress"] for (kind, name), d in render(*sets).items() if kind == "NetworkPolicy"}
         return {name: rule.get("from") for name, (rule,) in rules.items() if name != "emugpu-redis"}
 
-    assert callers(WEBHOOK) == {"emugpu-node": None, "emugpu-pools": None, "emugpu-webhook": None}
+    assert callers(WEBHOOK) == {"emugpu-jobs": None, "emugpu-node": None, "emugpu-pools": None, "emugpu-webhook": None}
     peers = [
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}, "podSelector": {}},
         {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
     ]
     named = callers(WEBHOOK, f'networkPolicy={{"metricsFrom":{json.dumps(peers)}}}')
-    assert named == {"emugpu-node": peers, "emugpu-pools": peers, "emugpu-webhook": None}  # whom the API server asks
+    assert named == {
+        "emugpu-jobs": peers,
+        "emugpu-node": peers,
+        "emugpu-pools": peers,
+        "emugpu-webhook": None,
+    }  # whom the API server asks
 
 
 def test_ports_of_probes_policies_and_services_exist(render: Render) -> None:
