@@ -69,7 +69,7 @@ def test_two_pools_on_one_node(admin: Kubectl, workers: list[Node]) -> None:
 @pytest.mark.alone
 def test_an_upgrade_in_mid_run(kubectl: Kubectl, admin: Kubectl, helm: Callable[..., str], ledger: Ledger) -> None:
     """All our pods are replaced; the job reconnects and loses no step."""
-    steps = 300
+    steps = 220
     kubectl.create(train_job("through", "--step-time-s", "0.1", "--memory", "1GiB", "--steps", str(steps), pods=4))
     eventually("all run", lambda: sum(p["status"]["phase"] == "Running" for p in kubectl.list("pods")) == 4)
     before = {p["metadata"]["uid"] for p in kubectl.list("pods")}

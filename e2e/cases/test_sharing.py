@@ -20,7 +20,7 @@ def test_three_jobs_and_one_too_many(
     pools(EXAMPLES / "time-slicing/values.yaml")
     node = {"kubernetes.io/hostname": workers[0].name}
     eventually("4 replicas", lambda: allocatable(admin, workers[0].name) == 4)
-    args = ("--model", "resnet50", "--batch-size", "64", "--steps", "60")
+    args = ("--model", "resnet50", "--batch-size", "64", "--steps", "45")
     for number in range(3):
         kubectl.apply(train_pod(f"job{number}", *args, nodeSelector=node))
     for number in range(3):
