@@ -215,11 +215,7 @@ class _Attempt:
             self._look_up(identity)
 
     def _look_up(self, identity: PodIdentity | None) -> None:
-        try:
-            self.desk.check(self.grant, identity)
-        except EmuGpuError as error:
-            refusal = error
-            self._finish(lambda: _fail(refusal))
+        if self._refused(lambda: self.desk.check(self.grant, identity)):
             return
         if identity is None:
             self._finish(lambda: self.desk.attach(self, None, None))
@@ -228,13 +224,18 @@ class _Attempt:
 
     def _seen(self, identity: PodIdentity, allocations: list[PodAllocation] | None) -> None:
         """A kubelet that doesn't answer starts no containers either: whoever comes now had its token before."""
+        if not self._refused(lambda: check_held(self.grant, identity, allocations or ())):
+            self.desk.lookup(identity.job_key, lambda steps: self._looked_up(identity, steps))
+
+    def _refused(self, check: Callable[[], None]) -> bool:
+        """Whether this check has ended the attempt."""
         try:
-            check_held(self.grant, identity, allocations or ())
+            check()
         except EmuGpuError as error:
             refusal = error
             self._finish(lambda: _fail(refusal))
-            return
-        self.desk.lookup(identity.job_key, lambda steps: self._looked_up(identity, steps))
+            return True
+        return False
 
     def _looked_up(self, identity: PodIdentity, steps: int | EmuGpuError | None) -> None:
         if isinstance(steps, EmuGpuError):

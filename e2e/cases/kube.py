@@ -194,6 +194,15 @@ def train_pod(name: str, *args: str, gpus: int = 1, resource: str = "emuGPU", **
     }
 
 
+def command_pod(name: str, *command: str, gpus: int = 1, **spec: Any) -> Object:
+    """A pod with devices that runs a command of its own instead of `emugpu train`."""
+    pod = train_pod(name, gpus=gpus, **spec)
+    (container,) = pod["spec"]["containers"]
+    del container["args"]
+    container["command"] = list(command)
+    return pod
+
+
 def pod_spec(*args: str, gpus: int = 1, resource: str = "emuGPU") -> Object:
     return {
         "restartPolicy": "Never",

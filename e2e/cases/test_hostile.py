@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from e2e.cases.kube import Kubectl, Node, eventually, train_pod
+from e2e.cases.kube import Kubectl, Node, command_pod, eventually, train_pod
 from e2e.cases.test_training import profiled_step_s
 
 pytestmark = pytest.mark.alone
@@ -81,11 +81,7 @@ def test_a_newcomer_gets_in_during_the_attack(kubectl: Kubectl, workers: list[No
 def test_a_copied_token_stays_its_owners(kubectl: Kubectl, workers: list[Node]) -> None:
     """Also before the owner has shown it: who may is what the kubelet says."""
     for name in ("owner", "thief"):
-        pod = train_pod(name, nodeSelector={"kubernetes.io/hostname": workers[0].name})
-        container = pod["spec"]["containers"][0] | {"command": ["sleep", "1000"]}
-        del container["args"]
-        pod["spec"]["containers"] = [container]
-        kubectl.apply(pod)
+        kubectl.apply(command_pod(name, "sleep", "1000", nodeSelector={"kubernetes.io/hostname": workers[0].name}))
     for name in ("owner", "thief"):
         kubectl.wait_phase(name, "Running")
     token = kubectl.inside("owner", "sh", "-c", "echo $EMUGPU_TOKEN").strip()
@@ -121,11 +117,8 @@ def beside_an_attacker(kubectl: Kubectl, workers: list[Node], *, steps: int) -> 
 
 def attack(kubectl: Kubectl, worker: Node, *, stolen: str) -> None:
     """Start the pod `hostile`, which shows this token and then does all it can; out of memory it begins anew."""
-    hostile = train_pod("hostile", nodeSelector={"kubernetes.io/hostname": worker.name})
-    hostile["spec"]["restartPolicy"] = "Always"
-    container = hostile["spec"]["containers"][0]
-    again_and_again = 'while true; do python3 -c "$0" "$1"; done'
-    container |= {"command": ["sh", "-c", again_and_again, ATTACK, stolen]}
-    del container["args"]
-    container["resources"]["limits"] |= {"cpu": "200m", "memory": "256Mi"}
+    again_and_again = ("sh", "-c", 'while true; do python3 -c "$0" "$1"; done', ATTACK, stolen)
+    node = {"kubernetes.io/hostname": worker.name}
+    hostile = command_pod("hostile", *again_and_again, nodeSelector=node, restartPolicy="Always")
+    hostile["spec"]["containers"][0]["resources"]["limits"] |= {"cpu": "200m", "memory": "256Mi"}
     kubectl.apply(hostile)

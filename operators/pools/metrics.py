@@ -1,31 +1,22 @@
-"""The controller's metrics. Names follow the Prometheus conventions: base units, _total for counters."""
+"""The controller's metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Gauge
 
+from operators.metrics import ControllerMetrics
 from operators.pools.actions import Action, PatchStatus
 
 _NUMBERS = ("nodes", "devices", "allocatable", "unhealthy")
 
 
-class PoolMetrics:
-    """One set of metrics in a registry of its own."""
+class PoolMetrics(ControllerMetrics):
+    """Those of a controller, and what there is of its objects."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.reconciles = Histogram(
-            "emugpu_pools_reconcile_seconds",
-            "Time of one reconciliation, deciding and writing",
-            registry=self.registry,
-            buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
-        )
-        self.failures = Counter(
-            "emugpu_pools_failures", "Writes and watches that failed", ["doing"], registry=self.registry
-        )
-        self.writes = Counter("emugpu_pools_writes", "Writes to the API server", ["kind"], registry=self.registry)
+        super().__init__("pools", "one reconciliation")
         self._pools = {
             name: Gauge(f"emugpu_pool_{name}", f"status.{name} of the pool", ["pool"], registry=self.registry)
             for name in _NUMBERS

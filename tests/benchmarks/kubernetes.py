@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any
 
-from e2e.cases.kube import RESOURCE, SYSTEM, Kubectl, Node, train_pod
+from e2e.cases.kube import RESOURCE, SYSTEM, Kubectl, Node, command_pod, train_pod
 from e2e.cases.lab import Lab
 from emulator_runtime.domain.errors import ClusterError
 
@@ -138,9 +138,8 @@ def allocate(kubectl: Kubectl, calls: int, devices: int, *, busy: bool) -> None:
 
 
 def many_containers(name: str, count: int) -> dict[str, Any]:
-    pod = train_pod(name)
-    container = pod["spec"]["containers"][0] | {"command": ["sleep", "1000"]}
-    del container["args"]
+    pod = command_pod(name, "sleep", "1000")
+    (container,) = pod["spec"]["containers"]
     pod["spec"]["containers"] = [container | {"name": f"c{n}"} for n in range(count)]
     return pod
 

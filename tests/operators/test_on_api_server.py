@@ -27,6 +27,7 @@ from operators.pools.writer import write
 from operators.prepare import Settings as PrepareSettings
 from operators.prepare import prepare
 from operators.testing.api_server import ApiServer
+from operators.testing.stories import running, until
 
 ObjectOf = Callable[..., dict[str, Any]]
 PATHS = {
@@ -264,22 +265,11 @@ def with_controller(server: ApiServer, story: Callable[[Controller], Awaitable[N
     async def play() -> None:
         api = as_account(server, "emugpu-pools")
         controller = Controller(api, metrics, wall_ns, Pauses(settle=0.02, first=0.1, longest=1.0))
-        task = asyncio.create_task(controller.run())
-        try:
+        async with running(controller.run(), api):
             await story(controller)
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-            await api.close()
 
     asyncio.run(play())
     return metrics
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.02)
 
 
 def test_pools_become_labels_and_inventories_and_are_taken_back(cluster: ApiServer, nodes: tuple[str, ...]) -> None:

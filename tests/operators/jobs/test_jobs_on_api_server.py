@@ -30,6 +30,7 @@ from operators.jobs.plan import SuspendJob
 from operators.jobs.writer import write
 from operators.kube import JOB, LEASE, ConflictError, KubeApi, NotThereError
 from operators.testing.api_server import ApiServer
+from operators.testing.stories import running, until
 
 EMUJOBS = "/apis/emugpu.dev/v1alpha1/namespaces/default/emujobs"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -175,23 +176,12 @@ def with_controller(server: ApiServer, story: Callable[[], Awaitable[None]]) -> 
         api = as_account(server)
         around = Surroundings(Images("emugpu:1"), ProfileTable.bundled(), wall_ns)
         controller = Controller(api, metrics, around, Pauses(settle=0.02, first=0.1, longest=1.0))
-        task = asyncio.create_task(controller.run())
-        try:
+        async with running(controller.run(), api):
             await story()
             assert controller.problem == ""
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-            await api.close()
 
     asyncio.run(play())
     return metrics
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.02)
 
 
 def get(server: ApiServer, path: str) -> Any:
