@@ -10,8 +10,8 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.http_server import METRICS, HttpServer, pages
 from emulator_runtime.timing.host import monotonic_ns
 
-_FINE_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25, 1.0)
-"""An Allocate is a few synced files, milliseconds; the kubelet makes the pod wait for it."""
+_FINE_S = (0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25, 1.0)
+"""An Allocate is a few small files, a millisecond or two; the kubelet makes the pod wait for it."""
 
 
 class PrometheusMetrics:
@@ -21,7 +21,7 @@ class PrometheusMetrics:
         self.registry = CollectorRegistry()
         self._allocate = Histogram(
             "emugpu_plugin_allocate_seconds",
-            "Time from Allocate to its reply, grant on disk.",
+            "Time from Allocate to its reply, grant written.",
             ["resource"],
             buckets=_FINE_S,
             registry=self.registry,

@@ -1,7 +1,8 @@
 """Grants on disk: the device plugin mints one per Allocate, the sharing manager reads it when a container shows its token.
 
 A directory per grant, named by the first 32 hexadecimal digits of the token's SHA-256, so that nobody who can list the
-directory learns a token. It is complete or absent: made under another name, synced, then renamed, before `mint` returns.
+directory learns a token. It is complete or absent: made under another name, then renamed, before `mint` returns. Nothing is
+synced to the disk: a power cut ends all containers, and the kubelet then fails every pod that holds devices.
 
 Beside them lies the time of the last one: the manager remembers grants that were removed here, and would take a token for
 void that is older than those, as the first after a step back of the wall clock would be.
@@ -80,10 +81,8 @@ class GrantFiles:
             unfinished = self._dir / f"{_UNFINISHED}{record.grant_id}"
             try:
                 _write_grant(unfinished, record, device_files)
-                # not synced (1-2 ms): a power cut may lose it, which `_noted_ns` bears
                 write_whole(self._dir / LAST_FILE, f"{record.minted_ns}\n", sync=False, mode=0o600)
                 unfinished.rename(self.path(record.grant_id))
-                _sync_directory(self._dir)
             except OSError:
                 shutil.rmtree(unfinished, ignore_errors=True)
                 self.remove(record.grant_id)
@@ -118,9 +117,12 @@ class GrantFiles:
         shutil.rmtree(leaving, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Delete what a killed process left half made or half deleted. For the minting process, when it starts."""
+        """Delete what a killed process or a power cut left half made or half deleted. For the minting process, when it starts."""
         for prefix in (_UNFINISHED, _LEAVING):
             for path in self._dir.glob(f"{prefix}*"):
+                shutil.rmtree(path, ignore_errors=True)
+        for path in self._dir.iterdir() if self._dir.is_dir() else ():
+            if _GRANT_ID.fullmatch(path.name) and _is_empty(path / GRANT_FILE):
                 shutil.rmtree(path, ignore_errors=True)
 
     def path(self, grant_id: str) -> Path:
@@ -182,10 +184,7 @@ def _write_grant(directory: Path, record: GrantRecord, device_files: Mapping[int
     edev.mkdir(parents=True)
     for made in (directory, edev):
         made.chmod(0o755)
-    for (
-        index,
-        content,
-    ) in device_files.items():  # not synced: after a power cut the kubelet fails every pod with devices
+    for index, content in device_files.items():
         write_new(edev / str(index), f"{json.dumps(content)}\n".encode(), sync=False, mode=0o644)
     document = {
         "version": VERSION,
@@ -194,7 +193,15 @@ def _write_grant(directory: Path, record: GrantRecord, device_files: Mapping[int
         "device_ids": list(record.device_ids),
         "minted_ns": str(record.minted_ns),  # a text: nanoseconds since 1970 are beyond 2**53
     }
-    write_new(directory / GRANT_FILE, f"{json.dumps(document)}\n".encode(), sync=True, mode=0o600)
+    write_new(directory / GRANT_FILE, f"{json.dumps(document)}\n".encode(), sync=False, mode=0o600)
+
+
+def _is_empty(file: Path) -> bool:
+    """Whether a power cut kept the name and lost the content."""
+    try:
+        return file.stat().st_size == 0
+    except OSError:
+        return False
 
 
 def _parse_record(text: str, place: str, grant_id: str) -> GrantRecord:
@@ -210,11 +217,3 @@ def _parse_record(text: str, place: str, grant_id: str) -> GrantRecord:
     ids = tuple(f.text(least=1) for f in required(members, "device_ids", document).elements())
     resource = required(members, "resource", document).text(least=1)
     return GrantRecord(grant_id, digest.text(), resource, ids, int(minted.text()))
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,7 +11,7 @@ import pytest
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node import grant_files
-from emulator_runtime.node.grant_files import LAST_FILE, GrantFiles, grant_id_of, token_digest
+from emulator_runtime.node.grant_files import LAST_FILE, GrantFiles, token_digest
 
 IDS = ("GPU-a", "GPU-b")
 
@@ -195,33 +195,39 @@ def test_unreadable_grants_are_reported(files, problems):
     assert "can't be read: Is a directory" in problems[0]
 
 
-@pytest.mark.parametrize("failing", range(1, 3))
+@pytest.mark.parametrize("failing", range(1, 4))
 def test_a_full_disk_leaves_nothing(files, tmp_path, monkeypatch, failing):
     calls = 0
+    write_new = grant_files.write_new
 
-    def fsync(_descriptor: int) -> None:
+    def full(path, data, **options):
         nonlocal calls
         calls += 1
         if calls == failing:
             raise OSError(28, "No space left on device")
+        write_new(path, data, **options)
 
-    monkeypatch.setattr(grant_files.os, "fsync", fsync)
+    monkeypatch.setattr(grant_files, "write_new", full)  # the device file and the grant
+    monkeypatch.setattr("emulator_runtime.files.write_new", full)  # the time of the last one
     with pytest.raises(OSError, match="No space left"):
         files.mint("a.b/c", IDS, {0: {}})
-    assert calls == failing  # the grant, and after the renames the parent
+    assert calls == failing
     assert grants_in(tmp_path) == []
     assert not (tmp_path / f"{LAST_FILE}.new").exists()
 
 
-def test_the_rename_comes_after_the_sync(files, tmp_path, monkeypatch):
-    seen: list[list[str]] = []
-    monkeypatch.setattr(grant_files.os, "fsync", lambda _fd: seen.append([path.name for path in tmp_path.iterdir()]))
-    token, _ = files.mint("a.b/c", IDS, {0: {}})
-    grant = grant_id_of(token)
-    assert [sorted(names) for names in seen] == [
-        [f".new-{grant}"],
-        [LAST_FILE, grant],
-    ]
+def test_minting_waits_for_no_disk(files, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _fd: pytest.fail("the kubelet makes a pod wait for it"))
+    token, record = files.mint("a.b/c", IDS, {0: {}})
+    assert files.read(token) == record
+
+
+def test_sweep_removes_what_a_power_cut_emptied(files, tmp_path):
+    (_, lost), (token, kept) = files.mint("a.b/c", IDS, {}), files.mint("a.b/c", IDS, {})
+    (files.path(lost.grant_id) / "grant.json").write_bytes(b"")
+    files.sweep()
+    assert grants_in(tmp_path) == [kept.grant_id]
+    assert files.read(token) == kept
 
 
 def test_sweep_removes_what_a_killed_process_left(files, tmp_path):
