@@ -39,11 +39,12 @@ def offers_of(pools: Iterable[PoolFacts], nodes: Sequence[NodeFacts]) -> tuple[N
             for entry in resource.devices
             for _ in range(resource.replicas)
         )
-        found.append(NodeOffer(name, *_amounts(assignment.specs.get(claim.pool), known[name]), devices))
+        found.append(NodeOffer(name, *amounts(assignment.specs.get(claim.pool), known[name]), devices))
     return tuple(found)
 
 
-def _amounts(spec: PoolSpec | None, node: NodeFacts) -> tuple[int, int]:
+def amounts(spec: PoolSpec | None, node: NodeFacts) -> tuple[int, int]:
+    """CPUs (thousandths) and memory (bytes) of a node: what its pool says, else what it really has."""
     cpu_milli = node.cpu_milli if spec is None or spec.cpu_milli is None else spec.cpu_milli
     memory_bytes = node.memory_bytes if spec is None or spec.memory_bytes is None else spec.memory_bytes
     return cpu_milli, memory_bytes

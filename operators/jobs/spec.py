@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from emulator_runtime.domain.errors import UnknownNameError
+from emulator_runtime.domain.sensitivity import Sensitivity
 from emulator_runtime.node.fields import Field, required
 from operators.pools.spec import named_spec
 from operators.quantity import parse_quantity
@@ -36,6 +37,7 @@ class Configuration:
     """One way to run: emulated amounts of each node, and the work. `gpu_types` canonical, empty: any.
 
     Either `model` and `batch_size` (of the whole job) or `step_time_ns` and `gpu_memory_bytes`. `gpus` 0: on CPUs alone.
+    With a `sensitivity`, `step_time_ns` holds at speed 1 and the emulated CPUs and memory that it is given change it.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Configuration:
     batch_size: int = 0
     step_time_ns: int = 0
     gpu_memory_bytes: int = 0
+    sensitivity: Sensitivity | None = None
 
 
 @dataclass(frozen=True, slots=True)
