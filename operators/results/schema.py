@@ -39,7 +39,7 @@ create table if not exists unread (stream text not null, epoch integer not null,
 create table if not exists jobs (uid text primary key, namespace text not null, name text not null,
   submitted_ns integer not null, tasks integer not null, steps integer not null, gpus integer not null,
   isolated_s real, policy text not null, failed_ns integer, kind text not null, experiment text not null,
-  deleted_ns integer) without rowid;
+  deleted_ns integer, completed_ns integer) without rowid;
 create table if not exists predictions (uid text primary key, seconds real not null, by text not null,
   at_ns integer not null) without rowid;
 create table if not exists experiments (experiment text not null, by text not null, job text not null,
