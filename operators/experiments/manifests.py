@@ -36,19 +36,19 @@ class Destination:
 
 
 def names_of(jobs: Iterable[JobSpec]) -> dict[str, str]:
-    """Job id -> name of its EmuJob: a DNS label, the job id itself where it is one."""
+    """Job id -> name of its EmuJob: a DNS label that begins with a letter, the job id itself where it is one."""
     names: dict[str, str] = {}
     for job in jobs:
         name, number = _label(job.job_id), job.row
         while name in names.values() or (number == job.row and name != job.job_id):
-            name = f"{_label(job.job_id)[: _MOST_OF_NAME - 8]}-{number}".lstrip("-")
+            name = f"{_label(job.job_id)[: _MOST_OF_NAME - 8]}-{number}"
             number += 1
         names[job.job_id] = name
     return names
 
 
 def emujob_document(job: JobSpec, name: str, to: Destination) -> Json:
-    """The EmuJob to create. Raises InputError for a job that has no such form; for Kubernetes' scheduler CPU ways are left out."""
+    """The EmuJob to create, without its CPU ways where Kubernetes places it. Raises InputError where it has no such form."""
     ways = [c for c in job.configurations if to.scheduler or c.on_gpu]
     if not ways:
         problem = "runs on CPUs only, which Kubernetes' scheduler can't divide; leave --default-scheduler out"
@@ -76,7 +76,8 @@ def emujob_document(job: JobSpec, name: str, to: Destination) -> Json:
 
 
 def _label(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MOST_OF_NAME].strip("-")
+    label = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return (label if label[:1].isalpha() else f"j-{label}")[:_MOST_OF_NAME].strip("-")
 
 
 def _configuration(job: JobSpec, way: Configuration) -> Json:
