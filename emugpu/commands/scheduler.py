@@ -7,6 +7,7 @@ the same loop, as in `emugpu compare`. Ended by a signal, it leaves what runs al
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,8 +128,10 @@ def _say(text: str) -> None:
 
 
 def _name(text: str) -> str:
-    if text and not (len(text) <= 40 and text[0].isalnum() and all(c.isalnum() or c == "-" for c in text)):
-        raise InputError("--name", f"{text!r} must be 1 to 40 letters, digits and -, a letter or digit first")
+    if text and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", text, re.ASCII):
+        raise InputError(
+            "--name", f"{text!r} must be at most 40 small letters, digits and -, as in names of Kubernetes"
+        )
     return text
 
 

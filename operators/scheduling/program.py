@@ -82,7 +82,9 @@ class Program:
         with ExitStack() as stack:
             if self._options.metrics_port:
                 ready = self._not_ready
-                server = status_server(self._options.metrics_port, self._metrics.registry, healthy=str, ready=ready)
+                server = status_server(
+                    self._options.metrics_port, self._metrics.registry, healthy=lambda: "", ready=ready
+                )
                 server.start()
                 stack.callback(server.close)
             stack.callback(self._cluster.close)
@@ -105,7 +107,7 @@ class Program:
     @property
     def name(self) -> str:
         """What EmuJobs say in spec.scheduler.name."""
-        return self._options.name or self.title.partition(":")[0].lower()
+        return self._options.name or self.title.partition(":")[0].lower().replace("_", "-")
 
     # --- making -----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -74,7 +74,7 @@ class Tools:
     tell: Callable[[list[Event]], None]
     say: Callable[[str], None]
     may_act: Callable[[], bool]
-    pauses: Pauses = Pauses(settle=0.0)
+    pauses: Pauses = field(default_factory=lambda: Pauses(settle=0.0))
 
 
 class Watcher:
@@ -230,12 +230,14 @@ class Watcher:
 
     def _tracks_of(self, keys: set[str]) -> list[Track]:
         """The jobs of these names, in order of submission; a name may have two, one of them about to go."""
-        for key in keys:
-            order = self._orders.get(key)
-            if order is not None and order.key.uid not in self._tracks and self._scope.has(order):
-                self._tracks[order.key.uid] = self._new_track(order)
+        new = [order for key in keys if (order := self._orders.get(key)) is not None and self._is_new(order)]
+        for order in sorted(new, key=lambda order: (order.time("submittedAt"), order.facts.created, str(order.key))):
+            self._tracks[order.key.uid] = self._new_track(order)
         found = [track for track in self._tracks.values() if track.key in keys]
         return sorted(found, key=lambda track: (self._submitted(track), track.row, track.key))
+
+    def _is_new(self, order: Order) -> bool:
+        return order.key.uid not in self._tracks and self._scope.has(order)
 
     def _new_track(self, order: Order) -> Track:
         rows = {track.row for track in self._tracks.values()}
