@@ -140,12 +140,13 @@ def _pod_spec(job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Config
 
 
 def _resources(spec: EmuJobSpec, chosen: Configuration) -> Json:
-    """A limit of 0 stays where another configuration has GPUs: what is there can be changed while a Job is suspended.
+    """A limit is left out rather than 0: a kubelet turns away a pod with a limit of 0 where the resource has no healthy device
+    (devicemanager, devicesToAllocate). While a Job is suspended limits may be added and removed.
 
     A job that may run without a GPU has a place on its node as well, whichever configuration it runs.
     """
     limits = dict(spec.limits)
-    if any(configuration.gpus for configuration in spec.configurations):
+    if chosen.gpus:
         limits[DEFAULT_RESOURCE] = str(chosen.gpus)
     if not all(configuration.gpus for configuration in spec.configurations):
         limits[HOST_RESOURCE] = "1"
