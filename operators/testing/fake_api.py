@@ -46,18 +46,19 @@ class FakeApi:
             raise NotThereError(f"{_plural(resource)} {name}: not found")
         return copy.deepcopy(found)
 
-    async def list(self, resource: type[Any], **_options: Any) -> tuple[str, list[dict[str, Any]]]:
+    async def list(self, resource: type[Any], **options: Any) -> tuple[str, list[dict[str, Any]]]:
         self._fail("list")
-        return str(self._version), copy.deepcopy(list(self._all(resource).values()))
+        found = [each for each in self._all(resource).values() if _is_within(each, options)]
+        return str(self._version), copy.deepcopy(found)
 
     async def watch(
-        self, resource: type[Any], version: str, **_options: Any
+        self, resource: type[Any], version: str, **options: Any
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         seen = int(version)
         while True:
             self._fail("watch")
             for at, plural, kind, document in list(self._changes):
-                if at > seen and plural == _plural(resource):
+                if at > seen and plural == _plural(resource) and _is_within(document, options):
                     yield kind, copy.deepcopy(document)
             seen = self._version
             async with self._news:
@@ -154,6 +155,9 @@ class FakeApi:
         if found is not None:
             self.remove(resource, key)
 
+    async def close(self) -> None:
+        """Nothing is open."""
+
     def _check_version(self, resource: type[Any], document: dict[str, Any], found: dict[str, Any]) -> None:
         version = document["metadata"].get("resourceVersion")
         if version not in (None, "", found["metadata"]["resourceVersion"]):
@@ -191,6 +195,11 @@ def _merged(found: Any, patch: Any) -> Any:
                 merged[key] = _merged(found.get(key), value)
         return merged
     return copy.deepcopy(patch) if not isinstance(patch, dict) else _merged({}, patch)
+
+
+def _is_within(document: dict[str, Any], options: dict[str, Any]) -> bool:
+    """Whether a list with these options has the object; labels are not looked at."""
+    return options.get("namespace", "*") in ("*", document["metadata"].get("namespace", ""))
 
 
 def _plural(resource: type[Any]) -> str:
