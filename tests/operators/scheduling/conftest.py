@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from operators.clock import rfc3339, rfc3339_micro
 from emulator_runtime.profiles.table import ProfileTable
+from operators.clock import rfc3339, rfc3339_micro
 from operators.following import Pauses
 from operators.kube import EMUJOB, JOB, NODE, POD, POOL
 from operators.scheduling.memory import Keeper, Memory
@@ -282,7 +282,7 @@ class World:
                 alive = [p for p in own if p["status"]["phase"] != "Failed"]
                 for index in range(len(alive), job["spec"]["completions"]):
                     self._make_pod(job, index)
-                own = [p for p in self.pods(job["metadata"]["name"])]
+                own = list(self.pods(job["metadata"]["name"]))
             live = [p for p in own if p["status"]["phase"] in ("Pending", "Running")]
             status["active"] = sum("deletionTimestamp" not in p["metadata"] for p in live)
             status["terminating"] = len(live) - status["active"]
@@ -415,7 +415,7 @@ class Lab:
         self._aio.close()
 
     async def _begin(self) -> None:
-        name, policy = resolve_policy(self.policy)
+        _name, policy = resolve_policy(self.policy)
         self.keeper = Keeper(self.world.api, "lab", "emugpu-scheduler-s")
         kept = await self.keeper.load(self.policy, type(policy).__module__)
         self.memory = kept or Memory(START_NS, self.policy)
