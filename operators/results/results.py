@@ -92,6 +92,7 @@ class Results:
         self._open: dict[str, JobFacts] = {}
         self._stays: dict[str, Stay] = {}
         self._looked: dict[str, int] = {}
+        self._grown: set[str] = set()
         self._unsettled: dict[str, int] = {}
         self._ended: dict[str, JobResult] = {}
         self._pace, self._tidied_ns = Pace(), 0
@@ -257,6 +258,7 @@ class Results:
         if result is None:  # events of a job that the controller hasn't noted: they wait
             return False
         self._looked[uid] = now_ns
+        self._grown.add(uid)
         outcome = self._remember(result, store.prediction(uid))
         if uid not in self._noted or self._shown.get(uid) == outcome:
             return False
@@ -301,6 +303,9 @@ class Results:
         for result in old:
             del self._ended[result.facts.uid]
             self._looked.pop(result.facts.uid, None)
+        for uid in sorted(self._grown & (self._open.keys() | self._ended.keys())):
+            store.thin(uid, wall_ns)
+        self._grown.clear()
         store.drop_orphans(before_ns)
         forgotten_ns = wall_ns - round(self._keeping.results_s * NS_PER_S)
         store.forget(forgotten_ns, self._keeping.results)

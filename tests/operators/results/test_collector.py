@@ -243,7 +243,7 @@ def test_the_thread_outlives_trouble_and_says_it_once(server, path, registry, ca
     wait_for(lambda: collector.problem == "")
     collector.stop()
     collector.stop()
-    assert capsys.readouterr().err.count("events wait in Redis") == 1
+    assert capsys.readouterr().err.count("events wait there or on their nodes") == 1
 
 
 def test_a_store_that_can_not_be_opened_is_told(server, make, tmp_path):
