@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators.results.clocks import ClockOffset, Clocks
@@ -74,6 +74,7 @@ def test_a_result_is_consistent_whatever_was_told(facts, events):
     assert (result.first_started_ns is None) == (not result.runs)
 
 
+@settings(deadline=None)  # it waits for the disk
 @given(streams(), st.data())
 def test_the_store_gives_back_what_was_written_in_any_batches(tmp_path_factory, events, data):
     facts = JobFacts("job", "team", "train", 0, steps=10)
@@ -85,7 +86,7 @@ def test_the_store_gives_back_what_was_written_in_any_batches(tmp_path_factory, 
             size = data.draw(st.integers(1, 6))
             store.write(Batch(tuple(left[:size])))
             left = left[size:]
-        assert store.result("job") == job_result(facts, events)
+        assert store.job("job") == job_result(facts, events)
         newest = max(((e.epoch, e.sequence) for e in events if e.stream == "emugpu:events:a"), default=None)
         assert store.position("emugpu:events:a") == newest
     finally:
