@@ -23,7 +23,7 @@ def run_to_the_end(here: Any, lab: Any, killed: type[BaseException], policy: str
     """Programs one after the other, each killed at some write, until all jobs are done; how many there were."""
     for programs in range(1, 80):
         here.api.kill_at = here.api.writes + random.randint(1, 12)
-        here.api.kill_after = random.random() < 0.5  # noqa: TID251 (drawn from a seeded Random)
+        here.api.kill_after = random.random() < 0.5
         try:
             program = lab(here, policy)
         except killed:
