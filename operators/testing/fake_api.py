@@ -14,12 +14,14 @@ from operators.store import key_of
 class FakeApi:
     """operators.kube.Api in memory. An apply replaces labels, annotations and status that the same manager applied before.
 
-    Objects are known by name, or by `namespace/name`. `failures` are raised, one after the other, by the operation that they
-    are listed under (list, watch, get, apply, create, replace, delete); `log` has what was written.
+    Objects are known by name, or by `namespace/name`; `texts` are answers by path. `failures` are raised, one after the
+    other, by the operation that they are listed under (list, watch, get, text, apply, create, replace, delete); `log` has
+    what was written.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, dict[str, Any]]] = {}
+        self.texts: dict[str, str] = {}
         self.failures: dict[str, list[Exception]] = {}
         self.log: list[tuple[str, str, str]] = []
         self._version = 0
@@ -46,9 +48,18 @@ class FakeApi:
             raise NotThereError(f"{_plural(resource)} {name}: not found")
         return copy.deepcopy(found)
 
-    async def list(self, resource: type[Any], **_options: Any) -> tuple[str, list[dict[str, Any]]]:
+    async def list(self, resource: type[Any], **options: Any) -> tuple[str, list[dict[str, Any]]]:
+        """Of the namespace that `options` name; other options are not looked at."""
         self._fail("list")
-        return str(self._version), copy.deepcopy(list(self._all(resource).values()))
+        wanted = options.get("namespace") or "*"
+        found = [o for o in self._all(resource).values() if wanted in ("*", o["metadata"].get("namespace", "*"))]
+        return str(self._version), copy.deepcopy(found)
+
+    async def text(self, path: str) -> str:
+        self._fail("text")
+        if path not in self.texts:
+            raise NotThereError(f"get {path}: not found")
+        return self.texts[path]
 
     async def watch(
         self, resource: type[Any], version: str, **_options: Any
