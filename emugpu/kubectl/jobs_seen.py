@@ -81,7 +81,7 @@ class JobSeen:
 
     @property
     def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     @property
     def experiment(self) -> str:

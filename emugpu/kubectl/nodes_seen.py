@@ -95,7 +95,7 @@ async def nodes_with_gpus(api: Api, only: str = "") -> list[NodeSeen]:
     """
     nodes, pods = await asyncio.gather(listed(api, NODE), listed(api, POD, namespace="*"))
     facts = sorted((f for f in map(node_facts, nodes) if only in ("", f.name)), key=lambda f: f.name)
-    inventories = {f.name: found for f in facts if (found := _inventory(f)) is not None}
+    inventories = {f.name: found for f in facts if (found := inventory_of(f)) is not None}
     managers = {pod.node: pod for pod in map(_manager, pods) if pod is not None}
     figures = await _figures(api, [managers[name] for name in inventories if name in managers])
     resources = {resource.name for inventory in inventories.values() for resource in inventory.resources}
@@ -123,7 +123,7 @@ def pod_seen(document: Mapping[str, Any], resources: Iterable[str]) -> PodSeen |
     return PodSeen(*names, texts_of(metadata, "labels").get(JOB_LABEL, ""), gpus) if gpus else None
 
 
-def _inventory(facts: NodeFacts) -> Inventory | None:
+def inventory_of(facts: NodeFacts) -> Inventory | None:
     """What the pool gave the node; None for nothing, or for what this version can't read."""
     if facts.inventory_text is None:
         return None

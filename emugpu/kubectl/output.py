@@ -18,6 +18,7 @@ from rich.text import Text
 from emugpu.smi.devices import clean
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.timing.host import sleep_ns
+from operators.clock import rfc3339_micro
 
 MISSING = "-"
 _GAP = "   "
@@ -173,6 +174,11 @@ def duration(value_s: float) -> str:
 def percent(share: float | None) -> Cell:
     """From 0 to 1 as whole percent."""
     return Cell(MISSING if share is None else f"{100 * share:.0f}%", right=True)
+
+
+def timestamp(at_s: float | None) -> str | None:
+    """Seconds since 1970 as RFC 3339 with microseconds."""
+    return None if at_s is None else rfc3339_micro(round(at_s * 1e6) * 1000)
 
 
 PHASE_STYLES = {

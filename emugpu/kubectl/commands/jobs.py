@@ -10,11 +10,10 @@ from typing import Any
 from emugpu.kubectl import options, output
 from emugpu.kubectl.cluster import Cluster
 from emugpu.kubectl.jobs_seen import JobSeen, jobs_in
-from emugpu.kubectl.output import Answer, Cell, count, number, phase, seconds
+from emugpu.kubectl.output import Answer, Cell, count, number, phase, seconds, timestamp
 from emugpu.kubectl.selectors import parse_selector
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.timing.host import wall_ns
-from operators.clock import rfc3339_micro
 
 PHASES = ("Pending", "Queued", "Starting", "Running", "Preempted", "Succeeded", "Failed", "Rejected")
 _HEADINGS = (
@@ -89,10 +88,6 @@ def row(job: JobSeen) -> dict[str, Any]:
     for condition in members["conditions"]:
         condition["since"] = timestamp(condition.pop("since_s"))
     return {**members, "experiment": job.experiment}
-
-
-def timestamp(at_s: float | None) -> str | None:
-    return None if at_s is None else rfc3339_micro(round(at_s * 1e6) * 1000)
 
 
 def _cells(job: JobSeen, now_s: float, *, everywhere: bool, wide: bool) -> list[Cell]:
