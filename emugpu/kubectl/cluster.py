@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.timing.host import wall_ns
 from operators.kube import Api, ForbiddenError, Json, NotThereError
 
 T = TypeVar("T")
@@ -22,11 +23,18 @@ class ClosableApi(Api, Protocol):
 
 
 class Cluster:
-    """Use it as a context manager. `namespace`: the one that is meant where a command isn't told another."""
+    """Use it as a context manager. `namespace`: the one that is meant where a command isn't told another.
 
-    def __init__(self, api: ClosableApi, namespace: str) -> None:
-        self._api, self.namespace = api, namespace
+    `wall_ns` says what time it is: nanoseconds since 1970.
+    """
+
+    def __init__(self, api: ClosableApi, namespace: str, wall_ns: Callable[[], int] = wall_ns) -> None:
+        self._api, self.namespace, self._wall_ns = api, namespace, wall_ns
         self._runner = asyncio.Runner()
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return self._wall_ns() / 1e9
 
     def __enter__(self) -> Cluster:
         return self

@@ -22,6 +22,7 @@ from operators.pools.objects import NodeFacts, node_facts
 
 MANAGER = "manager"
 """The manager's container, and the name of its port, in pods of the component `node` (charts/emugpu/templates/node)."""
+NO_MANAGER = "it has no pod with a manager"
 _AT_ONCE = 16
 _OVER = ("Succeeded", "Failed")
 
@@ -95,7 +96,14 @@ async def nodes_with_gpus(api: Api, only: str = "") -> list[NodeSeen]:
     """
     nodes, pods = await asyncio.gather(listed(api, NODE), listed(api, POD, namespace="*"))
     facts = sorted((f for f in map(node_facts, nodes) if only in ("", f.name)), key=lambda f: f.name)
-    inventories = {f.name: found for f in facts if (found := inventory_of(f)) is not None}
+    inventories, unread = {}, {}
+    for each in facts:
+        try:
+            found = inventory_of(each)
+        except InputError as error:
+            unread[each.name], found = str(error), Inventory(each.name, ())
+        if found is not None:
+            inventories[each.name] = found
     managers = {pod.node: pod for pod in map(_manager, pods) if pod is not None}
     figures = await _figures(api, [managers[name] for name in inventories if name in managers])
     resources = {resource.name for inventory in inventories.values() for resource in inventory.resources}
@@ -105,7 +113,7 @@ async def nodes_with_gpus(api: Api, only: str = "") -> list[NodeSeen]:
         if pod is not None and pod.node:
             asking.setdefault(pod.node, []).append(pod)
     return [
-        _node(f, inventories[f.name], asking.get(f.name, []), figures.get(f.name, "it has no pod with a manager"))
+        _node(f, inventories[f.name], asking.get(f.name, []), unread.get(f.name) or figures.get(f.name, NO_MANAGER))
         for f in facts
         if f.name in inventories
     ]
@@ -124,13 +132,9 @@ def pod_seen(document: Mapping[str, Any], resources: Iterable[str]) -> PodSeen |
 
 
 def inventory_of(facts: NodeFacts) -> Inventory | None:
-    """What the pool gave the node; None for nothing, or for what this version can't read."""
-    if facts.inventory_text is None:
-        return None
-    try:
-        return Inventory.from_json(facts.inventory_text, f"Node {facts.name}")
-    except InputError:
-        return None
+    """What the pool gave the node; None for nothing. Raises InputError for what this version can't read."""
+    text = facts.inventory_text
+    return None if text is None else Inventory.from_json(text, f"inventory of node {facts.name}")
 
 
 def _manager(document: Json) -> ManagerPod | None:

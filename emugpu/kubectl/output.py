@@ -7,7 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.cells import cell_len
@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from emugpu.smi.devices import clean
+from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.timing.host import sleep_ns
 from operators.clock import rfc3339_micro
@@ -88,7 +89,10 @@ def show(answer: Answer, form: str, *, console: Console | None = None) -> None:
 
 
 def watch(look: Callable[[], Answer], form: str, every_s: float) -> int:
-    """Shows what is new until Ctrl-C: in place on a terminal, else as lines (one JSON document each). Always 0."""
+    """Shows what is new until Ctrl-C: in place on a terminal, else as lines (one JSON document each). Always 0.
+
+    Raises what the first look raises; a later one that fails where a retry helps leaves what was seen, with a note.
+    """
     console = stdout()
     try:
         if console.is_terminal and form not in ("json", "csv"):
@@ -107,13 +111,13 @@ def _watch_in_place(look: Callable[[], Answer], console: Console, every_s: float
             notes = [Text(clean(note), "yellow") for note in answer.notes]
             live.update(Group(*(answer.lines or [Text(answer.none)]), *notes), refresh=True)
             sleep_ns(round(every_s * NS_PER_S))
-            answer = look()
+            answer = _again(look, answer)
 
 
 def _watch_in_lines(look: Callable[[], Answer], form: str, every_s: float) -> None:
     before: Answer | None = None
+    answer = look()
     while True:
-        answer = look()
         if before is None or (answer.document, answer.notes) != (before.document, before.notes):
             if form == "json":
                 print(json.dumps(answer.document), flush=True)
@@ -124,6 +128,16 @@ def _watch_in_lines(look: Callable[[], Answer], form: str, every_s: float) -> No
                 sys.stdout.flush()
         before = answer
         sleep_ns(round(every_s * NS_PER_S))
+        answer = _again(look, answer)
+
+
+def _again(look: Callable[[], Answer], before: Answer) -> Answer:
+    try:
+        return look()
+    except EmuGpuError as error:
+        if not error.retry_helps:
+            raise
+        return replace(before, notes=[str(error)])
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -136,7 +150,9 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Lists are words with spaces between; what isn't known is empty."""
+    """Lists are words with spaces between; true and false as in JSON; what isn't known is empty."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
 
 
@@ -169,6 +185,11 @@ def duration(value_s: float) -> str:
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02}m"
     return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+
+
+def counted(amount: int, noun: str) -> str:
+    """1 job, 2 jobs."""
+    return f"{amount} {noun}{'' if amount == 1 else 's'}"
 
 
 def percent(share: float | None) -> Cell:

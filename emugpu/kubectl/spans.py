@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from emugpu.kubectl.jobs_seen import OVER, JobSeen, RunSeen
 from emugpu.kubectl.nodes_seen import inventory_of
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.node.inventory import split_device_id
 from operators.kube import Json
 from operators.pools.objects import node_facts
 from scheduler_sims.record import JobRecord, RunRecord, Span
@@ -21,14 +24,20 @@ class Places:
 
     by_uuid: Mapping[str, tuple[str, int]]
 
+    def of(self, run: RunSeen) -> list[tuple[str, int]]:
+        """Node and index of each of the run's devices that is known; shares of one device are one."""
+        uuids = dict.fromkeys(split_device_id(device)[0] for device in run.devices)
+        return [self.by_uuid[uuid] for uuid in uuids if uuid in self.by_uuid]
+
     @classmethod
     def of_nodes(cls, documents: Iterable[Json]) -> Places:
         """From the inventories of Nodes as the API server sends them."""
         found = {}
         for facts in map(node_facts, documents):
-            inventory = inventory_of(facts)
-            for entry in inventory.entries() if inventory is not None else ():
-                found[entry.device.uuid] = facts.name, entry.device.index
+            with suppress(InputError):  # of another version: its devices count as unknown ones
+                inventory = inventory_of(facts)
+                for entry in inventory.entries() if inventory is not None else ():
+                    found[entry.device.uuid] = facts.name, entry.device.index
         return cls(found)
 
     def with_unknown(self, jobs: Iterable[JobSeen]) -> Places:
@@ -38,7 +47,7 @@ class Places:
         for node, index in found.values():
             top[node] = max(index, top.get(node, -1))
         for run in (run for job in jobs for run in job.runs):
-            for uuid in run.devices:
+            for uuid in (split_device_id(device)[0] for device in run.devices):
                 if uuid not in found:
                     top[run.node] = top.get(run.node, -1) + 1
                     found[uuid] = run.node, top[run.node]

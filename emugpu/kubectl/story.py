@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emugpu.kubectl.jobs_seen import ConditionSeen, JobSeen, RunSeen
-from emugpu.kubectl.output import duration
+from emugpu.kubectl.output import counted, duration
 from emugpu.kubectl.spans import Places
 from operators.clock import seconds_of
 from operators.documents import condition_of, object_at, objects_in, text_at, whole_at
@@ -69,7 +69,7 @@ def regards(event: Mapping[str, Any], job: JobSeen) -> bool:
 def _milestones(job: JobSeen) -> Iterator[Told]:
     if job.submitted_s is not None:
         by = f", for scheduler {job.scheduler} (actuator {job.actuator})" if job.scheduler else ""
-        yield Told(job.submitted_s, "job", f"submitted: {_gpus(job.gpus)}, {job.steps} steps{by}")
+        yield Told(job.submitted_s, "job", f"submitted: {counted(job.gpus, 'GPU')}, {job.steps} steps{by}")
         if job.predicted_jct_s is not None:
             foretold = (
                 f"{job.predicted_by or 'the scheduler'} predicts {duration(job.predicted_jct_s)} from submission to end"
@@ -105,7 +105,7 @@ def _runs(job: JobSeen, places: Places) -> Iterator[Told]:
 
 def where(run: RunSeen, places: Places) -> str:
     """The node, and which of its GPUs."""
-    indexes = [str(places.by_uuid[uuid][1]) if uuid in places.by_uuid else uuid for uuid in run.devices]
+    indexes = [str(index) for _, index in places.of(run)] or list(run.devices)
     return f"{run.node} ({'GPU' if len(indexes) == 1 else 'GPUs'} {', '.join(indexes)})" if indexes else run.node
 
 
@@ -114,8 +114,8 @@ def _condition(condition: ConditionSeen) -> Iterator[Told]:
         reason = f" ({condition.reason})" if condition.reason else ""
         message = f": {condition.message}" if condition.message else ""
         bad = (condition.kind == "Failed" and condition.holds) or (condition.kind == "Accepted" and not condition.holds)
-        word = "is" if condition.holds else "is not"
-        yield Told(condition.since_s, "status", f"{word} {condition.kind}{reason}{message}", bad)
+        word = "" if condition.holds else "not "
+        yield Told(condition.since_s, "status", f"{word}{condition.kind}{reason}{message}", bad)
 
 
 def _pod(pod: Json) -> Iterator[Told]:
@@ -159,10 +159,6 @@ def _event(event: Json) -> Iterator[Told]:
         note = " ".join(text_at(event, "note").split())
         text = f"{text_at(event, 'reason')}{whose}: {note}{often}"
         yield Told(at_s, "event", text, text_at(event, "type") == "Warning")
-
-
-def _gpus(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
 def told_once(lines: Iterable[Told]) -> list[Told]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from emugpu.kubectl.jobs_seen import JobSeen
 from emugpu.kubectl.nodes_seen import NodeSeen
+from emugpu.kubectl.output import counted
 from operators.documents import condition_of, object_at, objects_in, text_at, texts_of
 from operators.jobs.names import GATE
 from operators.kube import Json
@@ -45,7 +46,8 @@ def _own_words(job: JobSeen, document: Mapping[str, Any]) -> Iterator[str]:
         if condition is not None and not condition.holds and condition.message and condition.reason != "Held":
             yield condition.message
     if job.phase == "Preempted":
-        yield f"its GPUs were taken away ({job.preemptions} times so far), {job.steps_done}/{job.steps} steps are kept"
+        often = counted(job.preemptions, "time")
+        yield f"its GPUs were taken away, {often} so far; the {job.steps_done} steps that are done are kept"
 
 
 def _of_pod(pod: Json) -> Iterator[str]:
@@ -75,7 +77,8 @@ def _queue(job: JobSeen, others: Sequence[JobSeen]) -> Iterator[str]:
     same = [o for o in others if o.scheduler == job.scheduler and o.uid != job.uid and o.phase in _QUEUED]
     earlier = sum(1 for o in same if (o.submitted_s or 0) < (job.submitted_s or 0))
     if same:
-        yield f"{len(same)} other jobs wait for scheduler {job.scheduler}, {earlier} of them were submitted earlier"
+        others_wait = f"{counted(len(same), 'other job')} {'waits' if len(same) == 1 else 'wait'}"
+        yield f"{others_wait} for scheduler {job.scheduler}, {earlier} of them submitted earlier"
 
 
 def _free(nodes: Sequence[NodeSeen]) -> Iterator[str]:
@@ -84,10 +87,12 @@ def _free(nodes: Sequence[NodeSeen]) -> Iterator[str]:
     if not free:
         return
     if not left:
-        yield f"no GPU is free: all {sum(node.allocatable for node in nodes)} are allocated"
+        yield f"no GPU is free: all {sum(node.allocatable for node in nodes if node.ready)} are allocated"
         return
     most = max(left, key=lambda name: left[name])
-    yield f"{sum(left.values())} GPUs are free on {len(left)} nodes, at most {left[most]} on one ({most})"
+    total = sum(left.values())
+    where = f"on {most}" if len(left) == 1 else f"on {len(left)} nodes, at most {left[most]} on one ({most})"
+    yield f"{counted(total, 'GPU')} {'is' if total == 1 else 'are'} free {where}"
 
 
 def pods_of(documents: Iterable[Json], uid: str, label: str) -> list[Json]:

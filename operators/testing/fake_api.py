@@ -140,6 +140,9 @@ class FakeApi:
         if found is not None:
             self.remove(resource, key)
 
+    async def close(self) -> None:
+        """There is nothing to close."""
+
     def _check_version(self, resource: type[Any], document: dict[str, Any], found: dict[str, Any]) -> None:
         version = document["metadata"].get("resourceVersion")
         if version not in (None, "", found["metadata"]["resourceVersion"]):

@@ -24,7 +24,6 @@ from emugpu.kubectl.story import Objects, Told, story, told_once
 from emugpu.kubectl.why import WAITING, pods_of, reasons
 from emugpu.smi.devices import clean
 from emulator_runtime.domain.errors import UnknownNameError
-from emulator_runtime.timing.host import wall_ns
 from operators.jobs.names import JOB_LABEL
 from operators.kube import EMUJOB, EVENT, NODE, POD, Api, Json, NotThereError
 
@@ -50,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """0. Raises errors of the tree."""
     with options.cluster_of(args) as cluster:
         found = cluster.ask(lambda api: _explained(api, args.job, cluster.namespace))
-    output.show(answer(found, wall_ns() / 1e9), args.output)
+        output.show(answer(found, cluster.now_s()), args.output)
     return 0
 
 

@@ -25,11 +25,12 @@ from emugpu.kubectl.output import Answer, duration, timestamp
 from emugpu.kubectl.selectors import parse_selector
 from emugpu.kubectl.spans import Places, Window, clipped, live_record, shortened, stays, window_of
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.timing.host import wall_ns
 from operators.kube import NODE, Api, Json
 from scheduler_sims.reports.html import write_gantt
 from scheduler_sims.reports.palette import JOB_COLOURS
 
+Seen = tuple[list[JobSeen], Places, list[str]]
+"""The jobs, where devices are, and what couldn't be seen."""
 _PIPE_WIDTH = 110
 _SINCE = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 
@@ -52,16 +53,18 @@ def run(args: argparse.Namespace) -> int:
     with options.cluster_of(args) as cluster:
         namespace = options.scope(args, cluster)
 
-        def look() -> tuple[list[JobSeen], Places, list[str]]:
+        def look() -> Seen:
             return cluster.ask(lambda api: _look(api, namespace, labels))
 
         def answer() -> Answer:
-            return _answer(*look(), args, since_s)
+            return _answer(look(), args, since_s, cluster.now_s())
 
         if args.html is not None:
             jobs, places, notes = look()
-            _write(args.html, jobs, places, window_of(jobs, wall_ns() / 1e9, since_s))
-            output.show(Answer([Text(f"chart of {len(jobs)} jobs: {args.html}")], None, notes=notes), "")
+            _write(args.html, jobs, places, window_of(jobs, cluster.now_s(), since_s))
+            output.show(
+                Answer([Text(f"chart of {output.counted(len(jobs), 'job')}: {args.html}")], None, notes=notes), ""
+            )
         elif args.watch:
             return output.watch(answer, args.output, every_s)
         else:
@@ -69,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _look(api: Api, namespace: str, labels: dict[str, object]) -> tuple[list[JobSeen], Places, list[str]]:
+async def _look(api: Api, namespace: str, labels: dict[str, object]) -> Seen:
     missing: list[str] = []
     none: list[Json] = []
     jobs, nodes = await asyncio.gather(
@@ -79,10 +82,8 @@ async def _look(api: Api, namespace: str, labels: dict[str, object]) -> tuple[li
     return jobs, Places.of_nodes(nodes), notes
 
 
-def _answer(
-    jobs: Sequence[JobSeen], places: Places, notes: list[str], args: argparse.Namespace, since_s: float | None
-) -> Answer:
-    now_s = wall_ns() / 1e9
+def _answer(seen: Seen, args: argparse.Namespace, since_s: float | None, now_s: float) -> Answer:
+    jobs, places, notes = seen
     shown = [job for job in jobs if _is_shown(job, window_of(jobs, now_s, since_s))]
     window, console = window_of(shown, now_s, since_s), output.stdout()
     none = "no EmuJobs found" if not jobs else "no EmuJob of that time"
@@ -90,7 +91,8 @@ def _answer(
         none += " in this namespace; -A looks into all"
     untold = sum(1 for job in shown if stays(job) and not job.runs)
     if untold:
-        notes.append(f"no manager told of the runs of {untold} jobs: they are drawn from start to end, without devices")
+        drawn = "drawn from start to end, without devices"
+        notes.append(f"no manager told of the runs of {output.counted(untold, 'job')}: {drawn}")
     lines = chart(shown, places, window, args, console) if shown else []
     return Answer(lines, _document(shown, window), none=none, notes=notes)
 
@@ -103,7 +105,8 @@ def chart(
     look = styles([job.key for job in named], JOB_COLOURS)
     known = places.with_unknown(named)
     lines = by_job(named, window, look) if args.by == "job" else by_device(named, known, window, look, idle=args.idle)
-    heading = f"from {timestamp(window.begin_s)}, {duration(window.length_s)}"
+    begin = (timestamp(window.begin_s) or "")[:19].replace("T", " ")
+    heading = f"{duration(window.length_s)} from {begin} UTC on"
     if not lines:
         return [Text(f"{heading}: nothing ran")]
     width = console.width if console.is_terminal else _PIPE_WIDTH

@@ -13,7 +13,6 @@ from emugpu.kubectl.jobs_seen import JobSeen, jobs_in
 from emugpu.kubectl.output import Answer, Cell, count, number, phase, seconds, timestamp
 from emugpu.kubectl.selectors import parse_selector
 from emulator_runtime.domain.errors import UnknownNameError
-from emulator_runtime.timing.host import wall_ns
 
 PHASES = ("Pending", "Queued", "Starting", "Running", "Preempted", "Succeeded", "Failed", "Rejected")
 _HEADINGS = (
@@ -29,7 +28,7 @@ _HEADINGS = (
     "SLOWDOWN",
     "AGE",
 )
-_WIDE = ("SERVICE", "FAIRNESS", "REJECTED", "SCHEDULER", "PREDICTED BY", "EXPERIMENT", "REASON")
+_WIDE = ("SERVICE", "FAIRNESS", "REJECTIONS", "SCHEDULER", "PREDICTED BY", "EXPERIMENT", "REASON")
 _TIMES = ("submitted", "started", "finished")
 
 
@@ -56,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             namespace = options.scope(args, cluster)
             found = cluster.ask(lambda api: jobs_in(api, namespace, labels))
             chosen = [job for job in found if not phases or job.phase in phases]
-            return answer(chosen, namespace, wall_ns() / 1e9, wide=args.output == "wide")
+            return answer(chosen, namespace, cluster.now_s(), wide=args.output == "wide")
 
         if args.watch:
             return output.watch(look, args.output, every_s)
@@ -82,9 +81,8 @@ def row(job: JobSeen) -> dict[str, Any]:
     members = asdict(job)
     for name in _TIMES:
         members[name] = timestamp(members.pop(f"{name}_s"))
-    members["runs"] = [
-        {**run, "from": timestamp(run.pop("from_s")), "to": timestamp(run.pop("to_s"))} for run in members["runs"]
-    ]
+    for run in members["runs"]:
+        run["from"], run["to"] = timestamp(run.pop("from_s")), timestamp(run.pop("to_s"))
     for condition in members["conditions"]:
         condition["since"] = timestamp(condition.pop("since_s"))
     return {**members, "experiment": job.experiment}

@@ -3,7 +3,8 @@
 A node shows all its emulated GPUs, a pod those that its containers hold, counted from 0 as it counts them itself. A name
 that both a node and a pod have means the node; write node/NAME or pod/NAME to say which. Process ids aren't told.
 
-exit status: 0, 2 for an error, 6 where no GPU has the id that was asked for, 9 where there are no GPUs
+exit status: 0, 2 for an error, 6 where no GPU has the id that was asked for or the pod holds none yet, 9 where there are no
+GPUs to hold
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             gpus = asking.selected(seen.gpus, None) if seen is not None else []
             print(json.dumps([asdict(gpu) for gpu in gpus], indent=2))
             return 0 if gpus else asking.EXIT_NO_DRIVER
-        return asking.answered(args, PROGRAM, picture, f"{args.name} has no emulated GPUs now")
+        return asking.answered(args, PROGRAM, picture, f"{args.name} has no emulated GPUs")
 
 
 async def _picture(api: Api, kind: str, name: str, namespace: str) -> Picture | None:
@@ -88,7 +89,11 @@ def _of_pod(nodes: Sequence[NodeSeen], namespace: str, name: str) -> Picture | N
         own = [holder for holder in holders if (holder.namespace, holder.pod) == (namespace, name)]
         if own:
             found.append(gpu(device, own))
-    return Picture(counted(tuple(found))) if found else None
+    asked = sum(pod.gpus for node in nodes for pod in node.pods if (pod.namespace, pod.name) == (namespace, name))
+    if not found and not asked:
+        return None
+    note = "" if found else f"pod {name} asked for {asked}, but none of its processes has attached to a GPU yet"
+    return Picture(counted(tuple(found)), note)
 
 
 def gpu(device: DeviceSeen, holders: Sequence[Holder]) -> Gpu:

@@ -17,7 +17,6 @@ from emugpu.kubectl.output import Answer
 from emugpu.kubectl.top_devices import devices_answer
 from emugpu.kubectl.top_jobs import jobs_answer
 from emugpu.kubectl.top_nodes import nodes_answer
-from emulator_runtime.timing.host import wall_ns
 from operators.kube import Api
 
 VIEWS = ("nodes", "devices", "jobs")
@@ -55,4 +54,4 @@ def _answer(cluster: Cluster, args: argparse.Namespace) -> Answer:
     async def both(api: Api) -> tuple[list[JobSeen], list[NodeSeen]]:
         return await asyncio.gather(jobs_in(api, namespace), nodes_with_gpus(api))
 
-    return jobs_answer(*cluster.ask(both), namespace, wall_ns() / 1e9)
+    return jobs_answer(*cluster.ask(both), namespace, cluster.now_s())
