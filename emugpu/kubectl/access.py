@@ -51,6 +51,11 @@ def access(
     return Access(config, namespace or config.namespace)
 
 
+def context_names(environ: Mapping[str, str], kubeconfig: Path | None = None) -> list[str]:
+    """What --context may name. Raises InputError for a file that can't be read."""
+    return sorted(_named(_merged(_files(environ, kubeconfig)), "contexts"))
+
+
 def _files(environ: Mapping[str, str], kubeconfig: Path | None) -> list[Path]:
     if kubeconfig is not None:
         if not kubeconfig.is_file():

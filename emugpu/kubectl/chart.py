@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import ceil, floor
+from operator import itemgetter
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -114,8 +116,8 @@ def _bars(bars: Sequence[Bar], length_s: float, columns: int, glyphs: Glyphs) ->
         for column, sign in enumerate(_signs(bar, end - begin, glyphs), begin):
             cells[column] = sign, bar.style
     text = Text(no_wrap=True)
-    for sign, style in cells:
-        text.append(sign, style)
+    for style, signs in groupby(cells, key=itemgetter(1)):
+        text.append("".join(sign for sign, _ in signs), style)
     return text
 
 

@@ -106,9 +106,7 @@ def spans_of(jobs: Iterable[JobSeen], places: Places, window: Window) -> list[Sp
     found = []
     for job in jobs:
         for run, begin_s, end_s in clipped(job, window):
-            spots: list[tuple[str, int | None]] = [
-                places.by_uuid[uuid] for uuid in run.devices if uuid in places.by_uuid
-            ]
+            spots: list[tuple[str, int | None]] = [*places.of(run)]
             found += [Span(job.key, node, index, begin_s, end_s) for node, index in spots or [(run.node, None)]]
     return found
 
