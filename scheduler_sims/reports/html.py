@@ -65,6 +65,7 @@ def render(runs: Sequence[RunRecord], comparison: Comparison, meta: Mapping[str,
     if runs:
         charts["jct-cdf"] = jct_cdf(runs, colours)
         sections.append(_chart_section("jct-cdf", "Job completion times", CDF_TEXT + how_drawn["jct-cdf"]))
+        sections.append(page_text.quantile_section(comparison))
     if scatter := predicted_against_observed(runs, colours):
         charts["scatter"] = scatter
         sections.append(_chart_section("scatter", "Predicted and observed JCT of each job", SCATTER_TEXT))

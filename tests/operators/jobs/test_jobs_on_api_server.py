@@ -34,6 +34,10 @@ from operators.testing.stories import running, until
 
 EMUJOBS = "/apis/emugpu.dev/v1alpha1/namespaces/default/emujobs"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
+NO_REDIS = (
+    b"jobs: EMUGPU_JOBS_REDIS_URL is empty: times come from Kubernetes, in whole seconds, and progress is known at the end "
+    b"only\n"
+)
 MERGE = "application/merge-patch+json"
 
 
@@ -211,7 +215,7 @@ def test_a_scheduler_and_the_controller_share_a_job(cluster: ApiServer, jobs: No
             "emugpu.dev/allocation": json.dumps({"configuration": "cpu", "nodes": ["gpu1"], "cpu_milli": 4000}),
         }
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        resources = {"limits": {"emugpu.dev/emuGPU": "0"}, "requests": {"cpu": "10m", "memory": "32Mi"}}
+        resources = {"limits": {"emugpu.dev/host": "1"}, "requests": {"cpu": "10m", "memory": "32Mi"}}
         (container,) = job["spec"]["template"]["spec"]["containers"]
         spec = {"affinity": {"nodeAffinity": required}, "containers": [{**container, "resources": resources}]}
         patch = {"spec": {"suspend": False, "template": {"metadata": {"annotations": notes}, "spec": spec}}}
@@ -344,7 +348,7 @@ def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ApiServer, j
                 asyncio.run(until(lambda: phase(cluster, "k")() == "Queued"))
                 two.send_signal(signal.SIGTERM)
                 assert two.wait(5) == 0
-                assert two.stderr is not None and two.stderr.read() == b""
+                assert two.stderr is not None and two.stderr.read() == NO_REDIS
                 assert holder() in ("", None)
             finally:
                 one.kill()
