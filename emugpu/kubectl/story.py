@@ -14,15 +14,22 @@ from operators.clock import seconds_of
 from operators.documents import condition_of, object_at, objects_in, text_at, whole_at
 from operators.kube import Json
 
+_WHOSE = ("job", "run", "event", "status", "pod", "pod event")
+"""Whose word a line is; a Job's events stand before what its pods do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One line of the story. `at_s`: seconds since 1970. `source`: whose word it is; `warning`: something went wrong."""
+    """One line of the story. `at_s`: seconds since 1970. `source`: whose word it is; `warning`: something went wrong.
+
+    `order`: among what is told of the same second, an earlier version of the API server's objects comes first.
+    """
 
     at_s: float
     source: str
     text: str
     warning: bool = False
+    order: int = 0
 
     @property
     def coarse(self) -> bool:
@@ -41,7 +48,7 @@ class Objects:
 
 
 def story(job: JobSeen, objects: Objects) -> list[Told]:
-    """All that is known, oldest first; of the same instant, the job's own first.
+    """All that is known, oldest first; of the same instant in the order of _WHOSE.
 
     What is told in whole seconds stands no earlier than the submission, which is known better.
     """
@@ -50,7 +57,12 @@ def story(job: JobSeen, objects: Objects) -> list[Told]:
     told += [line for pod in objects.pods for line in _pod(pod)]
     told += [line for event in objects.events if regards(event, job) for line in _event(event)]
     first_s = job.submitted_s or 0.0
-    return sorted(told, key=lambda line: max(line.at_s, first_s) if line.coarse else line.at_s)
+
+    def place(line: Told) -> tuple[float, int, int]:
+        at_s = max(line.at_s, first_s) if line.coarse else line.at_s
+        return at_s, _WHOSE.index(line.source), line.order
+
+    return sorted(told, key=place)
 
 
 def regards(event: Mapping[str, Any], job: JobSeen) -> bool:
@@ -110,8 +122,9 @@ def where(run: RunSeen, places: Places) -> str:
 
 
 def _condition(condition: ConditionSeen) -> Iterator[Told]:
-    if condition.since_s is not None:
-        reason = f" ({condition.reason})" if condition.reason else ""
+    trivial = not condition.holds and (condition.kind in ("Complete", "Failed") or condition.reason == "Finished")
+    if condition.since_s is not None and not trivial:
+        reason = f" ({condition.reason})" if condition.reason not in ("", condition.kind) else ""
         message = f": {condition.message}" if condition.message else ""
         bad = (condition.kind == "Failed" and condition.holds) or (condition.kind == "Accepted" and not condition.holds)
         word = "" if condition.holds else "not "
@@ -155,10 +168,13 @@ def _event(event: Json) -> Iterator[Told]:
     if at_s is not None:
         count = max(whole_at(series, "count"), whole_at(event, "deprecatedCount"))
         often = f" (x{count})" if count > 1 else ""
-        whose = f" of pod {text_at(about, 'name')}" if text_at(about, "kind") == "Pod" else ""
+        of_pod = text_at(about, "kind") == "Pod"
+        whose = f" of pod {text_at(about, 'name')}" if of_pod else ""
         note = " ".join(text_at(event, "note").split())
         text = f"{text_at(event, 'reason')}{whose}: {note}{often}"
-        yield Told(at_s, "event", text, text_at(event, "type") == "Warning")
+        version = text_at(object_at(event, "metadata"), "resourceVersion")
+        order = int(version) if version.isascii() and version.isdecimal() else 0
+        yield Told(at_s, "pod event" if of_pod else "event", text, text_at(event, "type") == "Warning", order)
 
 
 def told_once(lines: Iterable[Told]) -> list[Told]:

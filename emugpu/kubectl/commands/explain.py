@@ -108,9 +108,9 @@ def _heading(job: JobSeen, now_s: float) -> Text:
         job.phase or "not seen yet", PHASE_STYLES.get(job.phase, "bold")
     )
     text.append(f", {job.steps_done}/{job.steps} steps{share}")
-    age_s = job.age_s(now_s)
-    if age_s is not None:
-        text.append(f", {duration(age_s)} {'in all' if job.finished_s is not None else 'so far'}")
+    took_s = job.observed_jct_s if job.observed_jct_s is not None else job.age_s(now_s)
+    if took_s is not None:
+        text.append(f", {duration(took_s)} {'in all' if job.finished_s is not None else 'so far'}")
     if job.predicted_jct_s is not None:
         text.append(f", {duration(job.predicted_jct_s)} predicted")
     return text

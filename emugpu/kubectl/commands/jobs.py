@@ -23,10 +23,10 @@ _HEADINGS = (
     "NODE",
     "PREDICTED",
     "OBSERVED",
-    "QUEUED",
-    "PREEMPTED",
+    "QUEUEING",
+    "PREEMPTIONS",
     "SLOWDOWN",
-    "AGE",
+    "ELAPSED",
 )
 _WIDE = ("SERVICE", "FAIRNESS", "REJECTIONS", "SCHEDULER", "PREDICTED BY", "EXPERIMENT", "REASON")
 _TIMES = ("submitted", "started", "finished")

@@ -16,7 +16,7 @@ from emulator_runtime.domain.gpu import Device, device_uuid
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from operators.clock import rfc3339, rfc3339_micro
-from operators.kube import EMUJOB, EVENT, NODE, POD
+from operators.kube import EMUJOB, EVENT, NODE, POD, POOL
 from operators.testing.fake_api import FakeApi
 from sharing_manager.identity import PodIdentity
 from sharing_manager.kubernetes.metrics import NodeCollector
@@ -236,6 +236,40 @@ JOBS = [
     emujob("new-8", submitted=99.0),
     emujob("other-9", "Running", namespace="ops", gpus=1, node="w2", stepsDone=3, startedAt=at(80.0), submitted=79.0),
 ]
+
+
+def compared(policy: str, namespace: str, ends: list[float], *, failed: bool = False) -> list[Object]:
+    """Jobs of a run of experiment b1, submitted a second apart, the first one ten minutes before the start."""
+    phases = ["Failed" if failed and number == 0 else "Succeeded" for number in range(len(ends))]
+    conditions = [
+        condition("Failed", True, "BackoffLimitExceeded", "Job has reached the specified backoff limit", -500)
+    ]
+    return [
+        emujob(
+            f"j-{number}",
+            phase,
+            namespace=namespace,
+            gpus=1,
+            submitted=-600.0 + number,
+            startedAt=at(-590.0),
+            finishedAt=at(-600.0 + end),
+            stepsDone=100,
+            runs=[a_run("w1", [number], -590.0, -600.0 + end, (0, 100), "finished")],
+            predictedJCTSeconds={"value": 60.0, "by": policy, "at": at(-599.0)},
+            conditions=conditions if phase == "Failed" else [],
+            spec={"scheduler": {"actuator": "jobs", "name": f"{policy}-x", "schedulerName": "default-scheduler"}},
+            labels={"emugpu.dev/experiment": namespace.removeprefix("exp-")},
+            annotations={"emugpu.dev/job-id": f"Job {number}", "emugpu.dev/row": str(number + 1)},
+        )
+        for number, (end, phase) in enumerate(zip(ends, phases, strict=True))
+    ]
+
+
+JOBS += [
+    *compared("allox", "exp-b1-1", [40.0, 62.5, 63.0]),
+    *compared("drf-sjf", "exp-b1-2", [50.0, 81.5, 93.0]),
+    *compared("drf-sjf", "exp-b1-3", [51.0, 82.5, 92.0]),
+]
 PODS = [
     *(manager_pod(name) for name in ("w1", "w2", "w3", "c1")),
     pod("bert-1-0-abcde", "w1", 2, "bert-1"),
@@ -288,6 +322,9 @@ class World:
             ("c1", {}, ""),
         ):
             self.api.put(NODE, node(name, gpus, lost=lost))
+        gpus = [{"type": V100, "count": 4}]
+        spec = {"nodeSelector": {"matchLabels": {"emugpu.dev/pool": "default"}}, "gpus": gpus}
+        self.api.put(POOL, {"metadata": {"name": "default", "uid": "p", "creationTimestamp": coarse(0)}, "spec": spec})
         self.api.put(NODE, {"metadata": {"name": "control-plane"}, "status": {"allocatable": {"cpu": "8"}}})
         for resource, documents in ((POD, PODS), (EMUJOB, JOBS), (EVENT, EVENTS)):
             for document in documents:
