@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
+import re
+import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +18,8 @@ from lightkube.operators import exists, in_, not_equal, not_exists, not_in
 from rich.console import Console
 from rich.text import Text
 
-from emugpu.kubectl import completion, output
-from emugpu.kubectl.__main__ import command_in
+from emugpu.kubectl import completion, options, output
+from emugpu.kubectl.__main__ import _EPILOG, command_in, parser
 from emugpu.kubectl.chart import ASCII, BOXES, Bar, Line, clock, draw, ticks
 from emugpu.kubectl.jobs_seen import job_seen
 from emugpu.kubectl.output import Answer, duration
@@ -336,3 +340,12 @@ def test_an_answer_without_lines_says_so_on_stderr(capsys: pytest.CaptureFixture
     output.show(Answer([], [], none="nothing"), "")
     output.show(Answer([], [], none="nothing"), "json")
     assert capsys.readouterr() == ("[]\n", "nothing\n")
+
+
+def test_the_lines_of_guide_and_help_can_be_typed() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "kubectl.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^(?:\$|  )? *kubectl emugpu ([a-z][^\n#]*)", guide + _EPILOG, re.MULTILINE)
+    assert len(lines) >= 7
+    for line in lines:
+        words = shlex.split(line)
+        parser(command_in(words)).parse_args(words, argparse.Namespace(**options.DEFAULTS))
