@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from emugpu.kubectl.jobs_seen import OVER, JobSeen, RunSeen
+from emugpu.kubectl.jobs_seen import GOING_ON, OVER, JobSeen, RunSeen
 from emugpu.kubectl.nodes_seen import inventory_of
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.inventory import split_device_id
@@ -67,8 +67,11 @@ class Window:
 
 
 def stays(job: JobSeen) -> tuple[RunSeen, ...]:
-    """The job's runs; where no manager told of any, from its start to its end, on devices that aren't known."""
-    if job.runs or job.started_s is None:
+    """The job's runs; where no manager told of any, from its start to its end, on devices that aren't known.
+
+    Of one that was preempted, nobody knows until when it ran.
+    """
+    if job.runs or job.started_s is None or job.phase not in (*GOING_ON, *OVER):
         return job.runs
     end_s = job.finished_s if job.phase in OVER else None
     nodes = [node for node in job.nodes.split(",") if node] or ["?"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,8 +54,10 @@ def story(job: JobSeen, objects: Objects) -> list[Told]:
     """
     told = [*_milestones(job), *_runs(job, objects.places)]
     told += [line for condition in job.conditions for line in _condition(condition)]
-    told += [line for pod in objects.pods for line in _pod(pod)]
-    told += [line for event in objects.events if regards(event, job) for line in _event(event)]
+    events = [event for event in objects.events if regards(event, job)]
+    told += [line for event in events for line in _event(event)]
+    known = {(text_at(object_at(event, "regarding"), "name"), text_at(event, "reason")) for event in events}
+    told += [line for pod in objects.pods for line in _pod(pod, known)]
     first_s = job.submitted_s or 0.0
 
     def place(line: Told) -> tuple[float, int, int]:
@@ -131,20 +133,22 @@ def _condition(condition: ConditionSeen) -> Iterator[Told]:
         yield Told(condition.since_s, "status", f"{word}{condition.kind}{reason}{message}", bad)
 
 
-def _pod(pod: Json) -> Iterator[Told]:
+def _pod(pod: Json, known: Collection[tuple[str, str]]) -> Iterator[Told]:
+    """What no event tells (`known`: object and reason of those that are still kept)."""
     metadata, status = object_at(pod, "metadata"), object_at(pod, "status")
-    name = f"pod {text_at(metadata, 'name')}"
+    own = text_at(metadata, "name")
+    name = f"pod {own}"
     created_s = seconds_of(text_at(metadata, "creationTimestamp"))
-    if created_s is not None:
+    if created_s is not None and (own, "Scheduled") not in known:
         yield Told(created_s, "pod", f"{name} is made")
     bound = condition_of(status, "PodScheduled")
     bound_s = seconds_of(text_at(bound, "lastTransitionTime"))
-    if bound_s is not None and bound.get("status") == "True":
+    if bound_s is not None and bound.get("status") == "True" and (own, "Scheduled") not in known:
         yield Told(bound_s, "pod", f"{name} gets node {text_at(object_at(pod, 'spec'), 'nodeName')}")
     for container in objects_in(status, "containerStatuses"):
         for state in ("running", "terminated"):
             began_s = seconds_of(text_at(object_at(container, "state", state), "startedAt"))
-            if began_s is not None:
+            if began_s is not None and (own, "Started") not in known:
                 yield Told(began_s, "pod", f"{name}: container {text_at(container, 'name')} starts")
         ended = object_at(container, "state", "terminated")
         ended_s = seconds_of(text_at(ended, "finishedAt"))
