@@ -37,6 +37,7 @@ EXTRAS = {
     "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "cluster_harness"),
     "node": ("grpc", "google", "prometheus_client", "redis", "sharing_manager", "deviceplugin"),
     "operator": ("lightkube", "starlette", "uvicorn", "operators"),
+    "kubectl": ("msgspec",),
 }
 """What brings a package that is missing, by the name under which it is imported; ours may be missing in an image."""
 EXIT_INPUT = 2
@@ -58,8 +59,11 @@ def main(argv: list[str] | None = None) -> int:
     return ended("emugpu", work, interruptible=command not in OWN_SIGNALS)
 
 
-def ended(program: str, work: Callable[[], int], *, interruptible: bool = True) -> int:
-    """The exit status of a program's work; what it raises becomes one line on stderr."""
+def ended(program: str, work: Callable[[], int], *, interruptible: bool = True, extra: str = "") -> int:
+    """The exit status of a program's work; what it raises becomes one line on stderr.
+
+    `extra`: the extra of ours that has all its packages; else the one that has the missing package is named.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows '?', the result is not lost
@@ -73,7 +77,7 @@ def ended(program: str, work: Callable[[], int], *, interruptible: bool = True) 
         print(f"{program}: {error}", file=sys.stderr)
         return EXIT_INPUT
     except ModuleNotFoundError as error:
-        print(f"{program}: {_missing(error.name or str(error))}", file=sys.stderr)
+        print(f"{program}: {_missing(error.name or str(error), extra)}", file=sys.stderr)
         return EXIT_INPUT
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
@@ -87,10 +91,10 @@ def ended(program: str, work: Callable[[], int], *, interruptible: bool = True) 
         return EXIT_INPUT
 
 
-def _missing(module: str) -> str:
+def _missing(module: str, extra: str = "") -> str:
     """What to do about a module that can't be found."""
     package = module.partition(".")[0]
-    extra = next((extra for extra, packages in EXTRAS.items() if package in packages), "")
+    extra = extra or next((extra for extra, packages in EXTRAS.items() if package in packages), "")
     return f"the package {package} is missing: pip install '{f'emugpu[{extra}]' if extra else package}'"
 
 

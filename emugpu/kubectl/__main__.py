@@ -9,10 +9,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from emugpu import VERSION
 from emugpu.__main__ import ended
-from emugpu.kubectl import options
+
+if TYPE_CHECKING:
+    from emugpu.kubectl.options import Connect
 
 PROGRAM = "kubectl emugpu"
 COMMANDS = {
@@ -34,20 +37,22 @@ examples:
 """
 
 
-def main(argv: list[str] | None = None, connect: options.Connect = options.connect) -> int:
-    """Run a command; errors are one line on stderr. `connect` is what tests replace."""
+def main(argv: list[str] | None = None, connect: Connect | None = None) -> int:
+    """Run a command; errors are one line on stderr, a package that isn't installed too. `connect` is what tests replace."""
     arguments = sys.argv[1:] if argv is None else argv
 
     def work() -> int:
+        from emugpu.kubectl import options
+
         args, unknown = parser(command_in(arguments)).parse_known_args(
             arguments, argparse.Namespace(**options.DEFAULTS)
         )
         if unknown:
             args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-        args.connect = connect
+        args.connect = connect or options.connect
         return int(args.run(args))
 
-    return ended(PROGRAM, work)
+    return ended(PROGRAM, work, extra="kubectl")
 
 
 def command_in(arguments: Sequence[str]) -> str | None:
@@ -63,6 +68,8 @@ def command_in(arguments: Sequence[str]) -> str | None:
 
 def parser(command: str | None) -> argparse.ArgumentParser:
     """The program with all its commands by name, but only `command` with its arguments."""
+    from emugpu.kubectl import options
+
     connection = options.connection()
     front = argparse.ArgumentParser(
         prog=PROGRAM,

@@ -105,7 +105,8 @@ def record_of(run: Run, grounds: Grounds, now_s: float) -> RunRecord:
         except EmuGpuError as error:
             notes.append(f"{member.job.key} is left out: {error}")
     about = About(run.policy, run.repeat, round(now_s * 1e9), notes=tuple(notes))
-    return run_record(about, jobs, [told_by(member.document) for member in run.members], grounds.cluster)
+    record = run_record(about, jobs, [told_by(member.document) for member in run.members], grounds.cluster)
+    return replace(record, lag={})  # when a job should have been submitted isn't known here
 
 
 def finished_only(record: RunRecord) -> RunRecord:

@@ -14,7 +14,7 @@ from operators.clock import seconds_of
 from operators.documents import condition_of, object_at, objects_in, text_at, whole_at
 from operators.kube import Json
 
-_WHOSE = ("job", "run", "event", "status", "pod", "pod event")
+_WHOSE = ("event", "status", "pod", "pod event")
 """Whose word a line is; a Job's events stand before what its pods do."""
 
 
@@ -48,11 +48,11 @@ class Objects:
 
 
 def story(job: JobSeen, objects: Objects) -> list[Told]:
-    """All that is known, oldest first; of the same instant in the order of _WHOSE.
+    """All that is known, oldest first; what is told of the same whole second in the order of _WHOSE.
 
     What is told in whole seconds stands no earlier than the submission, which is known better.
     """
-    told = [*_milestones(job), *_runs(job, objects.places)]
+    told = [*_beginning(job), *_runs(job, objects.places), *_end(job)]
     told += [line for condition in job.conditions for line in _condition(condition)]
     events = [event for event in objects.events if regards(event, job)]
     told += [line for event in events for line in _event(event)]
@@ -61,8 +61,9 @@ def story(job: JobSeen, objects: Objects) -> list[Told]:
     first_s = job.submitted_s or 0.0
 
     def place(line: Told) -> tuple[float, int, int]:
-        at_s = max(line.at_s, first_s) if line.coarse else line.at_s
-        return at_s, _WHOSE.index(line.source), line.order
+        if line.source in ("job", "run") or not line.coarse:
+            return line.at_s, 0, 0
+        return max(line.at_s, first_s), 1 + _WHOSE.index(line.source), line.order
 
     return sorted(told, key=place)
 
@@ -80,20 +81,23 @@ def regards(event: Mapping[str, Any], job: JobSeen) -> bool:
     return kind == "Pod" and re.fullmatch(rf"{re.escape(job.name)}-\d+-[a-z0-9]{{5}}", name) is not None
 
 
-def _milestones(job: JobSeen) -> Iterator[Told]:
-    if job.submitted_s is not None:
-        by = f", for scheduler {job.scheduler} (actuator {job.actuator})" if job.scheduler else ""
-        yield Told(job.submitted_s, "job", f"submitted: {counted(job.gpus, 'GPU')}, {job.steps} steps{by}")
-        if job.predicted_jct_s is not None:
-            foretold = (
-                f"{job.predicted_by or 'the scheduler'} predicts {duration(job.predicted_jct_s)} from submission to end"
-            )
-            yield Told(job.submitted_s, "job", foretold)
-    if job.finished_s is not None:
-        if job.phase == "Failed":
-            yield Told(job.finished_s, "job", f"failed, {job.steps_done}/{job.steps} steps done", warning=True)
-        else:
-            yield Told(job.finished_s, "job", f"finished{_took(job)}")
+def _beginning(job: JobSeen) -> Iterator[Told]:
+    if job.submitted_s is None:
+        return
+    by = f", for scheduler {job.scheduler} (actuator {job.actuator})" if job.scheduler else ""
+    yield Told(job.submitted_s, "job", f"submitted: {counted(job.gpus, 'GPU')}, {job.steps} steps{by}")
+    if job.predicted_jct_s is not None:
+        foretold = (
+            f"{job.predicted_by or 'the scheduler'} predicts {duration(job.predicted_jct_s)} from submission to end"
+        )
+        yield Told(job.submitted_s, "job", foretold)
+
+
+def _end(job: JobSeen) -> Iterator[Told]:
+    if job.finished_s is not None and job.phase == "Failed":
+        yield Told(job.finished_s, "job", f"failed, {job.steps_done}/{job.steps} steps done", warning=True)
+    elif job.finished_s is not None:
+        yield Told(job.finished_s, "job", f"finished{_took(job)}")
 
 
 def _took(job: JobSeen) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +131,11 @@ def test_the_program_says_it_in_one_line(
     assert main(["--kubeconfig", str(path), "top"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "the API server can't be reached" in line
+
+
+def test_a_package_that_is_missing_is_named() -> None:
+    code = "import sys; sys.modules['lightkube'] = None; from emugpu.kubectl.__main__ import main; sys.exit(main(['jobs']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line == "kubectl emugpu: the package lightkube is missing: pip install 'emugpu[kubectl]'"

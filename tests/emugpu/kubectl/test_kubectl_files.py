@@ -31,6 +31,7 @@ def test_a_report_has_the_three_files(tmp_path: Path, printed: Printed) -> None:
     summary = json.loads((out / "summary.json").read_text())
     observed = summary["policies"]["drf-sjf"]["observed"]
     assert (observed["cluster"], len(observed["repeats"]), observed["mean_jct_s"]) == ("kubernetes", 2, 74.0)
+    assert observed["lag"] == {}
     assert summary["meta"]["workload"] == "EmuJobs of experiment b1-1, b1-2, b1-3"
     assert "Job 2" in (out / "report.html").read_text()
 
