@@ -68,11 +68,12 @@ class Probes:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was measured, seconds. The same figures as costs: `costs`.
+    """What was measured, seconds; `costs` are the same in the simulator's words.
 
-    `arrive_s`: from one submission of many at once to the next; `hear_s`: from a submission until the scheduler decides; `start_s`: from there to the first step; `serial_start_s`: more for
-    each further start of a burst; `restart_s`: more for one that goes on; `finish_s`: from the end of a last step until the
-    scheduler decides, beyond `hear_s`; `stop_s`: from the decision to stop a job until its devices are free.
+    `arrive_s`: from one submission of many at once to the next. `hear_s`: from a submission until the scheduler decides, beyond
+    `coalesce_s`. `start_s`: from there to the first step. `serial_start_s`: more for each further start of a burst. `restart_s`:
+    more for a job that goes on. `finish_s`: from the end of a last step until the scheduler decides, beyond `coalesce_s` and
+    `hear_s`. `stop_s`: from the decision to stop a job until its devices are free.
     """
 
     burst: int

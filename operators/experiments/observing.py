@@ -12,7 +12,7 @@ from itertools import groupby
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.job import JobSpec
-from emulator_runtime.domain.units import NS_PER_S, to_ns
+from emulator_runtime.domain.units import to_ns, to_s
 from operators.experiments.manifests import Destination, emujob_document
 from operators.experiments.records import Told, told_by
 from operators.following import Followed, Pauses, follow
@@ -30,11 +30,12 @@ Progress = Callable[[int, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What is run: these jobs under these names. `limit_s`: after it nobody waits any longer."""
+    """What is run: these jobs under these names. `begin_ns`: the wall clock at time 0; `limit_s` after it nobody waits longer."""
 
     jobs: Sequence[JobSpec]
     names: Mapping[str, str]
     to: Destination
+    begin_ns: int
     limit_s: float
 
 
@@ -66,12 +67,11 @@ async def observe(api: Api, orders: Orders, around: Surroundings) -> list[Told]:
 
 async def submit(api: Api, orders: Orders, around: Surroundings) -> None:
     """Creates each EmuJob at its time; jobs of one instant directly one after the other, in the workload's order."""
-    begun_ns = around.wall_ns()
     ordered = sorted(orders.jobs, key=lambda job: (job.submit_s, job.row))
     documents = {job.job_id: emujob_document(job, orders.names[job.job_id], orders.to) for job in ordered}
     for submit_s, batch in groupby(ordered, key=lambda job: job.submit_s):
-        left_ns = begun_ns + to_ns(submit_s) - around.wall_ns()
-        await asyncio.sleep(max(0.0, left_ns / NS_PER_S))
+        left_ns = orders.begin_ns + to_ns(submit_s) - around.wall_ns()
+        await asyncio.sleep(max(0.0, to_s(left_ns)))
         for job in batch:
             await _create(api, documents[job.job_id], around.pauses)
 
@@ -97,17 +97,17 @@ async def _until_ended(
     failures: Sequence[EmuGpuError],
 ) -> None:
     """Until all have ended and the log has told when, or nobody waits any longer."""
-    begun_ns, last_ended_ns = around.wall_ns(), 0
+    last_ended_ns = orders.begin_ns
     while True:
         told = _own(store, orders)
         ended, now_ns = sum(one.ended for one in told), around.wall_ns()
-        around.progress(ended, (now_ns - begun_ns) / NS_PER_S)
+        around.progress(ended, max(0.0, to_s(now_ns - orders.begin_ns)))
         if submitting.done():
             submitting.result()
         if ended < len(orders.jobs):
             around.check()  # a scheduler that has nothing more to do may go
             last_ended_ns = now_ns
-            if now_ns - begun_ns > to_ns(orders.limit_s):
+            if now_ns - orders.begin_ns > to_ns(orders.limit_s):
                 return
         elif all(one.settled for one in told) or now_ns - last_ended_ns > to_ns(SETTLE_S):
             return

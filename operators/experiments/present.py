@@ -28,7 +28,9 @@ class Present:
     def check_idle(self) -> None:
         """Raises InputError where an experiment would share the cluster, or miss a part of it."""
         if self.unready:
-            raise InputError("--on kubernetes", f"{list_some(self.unready)} don't answer; wait until the nodes are ready")
+            raise InputError(
+                "--on kubernetes", f"{list_some(self.unready)} don't answer; wait until the nodes are ready"
+            )
         if self.users:
             problem = f"{list_some(self.users)} use emulated devices; an experiment needs the cluster for itself"
             raise InputError("--on kubernetes", problem)
@@ -40,7 +42,9 @@ async def look(api: Api) -> Present:
         await api.list(EMUJOB, **everywhere())
         _, pools = await api.list(POOL)
     except NotThereError as error:
-        raise InputError("--on kubernetes", "the cluster doesn't know EmuJobs; install the chart (emugpu cluster up)") from error
+        raise InputError(
+            "--on kubernetes", "the cluster doesn't know EmuJobs; install the chart (emugpu cluster up)"
+        ) from error
     _, nodes = await api.list(NODE)
     _, pods = await api.list(POD, **everywhere())
     facts = [node_facts(document) for document in nodes]
@@ -56,5 +60,7 @@ async def look(api: Api) -> Present:
 def _uses_devices(pod: Mapping[str, Any]) -> bool:
     if text_at(object_at(pod, "status"), "phase") in ("Succeeded", "Failed"):
         return False
-    limits = (object_at(container, "resources", "limits") for container in objects_in(object_at(pod, "spec"), "containers"))
+    limits = (
+        object_at(container, "resources", "limits") for container in objects_in(object_at(pod, "spec"), "containers")
+    )
     return any(name.startswith(OWN_PREFIX) and str(amount) != "0" for each in limits for name, amount in each.items())

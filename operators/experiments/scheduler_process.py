@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from emulator_runtime.domain.errors import ClusterError
-from emulator_runtime.domain.units import to_ns
 from operators.clock import ns_of
 from operators.documents import whole_at
 from operators.experiments.probing import Decision
@@ -30,8 +29,8 @@ class Files:
     said: Path
 
     @classmethod
-    def within(cls, directory: Path) -> Files:
-        return cls(directory / "decisions.jsonl", directory / "scheduler.log")
+    def within(cls, directory: Path, name: str) -> Files:
+        return cls(directory / f"{name}.jsonl", directory / f"{name}.log")
 
 
 class SchedulerProcess:
@@ -62,14 +61,14 @@ class SchedulerProcess:
         return self._files.decisions.stat().st_size > 0
 
     def check(self) -> None:
-        """Start it again where it has died. Raises ClusterError with its last words where that was too often, or its own fault."""
+        """Start it again where it has died. Raises ClusterError with its last words where that was too often or no accident."""
         status = self._process.poll() if self._process is not None else None
         if status is None:
             return
         if status == 0:
             return  # it has done what it was to do
         if self.restarts >= MOST_RESTARTS or status == 2:
-            raise ClusterError(f"the scheduler ended with status {status}: {self._last_words()}")
+            raise ClusterError(f"the scheduler ended with status {status}: {self.last_words()}")
         self.restarts += 1
         self._say(f"the scheduler ended with status {status}; it is started again")
         self._start()
@@ -98,20 +97,15 @@ class SchedulerProcess:
                 self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=said, start_new_session=True
             )
 
-    def _last_words(self) -> str:
+    def notes(self) -> list[str]:
+        """What a report must say of it."""
+        times = "once" if self.restarts == 1 else f"{self.restarts} times"
+        return [f"the scheduler died and was started again {times}"] if self.restarts else []
+
+    def last_words(self) -> str:
+        """The end of what it said, in one line."""
         lines = self._files.said.read_text(encoding="utf-8", errors="replace").splitlines()
         return " / ".join(line.strip() for line in lines[-_LINES_OF_AN_ERROR:] if line.strip()) or "it said nothing"
-
-
-def notes_of(process: SchedulerProcess) -> list[str]:
-    """What a report must say of it."""
-    times = "once" if process.restarts == 1 else f"{process.restarts} times"
-    return [f"the scheduler died and was started again {times}"] if process.restarts else []
-
-
-def ready_limit_ns() -> int:
-    """How long one is waited for."""
-    return to_ns(READY_S)
 
 
 def _decisions(lines: IO[str]) -> Iterator[Decision]:

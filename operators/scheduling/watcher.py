@@ -46,7 +46,7 @@ from operators.scheduling.scope import Scope
 from operators.scheduling.sight import State, look
 from operators.scheduling.stores import DirtyStore
 from operators.scheduling.track import Pace, Track
-from operators.scheduling.tracking import Known, News, judge
+from operators.scheduling.tracking import HOLDS, Known, News, judge
 from operators.store import Store
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.open import NodesChanged, Submitted
@@ -282,12 +282,12 @@ class Watcher:
 
     def _readable(self, track: Track, mine: Mine, state: State) -> bool:
         """Reads the job where it comes next that the loop hears of it. One that can't be run is told once."""
-        if state not in (State.IDLE, State.HELD, State.RUNNING, State.LEAVING) or mine.order is None:
+        if state not in (State.IDLE, State.LEAVING, *HOLDS) or mine.order is None:
             return state is not State.LEAVING
         if not mine.order.time("submittedAt"):
             return False  # its controller is about to say when that was
         track.spec = self._read(track, mine, mine.order)
-        if track.spec is None and state in (State.HELD, State.RUNNING):
+        if track.spec is None and state in HOLDS:
             track.known = Known.STRANGE
             self._enforce(track)
         return track.spec is not None
@@ -468,7 +468,7 @@ class Watcher:
     async def _act(self, track: Track, mine: Mine) -> bool:
         """One write towards what is wanted; False where all is so."""
         order = mine.order
-        if order is None or _state(mine) not in (State.HELD, State.RUNNING):
+        if order is None or _state(mine) not in HOLDS:
             return False
         if track.known in (Known.STOPPING, Known.STRANGE, Known.QUEUED):
             await ACTUATORS[order.actuator].stop(self._hands, mine)

@@ -49,10 +49,8 @@ class FakeApi:
         return copy.deepcopy(found)
 
     async def list(self, resource: type[Any], **options: Any) -> tuple[str, list[dict[str, Any]]]:
-        """Of the namespace that `options` name; other options are not looked at."""
         self._fail("list")
-        wanted = options.get("namespace") or "*"
-        found = [o for o in self._all(resource).values() if wanted in ("*", o["metadata"].get("namespace", "*"))]
+        found = [each for each in self._all(resource).values() if _is_within(each, options)]
         return str(self._version), copy.deepcopy(found)
 
     async def text(self, path: str) -> str:
@@ -62,13 +60,13 @@ class FakeApi:
         return self.texts[path]
 
     async def watch(
-        self, resource: type[Any], version: str, **_options: Any
+        self, resource: type[Any], version: str, **options: Any
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         seen = int(version)
         while True:
             self._fail("watch")
             for at, plural, kind, document in list(self._changes):
-                if at > seen and plural == _plural(resource):
+                if at > seen and plural == _plural(resource) and _is_within(document, options):
                     yield kind, copy.deepcopy(document)
             seen = self._version
             async with self._news:
@@ -166,7 +164,7 @@ class FakeApi:
             self.remove(resource, key)
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing is open."""
 
     def _check_version(self, resource: type[Any], document: dict[str, Any], found: dict[str, Any]) -> None:
         version = document["metadata"].get("resourceVersion")
@@ -192,7 +190,10 @@ class FakeApi:
 
 
 def _merged(found: Any, patch: Any) -> Any:
-    """A strategic merge as far as it is needed: maps member by member, containers by name, other lists replaced."""
+    """A strategic merge as far as it is needed: maps member by member, containers by name, other lists replaced.
+
+    In a list, `{"$patch": "delete", "name": ...}` takes the element of this name away.
+    """
     if isinstance(found, dict) and isinstance(patch, dict):
         merged = {key: copy.deepcopy(value) for key, value in found.items()}
         for key, value in patch.items():
@@ -201,10 +202,18 @@ def _merged(found: Any, patch: Any) -> Any:
             elif key == "containers":
                 given = {container["name"]: container for container in value}
                 merged[key] = [_merged(each, given.get(each["name"], {})) for each in found[key]]
+            elif isinstance(value, list) and any("$patch" in each for each in value if isinstance(each, dict)):
+                gone = {each["name"] for each in value}
+                merged[key] = [each for each in found.get(key, []) if each["name"] not in gone]
             else:
                 merged[key] = _merged(found.get(key), value)
         return merged
     return copy.deepcopy(patch) if not isinstance(patch, dict) else _merged({}, patch)
+
+
+def _is_within(document: dict[str, Any], options: dict[str, Any]) -> bool:
+    """Whether a list with these options has the object; labels are not looked at."""
+    return options.get("namespace", "*") in ("*", document["metadata"].get("namespace", ""))
 
 
 def _plural(resource: type[Any]) -> str:

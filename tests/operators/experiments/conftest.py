@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,10 @@ import pytest
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
+from emulator_runtime.timing.host import wall_ns
 from operators.clock import rfc3339_micro
+from operators.kube import EMUJOB, NAMESPACE
+from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 
 V100 = "Tesla_V100-PCIE-32GB"
@@ -68,3 +74,84 @@ def emujob(job_id: str, row: int = 0, **status: Any) -> dict[str, Any]:
 @pytest.fixture(name="emujob")
 def _emujob() -> Callable[..., dict[str, Any]]:
     return emujob
+
+
+class World(FakeApi):
+    """A cluster in miniature: who is submitted runs for `job_s` and is told of, a namespace goes with all that is in it."""
+
+    def __init__(self, job_s: float = 0.05) -> None:
+        super().__init__()
+        self.job_s = job_s
+        self.submitted: list[str] = []
+        self.stays = False
+        """Whether namespaces can't be deleted."""
+        self.silent: set[str] = set()
+        """EmuJobs whose end the event log never tells."""
+
+    def api(self) -> World:
+        """The same cluster, for another event loop."""
+        self._news = asyncio.Condition()
+        return self
+
+    async def create(self, resource: type[Any], document: dict[str, Any], manager: str = "") -> dict[str, Any]:
+        made = await super().create(resource, document, manager)
+        if resource is EMUJOB:
+            name = document["metadata"]["name"]
+            self.submitted.append(name)
+            now_ns = wall_ns()
+            self.tell(made, phase="Queued", submittedAt=rfc3339_micro(now_ns))
+            asyncio.get_running_loop().call_later(self.job_s, self._finish, made, now_ns)
+        await self.wake()
+        return made
+
+    async def delete(self, resource: type[Any], name: str, namespace: str = "", *, uid: str = "") -> None:
+        if resource is NAMESPACE and self.stays:
+            return
+        await super().delete(resource, name, namespace, uid=uid)
+
+    def tell(self, document: dict[str, Any], **status: Any) -> None:
+        """Its status has these members from now on."""
+        namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
+        found = self._all(EMUJOB).get(f"{namespace}/{name}")
+        if found is not None:  # else: deleted meanwhile
+            self.put(EMUJOB, {**found, "status": {**found.get("status", {}), **status}})
+
+    def _finish(self, document: dict[str, Any], begun_ns: int) -> None:
+        steps, begin, end = document["spec"]["steps"], rfc3339_micro(begun_ns), rfc3339_micro(wall_ns())
+        run = {
+            "node": "w1",
+            "devices": [],
+            "from": begin,
+            "to": end,
+            "fromStep": 0,
+            "toStep": steps,
+            "ended": "finished",
+        }
+        told = {} if document["metadata"]["name"] in self.silent else {"runs": [run]}
+        self.tell(document, phase="Succeeded", startedAt=begin, finishedAt=end, **told)
+        asyncio.get_running_loop().create_task(self.wake())
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+SCHEDULER = """
+import json, os, signal, sys, time
+print(json.dumps({"at": "2026-01-01T00:00:00.000000Z", "triggers": ["node"], "queued": 0, "holding": 0}), flush=True)
+print("scheduler: arguments", *sys.argv[1:], file=sys.stderr, flush=True)
+%s
+"""
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Callable[[str], list[str]]:
+    """`scheduler(code)`: the command of a program that is ready as a scheduler is, and then does this."""
+
+    def scheduler(code: str = "time.sleep(600)") -> list[str]:
+        path = tmp_path / "scheduler.py"
+        path.write_text(SCHEDULER % code)
+        return [sys.executable, str(path)]
+
+    return scheduler

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from operators.clock import rfc3339, rfc3339_micro
 from emulator_runtime.profiles.table import ProfileTable
+from operators.clock import rfc3339, rfc3339_micro
 from operators.following import Pauses
 from operators.kube import EMUJOB, JOB, NODE, POD, POOL
 from operators.scheduling.memory import Keeper, Memory
@@ -133,7 +133,11 @@ class World:
             "steps": steps,
             "stepTime": f"{seconds / steps:g}s",
             "memory": "1Gi",
-            "scheduler": {"actuator": actuator, "name": "s", "schedulerName": "default-scheduler"},
+            "scheduler": {
+                "actuator": actuator,
+                "name": "s",
+                "schedulerName": "s" if actuator == "binding" else "default-scheduler",
+            },
             **more,
         }
         self.made += 1
@@ -190,7 +194,15 @@ class World:
             self._job_controller()
             self._pod_scheduler()
             self._kubelets()
+            self._check_alone()
             await self.api.wake()
+
+    def _check_alone(self) -> None:
+        """Nothing trains twice at a time: pods of two runs of a job never live together."""
+        for order in self.api.objects.get("emujobs", {}).values():
+            live = [p for p in self.pods(order["metadata"]["name"]) if p["status"]["phase"] in ("Pending", "Running")]
+            live = [p for p in live if p["metadata"]["labels"]["emugpu.dev/job-uid"] == order["metadata"]["uid"]]
+            assert len(live) <= order["spec"].get("nodes", 1), f"{len(live)} pods of {order['metadata']['name']}"
 
     def _controller(self) -> None:
         """The controller of EmuJobs: status and Job."""
@@ -282,7 +294,7 @@ class World:
                 alive = [p for p in own if p["status"]["phase"] != "Failed"]
                 for index in range(len(alive), job["spec"]["completions"]):
                     self._make_pod(job, index)
-                own = [p for p in self.pods(job["metadata"]["name"])]
+                own = list(self.pods(job["metadata"]["name"]))
             live = [p for p in own if p["status"]["phase"] in ("Pending", "Running")]
             status["active"] = sum("deletionTimestamp" not in p["metadata"] for p in live)
             status["terminating"] = len(live) - status["active"]
@@ -405,17 +417,24 @@ class Lab:
         world.api._news = asyncio.Condition()  # that of another program belongs to its event loop
         self.truth = OpenTruth(ProfileTable.bundled())
         self.may_act = True
-        self._run(self._begin())
+        try:
+            self._run(self._begin())
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         tasks = asyncio.all_tasks(self._aio)
         for task in tasks:
             task.cancel()
-        self._aio.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:
+            self._aio.run_until_complete(asyncio.wait(tasks))
+            for task in tasks:
+                _ = task.cancelled() or task.exception()
         self._aio.close()
 
     async def _begin(self) -> None:
-        name, policy = resolve_policy(self.policy)
+        _name, policy = resolve_policy(self.policy)
         self.keeper = Keeper(self.world.api, "lab", "emugpu-scheduler-s")
         kept = await self.keeper.load(self.policy, type(policy).__module__)
         self.memory = kept or Memory(START_NS, self.policy)
