@@ -72,11 +72,11 @@ def load(args: argparse.Namespace) -> tuple[Experiment, dict[str, str]]:
     )
     titles = experiment.check_policies(args.policy)
     if args.out is not None:
-        _check_out(args.out)
+        check_out(args.out)
     return experiment, titles
 
 
-def _check_out(out: Path) -> None:
+def check_out(out: Path) -> None:
     """Make the output directory now: a run may take long, and its results must have somewhere to go."""
     try:
         out.mkdir(parents=True, exist_ok=True)

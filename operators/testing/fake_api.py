@@ -14,12 +14,14 @@ from operators.store import key_of
 class FakeApi:
     """operators.kube.Api in memory. An apply replaces labels, annotations and status that the same manager applied before.
 
-    Objects are known by name, or by `namespace/name`. `failures` are raised, one after the other, by the operation that they
-    are listed under (list, watch, get, apply, patch, bind, create, replace, delete); `log` has what was written.
+    Objects are known by name, or by `namespace/name`; `texts` are answers by path. `failures` are raised, one after the
+    other, by the operation that they are listed under (list, watch, get, text, apply, patch, bind, create, replace, delete);
+    `log` has what was written.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, dict[str, Any]]] = {}
+        self.texts: dict[str, str] = {}
         self.failures: dict[str, list[Exception]] = {}
         self.log: list[tuple[str, str, str]] = []
         self._version = 0
@@ -50,6 +52,12 @@ class FakeApi:
         self._fail("list")
         found = [each for each in self._all(resource).values() if _is_within(each, options)]
         return str(self._version), copy.deepcopy(found)
+
+    async def text(self, path: str) -> str:
+        self._fail("text")
+        if path not in self.texts:
+            raise NotThereError(f"get {path}: not found")
+        return self.texts[path]
 
     async def watch(
         self, resource: type[Any], version: str, **options: Any
