@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,28 +29,36 @@ from operators.jobs.objects import (
     pod_facts,
     service_facts,
 )
+from operators.jobs.observer import Scene
 from operators.jobs.offers import offers_of
-from operators.jobs.outcome import Outcomes, no_outcomes
 from operators.jobs.plan import Action, Around, CreateJob, CreateService, Mine, SuspendJob, WriteStatus, plan
 from operators.jobs.writer import write
 from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Api, ConflictError, NotThereError, everywhere
 from operators.leader import LeadershipLostError
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
+from operators.results.status import Outcome
 from operators.store import Store
 
 _LONGEST_WAIT_S = 60.0
 """Even where nothing changes all EmuJobs are looked at so often: outcomes may come without any object's change."""
 
 
+def no_outcomes(_uid: str) -> Outcome | None:
+    """No source beside Kubernetes."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the controller is given: the images of pods, profiles, where outcomes come from, and if it may act now."""
+    """What the controller is given: the images of pods, profiles, if it may act now, what came of a job by its EmuJob's uid,
+    and who is shown all that it sees. The last two must not block."""
 
     images: Images
     profiles: ProfileTable
     wall_ns: Callable[[], int]
     may_act: Callable[[], bool] = lambda: True
-    outcomes: Outcomes = no_outcomes
+    outcomes: Callable[[str], Outcome | None] = no_outcomes
+    observe: Callable[[Scene], None] = lambda _: None
 
 
 class Controller:
@@ -59,22 +67,25 @@ class Controller:
     def __init__(self, api: Api, metrics: JobMetrics, surroundings: Surroundings, pauses: Pauses | None = None) -> None:
         self._api, self._metrics, self._around = api, metrics, surroundings
         self._pauses = pauses or Pauses()
-        self._emujobs: Store[EmuJobFacts] = Store(emujob_facts)
-        self._jobs: Store[JobFacts] = Store(job_facts)
-        self._pods: Store[PodFacts] = Store(pod_facts)
+        wall_ns = surroundings.wall_ns
+        self._emujobs: Store[EmuJobFacts] = Store(lambda document: emujob_facts(document, wall_ns()))
+        self._jobs: Store[JobFacts] = Store(lambda document: job_facts(document, wall_ns()))
+        self._pods: Store[PodFacts] = Store(lambda document: pod_facts(document, wall_ns()))
         self._services: Store[ServiceFacts] = Store(service_facts)
         self._pools: Store[PoolFacts] = Store(pool_facts)
         self._nodes: Store[NodeFacts] = Store(node_facts)
         self._followed = (
             Followed(EMUJOB, self._emujobs, everywhere()),
             Followed(JOB, self._jobs, everywhere()),
-            Followed(POD, self._pods, everywhere(JOB_LABEL)),
+            Followed(POD, self._pods, everywhere()),  # who asks for emulated GPUs bears no label
             Followed(SERVICE, self._services, everywhere(JOB_LABEL)),
             Followed(POOL, self._pools),
             Followed(NODE, self._nodes),
         )
         self._changed = asyncio.Event()
         self._problem = "nothing was listed yet"
+        self.managers: Mapping[str, str] = {}
+        """Node -> address of its sharing manager."""
 
     @property
     def problem(self) -> str:
@@ -122,8 +133,11 @@ class Controller:
             self._around.wall_ns(),
         )
         pods: defaultdict[tuple[str, str], list[PodFacts]] = defaultdict(list)
+        self._around.observe(self._scene(around))
+        self.managers = {pod.node: pod.manager for pod in self._pods.values() if pod.manager and pod.node}
         for pod in self._pods.values():
-            pods[pod.key.namespace, pod.job].append(pod)
+            if pod.job:
+                pods[pod.key.namespace, pod.job].append(pod)
         errors: list[EmuGpuError] = []
         wait_s = _LONGEST_WAIT_S
         for facts in self._emujobs.values():
@@ -140,6 +154,10 @@ class Controller:
             errors += [error] if error is not None else []
         self._metrics.phases(str(facts.status.get("phase", "Pending")) for facts in self._emujobs.values())
         return errors, wait_s
+
+    def _scene(self, around: Around) -> Scene:
+        emujobs, jobs, pods = self._emujobs.values(), self._jobs.values(), self._pods.values()
+        return Scene(emujobs, jobs, pods, around.offers, around.now_ns)
 
     async def _carry_out(self, actions: tuple[Action, ...]) -> EmuGpuError | None:
         """Each action only after the one before came through: an event tells what is written already."""

@@ -15,6 +15,8 @@ CONFIGURATION = "emugpu.dev/configuration"
 """Annotation of the pod template: the name of the configuration to run."""
 ALLOCATION = ALLOCATION_ANNOTATION
 """Annotation of the pod template: what a job-level scheduler gave the job (allocation.py)."""
+EXPERIMENT = "emugpu.dev/experiment"
+"""Label of an EmuJob: the id of the experiment that it belongs to."""
 GATE = "emugpu.dev/scheduler"
 """The scheduling gate that a job-level scheduler opens, with actuator `gated`."""
 CONTAINER = "train"

@@ -14,10 +14,12 @@ from operators.following import Pauses
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
-from operators.jobs.outcome import Outcome
 from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, ApiAwayError, ConflictError
 from operators.leader import LeadershipLostError
+from operators.results.status import Outcome
+from operators.results.timeline import JobFacts, job_result
 from operators.testing.fake_api import FakeApi
+from operators.testing.teller import Teller
 
 WALL_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 QUICK = Pauses(settle=0.001, first=0.001, longest=0.01)
@@ -98,7 +100,10 @@ def test_a_job_from_its_making_to_its_end() -> None:
         at.api.put(POD, {**pod, "status": {"phase": "Running"}})
         await at.until(lambda: at.status()["phase"] == "Running")
         assert at.status()["node"] == "w1"
-        at.outcomes["uid-j"] = Outcome(steps_done=3)
+        node = Teller("w1")
+        node.tell("attached", 0, key="uid-j/0")
+        node.tell("progress", 1, 3, key="uid-j/0")
+        at.outcomes["uid-j"] = Outcome(job_result(JobFacts("uid-j", "lab", "j", WALL_NS, steps=5), node.events))
         at.controller.look_again()
         await at.until(lambda: at.status()["progress"] == "3/5")
         status = {"conditions": [{"type": "Complete", "status": "True"}], "completionTime": "2026-01-01T00:00:09Z"}
