@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from operators.jobs.settings import Settings
 from operators.results.clock_watch import ClockWatch
-from operators.results.clocks import ClockOffset
+from operators.results.clocks import ClockOffset, second_of
 from operators.results.collector import Collector, Hooks
 from operators.results.metrics import CollectorMetrics, ResultMetrics
 from operators.results.results import Keeping, Results
@@ -67,7 +67,9 @@ class Recording:
             self._undo.callback(client.close)
             metrics, hooks = CollectorMetrics(registry), Hooks(self.results.stored, links.leads)
             self._collector = Collector(client, place_of(url), self._opened, metrics, clocks.wall_ns, hooks=hooks)
-        self._clock_watch = ClockWatch(self._addresses, self._note_offset, clocks.wall_ns) if self._port else None
+        self._clock_watch: ClockWatch | None = None
+        if self._port:
+            self._clock_watch = ClockWatch(self._addresses, self._note_offset, clocks.wall_ns, ask=second_of)
 
     @property
     def problem(self) -> str:
