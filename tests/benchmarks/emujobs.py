@@ -101,7 +101,10 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing outlives a stopped benchmark
     size = QUICK if options.quick else Size()
-    print(f"{size.jobs} jobs at {size.rate_per_s:g}/s, {size.nodes} nodes x {GPUS} GPUs, {os.cpu_count()} cores", flush=True)
+    print(
+        f"{size.jobs} jobs at {size.rate_per_s:g}/s, {size.nodes} nodes x {GPUS} GPUs, {os.cpu_count()} cores",
+        flush=True,
+    )
     turns: dict[str, Turn] = {}
     try:
         for name in options.turn or TURNS:

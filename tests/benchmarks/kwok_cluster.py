@@ -82,14 +82,17 @@ class Connection:
         self._headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": "application/json"}
 
     def send(self, method: str, path: str, body: object = None) -> Any:
-        """The decoded reply. Raises ClusterError for a refusal."""
+        """The decoded reply. Raises ClusterError for a refusal, and for a connection that the server has closed."""
         data = None if body is None else json.dumps(body)
-        self._connection.request(method, path, data, self._headers)
-        reply = self._connection.getresponse()
-        text = reply.read()
+        try:
+            self._connection.request(method, path, data, self._headers)
+            reply = self._connection.getresponse()
+            text = reply.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise ClusterError(f"{method} {path}: the API server doesn't answer: {error!r}") from error
         if reply.status >= 300:
             raise ClusterError(f"{method} {path}: {reply.status}: {text.decode(errors='replace')}")
-        return json.loads(text) if text[:1] == b"{" else text.decode()
+        return json.loads(text)
 
     def lines(self, path: str) -> Iterator[bytes]:
         """The lines of a reply that goes on, until the connection ends."""
@@ -159,7 +162,7 @@ class KwokCluster:
     def requests(self) -> dict[tuple[str, str], int]:
         """How many requests the API server has answered so far, by verb and resource (`resource/subresource`)."""
         found: dict[tuple[str, str], int] = {}
-        for labels, value in _METRIC.findall(self.admin.send("GET", "/metrics")):
+        for labels, value in _METRIC.findall(self.server.request("GET", "/metrics")[1]):
             label = dict(_LABEL.findall(labels))
             resource = "/".join(part for part in (label["resource"], label["subresource"]) if part)
             key = label["verb"], resource
@@ -248,7 +251,12 @@ def node_document(name: str) -> dict[str, Any]:
 
 
 def stage(
-    name: str, expressions: list[tuple[str, str, list[str]]], following: Mapping[str, Any], *, kind: str = "Pod", delay: str = ""
+    name: str,
+    expressions: list[tuple[str, str, list[str]]],
+    following: Mapping[str, Any],
+    *,
+    kind: str = "Pod",
+    delay: str = "",
 ) -> dict[str, Any]:
     """A Stage of kwok: what fulfils the expressions becomes `following`, after the time that `delay` points to."""
     wanted = [{"key": k, "operator": o, **({"values": v} if v else {})} for k, o, v in expressions]
@@ -298,7 +306,9 @@ STAGES = (
         delay=f'.metadata.annotations["{RUN_TIME}"]',
     ),
     # As a kubelet does: the Job controller lets a pod go only after its end.
-    stage("pod-stops", [LEAVING, (".status.phase", "In", ["Pending", "Running"])], pod_status("Failed", STOPPED, "False")),
+    stage(
+        "pod-stops", [LEAVING, (".status.phase", "In", ["Pending", "Running"])], pod_status("Failed", STOPPED, "False")
+    ),
     stage("pod-goes", [LEAVING, (".status.phase", "In", ["Failed", "Succeeded"])], {"delete": True}),
     # No node gets there. Without a Stage for nodes kwok would manage none, and leave their pods alone.
     stage("node-dies", [(".status.phase", "In", ["Terminated"])], {"delete": True}, kind="Node"),

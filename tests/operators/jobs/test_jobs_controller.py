@@ -231,3 +231,58 @@ def test_a_job_whose_pod_was_turned_away_is_made_anew() -> None:
     api = cluster()
     api.put(EMUJOB, emujob())
     run(story, api)
+
+
+def looks(at: Running) -> float:
+    return at.metrics.registry.get_sample_value("emugpu_jobs_reconcile_seconds_count") or 0.0
+
+
+def test_a_change_costs_one_look_however_many_there_are() -> None:
+    api = cluster()
+    for number in range(100):
+        api.put(EMUJOB, emujob(f"j{number}"))
+
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.status("j99").get("phase") == "Queued")
+        await asyncio.sleep(0.05)  # the echoes of what was written
+        before = looks(at)
+        api.put(JOB, {**api.stored(JOB, "lab/j7"), "status": {"active": 1}})
+        api.put(POD, {"metadata": {"name": "p", "namespace": "lab", "uid": "p", "labels": {"emugpu.dev/job": "j7"}}})
+        await at.until(lambda: looks(at) > before)
+        await asyncio.sleep(0.02)
+        assert looks(at) - before <= 4
+
+    run(story, api)
+
+
+def test_a_new_pool_lets_all_be_looked_at() -> None:
+    api = cluster()
+    pool = api.stored(POOL, "p")
+    api.remove(POOL, "p")
+    for name in ("j", "k"):
+        api.put(EMUJOB, emujob(name))
+
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.status("j").get("phase") == at.status("k").get("phase") == "Rejected")
+        api.put(POOL, pool)
+        await at.until(lambda: at.has(JOB, "lab/j") and at.has(JOB, "lab/k"))
+
+    run(story, api)
+
+
+def test_only_those_who_are_named_are_looked_at_again() -> None:
+    api = cluster()
+    for name in ("j", "k"):
+        api.put(EMUJOB, emujob(name))
+
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.status("j").get("phase") == at.status("k").get("phase") == "Queued")
+        await asyncio.sleep(0.05)  # the echoes of what was written
+        at.outcomes |= {"uid-j": Outcome(steps_done=3), "uid-k": Outcome(steps_done=3)}
+        at.controller.look_again("uid-k")
+        await at.until(lambda: at.status("k")["stepsDone"] == 3)
+        assert at.status("j")["stepsDone"] == 0
+        at.controller.look_again()
+        await at.until(lambda: at.status("j")["stepsDone"] == 3)
+
+    run(story, api)
