@@ -26,11 +26,12 @@ COMMANDS = {
     "policies": "list the scheduling policies and their options",
     "gpus": "list the GPU types that can be emulated",
     "profile": "show step times and memory of the models",
+    "scheduler": "schedule EmuJobs on Kubernetes by a policy",
     "cluster": "a Kubernetes cluster with emulated GPUs",
     "train": "train a model on the emulated GPUs of this container",
     "smi": "show the emulated GPUs of this container",
 }
-OWN_SIGNALS = frozenset({"train"})
+OWN_SIGNALS = frozenset({"train", "scheduler"})
 """Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""
 EXTRAS = {
     "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "cluster_harness"),

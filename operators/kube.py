@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import httpx2
 from lightkube import AsyncClient
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
-from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from lightkube.core.resource import ApiInfo, NamespacedSubResource, ResourceDef
+from lightkube.generic_resource import Generic, create_global_resource, create_namespaced_resource
 from lightkube.operators import exists
 from lightkube.types import PatchType
 
@@ -32,6 +34,21 @@ JOB = create_namespaced_resource("batch", "v1", "Job", "jobs")
 SERVICE = create_namespaced_resource("", "v1", "Service", "services")
 LEASE = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
 CRD = create_global_resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
+
+CONFIG_MAP = create_namespaced_resource("", "v1", "ConfigMap", "configmaps")
+
+
+class _Binding(NamespacedSubResource, Generic):  # type: ignore[misc]
+    """A pod's node, set once (Kubernetes API, core/v1 Binding)."""
+
+    _api_info = ApiInfo(
+        resource=ResourceDef("", "v1", "Binding"),
+        parent=POD._api_info.resource,
+        plural="pods",
+        verbs=["post"],
+        action="binding",
+    )
+
 
 WATCH_S = 300.0
 """A watch ends after this time and everything is listed anew: the resync, and the end of a connection that died silently."""
@@ -75,6 +92,17 @@ class Api(Protocol):
 
     async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
         """Server-side apply with force; the object as it is then. A namespaced object names its namespace itself."""
+        ...
+
+    async def patch(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
+        """Merge these members into the object (null removes one); the object as it is then.
+
+        A uid or version in the metadata is a precondition. Containers of a built-in kind are merged by name, as kubectl does.
+        """
+        ...
+
+    async def bind(self, pod: str, namespace: str, uid: str, node: str) -> None:
+        """Give the pod with this uid, which no node has yet, to a node."""
         ...
 
     async def create(self, resource: type[Any], document: Json, manager: str = "") -> Json:
@@ -140,6 +168,27 @@ class KubeApi:
             raise translated(error, f"apply {_name(resource)} {name}") from error
         return _plain(patched)
 
+    async def patch(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
+        own = resource._api_info.resource.group.endswith("emugpu.dev")
+        options: Json = {"patch_type": PatchType.MERGE if own else PatchType.STRATEGIC, "field_manager": manager}
+        within = _within(document["metadata"].get("namespace", ""))
+        try:
+            return _plain(await self._client.patch(resource, name, document, **options, **within))
+        except Exception as error:
+            raise translated(error, f"patch {_name(resource)} {name}") from error
+
+    async def bind(self, pod: str, namespace: str, uid: str, node: str) -> None:
+        document = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod, "namespace": namespace, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            await self._client.create(_Binding.from_dict(document), pod)
+        except Exception as error:
+            raise translated(error, f"bind pod {pod}") from error
+
     async def create(self, resource: type[Any], document: Json, manager: str = "") -> Json:
         try:
             return _plain(await self._client.create(resource(document), field_manager=manager or None))
@@ -172,6 +221,21 @@ class KubeApi:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def configured(kubeconfig: Path | None = None, context: str = "") -> SingleConfig:
+    """The cluster and the user that a program is told (--kubeconfig, --context), else those of its surroundings.
+
+    Raises ClusterError where there are none.
+    """
+    try:
+        found = KubeConfig.from_file(kubeconfig) if kubeconfig is not None else KubeConfig.from_env()
+        config = found.get(context or None)
+    except (ConfigError, OSError, ValueError, KeyError) as error:
+        problem = "name a file with --kubeconfig, or set KUBECONFIG"
+        raise ClusterError(f"no way to an API server is configured ({error}); {problem}") from error
+    assert config is not None  # only where a default is asked for
+    return config
 
 
 def translated(error: Exception, doing: str) -> EmuGpuError:

@@ -7,7 +7,7 @@ import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
-from operators.kube import ConflictError, NotThereError
+from operators.kube import POD, ConflictError, NotThereError
 from operators.store import key_of
 
 
@@ -15,7 +15,7 @@ class FakeApi:
     """operators.kube.Api in memory. An apply replaces labels, annotations and status that the same manager applied before.
 
     Objects are known by name, or by `namespace/name`. `failures` are raised, one after the other, by the operation that they
-    are listed under (list, watch, get, apply, create, replace, delete); `log` has what was written.
+    are listed under (list, watch, get, apply, patch, bind, create, replace, delete); `log` has what was written.
     """
 
     def __init__(self) -> None:
@@ -99,6 +99,31 @@ class FakeApi:
         await self.wake()
         return copy.deepcopy(merged)
 
+    async def patch(self, resource: type[Any], name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
+        self._fail("patch")
+        metadata = document["metadata"]
+        found = self._all(resource).get(_key(metadata.get("namespace", ""), name))
+        if found is None:
+            raise NotThereError(f"{_plural(resource)} {name}: not found")
+        if metadata.get("uid", found["metadata"].get("uid")) != found["metadata"].get("uid"):
+            raise ConflictError(f"{_plural(resource)} {name}: uid mismatch")
+        self._check_version(resource, document, found)
+        self.log.append(("patch", _plural(resource), name))
+        self._store(resource, "MODIFIED", _merged(found, document))
+        await self.wake()
+        return copy.deepcopy(self._all(resource)[_key(metadata.get("namespace", ""), name)])
+
+    async def bind(self, pod: str, namespace: str, uid: str, node: str) -> None:
+        self._fail("bind")
+        found = self._all(POD).get(_key(namespace, pod))
+        if found is None:
+            raise NotThereError(f"pods {pod}: not found")
+        if found["metadata"].get("uid") != uid or found["spec"].get("nodeName"):
+            raise ConflictError(f"pods {pod}: is another one, or has a node")
+        self.log.append(("bind", "pods", pod))
+        self._store(POD, "MODIFIED", _merged(found, {"spec": {"nodeName": node}}))
+        await self.wake()
+
     async def create(self, resource: type[Any], document: dict[str, Any], manager: str = "") -> dict[str, Any]:
         self._fail("create")
         if key_of(document) in self._all(resource):
@@ -150,6 +175,22 @@ class FakeApi:
         pending = self.failures.get(operation)
         if pending:
             raise pending.pop(0)
+
+
+def _merged(found: Any, patch: Any) -> Any:
+    """A strategic merge as far as it is needed: maps member by member, containers by name, other lists replaced."""
+    if isinstance(found, dict) and isinstance(patch, dict):
+        merged = {key: copy.deepcopy(value) for key, value in found.items()}
+        for key, value in patch.items():
+            if value is None:
+                merged.pop(key, None)
+            elif key == "containers":
+                given = {container["name"]: container for container in value}
+                merged[key] = [_merged(each, given.get(each["name"], {})) for each in found[key]]
+            else:
+                merged[key] = _merged(found.get(key), value)
+        return merged
+    return copy.deepcopy(patch) if not isinstance(patch, dict) else _merged({}, patch)
 
 
 def _plural(resource: type[Any]) -> str:

@@ -23,9 +23,24 @@ class Happening(StrEnum):
     """After a stop: the step ended, the checkpoint is written, the devices are free."""
     FINISHED = "finished"
     FAILED = "failed"
+    REMOVED = "removed"
+    """It left the cluster unfinished: somebody deleted it, or holds it back."""
+    SUBMITTED = "submitted"
+    PROGRESS = "progress"
+    """More is known of the steps that a waiting job has done."""
+    NODES = "node"
 
 
-ORDER = {Happening.FINISHED: 0, Happening.FAILED: 1, Happening.STOPPED: 2, Happening.STARTED: 3}
+ORDER = {
+    Happening.NODES: -1,
+    Happening.PROGRESS: -1,
+    Happening.FINISHED: 0,
+    Happening.FAILED: 1,
+    Happening.REMOVED: 1,
+    Happening.STOPPED: 2,
+    Happening.STARTED: 3,
+    Happening.SUBMITTED: 4,
+}
 """Simultaneous events: what frees devices comes before what takes them; then the row of the job."""
 
 
