@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import EmuGpuError
@@ -20,12 +20,13 @@ from operators.jobs.known import Known
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.objects import EmuJobFacts
-from operators.jobs.outcome import Outcomes, no_outcomes
+from operators.jobs.observer import Scene
 from operators.jobs.plan import Action, Around, CreateService, plan
 from operators.jobs.status import FINAL
 from operators.jobs.writer import write
 from operators.kube import Api, ConflictError, NotThereError
 from operators.leader import LeadershipLostError
+from operators.results.status import Outcome
 from operators.work_queue import WorkQueue
 
 _LONGEST_WAIT_S = 60.0
@@ -34,15 +35,22 @@ _AT_ONCE = 8
 """So many EmuJobs at a time: the waiting for the API server's answers overlaps."""
 
 
+def no_outcomes(_uid: str) -> Outcome | None:
+    """No source beside Kubernetes."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the controller is given: the images of pods, profiles, where outcomes come from, and if it may act now."""
+    """What the controller is given: the images of pods, profiles, if it may act now, what came of a job by its EmuJob's uid,
+    and who is shown all that it sees. The last two must not block."""
 
     images: Images
     profiles: ProfileTable
     wall_ns: Callable[[], int]
     may_act: Callable[[], bool] = lambda: True
-    outcomes: Outcomes = no_outcomes
+    outcomes: Callable[[str], Outcome | None] = no_outcomes
+    observe: Callable[[Scene], None] = lambda _: None
 
 
 class Controller:
@@ -52,7 +60,7 @@ class Controller:
         self._api, self._metrics, self._around = api, metrics, surroundings
         self._pauses = pauses or Pauses()
         self._queue = WorkQueue(self._pauses.settle, lambda: asyncio.get_running_loop().time())
-        self._known = Known(self._queue.add, self._count)
+        self._known = Known(self._queue.add, self._count, surroundings.wall_ns)
         self._synced, self._moved = asyncio.Event(), asyncio.Event()
         self._failures: dict[str, int] = {}
         self._problems: dict[str, str] = {}
@@ -63,6 +71,11 @@ class Controller:
         if not self._synced.is_set():
             return "nothing was listed yet"
         return next(iter(self._problems.values()), "")
+
+    @property
+    def managers(self) -> Mapping[str, str]:
+        """Node -> address of its sharing manager. Any thread may ask."""
+        return self._known.managers
 
     def look_again(self, *uids: str) -> None:
         """Something that isn't in the API server has changed, such as an outcome: of these EmuJobs, or of any."""
@@ -76,7 +89,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             for followed in self._known.followed:
                 group.create_task(follow(self._api, followed, self._pauses, self._changed, self._failed_watch))
-            group.create_task(self._follow_offers())
+            group.create_task(self._look_around())
             group.create_task(self._work())
 
     def _changed(self) -> None:
@@ -84,17 +97,26 @@ class Controller:
             self._synced.set()
         self._moved.set()
 
-    async def _follow_offers(self) -> None:
-        """What can run somewhere depends on all pools and nodes: where they offer something else, all EmuJobs are looked at."""
+    async def _look_around(self) -> None:
+        """What isn't about one EmuJob: where pools and nodes offer something else, all are looked at; what has vanished only
+        shows where everything is seen."""
         await self._synced.wait()
-        before = self._known.offers()
+        before, seen_whole_s = self._known.offers(), float("-inf")
         while True:
-            await self._moved.wait()
-            await asyncio.sleep(self._pauses.settle)
-            self._moved.clear()
+            now_s = asyncio.get_running_loop().time()
+            if self._known.take_vanished() or now_s - seen_whole_s >= _LONGEST_WAIT_S:
+                seen_whole_s = now_s
+                self._around.observe(self._known.scene(self._around.wall_ns()))
             if self._known.offers() != before:
                 before = self._known.offers()
                 self.look_again()
+            try:
+                async with asyncio.timeout(_LONGEST_WAIT_S):
+                    await self._moved.wait()
+            except TimeoutError:
+                pass
+            await asyncio.sleep(self._pauses.settle)
+            self._moved.clear()
 
     async def _work(self) -> None:
         await self._synced.wait()
@@ -106,8 +128,9 @@ class Controller:
                 group.create_task(self._look(key)).add_done_callback(lambda _: slots.release())
 
     async def _look(self, key: str) -> None:
-        """Do all that is to be done for one EmuJob, and say when to look again."""
+        """Do all that is to be done for one EmuJob, and say when to look again. What else bears the name is only shown."""
         facts, again_s = self._known.emujobs.get(key), None
+        self._around.observe(self._known.scene_of(key, self._around.wall_ns()))
         error: EmuGpuError | None = None
         if facts is not None:
             with self._metrics.reconciles.time():

@@ -11,6 +11,7 @@ KUBERNETES = "kubernetes:"
 """Streams of what the API server tells of a pod begin with it; their times have a resolution of one second."""
 
 BEGINS = "attached"
+PROGRESS = "progress"
 FINISHED = "finished"
 PREEMPTED = frozenset({"released", "gone", "fenced"})
 """Ends of a run after which the job goes on later: it gave its devices back, or its pod was taken away."""

@@ -43,9 +43,12 @@ def test_a_node_without_known_capacity_offers_none() -> None:
     assert (node.cpu_milli, node.memory_bytes) == (0, 0)
 
 
+LABELLED = {"labels": {"emugpu.dev/job": "j"}}
+
+
 def test_which_pods_were_turned_away() -> None:
     def rejected(reason: str, phase: str = "Failed", **status: Any) -> bool:
-        return pod_facts({"metadata": {}, "status": {"phase": phase, "reason": reason, **status}}).rejected
+        return pod_facts({"metadata": LABELLED, "status": {"phase": phase, "reason": reason, **status}}).rejected
 
     assert rejected("UnexpectedAdmissionError") and rejected("OutOfcpu") and rejected("OutOfemugpu.dev/emuGPU")
     assert not rejected("Evicted") and not rejected("") and not rejected("UnexpectedAdmissionError", "Running")
@@ -59,4 +62,4 @@ def test_odd_objects_are_read_as_empty() -> None:
     failed = job_facts({"metadata": {}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}})
     assert (failed.finished, failed.failure_reason) == (True, "Failed")
     states = [{"state": {"running": {"startedAt": "2"}}}, {"state": {"terminated": {"startedAt": "1"}}}]
-    assert pod_facts({"metadata": {}, "status": {"containerStatuses": states}}).started == "1"
+    assert pod_facts({"metadata": LABELLED, "status": {"containerStatuses": states}}).started == "1"
