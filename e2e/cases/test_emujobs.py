@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from datetime import datetime
 from typing import Any
 
-from e2e.cases.kube import Kubectl, Node, Object, eventually
+import pytest
+
+from e2e.cases.kube import SYSTEM, Kubectl, Node, Object, eventually
 from e2e.cases.ledger import Ledger, check_every_step_once
 
 
@@ -201,3 +204,104 @@ def test_a_pod_that_its_node_turns_away_is_no_failure(
     assert done["failures"] == 0
     uid = kubectl.get("emujob", "turned")["metadata"]["uid"]
     check_every_step_once(eventually("all steps are reported", lambda: finished(ledger, uid)), 100)
+
+
+def at_s(time_text: str) -> float:
+    return datetime.fromisoformat(time_text).timestamp()
+
+
+def told_to_its_end(kubectl: Kubectl, name: str) -> Object:
+    """The status once the event log has told the end of the job."""
+
+    def seen() -> Object | None:
+        found = status(kubectl, name)
+        ended = [run.get("ended") for run in found.get("runs", ())]
+        return found if found.get("phase") == "Succeeded" and ended[-1:] == ["finished"] else None
+
+    found: Object = eventually(f"{name} is told of to its end", seen, within_s=120)
+    return found
+
+
+def check_runs(found: Object, steps: int, count: int) -> None:
+    """Each step in one run, and the figures are those of the runs."""
+    runs = found["runs"]
+    assert len(runs) == count, runs
+    assert [run["fromStep"] for run in runs] == [0, *(run["toStep"] for run in runs[:-1])], runs
+    assert (runs[-1]["toStep"], found["stepsDone"]) == (steps, steps)
+    assert all(run["devices"] and at_s(run["from"]) < at_s(run["to"]) for run in runs)
+    assert all(at_s(one["to"]) <= at_s(next_["from"]) for one, next_ in itertools.pairwise(runs))
+    submitted = at_s(found["submittedAt"])
+    assert found["observedJCTSeconds"] == pytest.approx(at_s(runs[-1]["to"]) - submitted, abs=2e-6)
+    assert found["queueingDelaySeconds"] == pytest.approx(at_s(runs[0]["from"]) - submitted, abs=2e-6)
+    held = sum(at_s(run["to"]) - at_s(run["from"]) for run in runs)
+    assert found["serviceSeconds"] == pytest.approx(held, abs=2e-6 * count)
+    (measured,) = [c for c in found["conditions"] if c["type"] == "Measured"]
+    assert measured["status"] == "True", measured
+
+
+def preempted_once(kubectl: Kubectl, name: str, first: str, second: str) -> None:
+    """Runs for some seconds on `first`, then goes on on `second`."""
+    wait_phase(kubectl, name, "Queued")
+    allocate(kubectl, name, first)
+    wait_phase(kubectl, name, "Running")
+    time.sleep(3)
+    suspend(kubectl, name)
+    wait_phase(kubectl, name, "Preempted")
+    eventually("its pods are gone", lambda: gone(kubectl, name))
+    allocate(kubectl, name, second)
+
+
+def test_the_figures_of_a_preempted_job(kubectl: Kubectl, workers: list[Node]) -> None:
+    """What a scheduler foretold and what was observed: both are in the status, with each run to the microsecond."""
+    job = emujob("figures", steps=200, scheduler={"actuator": "jobs", "name": "case"})
+    predicted = {"seconds": 12.5, "by": "case", "at": "2026-01-01T00:00:00.000001Z"}
+    job["metadata"]["annotations"] = {"emugpu.dev/predicted": json.dumps(predicted)}
+    kubectl.apply(job)
+    preempted_once(kubectl, "figures", workers[0].name, workers[1].name)
+    told: list[float] = []
+    steps = 0
+    while not told or steps < 150:
+        found = status(kubectl, "figures")
+        told += [time.time() - at_s(found["stepsDoneAt"])] if found["phase"] == "Running" else []
+        assert found.get("stepsDone", 0) >= steps
+        steps = found.get("stepsDone", 0)
+        time.sleep(0.3)
+    assert max(told) < 8, told  # as of the newest event, at least every 5 s
+    found = told_to_its_end(kubectl, "figures")
+    check_runs(found, 200, 2)
+    assert [run["node"] for run in found["runs"]] == [workers[0].name, workers[1].name]
+    assert (found["preemptions"], found["runs"][0]["ended"]) == (1, "released")
+    assert found["predictedJCTSeconds"] == {"value": 12.5, "by": "case", "at": "2026-01-01T00:00:00.000001Z"}
+    assert found["slowdown"] == pytest.approx(found["observedJCTSeconds"] / 10, rel=1e-3)
+    events = [e["reason"] for e in kubectl.events_of("EmuJob", "figures")]
+    assert {"Running", "Preempted", "Complete"} <= set(events)
+
+
+def restarted(admin: Kubectl, component: str) -> None:
+    """Its pod is killed and gone with all that it had; another one takes its place."""
+    within, label = admin.within(SYSTEM), f"app.kubernetes.io/component={component}"
+    before = {pod["metadata"]["uid"] for pod in within.list("pods", "-l", label)}
+    within("delete", "pods", "-l", label, "--force", "--grace-period=0")
+
+    def ready() -> bool:
+        pods = [pod for pod in within.list("pods", "-l", label) if pod["metadata"]["uid"] not in before]
+        conditions = [c for pod in pods for c in pod["status"].get("conditions", ())]
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    eventually(f"another {component}", ready, within_s=90)
+
+
+@pytest.mark.alone
+def test_the_figures_stay_right_whatever_is_killed(kubectl: Kubectl, admin: Kubectl, workers: list[Node]) -> None:
+    """The controller with its store, then Redis with all events, while a job runs, waits and runs again."""
+    kubectl.apply(emujob("tough", steps=600, scheduler={"actuator": "jobs", "name": "case"}))
+    wait_phase(kubectl, "tough", "Queued")
+    submitted = status(kubectl, "tough")["submittedAt"]
+    preempted_once(kubectl, "tough", workers[0].name, workers[1].name)
+    wait_phase(kubectl, "tough", "Running")
+    restarted(admin, "jobs")  # what it had is read again from Redis
+    eventually("it is looked at again", lambda: status(kubectl, "tough")["stepsDone"] > 150, within_s=60)
+    restarted(admin, "redis")  # what it had is in the controller's store, what comes waits on the nodes
+    found = told_to_its_end(kubectl, "tough")
+    check_runs(found, 600, 2)
+    assert (found["submittedAt"], found["preemptions"], found["failures"]) == (submitted, 1, 0)

@@ -154,8 +154,12 @@ def job_result(facts: JobFacts, events: Iterable[JobEvent], clocks: Clocks | Non
     covered, repeated = _coverage(once)
     done = _steps_done(facts, once, outcome)
     missing = sum(max(0, top - seen) for top, seen in covered)
-    contradictions = check.contradictions(started_ns, finished_ns)
-    notes = [*contradictions, *_clock_notes(once, clocks), *_resolution(once), *_gap(outcome, missing)]
+    notes = [
+        *_contradictions(check, runs, finished_ns, given),
+        *_clock_notes(once, clocks),
+        *_resolution(once),
+        *_gap(outcome, missing),
+    ]
     return JobResult(
         facts=facts,
         first_started_ns=started_ns,
@@ -257,6 +261,16 @@ def _cross_check(events: Iterable[JobEvent]) -> CrossCheck:
     return CrossCheck(
         min((event.wall_ns for event in begun), default=None), max(ends.values(), default=None) if over else None
     )
+
+
+def _contradictions(
+    check: CrossCheck, runs: Iterable[Run], finished_ns: int | None, given: Iterable[JobEvent]
+) -> list[str]:
+    """Of the pods that Kubernetes told of: it forgets those that are gone, and so does an operator that lost its store."""
+    told = {event.pod for event in given if event.from_kubernetes}
+    begun = min((run.begin_ns for run in runs if run.pod in told), default=None)
+    last = max(runs, key=lambda run: (run.begin_ns, run.job_key), default=None)
+    return check.contradictions(begun, finished_ns if last is not None and last.pod in told else None)
 
 
 def _wall_ns(event: JobEvent) -> tuple[int, tuple[str, int, int]]:

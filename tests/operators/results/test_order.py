@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators.results.clocks import ClockOffset, Clocks
@@ -74,6 +74,7 @@ def test_a_result_is_consistent_whatever_was_told(facts, events):
     assert (result.first_started_ns is None) == (not result.runs)
 
 
+@settings(deadline=None)  # it waits for the disk
 @given(streams(), st.data())
 def test_the_store_gives_back_what_was_written_in_any_batches(tmp_path_factory, events, data):
     facts = JobFacts("job", "team", "train", 0, steps=10)

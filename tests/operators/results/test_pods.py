@@ -115,6 +115,23 @@ def test_where_a_manager_tells_more_kubernetes_is_only_the_cross_check(teller, f
     assert result.check.finish_gap_s(result.finished_ns) == 0.5
 
 
+def test_a_pod_that_kubernetes_has_forgotten_contradicts_nothing(teller, facts):
+    node = teller("n1")
+    node.tell("attached", 3, pod="train-u0")
+    node.tell("released", 8, 5, pod="train-u0")
+    node.tell("attached", 21, pod="train-u1")
+    node.tell("progress", 24, 9, pod="train-u1")
+    newer = events_of_pod(pod({"running": {"startedAt": clock(20)}}), 5)
+    assert job_result(facts(steps=10), [*node.events, *newer]).notes == ()
+    node.tell("gone", 25, 9, pod="train-u1")
+    node.tell("attached", 31, pod="train-u2")
+    node.tell("finished", 40, 10, pod="train-u2")
+    assert job_result(facts(steps=10), [*node.events, *events_of_pod(pod(ended(20, 26, 137)), 5)]).notes == ()
+    early = events_of_pod(pod(ended(32, 41, 0), uid="u2"), 5)
+    (note,) = job_result(facts(steps=10), [*node.events, *early]).notes
+    assert note.startswith("its first run begins 1.000 s before Kubernetes started a container")
+
+
 def test_an_end_that_only_kubernetes_tells_is_taken_and_said_to_be_its(teller, facts):
     node = teller("n1")
     node.tell("attached", 3.25, pod="train-u1")
