@@ -19,7 +19,7 @@ from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
 from lightkube.core.resource import ApiInfo, NamespacedSubResource, ResourceDef
 from lightkube.generic_resource import Generic, create_global_resource, create_namespaced_resource
-from lightkube.operators import exists
+from lightkube.operators import exists, not_equal
 from lightkube.types import PatchType
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
@@ -34,7 +34,6 @@ JOB = create_namespaced_resource("batch", "v1", "Job", "jobs")
 SERVICE = create_namespaced_resource("", "v1", "Service", "services")
 LEASE = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
 CRD = create_global_resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
-
 CONFIG_MAP = create_namespaced_resource("", "v1", "ConfigMap", "configmaps")
 
 
@@ -261,6 +260,11 @@ def translated(error: Exception, doing: str) -> EmuGpuError:
 def everywhere(label: str = "") -> Json:
     """Options of list and watch: in all namespaces, and only what has this label."""
     return {"namespace": "*", **({"labels": {label: exists()}} if label else {})}
+
+
+def on_nodes() -> Json:
+    """Options of list and watch: pods of all namespaces that have a node."""
+    return {"namespace": "*", "fields": {"spec.nodeName": not_equal("")}}
 
 
 def applied(resource: type[Any], name: str, uid: str, **members: Any) -> Json:

@@ -125,8 +125,8 @@ class InCluster:
             if self._border.pod_events is not None:
                 manager.pods.on_event(notes_for(self._border.pod_events))
             on_inventory = self._on_inventory if self._source is None else None
-            has_devices = inventory is not None and bool(inventory.resources)
-            self._border.start(on_inventory, self._on_allocations, has_devices=has_devices)
+            in_use = inventory is not None and inventory.in_use
+            self._border.start(on_inventory, self._on_allocations, in_use=in_use)
         if self.identifier is None:
             self._say("pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0): whoever has a token may use it")
         else:
@@ -200,7 +200,7 @@ class InCluster:
         """The manager has it; so can the others."""
         assert self._manager is not None
         leaving = inventory.cleanup
-        if self._waits_for == _CLEAN and (leaving or not inventory.resources):
+        if self._waits_for == _CLEAN and not inventory.in_use:
             return  # a Node that is in no pool any more asks for nothing
         if self._waits_for == _CLEAN and self._farewell_ns is None:
             self._leave()

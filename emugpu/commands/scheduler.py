@@ -88,6 +88,9 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         help=f"what happens within so many seconds is decided together (default {DEFAULT_DECIDE_EVERY_S:g}, or the costs')",
     )
     how.add_argument(
+        "--no-predictions", action="store_true", help="don't foretell jobs' completion times at their submission"
+    )
+    how.add_argument(
         "--cluster-costs",
         type=Path,
         metavar="CLUSTER.yaml",
@@ -115,6 +118,7 @@ def run(args: argparse.Namespace) -> int:
         metrics_port=_port(args.metrics_port),
         until=_until(args.until_done, args.jobs),
         epoch_ns=_epoch_ns(args.epoch),
+        predictions=not args.no_predictions,
     )
     return Program(options, _print, _say).run()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.step import StepProfile, StepTimes
 from emulator_runtime.domain.units import to_ns
+from emulator_runtime.node.layout import HOST_RESOURCE
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.communication import DEFAULT_NETWORK_GBPS, Links, all_reduce_s, exposed_s
 
@@ -46,7 +47,7 @@ class TrainRequest:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a job runs: the types of this process's GPUs, and how many GPUs and nodes the whole job has.
+    """Where a job runs: the types of this process's GPUs (none: on CPUs), and how many GPUs and nodes the whole job has.
 
     `linked` False: the GPUs of this container reach each other through the host only.
     """
@@ -62,7 +63,7 @@ class StepPlan:
     """What a step costs on each GPU of this process; times are seconds, memory is bytes.
 
     `exposed_s`: the part of the communication that computing doesn't hide; it is in `step_s`. `slowest`: the GPU type
-    that sets the pace.
+    that sets the pace; empty: there is no GPU.
     """
 
     step_s: float
@@ -82,8 +83,10 @@ class StepPlan:
 def plan_step(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> StepPlan:
     """The plan for these devices. GPUs of different types in one process wait for each other, so the slowest one counts.
 
-    Raises InputError where the batch can't be divided, and what the look-up of a profile raises.
+    Raises InputError where the batch can't be divided or a GPU is needed and missing, and what the look-up of a profile raises.
     """
+    if not layout.gpu_types:
+        _must_need_no_gpu(request)
     if not request.model:
         return _timed(request, layout, profiles)
     batch = _batch_per_gpu(request.batch_size, layout.gpus)
@@ -96,11 +99,21 @@ def plan_step(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> 
     return _plan(request, layout, profile, gradients, (slowest, batch, _links(request, layout, profiles)))
 
 
+def _must_need_no_gpu(request: TrainRequest) -> None:
+    """Raises InputError that names the option for which this container lacks a GPU."""
+    where = f"this container has none (only {HOST_RESOURCE})"
+    if request.model:
+        fix = "give --step-time-s instead, or ask for emuGPU"
+        raise InputError("--model", f"a model's profile is of GPUs, and {where}; {fix}")
+    if request.memory_bytes:
+        raise InputError("--memory", f"is memory of a GPU, and {where}; leave it out, or ask for emuGPU")
+
+
 def _timed(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> StepPlan:
     """A step without a profile: all of it counts as backward pass for the overlap, of which nothing else is known."""
     profile = StepProfile(0.0, 0.0, request.step_time_s, request.memory_bytes, request.memory_bytes)
     links = _links(request, layout, profiles) if request.gradient_bytes else None
-    return _plan(request, layout, profile, request.gradient_bytes, (sorted(layout.gpu_types)[0], 0, links))
+    return _plan(request, layout, profile, request.gradient_bytes, (min(layout.gpu_types, default=""), 0, links))
 
 
 def _plan(
@@ -137,14 +150,18 @@ def _batch_per_gpu(batch_size: int, gpus: int) -> int:
 
 
 def _links(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> Links | None:
-    """The links between the job's GPUs; None for a job of one GPU, whose type the catalogue needn't know then."""
-    if layout.gpus == 1:
+    """The links between the job's GPUs; None for a job of one GPU, whose type the catalogue needn't know then. Without GPUs
+    each process is one end of a link."""
+    network_bytes_per_s = request.network_gbps * 1e9 / 8
+    if (layout.gpus or layout.nodes) == 1:
         return None
+    if not layout.gpu_types:
+        return Links(layout.nodes, layout.nodes, network_bytes_per_s, network_bytes_per_s)
     return Links(
         gpus=layout.gpus,
         nodes=layout.nodes,
         peer_bytes_per_s=_peer_bytes_per_s(layout.gpu_types, profiles, linked=layout.linked),
-        network_bytes_per_s=request.network_gbps * 1e9 / 8,
+        network_bytes_per_s=network_bytes_per_s,
     )
 
 

@@ -5,7 +5,8 @@
 
 It needs only Python's standard library, and only this folder of emugpu: where the node's copy of it is all there is, the
 same command is `python3 -m emulator_runtime.workloads train ...`. Run again, in the same pod or a new pod of the same
-Job, it goes on at the step after the last one that was done. Several GPUs in the container: DataParallel in this process.
+Job, it goes on at the step after the last one that was done. A container that asked for emugpu.dev/host alone has no GPU;
+there --step-time-s trains on emulated CPUs. Several GPUs in the container: DataParallel in this process.
 Several pods (an Indexed Job with a headless Service): --nodes, --rank and --rendezvous, or the variables EMUGPU_NODES,
 JOB_COMPLETION_INDEX and EMUGPU_RENDEZVOUS; a step counts when all pods have done it, and a pod that dies ends the others,
 so that the Job starts them all again.

@@ -41,14 +41,15 @@ class TrainReport:
         types = sorted({device.gpu_type for device in devices})
         names = " + ".join(f"{sum(d.gpu_type == name for d in devices)} x {name}" for name in types)
         total = f" of {start.gpus} GPUs" if start.gpus > len(devices) else ""
-        parts = [f"{names}{total} (emulated)", self._request.title, f"{plan.step_s * 1e3:.2f} ms a step"]
+        parts = [f"{names or 'CPUs'}{total} (emulated)", self._request.title, f"{plan.step_s * 1e3:.2f} ms a step"]
         if plan.reduce_s:
             parts.append(f"{plan.exposed_s * 1e3:.2f} ms of them communication")
         if plan.extrapolated:
             parts.append("beyond what was measured")
         if len(types) > 1:
             parts.append(f"paced by {plan.slowest}")
-        parts.append(f"{gib(plan.peak_bytes)} of memory")
+        if devices:
+            parts.append(f"{gib(plan.peak_bytes)} of memory")
         parts.append(
             f"goes on at step {start.first} of {self._request.steps}" if start.first else f"{self._request.steps} steps"
         )

@@ -23,7 +23,7 @@ from operators.jobs.objects import EmuJobFacts
 from operators.jobs.spec import Configuration, EmuJobSpec
 from operators.kube import Json
 from operators.pools.labels import OWN_PREFIX, label_value
-from operators.pools.spec import DEFAULT_RESOURCE
+from operators.pools.spec import DEFAULT_RESOURCE, HOST_RESOURCE
 
 BACKOFF_LIMIT = 1000
 """Large: nodes restart and pods are killed. A wrong command ends a Job at once, see EXIT_WRONG."""
@@ -102,7 +102,8 @@ def _work(configuration: Configuration) -> list[str]:
     if configuration.model:
         return ["--model", configuration.model, "--batch-size", str(configuration.batch_size)]
     whole, nanoseconds = divmod(configuration.step_time_ns, 10**9)
-    memory = ["--memory", str(configuration.gpu_memory_bytes)] if configuration.gpu_memory_bytes else []
+    on_gpus = configuration.gpus and configuration.gpu_memory_bytes  # memory on each of no GPUs is none
+    memory = ["--memory", str(configuration.gpu_memory_bytes)] if on_gpus else []
     return ["--step-time-s", f"{whole}.{nanoseconds:09d}".rstrip("0").rstrip("."), *memory]
 
 
@@ -139,10 +140,16 @@ def _pod_spec(job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Config
 
 
 def _resources(spec: EmuJobSpec, chosen: Configuration) -> Json:
-    """A limit of 0 stays where another configuration has GPUs: what is there can be changed while a Job is suspended."""
+    """A limit is left out rather than 0: a kubelet turns away a pod with a limit of 0 where the resource has no healthy device
+    (devicemanager, devicesToAllocate). While a Job is suspended limits may be added and removed.
+
+    A job that may run without a GPU has a place on its node as well, whichever configuration it runs.
+    """
     limits = dict(spec.limits)
-    if any(configuration.gpus for configuration in spec.configurations):
+    if chosen.gpus:
         limits[DEFAULT_RESOURCE] = str(chosen.gpus)
+    if not all(configuration.gpus for configuration in spec.configurations):
+        limits[HOST_RESOURCE] = "1"
     return {"requests": dict(spec.requests)} | ({"limits": limits} if limits else {})
 
 

@@ -194,13 +194,13 @@ class KubernetesCluster:
         """The EmuJob's uid of a job that the loop knows; empty where it is none."""
         return self._watching.uid_of(job_id)
 
-    def orders(self) -> list[Order]:
-        """The EmuJobs of this scheduler."""
+    def order_of(self, job_id: str) -> Order | None:
+        """The EmuJob of a job that the loop knows."""
+        return self._watching.order_of(job_id)
 
-        async def found() -> list[Order]:
-            return self._watching.orders()
-
-        return self._call(found())
+    def annotate(self, uid: str, name: str, text: str) -> None:
+        """Write an annotation of an EmuJob that is there, in the background; it is of no importance to anybody's run."""
+        asyncio.run_coroutine_threadsafe(self._watching.annotate(uid, name, text), self._loop)
 
     def keep(self, memory: Memory, kept: Callable[[str], None]) -> None:
         """Writes it in the background, the newest only; `kept` gets what save answers, or why it failed."""

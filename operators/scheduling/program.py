@@ -7,29 +7,33 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
 from emulator_runtime.domain.errors import InputError, PolicyError
+from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.kube import Api, KubeApi, configured
 from operators.leader import Candidate, Leader, LeadershipLostError, Terms
 from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
+from operators.scheduling.foretelling import Foreteller, Question, present_job
 from operators.scheduling.identity import Host
 from operators.scheduling.lines import as_json, in_words
 from operators.scheduling.memory import Memory
 from operators.scheduling.metrics import SchedulerMetrics
-from operators.scheduling.names import lasting_name
+from operators.scheduling.names import PREDICTED, lasting_name
 from operators.scheduling.past import Past
 from operators.scheduling.scope import Scope, Until
 from operators.scheduling.watcher import Tools
 from operators.serving import status_server
+from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import parse_estimates
 from scheduler_sims.interface.policy import Policy
+from scheduler_sims.interface.view import JobView
 from scheduler_sims.loop.open_loop import Decision, Listeners, OpenLoop
 from scheduler_sims.policies.resolve import resolve_policy
 
@@ -56,6 +60,7 @@ class Options:
     metrics_port: int = 0
     until: Until | None = None
     epoch_ns: int | None = None
+    predictions: bool = True
 
 
 class Program:
@@ -74,6 +79,7 @@ class Program:
         self._metrics = SchedulerMetrics(self.title)
         self._cluster = self._make_cluster()
         self._loop: OpenLoop | None = None
+        self._foreteller = Foreteller(options.policy, self._profiles, monotonic_ns, self._foretold, self._not_foretold)
         self._told = ""
         self._stopping = False
 
@@ -93,6 +99,9 @@ class Program:
                 Thinking(self._options.policy, _module(self._policy), self._options.epoch_ns)
             )
             self._loop = self._make_loop(memory)
+            if self._options.predictions:
+                self._foreteller.start()
+                stack.callback(self._foreteller.close)
             self._say(f"{self.title} schedules EmuJobs of scheduler {self.name}{self._where()}")
             try:
                 with redirect_stdout(sys.stderr):  # what a policy prints must not get into our own output
@@ -142,7 +151,7 @@ class Program:
             self._options.costs,
             self._policy,
             self._estimates,
-            Listeners(self._decided, self._failed, explain),
+            Listeners(self._decided, self._failed, explain, self._submitted),
             over=self._over,
             state=memory.state,
         )
@@ -159,6 +168,32 @@ class Program:
         else:
             self._print(in_words(decision))
         self._keep()
+
+    def _submitted(self, job: PresentJob) -> None:
+        """Asks when a job will be done that has never been asked about."""
+        order = self._cluster.order_of(job.spec.job_id)
+        if not self._options.predictions or order is None or PREDICTED in order.annotations:
+            return
+        if job.allocation is not None or job.steps_done or job.preemptions or self._loop is None:
+            return
+        now_ns, books = self._cluster.now_ns(), self._loop.books
+        now_s = to_s(now_ns)
+        others = [
+            present_job(books.specs[job_id], view, self._steps_of(view), now_s) for job_id, view in books.views.items()
+        ]
+        asked = replace(job.spec, submit_s=min(0.0, job.spec.submit_s - now_s))
+        at_ns = self._cluster.memory.epoch_ns + now_ns
+        self._foreteller.ask(Question(order.key.uid, asked, others, self._loop.cluster_spec, at_ns))
+
+    def _steps_of(self, view: JobView) -> int:
+        return self._cluster.steps_done(view.job_id) if view.running_since_s is not None else view.steps_done
+
+    def _foretold(self, uid: str, text: str) -> None:
+        self._cluster.annotate(uid, PREDICTED, text)
+
+    def _not_foretold(self, problem: str) -> None:
+        if self._options.explain:
+            self._say(problem)
 
     def _keep(self) -> None:
         assert self._loop is not None

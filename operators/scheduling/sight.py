@@ -22,6 +22,8 @@ class State(StrEnum):
     HELD = "held"
     """It was started: its pods are on their way."""
     RUNNING = "running"
+    TORN = "torn"
+    """Some of its pods were let go and others not: a gang that must not run like this."""
     LEAVING = "leaving"
     """It was stopped; something of it is still there."""
     FINISHED = "finished"

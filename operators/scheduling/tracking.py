@@ -42,7 +42,8 @@ class Verdict:
     stop: bool = False
 
 
-_HOLDS = (State.HELD, State.RUNNING)
+HOLDS = (State.HELD, State.RUNNING, State.TORN)
+"""Something of it has a place, and it goes on unless it is stopped."""
 _IN_LOOP = (Known.QUEUED, Known.STARTING, Known.RUNNING, Known.STOPPING)
 
 
@@ -56,8 +57,8 @@ def judge(known: Known, state: State) -> Verdict:
         return Verdict(Known.QUEUED, (News.ARRIVED,))
     if state in (State.FINISHED, State.FAILED, State.ABSENT):
         return Verdict(Known.ENDED)
-    if known is Known.STRANGE:
-        return Verdict(known, stop=state in _HOLDS)
+    if known is Known.STRANGE or state is State.TORN:
+        return Verdict(Known.STRANGE, stop=state in HOLDS)
     adopted = {State.HELD: Known.STARTING, State.RUNNING: Known.RUNNING, State.LEAVING: Known.STOPPING}
     return Verdict(adopted[state], (News.ADOPTED,)) if state in adopted else Verdict(known)
 
@@ -77,6 +78,8 @@ def _of_known(known: Known, state: State) -> Verdict:
             return Verdict(Known.QUEUED, (News.STOPPED,))
         case State.RUNNING if known is Known.STARTING:
             return Verdict(Known.RUNNING, started)
+        case State.TORN:
+            return Verdict(known if known is Known.QUEUED else Known.STOPPING, stop=True)
         case State.HELD | State.RUNNING:
             return Verdict(known, stop=known in (Known.QUEUED, Known.STOPPING))
         case _:

@@ -8,7 +8,7 @@ new division of CPUs and memory are wanted from then on, and tried until they ar
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -22,14 +22,24 @@ from operators.documents import text_at, whole_at
 from operators.following import Followed, Pauses, follow
 from operators.jobs.names import ALLOCATION, JOB_LABEL
 from operators.jobs.offers import offers_of
-from operators.kube import EMUJOB, JOB, NODE, POD, POOL, Api, ConflictError, NotThereError, everywhere
+from operators.kube import EMUJOB, JOB, NODE, POD, POOL, Api, ConflictError, NotThereError, everywhere, on_nodes
 from operators.leader import LeadershipLostError
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.scheduling.actuators import ACTUATORS
 from operators.scheduling.capacity import node_states
 from operators.scheduling.errors import NotYetError
 from operators.scheduling.hands import Hands, Wanted
-from operators.scheduling.objects import JobSight, Mine, Order, PodSight, job_sight, order_of, pod_sight
+from operators.scheduling.objects import (
+    JobSight,
+    Mine,
+    Order,
+    PodSight,
+    Usage,
+    job_sight,
+    order_of,
+    pod_sight,
+    usage_of,
+)
 from operators.scheduling.past import Past
 from operators.scheduling.reading import (
     Around,
@@ -46,7 +56,7 @@ from operators.scheduling.scope import Scope
 from operators.scheduling.sight import State, look
 from operators.scheduling.stores import DirtyStore
 from operators.scheduling.track import Pace, Track
-from operators.scheduling.tracking import Known, News, judge
+from operators.scheduling.tracking import HOLDS, Known, News, judge
 from operators.store import Store
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.open import NodesChanged, Submitted
@@ -87,13 +97,15 @@ class Watcher:
         self._orders: DirtyStore[Order] = DirtyStore(order_of, lambda order: str(order.key))
         self._jobs: DirtyStore[JobSight] = DirtyStore(job_sight, lambda job: str(job.facts.key))
         self._pods: DirtyStore[PodSight] = DirtyStore(pod_sight, _order_of_pod)
-        self._pools: Store[PoolFacts] = Store(pool_facts)
-        self._nodes: Store[NodeFacts] = Store(node_facts)
+        self._pools: DirtyStore[PoolFacts] = DirtyStore(pool_facts, lambda _pool: "")
+        self._nodes: DirtyStore[NodeFacts] = DirtyStore(node_facts, lambda _node: "")
+        self._usages: DirtyStore[Usage] = DirtyStore(usage_of, lambda usage: usage.node)
         self._changed = asyncio.Event()
         self.synced = asyncio.Event()
         self._tracks: dict[str, Track] = {}
         self._by_id: dict[str, Track] = {}
         self._rows = count(FIRST_FREE_ROW)
+        self._has_new = False
         self._done: set[str] = set()
         self._around = Around((), (), tools.profiles, epoch_ns)
         stores: dict[type[Any], Store[Any]] = {EMUJOB: self._orders, JOB: self._jobs, POD: self._pods}
@@ -109,10 +121,6 @@ class Watcher:
 
     def now_ns(self) -> int:
         return self._tools.wall_ns() - self._epoch_ns
-
-    def orders(self) -> list[Order]:
-        """The EmuJobs of this scheduler that are there."""
-        return [order for order in self._orders.values() if self._scope.has(order)]
 
     def uid_of(self, job_id: str) -> str:
         """Of a job that the loop knows; empty where it is none."""
@@ -149,9 +157,10 @@ class Watcher:
     async def stop(self, job_id: str) -> None:
         """It is wanted from now on; STOPPED, or FINISHED, follows."""
         track = self._by_id.get(job_id)
-        if track is not None and track.known in (Known.QUEUED, Known.STARTING, Known.RUNNING):
+        if track is not None and track.known in (Known.STARTING, Known.RUNNING):
             track.known = Known.STOPPING
             self._enforce(track)
+            self._touch(track)  # it may be idle again already
 
     async def resize(self, job_id: str, allocation: Allocation) -> None:
         """Its pods are to have these CPUs and this memory from now on."""
@@ -163,6 +172,23 @@ class Watcher:
             track.pace = Pace(track.pace.steps_at(now_ns), now_ns, self._times(track.spec, allocation))
         track.allocation = allocation
         self._enforce(track)
+
+    def order_of(self, job_id: str) -> Order | None:
+        """The EmuJob of a job that the loop knows."""
+        track = self._by_id.get(job_id)
+        return self._orders.get(track.key) if track is not None else None
+
+    async def annotate(self, uid: str, name: str, text: str) -> None:
+        """Tells what went wrong; nobody waits for it."""
+        order = next((each for each in self._orders.values() if each.key.uid == uid), None)
+        if order is None:
+            return
+        try:
+            await self._hands.patch(EMUJOB, replace(order.key, version=""), {"metadata": {"annotations": {name: text}}})
+        except NotThereError:
+            return
+        except EmuGpuError as error:
+            self._failed(error)
 
     # --- what goes on by itself -------------------------------------------------------------------------------------
 
@@ -181,6 +207,8 @@ class Watcher:
             for each in followed:
                 group.create_task(follow(self._api, each, self._tools.pauses, self._changed.set, self._failed))
             group.create_task(self._work([each.store for each in followed]))
+            others = Followed(POD, self._usages, on_nodes())
+            group.create_task(follow(self._api, others, self._tools.pauses, self._changed.set, self._failed))
             group.create_task(self._await_failure())
 
     async def _await_failure(self) -> None:
@@ -196,15 +224,17 @@ class Watcher:
                 self.synced.set()
 
     def _look_at_changes(self) -> None:
-        events = self._renewed()
         self._count_done()
         keys = self._orders.take_dirty() | self._jobs.take_dirty() | self._pods.take_dirty()
+        tracks = self._tracks_of(keys)
+        events = self._renewed()
         if events:  # jobs that fitted nowhere may fit now, and the other way round
             keys |= {track.key for track in self._tracks.values()}
+            tracks = self._tracks_of(keys)
         pods: defaultdict[str, list[PodSight]] = defaultdict(list)
         for pod in self._pods.values() if keys else ():
             pods[pod.order].append(pod)
-        for track in self._tracks_of(keys):
+        for track in tracks:
             if not track.writing:
                 events += self._look_at(track, self._mine(track, pods[track.uid]))
         if events:
@@ -219,9 +249,16 @@ class Watcher:
             self._tools.tell([])
 
     def _renewed(self) -> list[Event]:
-        """The nodes, where they have changed."""
-        pools, nodes = self._pools.values(), self._nodes.values()
-        states = node_states(pools, nodes)
+        """The nodes, where they have changed, and what pods of others have there."""
+        used = self._usages.take_dirty() - {""}
+        if not (self._pools.take_dirty() | self._nodes.take_dirty() | used or self._has_new):
+            return []
+        self._has_new = False
+        pools, nodes, others = self._pools.values(), self._nodes.values(), Counter[str]()
+        for usage in self._usages.values():
+            if usage.gpus and usage.order not in self._tracks:
+                others[usage.node] += usage.gpus
+        states = node_states(pools, nodes, others)
         if states == self._around.states:
             return []
         self._around = Around(states, offers_of(pools, nodes), self._tools.profiles, self._epoch_ns)
@@ -233,6 +270,7 @@ class Watcher:
         new = [order for key in keys if (order := self._orders.get(key)) is not None and self._is_new(order)]
         for order in sorted(new, key=lambda order: (order.time("submittedAt"), order.facts.created, str(order.key))):
             self._tracks[order.key.uid] = self._new_track(order)
+            self._has_new = True  # what its pods have is no more anybody else's
         found = [track for track in self._tracks.values() if track.key in keys]
         return sorted(found, key=lambda track: (self._submitted(track), track.row, track.key))
 
@@ -266,6 +304,8 @@ class Watcher:
 
     def _look_at(self, track: Track, mine: Mine) -> list[Event]:
         state = _state(mine)
+        if track.known is Known.NOTHING and state is State.LEAVING and not _told_how(mine):
+            return []  # a pod that came before its Job, or what nobody ever scheduled
         if track.known in (Known.NOTHING, Known.STRANGE) and not self._readable(track, mine, state):
             return []
         if track.known is Known.QUEUED and not self._still_fits(track, mine):
@@ -282,12 +322,12 @@ class Watcher:
 
     def _readable(self, track: Track, mine: Mine, state: State) -> bool:
         """Reads the job where it comes next that the loop hears of it. One that can't be run is told once."""
-        if state not in (State.IDLE, State.HELD, State.RUNNING, State.LEAVING) or mine.order is None:
+        if state not in (State.IDLE, State.LEAVING, *HOLDS) or mine.order is None:
             return state is not State.LEAVING
         if not mine.order.time("submittedAt"):
             return False  # its controller is about to say when that was
         track.spec = self._read(track, mine, mine.order)
-        if track.spec is None and state in (State.HELD, State.RUNNING):
+        if track.spec is None and state in HOLDS:
             track.known = Known.STRANGE
             self._enforce(track)
         return track.spec is not None
@@ -468,7 +508,7 @@ class Watcher:
     async def _act(self, track: Track, mine: Mine) -> bool:
         """One write towards what is wanted; False where all is so."""
         order = mine.order
-        if order is None or _state(mine) not in (State.HELD, State.RUNNING):
+        if order is None or _state(mine) not in HOLDS:
             return False
         if track.known in (Known.STOPPING, Known.STRANGE, Known.QUEUED):
             await ACTUATORS[order.actuator].stop(self._hands, mine)
@@ -497,6 +537,11 @@ class Watcher:
 def _state(mine: Mine) -> State:
     actuator = ACTUATORS.get(mine.order.actuator) if mine.order is not None else None
     return look(mine, actuator.look) if actuator is not None else look(mine, lambda _mine: State.UNREADY)
+
+
+def _told_how(mine: Mine) -> bool:
+    """Whether anything says how it is to run."""
+    return any(pod.allocation for pod in mine.live) or (mine.job is not None and bool(mine.job.facts.allocation))
 
 
 def _order_of_pod(pod: PodSight) -> str:

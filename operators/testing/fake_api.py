@@ -178,7 +178,10 @@ class FakeApi:
 
 
 def _merged(found: Any, patch: Any) -> Any:
-    """A strategic merge as far as it is needed: maps member by member, containers by name, other lists replaced."""
+    """A strategic merge as far as it is needed: maps member by member, containers by name, other lists replaced.
+
+    In a list, `{"$patch": "delete", "name": ...}` takes the element of this name away.
+    """
     if isinstance(found, dict) and isinstance(patch, dict):
         merged = {key: copy.deepcopy(value) for key, value in found.items()}
         for key, value in patch.items():
@@ -187,6 +190,9 @@ def _merged(found: Any, patch: Any) -> Any:
             elif key == "containers":
                 given = {container["name"]: container for container in value}
                 merged[key] = [_merged(each, given.get(each["name"], {})) for each in found[key]]
+            elif isinstance(value, list) and any("$patch" in each for each in value if isinstance(each, dict)):
+                gone = {each["name"] for each in value}
+                merged[key] = [each for each in found.get(key, []) if each["name"] not in gone]
             else:
                 merged[key] = _merged(found.get(key), value)
         return merged

@@ -24,6 +24,12 @@ class NodeLedger:
         self._usable = {device.uuid: device.usable_memory_bytes for device in spec.devices}
         self._view: NodeView | None = None
 
+    @property
+    def held(self) -> bool:
+        """Whether somebody holds anything of it."""
+        whole = self.free_cpu_milli == self.spec.cpu_milli and self.free_memory_bytes == self.spec.memory_bytes
+        return not whole or any(self._holders.values())
+
     def copy(self) -> NodeLedger:
         """An independent copy, to try a plan on."""
         twin = NodeLedger(self.state)
@@ -189,6 +195,11 @@ class Ledger:
         """A holder's CPUs and host memory are divided anew."""
         self.release(job_id, old)
         self.take(job_id, new)
+
+    def open_nodes(self) -> tuple[NodeSpec, ...]:
+        """All nodes that somebody could be placed on or runs on."""
+        nodes = self._nodes.values()
+        return tuple(node.spec for node in nodes if not node.state.closed or node.held)
 
     def views(self) -> dict[str, NodeView]:
         return {name: node.view() for name, node in self._nodes.items()}

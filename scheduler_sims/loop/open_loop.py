@@ -7,13 +7,13 @@ a policy that leaves jobs waiting is stuck, and one wrong plan ends the run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from emulator_runtime.domain.errors import PolicyError
+from emulator_runtime.domain.errors import InputError, PolicyError
 from emulator_runtime.domain.units import to_ns, to_s
 from scheduler_sims.clusters.base import Cluster, Event, Happening
-from scheduler_sims.clusters.open import NodesChanged, NodeState, Submitted
+from scheduler_sims.clusters.open import NodesChanged, NodeState, PresentJob, Submitted
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import Estimates
@@ -60,11 +60,15 @@ class OpenBooks(JobBooks):
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who hears what: each decision, what goes wrong (and whether to go on all the same), reasons for `--explain`."""
+    """Who hears what: each decision, what goes wrong (and whether to go on all the same), reasons for `--explain`.
+
+    `submitted` hears of each job that comes, before any decision about it.
+    """
 
     decided: Callable[[Decision], None]
     failed: Callable[[PolicyError], bool]
     explain: Explain | None = None
+    submitted: Callable[[PresentJob], None] = lambda _job: None
 
 
 class OpenLoop(SchedulerLoop):
@@ -92,6 +96,11 @@ class OpenLoop(SchedulerLoop):
         self._decision = Decision(0.0, ())
 
     @property
+    def cluster_spec(self) -> ClusterSpec:
+        """The nodes as they are, with the costs that the policy is told."""
+        return ClusterSpec(self._ledger.open_nodes(), self._costs)
+
+    @property
     def state(self) -> Any:
         """What the policy wants to remember."""
         return self._state
@@ -113,7 +122,8 @@ class OpenLoop(SchedulerLoop):
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Submitted):
-            adopt(self.books, self._ledger, event.job)
+            self._listeners.submitted(event.job)
+            self._adopt(event.job)
             self._changed(event.job_id, str(event.what))
         elif isinstance(event, NodesChanged):
             self._renew(event.nodes)
@@ -122,6 +132,17 @@ class OpenLoop(SchedulerLoop):
             self._changes.add(event.job_id)
         else:
             super()._note(event)
+
+    def _adopt(self, job: PresentJob) -> None:
+        """What can't be held as it is told is held on any devices of its nodes, or not at all: then the job is stopped."""
+        for attempt in (job, _anywhere(job)):
+            try:
+                adopt(self.books, self._ledger, attempt)
+            except InputError:
+                continue
+            return
+        adopt(self.books, self._ledger, replace(job, allocation=None))
+        self._cluster.stop(job.spec.job_id)
 
     def _renew(self, states: tuple[NodeState, ...]) -> None:
         """Jobs on a node that is gone are stopped: Kubernetes would wait for it to come back."""
@@ -183,6 +204,17 @@ class OpenLoop(SchedulerLoop):
             self._decision.started[job_id] = allocation
         else:
             self._decision.refused.append(job_id)
+
+
+def _anywhere(job: PresentJob) -> PresentJob:
+    """The same, on whichever devices of its nodes."""
+    if job.allocation is None:
+        return job
+    tasks = (
+        replace(task, shares=tuple(replace(share, device=None) for share in task.shares))
+        for task in job.allocation.tasks
+    )
+    return replace(job, allocation=replace(job.allocation, tasks=tuple(tasks)))
 
 
 def _goes_on(view: JobView | None) -> bool:

@@ -95,7 +95,7 @@ class KubernetesBorder:
         self._events = EventSender(api, node, self._wake.set, wall_ns) if api else None
         self._annotation: str | None = ""  # the last good one; "" is no annotation that can be good
         self._node_uid = ""  # of the Node that had it
-        self._had_devices = False
+        self._was_in_use = False
         self._new_since_ns: int | None = None
         self._inventory_complaint = Complaint(f"node {node}: the inventory is right again")
         self._kubelet_complaint = Complaint(f"node {node}: the kubelet says again who holds which devices")
@@ -114,13 +114,13 @@ class KubernetesBorder:
         return self._events
 
     def start(
-        self, on_inventory: OnInventory | None, on_allocations: OnAllocations | None, *, has_devices: bool = False
+        self, on_inventory: OnInventory | None, on_allocations: OnAllocations | None, *, in_use: bool = False
     ) -> None:
         """Begin to listen; both are called in the poller's thread. `on_inventory` None: it doesn't come from the Node.
 
-        `has_devices`: the manager has some already, from before its restart.
+        `in_use`: the manager knows from before its restart that the node is in a pool.
         """
-        self._had_devices = has_devices
+        self._was_in_use = in_use
         if self._api and self._pods and self._events:
             pods, events = self._pods, self._events
             self._run("requests", lambda: self._serve_requests(pods, events))
@@ -227,7 +227,7 @@ class KubernetesBorder:
             self._inventory_complaint.say(str(error))
             return
         self._annotation, self._node_uid, self._new_since_ns = node.inventory, node.uid, None
-        self._had_devices = False
+        self._was_in_use = False
         self._inventory_complaint.over()
         self._poller.call_soon(partial(take, inventory))
 
@@ -238,7 +238,7 @@ class KubernetesBorder:
         the manager, which can't tell whether it is the Node that its devices came from. That the Node isn't in a pool any
         more is believed at its first change after that moment; a kubelet changes its Node every five minutes at least.
         """
-        if node.inventory is not None or node.uid == self._node_uid or not (self._annotation or self._had_devices):
+        if node.inventory is not None or node.uid == self._node_uid or not (self._annotation or self._was_in_use):
             return False
         if self._new_since_ns is None:
             self._new_since_ns = monotonic_ns()

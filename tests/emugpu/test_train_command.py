@@ -284,8 +284,23 @@ def test_a_container_without_gpu_is_told_what_to_ask_for(emugpu: Start) -> None:
     code, _, errors = ended(emugpu(None, *FAST, "--steps", "5"))
     assert code == 2
     assert errors == (
-        "emugpu: EMUGPU_TOKEN: is missing: this container has no emulated GPU; ask for emuGPU in resources.limits\n"
+        "emugpu: EMUGPU_TOKEN: is missing: this container has no emulated GPU; ask for emuGPU in resources.limits "
+        "(emugpu.dev/host: 1 to train without one)\n"
     )
+
+
+def test_a_container_with_a_place_on_its_node_trains_without_a_gpu(emugpu: Start, serve: Serve) -> None:
+    node = FakeNode(0)
+    host = {"token": "", "EMUGPU_HOST_TOKEN": "h"}
+    path = serve(node)
+    code, output, errors = ended(emugpu(path, "train", "--step-time-s", "0.002", "--steps", "20", **host))
+    assert (code, errors) == (0, "")
+    assert output.startswith("CPUs (emulated); steps of 2 ms; 2.00 ms a step; 20 steps\n")
+    assert (node.ranges, node.ends) == ({"h": [[0, 20]]}, {"h": ["finish"]})
+    code, _, errors = ended(emugpu(path, *FAST, "--steps", "30", **host))
+    assert (code, errors.startswith("emugpu: --memory: is memory of a GPU, and this container has none")) == (2, True)
+    code, _, errors = ended(emugpu(path, "train", "--model", "vgg16", "--batch-size", "8", "--steps", "30", **host))
+    assert (code, errors.startswith("emugpu: --model: a model's profile is of GPUs")) == (2, True)
 
 
 # --- several pods -----------------------------------------------------------------------------------------------------
@@ -316,6 +331,15 @@ def test_three_ranks_go_step_by_step(emugpu: Start, serve: Serve, free_port: int
     for rank in range(3):  # device time, which a busy machine may see late but doesn't make longer
         rows = [line.split(",") for line in (tmp_path / str(rank)).read_text().splitlines()[1:]]
         assert (int(rows[-1][2]) - int(rows[0][1])) / 1e9 == pytest.approx(100 * 0.02, rel=0.01)
+
+
+def test_ranks_without_gpus_train_together(emugpu: Start, serve: Serve, free_port: int) -> None:
+    node = FakeNode(0)
+    arguments = ("train", "--step-time-s", "0.002", "--steps", "10")
+    results = [ended(process) for process in start_ranks(emugpu, serve(node), free_port, *arguments, nodes=2)]
+    assert [code for code, _, _ in results] == [0, 0], results
+    assert node.ranges == {"r0": [[0, 10]], "r1": [[0, 10]]}
+    assert results[0][1].startswith("rank 0: CPUs (emulated); steps of 2 ms")
 
 
 def test_ranks_begin_at_the_least_progress_of_all(emugpu: Start, serve: Serve, free_port: int) -> None:

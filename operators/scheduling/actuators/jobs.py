@@ -6,11 +6,11 @@ Kubernetes lets the pod template of a suspended Job be changed once nothing of i
 
 from __future__ import annotations
 
-from operators.jobs.names import ALLOCATION, CONFIGURATION, CONTAINER
+from operators.jobs.names import CONTAINER
 from operators.kube import JOB, Json
 from operators.pools.spec import DEFAULT_RESOURCE
+from operators.scheduling.actuators.by_pods import notes
 from operators.scheduling.hands import Hands, Wanted
-from operators.scheduling.names import PLANNED_DEVICES
 from operators.scheduling.objects import Mine
 from operators.scheduling.sight import State, is_running
 
@@ -41,11 +41,6 @@ class Jobs:
 
 def template(wanted: Wanted) -> Json:
     """What of the pod template says where and how."""
-    notes = {
-        CONFIGURATION: wanted.allocation.configuration,
-        ALLOCATION: wanted.allocation.to_json(),
-        PLANNED_DEVICES: ",".join(wanted.devices),
-    }
     # One term per node, by name: the API server takes one name in each, and the scheduler of pods looks at those only.
     terms = [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
@@ -53,4 +48,4 @@ def template(wanted: Wanted) -> Json:
     ]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     container = {"name": CONTAINER, "resources": {"limits": {DEFAULT_RESOURCE: str(wanted.gpus)}}}
-    return {"metadata": {"annotations": notes}, "spec": {"affinity": affinity, "containers": [container]}}
+    return {"metadata": {"annotations": notes(wanted)}, "spec": {"affinity": affinity, "containers": [container]}}

@@ -55,6 +55,34 @@ def test_work_without_a_profile_needs_no_known_type():
         plan(two, model="", batch_size=0, step_time_s=0.25, gradient_bytes=GIB)
 
 
+def test_without_a_gpu_a_step_takes_what_was_said():
+    timed = {"model": "", "batch_size": 0, "step_time_s": 0.25}
+    found = plan(Layout((), 0), **timed)
+    assert (found.step_s, found.peak_bytes, found.slowest) == (0.25, 0, "")
+    assert plan(Layout((), 0), gradient_bytes=GIB, **timed).step_s == 0.25  # nobody to exchange them with
+    assert plan(Layout((), 0, nodes=3), **timed).step_s == 0.25
+    ranks = plan(Layout((), 0, nodes=3), gradient_bytes=GIB, parallel="dp", network_gbps=8.0, **timed)
+    assert ranks.step_s == pytest.approx(0.25 + 2 * 2 / 3 * GIB / 1e9)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {},
+            r"--model: a model's profile is of GPUs, and this container has none \(only emugpu.dev/host\); give --step-t",
+        ),
+        (
+            {"model": "", "batch_size": 0, "step_time_s": 1.0, "memory_bytes": GIB},
+            "--memory: is memory of a GPU, and this container has none .*; leave it out, or ask for emuGPU",
+        ),
+    ],
+)
+def test_what_needs_a_gpu(fields, message):
+    with pytest.raises(InputError, match=message):
+        plan(Layout((), 0), **fields)
+
+
 def test_input_is_prepared_on_so_many_cpus():
     assert plan(Layout((V100,), 1), input_cpu_s=0.6, cpus=4.0).input_s == pytest.approx(0.15)
 

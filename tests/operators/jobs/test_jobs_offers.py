@@ -29,6 +29,11 @@ def test_emulated_amounts_take_the_place_of_the_machines_own() -> None:
     assert (whole.cpu_milli, whole.memory_bytes) == (24_000, 100 * GIB)
 
 
+def test_nodes_without_gpus_offer_what_their_pool_says() -> None:
+    (bare,) = offers_of([pool(gpus=[], emulated={"cpu": 90, "memory": "400Gi"})], [NodeFacts("w1", "u")])
+    assert (bare.cpu_milli, bare.memory_bytes, bare.devices) == (90_000, 400 * GIB, ())
+
+
 def test_shared_devices_count_as_often_and_other_resources_not() -> None:
     sharing = {"timeSlicing": {"resources": [{"name": "emugpu.dev/emuGPU", "replicas": 3}]}}
     (shared,) = offers_of([pool(sharing=sharing)], [NodeFacts("w1", "u")])

@@ -215,7 +215,7 @@ def test_a_scheduler_and_the_controller_share_a_job(cluster: ApiServer, jobs: No
             "emugpu.dev/allocation": json.dumps({"configuration": "cpu", "nodes": ["gpu1"], "cpu_milli": 4000}),
         }
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        resources = {"limits": {"emugpu.dev/emuGPU": "0"}, "requests": {"cpu": "10m", "memory": "32Mi"}}
+        resources = {"limits": {"emugpu.dev/host": "1"}, "requests": {"cpu": "10m", "memory": "32Mi"}}
         (container,) = job["spec"]["template"]["spec"]["containers"]
         spec = {"affinity": {"nodeAffinity": required}, "containers": [{**container, "resources": resources}]}
         patch = {"spec": {"suspend": False, "template": {"metadata": {"annotations": notes}, "spec": spec}}}

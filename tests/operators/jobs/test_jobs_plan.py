@@ -208,6 +208,31 @@ def test_the_first_configuration_that_fits_is_taken(world: Worlds) -> None:
     assert container["args"] == ["train", "--steps", "5", *configurations]
 
 
+def test_a_job_that_may_run_without_a_gpu_has_a_place_on_its_node(world: Worlds) -> None:
+    gpu = {"name": "gpu", "profile": {"stepTime": "1s", "memory": "1Gi"}}
+    cpu = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTime": "3s", "memory": "1Gi"}}
+    limits = []
+    for configurations in ([gpu, cpu], [cpu, gpu], [cpu]):
+        at = world({"steps": 5, "configurations": configurations})
+        at.settle()
+        (container,) = at.documents[0]["spec"]["template"]["spec"]["containers"]
+        limits.append(container["resources"]["limits"])
+    assert limits == [
+        {"emugpu.dev/emuGPU": "1", "emugpu.dev/host": "1"},
+        {"emugpu.dev/host": "1"},
+        {"emugpu.dev/host": "1"},
+    ]
+    assert container["args"] == ["train", "--steps", "5", "--step-time-s", "3"]  # and there is no GPU to have memory
+
+
+def test_a_job_without_a_gpu_runs_in_a_pool_without_gpus(world: Worlds) -> None:
+    at = world({"steps": 5, "stepTime": "1s", "resources": {"emuGPU": 0, "cpu": 4}})
+    at.offers = (NodeOffer("w1", 8000, 64 * GIB, ()),)
+    at.settle()
+    assert at.condition("Accepted")[0] == "True"
+    assert "affinity" not in at.documents[0]["spec"]["template"]["spec"]
+
+
 def test_a_pod_that_its_node_turned_away_is_no_failure(world: Worlds) -> None:
     at = world(WORK)
     at.settle()

@@ -133,7 +133,11 @@ class World:
             "steps": steps,
             "stepTime": f"{seconds / steps:g}s",
             "memory": "1Gi",
-            "scheduler": {"actuator": actuator, "name": "s", "schedulerName": "default-scheduler"},
+            "scheduler": {
+                "actuator": actuator,
+                "name": "s",
+                "schedulerName": "s" if actuator == "binding" else "default-scheduler",
+            },
             **more,
         }
         self.made += 1
@@ -190,7 +194,15 @@ class World:
             self._job_controller()
             self._pod_scheduler()
             self._kubelets()
+            self._check_alone()
             await self.api.wake()
+
+    def _check_alone(self) -> None:
+        """Nothing trains twice at a time: pods of two runs of a job never live together."""
+        for order in self.api.objects.get("emujobs", {}).values():
+            live = [p for p in self.pods(order["metadata"]["name"]) if p["status"]["phase"] in ("Pending", "Running")]
+            live = [p for p in live if p["metadata"]["labels"]["emugpu.dev/job-uid"] == order["metadata"]["uid"]]
+            assert len(live) <= order["spec"].get("nodes", 1), f"{len(live)} pods of {order['metadata']['name']}"
 
     def _controller(self) -> None:
         """The controller of EmuJobs: status and Job."""
@@ -405,13 +417,20 @@ class Lab:
         world.api._news = asyncio.Condition()  # that of another program belongs to its event loop
         self.truth = OpenTruth(ProfileTable.bundled())
         self.may_act = True
-        self._run(self._begin())
+        try:
+            self._run(self._begin())
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         tasks = asyncio.all_tasks(self._aio)
         for task in tasks:
             task.cancel()
-        self._aio.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:
+            self._aio.run_until_complete(asyncio.wait(tasks))
+            for task in tasks:
+                _ = task.cancelled() or task.exception()
         self._aio.close()
 
     async def _begin(self) -> None:
