@@ -5,14 +5,17 @@ programs are the real ones, kwok plays the kubelets (kwok_cluster.py); ours are 
 
     Jobs alone    the peer: the same Jobs, pod for pod, created directly; the lags are the Job controller's own
     EmuJobs       python -m operators.jobs makes the Jobs; kube-scheduler places the pods
+    scheduled     and `emugpu scheduler --policy fifo` says which Job goes on when and where (actuator jobs)
 
 Lags are from the client's time of an answer, or from when a watch told of a change, until a watch tells of what follows;
-all by the clock of this process. CPU and requests are from the first submission until the last end; memory is the peak.
+all by the clock of this process. A decision of the scheduler is from its first event until all of it is written. CPU and
+requests are from the first submission until the last end; memory is the peak.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import socket
@@ -22,6 +25,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -38,11 +42,13 @@ EMUJOBS = f"/apis/emugpu.dev/v1alpha1/namespaces/{NAMESPACE}/emujobs"
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 SIZES = (1, 1, 1, 2, 2, 4, 8)
+BENCHMARK, OTHERS = "(this benchmark)", "(all other processes)"
 IMAGE = "emugpu:benchmark"
 PATIENCE_S = 300.0
 """After the last job should have ended."""
-ALONE, PLAIN = "Jobs alone", "EmuJobs"
-OURS = {PLAIN: ("operators.jobs",)}
+ALONE, PLAIN, SCHEDULED = "Jobs alone", "EmuJobs", "scheduled"
+CONTROLLER, SCHEDULER = "operators.jobs", "emugpu scheduler"
+OURS = {PLAIN: (CONTROLLER,), SCHEDULED: (CONTROLLER, SCHEDULER)}
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -67,7 +73,7 @@ class Submitted:
     gpus: int
     run_s: int
 
-    def emujob(self) -> dict[str, Any]:
+    def emujob(self, *, scheduled: bool = False) -> dict[str, Any]:
         """The EmuJob; its pod says to kwok how long it runs."""
         spec = {
             "steps": 10 * self.run_s,
@@ -75,6 +81,7 @@ class Submitted:
             "memory": "4Gi",
             "resources": {"emuGPU": self.gpus},
             "template": {"annotations": {RUN_TIME: f"{self.run_s}s"}},
+            **({"scheduler": {"actuator": "jobs", "name": "benchmark"}} if scheduled else {}),
         }
         return {"apiVersion": "emugpu.dev/v1alpha1", "kind": "EmuJob", "metadata": {"name": self.name}, "spec": spec}
 
@@ -129,6 +136,7 @@ class Turn:
     cpu_s: dict[str, float] = field(default_factory=dict)
     memory_mib: dict[str, float] = field(default_factory=dict)
     requests: dict[tuple[str, str], int] = field(default_factory=dict)
+    decisions_ms: list[float] = field(default_factory=list)
     unfinished: int = 0
     load: float = 0.0
 
@@ -145,43 +153,57 @@ def run_turn(name: str, size: Size) -> Turn:
     """Raises ClusterError where the cluster or a program of ours doesn't come up."""
     turn = Turn()
     with KwokCluster(size.nodes) as cluster:
-        pids = {**cluster.server.programs, **start_programs(name, cluster)}
+        pids = {**cluster.server.programs, **start_programs(name, cluster), BENCHMARK: os.getpid()}
         cluster.follow(JOBS, lambda kind, job, now_s: see_job(turn, job, now_s))
         cluster.follow(PODS, lambda kind, pod, now_s: see_pod(turn, pod, now_s))
         cluster.follow(EMUJOBS, lambda kind, emujob, now_s: see_emujob(turn, emujob, now_s))
-        before, cpu_s = cluster.requests(), {program: cpu_of(pid) for program, pid in pids.items()}
+        before, cpu_s = cluster.requests(), cpu_of_all(pids)
         submit(cluster, name, mixture(size), size.rate_per_s, turn)
-        last = "Complete" if name == ALONE else "phase Succeeded"
-        turn.unfinished = wait_for(turn, last, size)
+        turn.unfinished = wait_for(turn, "Complete" if name == ALONE else "phase Succeeded", size)
         turn.load = os.getloadavg()[0]
-        after = cluster.requests()
-        turn.requests = {key: count - before.get(key, 0) for key, count in after.items()}
-        turn.cpu_s = {program: cpu_of(pid) - cpu_s[program] for program, pid in pids.items()}
+        turn.requests = {key: count - before.get(key, 0) for key, count in cluster.requests().items()}
+        turn.cpu_s = {program: used_s - cpu_s[program] for program, used_s in cpu_of_all(pids).items()}
         turn.memory_mib = {program: peak_mib(pid) for program, pid in pids.items()}
-        for program in OURS.get(name, ()):
-            if text := cluster.logs(program):
-                print(f"{program} says: {text}", file=sys.stderr)
+        if name == SCHEDULED:
+            turn.decisions_ms = sorted(decisions_ms(cluster.output(SCHEDULER)))
+        if turn.unfinished:
+            for program in OURS.get(name, ()):
+                print(f"{program} says: {cluster.logs(program)}", file=sys.stderr)
     return turn
 
 
 def start_programs(name: str, cluster: KwokCluster) -> dict[str, int]:
     """Our programs of this turn, ready to act; process ids by name."""
-    if name == ALONE:
-        return {}
-    port = free_port()
-    variables = {"IMAGE": IMAGE, "IDENTITY": "benchmark", "NAMESPACE": NAMESPACE, "METRICS_PORT": str(port)}
-    process = cluster.program(
-        "operators.jobs", "operators.jobs", **{f"EMUGPU_JOBS_{key}": value for key, value in variables.items()}
-    )
-    wait_ready(port, lambda: cluster.logs("operators.jobs"))
-    return {"operators.jobs": process.pid}
+    pids = {}
+    for program in OURS.get(name, ()):
+        port = free_port()
+        pids[program] = (start_controller if program == CONTROLLER else start_scheduler)(cluster, port)
+        wait_ready(program, port, cluster)
+    return pids
+
+
+def start_controller(cluster: KwokCluster, port: int) -> int:
+    values = {"IMAGE": IMAGE, "IDENTITY": "benchmark", "NAMESPACE": NAMESPACE, "METRICS_PORT": str(port)}
+    variables = {f"EMUGPU_JOBS_{key}": value for key, value in values.items()}
+    return cluster.program(CONTROLLER, "operators.jobs", **variables).pid
+
+
+def start_scheduler(cluster: KwokCluster, port: int) -> int:
+    command = f"emugpu scheduler --policy fifo --name benchmark --json --metrics-port {port}"
+    return cluster.program(SCHEDULER, *command.split()).pid
+
+
+def decisions_ms(output: str) -> list[float]:
+    """How long each decision took that started something."""
+    decisions = [json.loads(line) for line in output.splitlines()]
+    return [1e3 * decision["took_s"] for decision in decisions if decision["started"]]
 
 
 def submit(cluster: KwokCluster, name: str, jobs: Sequence[Submitted], rate_per_s: float, turn: Turn) -> None:
     """At a steady rate whatever the answers take; one that is late is made up for."""
     connection = cluster.connect()
     path = JOBS if name == ALONE else EMUJOBS
-    documents = [job.job() if name == ALONE else job.emujob() for job in jobs]
+    documents = [job.job() if name == ALONE else job.emujob(scheduled=name == SCHEDULED) for job in jobs]
     began_s = time.monotonic()
     for number, document in enumerate(documents):
         time.sleep(max(0.0, began_s + number / rate_per_s - time.monotonic()))
@@ -222,6 +244,14 @@ def see_emujob(turn: Turn, emujob: Mapping[str, Any], now_s: float) -> None:
     turn.mark(f"phase {phase}", text_at(object_at(emujob, "metadata"), "name"), now_s)
 
 
+def cpu_of_all(pids: Mapping[str, int]) -> dict[str, float]:
+    """Of these processes, and of all others together."""
+    used_s = {program: cpu_of(pid) for program, pid in pids.items()}
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
+    return {**used_s, OTHERS: (user + nice + system + irq + softirq) / _TICKS - sum(used_s.values())}
+
+
 def cpu_of(pid: int) -> float:
     """Seconds of CPU that a process has used so far."""
     with open(f"/proc/{pid}/stat", encoding="ascii") as file:
@@ -239,7 +269,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def wait_ready(port: int, logs: Callable[[], str], within_s: float = 60.0) -> None:
+def wait_ready(program: str, port: int, cluster: KwokCluster, within_s: float = 60.0) -> None:
     """Until a program's /readyz says so. Raises ClusterError with what it printed where it doesn't."""
     deadline_s = time.monotonic() + within_s
     while time.monotonic() < deadline_s:
@@ -248,7 +278,7 @@ def wait_ready(port: int, logs: Callable[[], str], within_s: float = 60.0) -> No
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
-    raise ClusterError(f"a program of ours was not ready within {within_s:g} s: {logs()}")
+    raise ClusterError(f"{program} was not ready within {within_s:g} s: {cluster.logs(program)}")
 
 
 # ---- tables
@@ -266,17 +296,23 @@ LAGS = {
         ("pod ended until phase Succeeded", "pod Succeeded", "phase Succeeded"),
     ),
 }
+LAGS[SCHEDULED] = (*LAGS[PLAIN], ("Job is there until it is let go", "Job", "let go"))
 TURNS = tuple(LAGS)
 
 
 def print_lags(name: str, turn: Turn) -> None:
     """One turn's block; times in milliseconds."""
-    print(f"\n{name:38}{'jobs':>8}{'p50 ms':>10}{'p99 ms':>10}{'max ms':>10}")
+    print(f"\n{name:38}{'count':>8}{'p50 ms':>10}{'p99 ms':>10}{'max ms':>10}")
     for what, since, until in LAGS[name]:
-        lags = turn.lags(since, until)
-        figures = [f"{rank(lags, share):.0f}" if lags else "-" for share in (0.5, 0.99, 1.0)]
-        print(f"{what:38}{len(lags):8}" + "".join(f"{figure:>10}" for figure in figures))
+        print_quantiles(what, turn.lags(since, until))
+    if name == SCHEDULED:
+        print_quantiles("a decision", turn.decisions_ms)
     print(f"accepted {turn.rate_per_s:.2f}/s, not ended {turn.unfinished}, load average {turn.load:.1f}", flush=True)
+
+
+def print_quantiles(what: str, values: Sequence[float]) -> None:
+    figures = [f"{rank(values, share):.0f}" if values else "-" for share in (0.5, 0.99, 1.0)]
+    print(f"{what:38}{len(values):8}" + "".join(f"{figure:>10}" for figure in figures))
 
 
 def rank(values: Sequence[float], share: float) -> float:
@@ -287,26 +323,33 @@ def rank(values: Sequence[float], share: float) -> float:
 def print_costs(turns: Mapping[str, Turn], size: Size) -> None:
     """CPU, memory and requests of all turns beside each other; ratios to the peer."""
     titles = "".join(f"{name:>24}" for name in turns)
-    print(f"\n{'CPU s, peak MiB':32}{titles}")
+    print(f"\n{'CPU s, peak MiB':36}{titles}")
     programs = list(dict.fromkeys(program for turn in turns.values() for program in turn.cpu_s))
     for program in programs:
         cells = [cost(turn.cpu_s.get(program), turn.memory_mib.get(program)) for turn in turns.values()]
-        print(f"{program:32}" + "".join(cells))
-    ours = {program for name in turns for program in OURS.get(name, ())}
-    print_row("Kubernetes' CPU s per job", turns, lambda turn: sum_of(turn.cpu_s, set(turn.cpu_s) - ours) / size.jobs)
-    print_row("all CPU s per job", turns, lambda turn: sum(turn.cpu_s.values()) / size.jobs)
+        print(f"{program:36}" + "".join(cells))
+    ours = (CONTROLLER, SCHEDULER)
+    beside = (*ours, BENCHMARK, OTHERS)
+    print_row("Kubernetes and kwok, CPU s per job", turns, lambda turn: total(turn.cpu_s, without=beside) / size.jobs)
+    print_row("and ours", turns, lambda turn: total(turn.cpu_s, without=beside[2:]) / size.jobs)
     print_row("API requests per job", turns, lambda turn: sum(turn.requests.values()) / size.jobs)
     keys = {key for turn in turns.values() for key, count in turn.requests.items() if count >= size.jobs / 2}
     for verb, resource in sorted(keys, key=lambda key: (key[1], key[0])):
-        print_row(f"  {verb} {resource}", turns, lambda turn: turn.requests.get((verb, resource), 0) / size.jobs)  # noqa: B023
+        print_row(f"  {verb} {resource}", turns, partial(requests_of, verb, resource, size.jobs))
 
 
 def cost(cpu_s: float | None, memory_mib: float | None) -> str:
-    return f"{'-':>24}" if cpu_s is None else f"{cpu_s:14.1f}{memory_mib:10.0f}"
+    if cpu_s is None:
+        return f"{'-':>14}{'':10}"
+    return f"{cpu_s:14.1f}" + (f"{memory_mib:10.0f}" if memory_mib is not None else f"{'':10}")
 
 
-def sum_of(values: Mapping[str, float], names: set[str]) -> float:
-    return sum(values[name] for name in names)
+def total(values: Mapping[str, float], *, without: Sequence[str]) -> float:
+    return sum(value for name, value in values.items() if name not in without)
+
+
+def requests_of(verb: str, resource: str, jobs: int, turn: Turn) -> float:
+    return turn.requests.get((verb, resource), 0) / jobs
 
 
 def print_row(what: str, turns: Mapping[str, Turn], figure: Callable[[Turn], float]) -> None:
@@ -315,4 +358,4 @@ def print_row(what: str, turns: Mapping[str, Turn], figure: Callable[[Turn], flo
     for turn in turns.values():
         ratio = f"{figure(turn) / peer:.2f} x" if peer else ""
         cells += f"{figure(turn):14.3f}{ratio:>10}"
-    print(f"{what:32}{cells}")
+    print(f"{what:36}{cells}")

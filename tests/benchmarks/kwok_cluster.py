@@ -135,12 +135,11 @@ class KwokCluster:
         return connection
 
     def program(self, name: str, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
-        """Start a module of ours against this cluster; ended with it. Its output goes to <name>.log."""
+        """Start a module of ours against this cluster; ended with it. Its output goes to <name>.out and <name>.log."""
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), **variables}
-        with (self.directory / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *arguments], stdout=log, stderr=log, env=environment, stdin=subprocess.DEVNULL
-            )
+        command = [sys.executable, "-m", *arguments]
+        with (self.directory / f"{name}.out").open("wb") as out, (self.directory / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=out, stderr=log, env=environment, stdin=subprocess.DEVNULL)
         self._stack.callback(end, process)
         return process
 
@@ -169,8 +168,12 @@ class KwokCluster:
             found[key] = found.get(key, 0) + int(float(value))
         return found
 
+    def output(self, name: str) -> str:
+        """What a program of ours has printed."""
+        return (self.directory / f"{name}.out").read_text(encoding="utf-8")
+
     def logs(self, name: str) -> str:
-        """The end of a program's output."""
+        """The end of what a program said on stderr."""
         return (self.directory / f"{name}.log").read_text(encoding="utf-8", errors="replace")[-2000:]
 
     def _start(self, assets: Path, kwok: Path) -> None:
@@ -275,8 +278,9 @@ def pod_status(phase: str, state: str, ready: str) -> dict[str, str]:
     condition = "{type: %s, status: '%s', lastTransitionTime: {{ $now | Quote }}}"
     return {
         "statusTemplate": f"""{{{{ $now := Now }}}}
+{{{{ $began := or .status.startTime $now }}}}
 phase: {phase}
-startTime: {{{{ or .status.startTime $now | Quote }}}}
+startTime: {{{{ $began | Quote }}}}
 conditions:
 - {condition % ("Initialized", "True")}
 - {condition % ("Ready", ready)}
@@ -294,8 +298,8 @@ containerStatuses:
 
 
 HERE, LEAVING = (".metadata.deletionTimestamp", "DoesNotExist", []), (".metadata.deletionTimestamp", "Exists", [])
-RUNS = "running: {startedAt: {{ $now | Quote }}}"
-DONE = "terminated: {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }}, finishedAt: {{ $now | Quote }}}"
+RUNS = "running: {startedAt: {{ $began | Quote }}}"
+DONE = "terminated: {exitCode: 0, reason: Completed, startedAt: {{ $began | Quote }}, finishedAt: {{ $now | Quote }}}"
 STOPPED = DONE.replace("exitCode: 0, reason: Completed", "exitCode: 143, reason: Error")
 STAGES = (
     stage("pod-runs", [HERE, (".status.phase", "In", ["Pending"])], pod_status("Running", RUNS, "True")),
