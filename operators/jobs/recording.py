@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,10 +38,10 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What the threads call: whether this replica leads, that an outcome has changed, and node -> address of its manager."""
+    """What the threads call: whether this replica leads, whose outcome (uids) has changed, and node -> address of its manager."""
 
     leads: Callable[[], bool]
-    changed: Callable[[], None]
+    changed: Callable[[Collection[str]], None]
     managers: Callable[[], Mapping[str, str]]
 
 

@@ -7,8 +7,6 @@ FIELD_MANAGER = "emugpu-scheduler"
 
 PLANNED_DEVICES = "emugpu.dev/planned-devices"
 """Annotation of what runs: the devices that the scheduler's books count for it. The kubelet picks the real ones."""
-PREDICTED = "emugpu.dev/predicted"
-"""Annotation of an EmuJob: its completion time, as foretold at its submission."""
 JOB_ID = "emugpu.dev/job-id"
 """Annotation of an EmuJob: the name that it has in its workload."""
 ROW = "emugpu.dev/row"

@@ -17,13 +17,14 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.kube import Api, KubeApi, configured
 from operators.leader import Candidate, Leader, LeadershipLostError, Terms
+from operators.results.predicted import ANNOTATION as PREDICTED
 from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
 from operators.scheduling.foretelling import Foreteller, Question, present_job
 from operators.scheduling.identity import Host
 from operators.scheduling.lines import as_json, in_words
 from operators.scheduling.memory import Memory
 from operators.scheduling.metrics import SchedulerMetrics
-from operators.scheduling.names import PREDICTED, lasting_name
+from operators.scheduling.names import lasting_name
 from operators.scheduling.past import Past
 from operators.scheduling.scope import Scope, Until
 from operators.scheduling.watcher import Tools

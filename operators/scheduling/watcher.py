@@ -66,8 +66,6 @@ from scheduler_sims.interface.plan import Allocation
 
 ATTEMPTS = 3
 """So often a start looks again and writes again where the Job has changed under it, such as its status."""
-_OLD_NS = 10 * NS_PER_S
-"""Steps that a status tells are at most so old: it is written every 5 s."""
 FIRST_FREE_ROW = 1_000_000_000
 _HOSTNAME = "kubernetes.io/hostname"
 _ENDED = {News.FINISHED: Happening.FINISHED, News.FAILED: Happening.FAILED, News.REMOVED: Happening.REMOVED}
@@ -421,15 +419,15 @@ class Watcher:
         return [self._event(track, Happening.PROGRESS, steps)]
 
     def _corrected(self, track: Track, pace: Pace, order: Order, steps: int) -> Pace:
-        """By when its run really began, where that is known; and by the steps told, which may be some seconds old."""
+        """By when that many steps were done, or its run began, where its status says so; else by what was told just now."""
         now_ns, run = self.now_ns(), order.last_run
+        told_ns = self._emulated(order.time("stepsDoneAt"))
+        if told_ns is not None and told_ns >= track.since_ns:
+            return Pace(steps, min(now_ns, told_ns), pace.times)
         began_ns = self._emulated(text_at(run, "from"))
         if began_ns is not None and began_ns >= track.since_ns and not text_at(run, "to"):
             pace = Pace(whole_at(run, "fromStep"), min(now_ns, began_ns), pace.times)
-        should_be = pace.steps_at(now_ns)
-        if steps > should_be or steps + pace.times.steps_done(steps, _OLD_NS) < should_be:
-            return Pace(steps, now_ns, pace.times)
-        return pace
+        return Pace(steps, now_ns, pace.times) if steps > pace.steps_at(now_ns) else pace
 
     def _told_end(self, track: Track, order: Order) -> bool:
         """Whether its status knows how its last run ended, and so how many steps are done."""
