@@ -25,8 +25,8 @@ class Leader:
     def links(self):
         return Links(lambda: self.leads, self.change, lambda: self.managers)
 
-    def change(self):
-        self.changes += 1
+    def change(self, uids):
+        self.changes += len(uids)
 
 
 def settings(**more):
