@@ -55,15 +55,19 @@ def row_of(order: Order) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def read_job(order: Order, mine: Mine, around: Around, job_id: str, row: int) -> JobSpec:
-    """The job as submitted. Raises InputError for one that can't be read, has several pods, or is larger than the cluster."""
+def read_job(order: Order, mine: Mine, around: Around, name: tuple[str, int], submitted: str) -> JobSpec:
+    """The job called `name` (its id and row), submitted then (RFC 3339).
+
+    Raises InputError for one that can't be read, has several pods, or is larger than the cluster.
+    """
+    job_id, row = name
     spec = parse_spec(order.key.namespace, order.key.name, order.facts.spec)
     if spec.nodes > 1:
         raise InputError(job_id, f"has {spec.nodes} pods; policies place jobs of one pod, so it is left alone")
     if ACTUATORS[spec.actuator].one_size and mine.job is not None:
         gpus = spec.configuration(mine.job.facts.configuration).gpus
         spec = replace(spec, configurations=tuple(c for c in spec.configurations if c.gpus == gpus))
-    submitted_s = seconds_of(order.time("submittedAt")) or 0.0
+    submitted_s = seconds_of(submitted) or 0.0
     found = job_spec(job_id, spec, submitted_s - around.epoch_ns / 1e9, row, around.offers, around.profiles)
     check_fits(Workload("job", (found,), around.profiles), around.cluster, "it waits for nodes")
     return found

@@ -26,6 +26,7 @@ from operators.kube import EMUJOB, JOB, NODE, POD, POOL, Api, ConflictError, Not
 from operators.leader import LeadershipLostError
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.scheduling.actuators import ACTUATORS
+from operators.scheduling.batches import Batches
 from operators.scheduling.capacity import node_states
 from operators.scheduling.errors import NotYetError
 from operators.scheduling.hands import Hands, Wanted
@@ -104,6 +105,7 @@ class Watcher:
         self._by_id: dict[str, Track] = {}
         self._rows = count(FIRST_FREE_ROW)
         self._has_new = False
+        self._batches = Batches(self._orders.values, self._changed.set)
         self._done: set[str] = set()
         self._around = Around((), (), tools.profiles, epoch_ns)
         stores: dict[type[Any], Store[Any]] = {EMUJOB: self._orders, JOB: self._jobs, POD: self._pods}
@@ -223,7 +225,7 @@ class Watcher:
 
     def _look_at_changes(self) -> None:
         self._count_done()
-        keys = self._orders.take_dirty() | self._jobs.take_dirty() | self._pods.take_dirty()
+        keys = self._orders.take_dirty() | self._jobs.take_dirty() | self._pods.take_dirty() | self._batches.released()
         tracks = self._tracks_of(keys)
         events = self._renewed()
         if events:  # jobs that fitted nowhere may fit now, and the other way round
@@ -287,7 +289,7 @@ class Watcher:
 
     def _submitted(self, track: Track) -> str:
         order = self._orders.get(track.key)
-        return order.time("submittedAt") if order is not None and order.key.uid == track.uid else ""
+        return self._batches.submitted(order) if order is not None and order.key.uid == track.uid else ""
 
     def _mine(self, track: Track, pods: Iterable[PodSight]) -> Mine:
         order, job = self._orders.get(track.key), self._jobs.get(track.key)
@@ -324,6 +326,8 @@ class Watcher:
             return state is not State.LEAVING
         if not mine.order.time("submittedAt"):
             return False  # its controller is about to say when that was
+        if state is State.IDLE and not self._batches.may_come(mine.order):
+            return False
         track.spec = self._read(track, mine, mine.order)
         if track.spec is None and state in HOLDS:
             track.known = Known.STRANGE
@@ -332,7 +336,8 @@ class Watcher:
 
     def _read(self, track: Track, mine: Mine, order: Order) -> Any:
         try:
-            spec = read_job(order, mine, self._around, track.job_id, track.row)
+            submitted = self._batches.submitted(order)
+            spec = read_job(order, mine, self._around, (track.job_id, track.row), submitted)
         except InputError as error:
             if str(error) != track.problem:
                 track.problem = str(error)
