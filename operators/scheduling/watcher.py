@@ -106,6 +106,7 @@ class Watcher:
         self._rows = count(FIRST_FREE_ROW)
         self._has_new = False
         self._batches = Batches(self._orders.values, self._changed.set)
+        self._others = Counter[str]()
         self._done: set[str] = set()
         self._around = Around((), (), tools.profiles, epoch_ns)
         stores: dict[type[Any], Store[Any]] = {EMUJOB: self._orders, JOB: self._jobs, POD: self._pods}
@@ -251,13 +252,18 @@ class Watcher:
     def _renewed(self) -> list[Event]:
         """The nodes, where they have changed, and what pods of others have there."""
         used = self._usages.take_dirty() - {""}
-        if not (self._pools.take_dirty() | self._nodes.take_dirty() | used or self._has_new):
+        moved = self._pools.take_dirty() | self._nodes.take_dirty()
+        if not (moved or used or self._has_new):
             return []
         self._has_new = False
-        pools, nodes, others = self._pools.values(), self._nodes.values(), Counter[str]()
+        others = Counter[str]()
         for usage in self._usages.values():
             if usage.gpus and usage.order not in self._tracks:
                 others[usage.node] += usage.gpus
+        if not moved and others == self._others:
+            return []
+        self._others = others
+        pools, nodes = self._pools.values(), self._nodes.values()
         states = node_states(pools, nodes, others)
         if states == self._around.states:
             return []
