@@ -152,7 +152,7 @@ class Program:
             self._options.costs,
             self._policy,
             self._estimates,
-            Listeners(self._decided, self._failed, explain, self._submitted),
+            Listeners(self._decided, self._failed, explain, self._submitted, self._keep),
             over=self._over,
             state=memory.state,
         )
