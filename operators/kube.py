@@ -17,6 +17,7 @@ import httpx2
 from lightkube import AsyncClient
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
+from lightkube.core.generic_client import BasicRequest
 from lightkube.core.resource import ApiInfo, NamespacedSubResource, ResourceDef
 from lightkube.generic_resource import Generic, create_global_resource, create_namespaced_resource
 from lightkube.operators import exists, not_equal
@@ -67,6 +68,12 @@ class ConflictError(ClusterError):
     code = "conflict"
 
 
+class ForbiddenError(ClusterError):
+    """The API server doesn't know who asks, or doesn't allow it; asking again gives the same answer."""
+
+    code = "forbidden"
+
+
 class ApiAwayError(ClusterError):
     """The API server can't be reached, or is too busy to answer."""
 
@@ -87,6 +94,10 @@ class Api(Protocol):
 
     async def get(self, resource: type[Any], name: str, namespace: str = "") -> Json:
         """The object as it is now."""
+        ...
+
+    async def text(self, path: str) -> str:
+        """What a GET of this path answers, such as /metrics through a pod's proxy."""
         ...
 
     async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
@@ -121,7 +132,10 @@ class Api(Protocol):
 
 
 class KubeApi:
-    """Api over lightkube. Raises NotThereError, ConflictError, ApiAwayError, else ClusterError naming what was tried."""
+    """Api over lightkube. Raises NotThereError, ConflictError, ForbiddenError, ApiAwayError, else ClusterError.
+
+    Each names what was tried.
+    """
 
     def __init__(self, config: SingleConfig | None = None, *, timeout_s: float = 10.0) -> None:
         try:
@@ -157,6 +171,15 @@ class KubeApi:
             return _plain(await self._client.get(resource, name, **_within(namespace)))
         except Exception as error:
             raise translated(error, f"get {_name(resource)} {name}") from error
+
+    async def text(self, path: str) -> str:
+        client: Any = self._client._client
+        try:
+            response = await client.send(client.build_adapter_request(BasicRequest("GET", path)))
+            client.raise_for_status(response)
+        except Exception as error:
+            raise translated(error, f"get {path}") from error
+        return str(response.text)
 
     async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
         options: Json = {"patch_type": PatchType.APPLY, "field_manager": manager, "force": True}
@@ -247,14 +270,29 @@ def translated(error: Exception, doing: str) -> EmuGpuError:
         if code == 409:
             return ConflictError(f"{doing}: {message}")
         if code in (401, 403):
-            return ClusterError(f"{doing}: {message}; the chart's RBAC gives this right, is it installed as a whole?")
+            return ForbiddenError(f"{doing}: {message}; the chart's RBAC gives this right, is it installed as a whole?")
         kind = ApiAwayError if code == 429 or code >= 500 else ClusterError
         return kind(f"{doing}: {message}")
+    if isinstance(error, httpx2.HTTPStatusError):  # an answer in plain text: of a proxy, or of no API group at all
+        return _of_status(error.response.status_code, f"{doing}: {_body(error.response) or error}")
     if isinstance(error, (httpx2.HTTPError, OSError)):
         return ApiAwayError(f"{doing}: the API server can't be reached: {error or type(error).__name__}")
     if isinstance(error, (ConfigError, LoadResourceError)):
         return ClusterError(f"{doing}: {error}")
     raise error
+
+
+def _of_status(code: int, message: str) -> EmuGpuError:
+    if code in (404, 410):
+        return NotThereError(message)
+    if code in (401, 403):
+        return ForbiddenError(message)
+    return (ApiAwayError if code == 429 or code >= 500 else ClusterError)(message)
+
+
+def _body(response: httpx2.Response) -> str:
+    """The beginning of the answer; empty for a watch, whose answer isn't read."""
+    return str(response.text).strip()[:200] if response.is_stream_consumed else ""
 
 
 def everywhere(label: str = "") -> Json:

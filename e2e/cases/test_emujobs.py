@@ -44,13 +44,20 @@ def pods_of(kubectl: Kubectl, name: str) -> list[Object]:
     return kubectl.list("pods", "-l", f"emugpu.dev/job={name}")
 
 
+def allocation(node: str, configuration: str = "default", cpu_milli: int = 1000) -> str:
+    return json.dumps({"configuration": configuration, "nodes": [node], "cpu_milli": cpu_milli})
+
+
 def allocate(kubectl: Kubectl, name: str, node: str, configuration: str = "default", gpus: int = 1) -> None:
-    """What a job-level scheduler does with actuator `jobs`: one patch."""
-    allocation = {"configuration": configuration, "nodes": [node], "cpu_milli": 1000}
-    notes = {"emugpu.dev/configuration": configuration, "emugpu.dev/allocation": json.dumps(allocation)}
+    """What a job-level scheduler does with actuator `jobs`: one patch. A limit that isn't needed goes (null): a kubelet turns
+    away a pod with a limit of 0 where no device is healthy."""
+    notes = {
+        "emugpu.dev/configuration": configuration,
+        "emugpu.dev/allocation": allocation(node, configuration),
+    }
     terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    container = {"name": "train", "resources": {"limits": {"emugpu.dev/emuGPU": str(gpus)}}}
+    container = {"name": "train", "resources": {"limits": {"emugpu.dev/emuGPU": str(gpus) if gpus else None}}}
     template = {"metadata": {"annotations": notes}, "spec": {"affinity": affinity, "containers": [container]}}
     patch = {"spec": {"suspend": False, "template": template}}
     kubectl("patch", "job", name, "--type=strategic", "-p", json.dumps(patch))
@@ -116,6 +123,79 @@ def test_one_of_several_configurations_is_chosen_at_the_start(kubectl: Kubectl, 
     allocate(kubectl, "either", workers[0].name, "quick", gpus=2)
     done = wait_phase(kubectl, "either", "Succeeded", within_s=40)
     assert (done["allocation"]["configuration"], done["gpus"]) == ("quick", 2)
+
+
+def test_a_job_changes_between_cpus_and_a_gpu(kubectl: Kubectl, ledger: Ledger, workers: list[Node]) -> None:
+    """Preempted twice: on CPUs alone, on a GPU of another node, on CPUs again; each step is done once, and nothing fails."""
+    cpu = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTime": "50ms"}}
+    gpu = {"name": "gpu", "resources": {"cpu": 1}, "profile": {"stepTime": "20ms", "memory": "1Gi"}}
+    job = emujob("either-way", configurations=[gpu, cpu], scheduler={"actuator": "jobs", "name": "case"})
+    job["spec"] = {name: value for name, value in job["spec"].items() if name not in ("stepTime", "memory")}
+    kubectl.apply(job)
+    wait_phase(kubectl, "either-way", "Queued")
+    first, second = workers[0].name, workers[1].name
+    runs = ((first, "cpu", 0), (second, "gpu", 1), (first, "cpu", 0))
+    for number, (node, configuration, gpus) in enumerate(runs):
+        allocate(kubectl, "either-way", node, configuration, gpus=gpus)
+        running = wait_phase(kubectl, "either-way", "Running")
+        assert (running["node"], running["gpus"]) == (node, gpus)
+        (pod,) = [pod for pod in pods_of(kubectl, "either-way") if pod["status"]["phase"] == "Running"]
+        limits = pod["spec"]["containers"][0]["resources"]["limits"]
+        assert limits == {"emugpu.dev/host": "1"} | ({"emugpu.dev/emuGPU": "1"} if gpus else {})
+        if number < 2:
+            time.sleep(0.7)
+            suspend(kubectl, "either-way")
+            wait_phase(kubectl, "either-way", "Preempted")
+            eventually("its pods are gone", lambda: gone(kubectl, "either-way"))
+    done = wait_phase(kubectl, "either-way", "Succeeded", within_s=60)
+    assert (done["preemptions"], done["failures"], done["rejections"]) == (2, 0, 0)
+    uid = kubectl.get("emujob", "either-way")["metadata"]["uid"]
+    events = eventually("all steps are reported", lambda: finished(ledger, uid))
+    check_every_step_once(events, 100)
+    attached = [(event.node, bool(event.detail)) for event in events if event.kind == "attached"]
+    assert sorted(attached) == sorted([(first, False), (second, True), (first, False)])  # a place is no device
+
+
+def pace(events: Any, first: int, last: int) -> float:
+    """Seconds of a step, by when the manager heard of these."""
+    heard = sorted((event.steps_done, event.at_ns) for event in events if first <= event.steps_done <= last)
+    (step, at_ns), (later, later_ns) = heard[0], heard[-1]
+    assert later > step, heard
+    return float((later_ns - at_ns) / 1e9 / (later - step))
+
+
+def test_a_job_that_is_given_more_goes_faster_from_the_next_step_on(
+    kubectl: Kubectl, ledger: Ledger, workers: list[Node]
+) -> None:
+    """Four times the CPUs in mid-run: the same pod goes on, its steps take a quarter."""
+    node = workers[0].name
+    sensitivity = {"cpu": [{"amount": 1, "speed": 1}, {"amount": 4, "speed": 4}]}
+    scheduler = {"actuator": "jobs", "name": "case"}
+    job = emujob("hungry", steps=100, stepTime="200ms", resources={"cpu": 1}, sensitivity=sensitivity)
+    job["spec"]["scheduler"] = scheduler
+    kubectl.apply(job)
+    wait_phase(kubectl, "hungry", "Queued")
+    allocate(kubectl, "hungry", node)
+    wait_phase(kubectl, "hungry", "Running")
+    (before,) = pods_of(kubectl, "hungry")
+    time.sleep(4)
+    more = f"emugpu.dev/allocation={allocation(node, cpu_milli=4000)}"
+    kubectl("annotate", "pods", "-l", "emugpu.dev/job=hungry", "--overwrite", more)
+    done = wait_phase(kubectl, "hungry", "Succeeded", within_s=40)
+    (after,) = pods_of(kubectl, "hungry")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["status"]["containerStatuses"][0]["restartCount"] == 0
+    said = kubectl.logs(after["metadata"]["name"])
+    (line,) = [line for line in said.splitlines() if line.startswith("from step ")]
+    assert line.endswith("on with 4 CPUs: 50.00 ms a step"), said
+    turn = int(line.split()[2])
+    assert 10 <= turn <= 60
+    uid = kubectl.get("emujob", "hungry")["metadata"]["uid"]
+    events = eventually("all steps are reported", lambda: finished(ledger, uid))
+    check_every_step_once(events, 100)
+    assert abs(pace(events, 1, turn) / 0.2 - 1) < 0.15
+    assert abs(pace(events, turn + 1, 100) / 0.05 - 1) < 0.15
+    assert done["observedJCTSeconds"] < 100 * 0.2
 
 
 def test_two_pods_train_together(kubectl: Kubectl) -> None:

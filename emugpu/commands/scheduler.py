@@ -120,11 +120,8 @@ def run(args: argparse.Namespace) -> int:
         epoch_ns=_epoch_ns(args.epoch),
         predictions=not args.no_predictions,
     )
-    return Program(options, _print, _say).run()
-
-
-def _print(line: str) -> None:
-    print(line, flush=True)
+    out = sys.stdout  # now: what a policy prints goes elsewhere later
+    return Program(options, lambda line: print(line, file=out, flush=True), _say).run()
 
 
 def _say(text: str) -> None:

@@ -91,7 +91,9 @@ def run(args: argparse.Namespace) -> int:
     training = PodTraining(
         request,
         Surroundings(
-            connect=lambda patience_s: ManagerClient(access.manager, access.token, patience_s=patience_s),
+            connect=lambda patience_s: ManagerClient(
+                access.manager, access.token, patience_s=patience_s, follow_host=request.uses_host
+            ),
             clock=HostClock.of_host(),
             group=group,
             stop=stop,
@@ -131,6 +133,7 @@ def _run(
         samples_per_step=request.batch_size,
         reason=reason,
         devices=training.devices,
+        pace_s=training.pace_s,
     )
     report.end_line()
     if status == EXIT_FAILED:

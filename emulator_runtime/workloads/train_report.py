@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TextIO
 
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import NS_PER_S, gib
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.timing.lag import LagHistogram
@@ -55,6 +56,12 @@ class TrainReport:
         )
         self._samples = plan.batch_per_gpu * start.gpus
         self.tell("; ".join(parts))
+
+    def shared_anew(self, step: int, host: HostShare, plan: StepPlan) -> None:
+        """The job has another share of its node from this step on."""
+        memory = f" and {gib(host.memory_bytes)}" if host.memory_bytes else ""
+        share = f"{host.cpu_milli / 1000:g} CPUs{memory}"
+        self.tell(f"from step {step} on with {share}: {max(plan.step_s, plan.input_s) * 1e3:.2f} ms a step")
 
     def stepped(self, record: StepRecord) -> None:
         """A step is done; tells every so often."""
@@ -108,7 +115,8 @@ class TrainReport:
 
 @dataclass(frozen=True, slots=True)
 class TrainSummary:
-    """How a run went; times are seconds. `plan` is missing where the run ended before it was known."""
+    """How a run went; times are seconds. `plan` is missing where the run ended before it was known. `pace_s`: what a step
+    was to take on average, where the plan was changed during the run."""
 
     outcome: str
     steps_done: int
@@ -119,6 +127,7 @@ class TrainSummary:
     samples_per_step: int = 0
     reason: str = ""
     devices: tuple[AttachedDevice, ...] = ()
+    pace_s: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """Everything, for programs."""
@@ -154,6 +163,8 @@ class TrainSummary:
     @property
     def profiled_step_s(self) -> float | None:
         """What a step takes where nobody else uses the devices: the device's time, or the input pipeline's if that is longer."""
+        if self.pace_s is not None:
+            return self.pace_s
         return max(self.plan.step_s, self.plan.input_s) if self.plan is not None else None
 
     @property

@@ -7,7 +7,7 @@ variables and arguments can't be changed later, so all configurations are in the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.workloads.train_arguments import CONFIGURATION_VARIABLE
@@ -104,7 +104,28 @@ def _work(configuration: Configuration) -> list[str]:
     whole, nanoseconds = divmod(configuration.step_time_ns, 10**9)
     on_gpus = configuration.gpus and configuration.gpu_memory_bytes  # memory on each of no GPUs is none
     memory = ["--memory", str(configuration.gpu_memory_bytes)] if on_gpus else []
-    return ["--step-time-s", f"{whole}.{nanoseconds:09d}".rstrip("0").rstrip("."), *memory]
+    return ["--step-time-s", f"{whole}.{nanoseconds:09d}".rstrip("0").rstrip("."), *memory, *_speeds(configuration)]
+
+
+def _speeds(configuration: Configuration) -> Iterator[str]:
+    """How its speed follows what it is given, and what it has where nothing is."""
+    sensitivity = configuration.sensitivity
+    if sensitivity is None:
+        return
+    if sensitivity.cpu:
+        yield from ("--cpu-speeds", _curve((_cpus(amount), speed) for amount, speed in sensitivity.cpu))
+        yield from ("--cpus", _cpus(configuration.cpu_milli))
+    if sensitivity.memory:
+        yield from ("--memory-speeds", _curve((str(amount), speed) for amount, speed in sensitivity.memory))
+        yield from ("--host-memory", str(configuration.memory_bytes))
+
+
+def _curve(knots: Iterable[tuple[str, float]]) -> str:
+    return ",".join(f"{amount}={speed!r}" for amount, speed in knots)
+
+
+def _cpus(milli: int) -> str:
+    return f"{milli // 1000}.{milli % 1000:03d}".rstrip("0").rstrip(".")
 
 
 def _pod_spec(job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]) -> Json:

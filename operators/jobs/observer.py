@@ -39,13 +39,17 @@ class ResultKeeper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Everything that the controller sees, once all of it was listed. `now_ns`: wall clock."""
+    """Everything that the controller sees, once all of it was listed; or, not `whole`, what belongs to one name of it.
+
+    `now_ns`: wall clock.
+    """
 
     emujobs: Sequence[EmuJobFacts]
     jobs: Sequence[JobFacts]
     pods: Sequence[PodFacts]
     offers: Sequence[NodeOffer]
     now_ns: int
+    whole: bool = True
 
 
 class Observer:
@@ -58,7 +62,8 @@ class Observer:
         self._noted: dict[str, timeline.JobFacts] = {}
 
     def look(self, scene: Scene) -> None:
-        self._results.cluster_gpus = sum(len(offer.devices) for offer in scene.offers)
+        if scene.whole:
+            self._results.cluster_gpus = sum(len(offer.devices) for offer in scene.offers)
         owned = {job.owner: job for job in scene.jobs if job.owner}
         for emujob in scene.emujobs:
             self._emujob(emujob, owned.get(emujob.key.uid), scene)
@@ -69,7 +74,8 @@ class Observer:
             if pod.demand.containers and pod.work == pod.key.uid:
                 self._note(_of_pod(pod, scene.now_ns))
         self._events(scene.pods)
-        self._gone(scene, plain)
+        if scene.whole:
+            self._gone(scene, plain)
 
     def _emujob(self, emujob: EmuJobFacts, job: JobFacts | None, scene: Scene) -> None:
         """Once its submission is in its status: whoever comes later must find the same."""
@@ -122,12 +128,14 @@ class Observer:
         news = [event for pod in pods if self._told.get(pod.key.uid, ()) != pod.events for event in pod.events]
         if news:
             self._results.tell(news)
-        self._told = {pod.key.uid: pod.events for pod in pods if pod.events}
+        self._told |= {pod.key.uid: pod.events for pod in pods if pod.events}
 
     def _gone(self, scene: Scene, plain: Sequence[JobFacts]) -> None:
         """Whose object isn't there any more: also those of before the start of this program."""
         present = {emujob.key.uid for emujob in scene.emujobs} | {job.key.uid for job in plain}
         present |= {pod.work for pod in scene.pods if pod.work}
+        pods = {pod.key.uid for pod in scene.pods}
+        self._told = {uid: events for uid, events in self._told.items() if uid in pods}
         for facts in self._results.open_jobs():
             if facts.uid not in present:
                 self._results.note(replace(facts, deleted_ns=scene.now_ns))

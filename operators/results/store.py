@@ -19,6 +19,7 @@ from operators.results.events import JobEvent
 from operators.results.predicted import ExperimentPrediction, Prediction
 from operators.results.reading import EVENT_COLUMNS, FACT_COLUMNS, ResultReader
 from operators.results.schema import opened
+from operators.results.thinning import thinned
 from operators.results.timeline import JobFacts, JobResult, merged
 from sharing_manager.event_log import transaction
 
@@ -26,6 +27,9 @@ Id = tuple[int, int]
 """Epoch and sequence of a stream's entry."""
 _OFFSETS_PER_NODE = 1000
 """Measurements that are kept of each node: half a week of one every five minutes."""
+
+
+_PLACE = "stream = ? and epoch = ? and sequence = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,16 @@ class ResultStore(ResultReader):
             self._db.execute("delete from experiments where experiment = ? and by = ?", (name, by))
             rows = [(name, by, job, seconds, at_ns) for job, seconds in prediction.seconds.items()]
             self._db.executemany("insert into experiments values (?, ?, ?, ?, ?)", rows)
+
+    def thin(self, uid: str, now_ns: int) -> int:
+        """Merge ranges of progress of a job where fewer will do (thinning.py); answers how many events went."""
+        with self._writing():
+            done = thinned(self._events(uid), now_ns)
+            self._db.executemany(f"delete from events where {_PLACE}", [event.place for event in done.gone])
+            self._db.executemany(f"delete from events where {_PLACE}", [event.place for event in done.changed])
+            for event in done.changed:
+                self._add(event)
+        return len(done.gone)
 
     # --- the archive ------------------------------------------------------------------------------------------------------
 

@@ -14,12 +14,14 @@ from operators.store import key_of
 class FakeApi:
     """operators.kube.Api in memory. An apply replaces labels, annotations and status that the same manager applied before.
 
-    Objects are known by name, or by `namespace/name`. `failures` are raised, one after the other, by the operation that they
-    are listed under (list, watch, get, apply, patch, bind, create, replace, delete); `log` has what was written.
+    Objects are known by name, or by `namespace/name`; `texts` are answers by path. `failures` are raised, one after the
+    other, by the operation that they are listed under (list, watch, get, text, apply, patch, bind, create, replace, delete);
+    `log` has what was written.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, dict[str, Any]]] = {}
+        self.texts: dict[str, str] = {}
         self.failures: dict[str, list[Exception]] = {}
         self.log: list[tuple[str, str, str]] = []
         self._version = 0
@@ -46,18 +48,25 @@ class FakeApi:
             raise NotThereError(f"{_plural(resource)} {name}: not found")
         return copy.deepcopy(found)
 
-    async def list(self, resource: type[Any], **_options: Any) -> tuple[str, list[dict[str, Any]]]:
+    async def list(self, resource: type[Any], **options: Any) -> tuple[str, list[dict[str, Any]]]:
         self._fail("list")
-        return str(self._version), copy.deepcopy(list(self._all(resource).values()))
+        found = [each for each in self._all(resource).values() if _is_within(each, options)]
+        return str(self._version), copy.deepcopy(found)
+
+    async def text(self, path: str) -> str:
+        self._fail("text")
+        if path not in self.texts:
+            raise NotThereError(f"get {path}: not found")
+        return self.texts[path]
 
     async def watch(
-        self, resource: type[Any], version: str, **_options: Any
+        self, resource: type[Any], version: str, **options: Any
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         seen = int(version)
         while True:
             self._fail("watch")
             for at, plural, kind, document in list(self._changes):
-                if at > seen and plural == _plural(resource):
+                if at > seen and plural == _plural(resource) and _is_within(document, options):
                     yield kind, copy.deepcopy(document)
             seen = self._version
             async with self._news:
@@ -154,6 +163,9 @@ class FakeApi:
         if found is not None:
             self.remove(resource, key)
 
+    async def close(self) -> None:
+        """Nothing is open."""
+
     def _check_version(self, resource: type[Any], document: dict[str, Any], found: dict[str, Any]) -> None:
         version = document["metadata"].get("resourceVersion")
         if version not in (None, "", found["metadata"]["resourceVersion"]):
@@ -197,6 +209,11 @@ def _merged(found: Any, patch: Any) -> Any:
                 merged[key] = _merged(found.get(key), value)
         return merged
     return copy.deepcopy(patch) if not isinstance(patch, dict) else _merged({}, patch)
+
+
+def _is_within(document: dict[str, Any], options: dict[str, Any]) -> bool:
+    """Whether a list with these options has the object; labels are not looked at."""
+    return options.get("namespace", "*") in ("*", document["metadata"].get("namespace", ""))
 
 
 def _plural(resource: type[Any]) -> str:

@@ -1,8 +1,9 @@
-"""The border as one object: three threads that each wait for one other party, and one place where results come out.
+"""The border as one object: threads that each wait for one other party, and one place where results come out.
 
 | thread | waits for | a hang of it delays |
 |---|---|---|
 | node watch | the API server, for changes of the Node | a new inventory |
+| pod watch | the API server, for changes of the pods of EmuJobs | a new share of the node's CPUs and memory |
 | requests | the API server, for answers (pods, events) | the first attach of a pod that isn't known yet |
 | kubelet | the kubelet, each 5 seconds | the end of grants of pods that are gone |
 
@@ -25,12 +26,14 @@ from emulator_runtime.ipc.poller import CallSoon
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from sharing_manager.host_shares import HostShares
 from sharing_manager.identity import Holders, Identifier, PodAllocation, PodEvents
 from sharing_manager.kubernetes.api_server import ApiServer, Endpoint, Timeouts
 from sharing_manager.kubernetes.events import EventSender, Subject
 from sharing_manager.kubernetes.node_watch import NodeWatch
-from sharing_manager.kubernetes.objects import NodeFacts
+from sharing_manager.kubernetes.objects import NodeFacts, PodFacts
 from sharing_manager.kubernetes.pod_resources import KubeletError, PodResources
+from sharing_manager.kubernetes.pod_watch import PodWatch, ShareReader
 from sharing_manager.kubernetes.pods import PodDirectory
 from sharing_manager.kubernetes.waiting import Complaint
 
@@ -114,15 +117,22 @@ class KubernetesBorder:
         return self._events
 
     def start(
-        self, on_inventory: OnInventory | None, on_allocations: OnAllocations | None, *, in_use: bool = False
+        self,
+        on_inventory: OnInventory | None,
+        on_allocations: OnAllocations | None,
+        shares: HostShares | None = None,
+        *,
+        in_use: bool = False,
     ) -> None:
-        """Begin to listen; both are called in the poller's thread. `on_inventory` None: it doesn't come from the Node.
+        """Begin to listen; all are called in the poller's thread. `on_inventory` None: it doesn't come from the Node.
 
         `in_use`: the manager knows from before its restart that the node is in a pool.
         """
         self._was_in_use = in_use
         if self._api and self._pods and self._events:
             pods, events = self._pods, self._events
+            if shares is not None:
+                self._follow_shares(self._api, pods, shares)
             self._run("requests", lambda: self._serve_requests(pods, events))
             if on_inventory is not None:
                 take = on_inventory
@@ -176,6 +186,19 @@ class KubernetesBorder:
         thread = threading.Thread(target=guarded, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def _follow_shares(self, api: ApiServer, pods: PodDirectory, shares: HostShares) -> None:
+        """From the watch, and from the lists by which pods are identified: a pod may attach before the watch tells of it."""
+        watch = PodWatch(api, self._node, self._poller, shares)
+        read = ShareReader(self._node)
+
+        def listed(found: list[PodFacts]) -> None:
+            seen = {pod.uid: read(pod.notes) for pod in found if pod.notes is not None}
+            known = {uid: share for uid, share in seen.items() if share is not None}
+            self._poller.call_soon(partial(shares.glimpsed, known))
+
+        pods.on_listed = listed
+        self._run("pod-watch", lambda: watch.run(self._stopping))
 
     def _serve_requests(self, pods: PodDirectory, events: EventSender) -> None:
         while not self._stopping.is_set():

@@ -127,7 +127,7 @@ def test_programs_without_business_at_the_api_server_have_no_token(render: Rende
 RIGHTS = {
     "emugpu-node": [
         ("", "nodes", "get list watch", ""),
-        ("", "pods", "list", ""),
+        ("", "pods", "list watch", ""),
         ("events.k8s.io", "events", "create", ""),
     ],
     "emugpu-pools": [

@@ -40,7 +40,7 @@ class Border:
         self.remembered, self.notes, self.stopped = [], [], 0
         self.identifier = self.pod_events = self
 
-    def start(self, on_inventory, on_allocations, *, in_use):
+    def start(self, on_inventory, on_allocations, shares, *, in_use):
         self.on_inventory, self.on_allocations, self.in_use = on_inventory, on_allocations, in_use
 
     def remember(self, identity):
