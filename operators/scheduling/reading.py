@@ -19,7 +19,7 @@ from operators.jobs.workload import job_spec
 from operators.scheduling.actuators import ACTUATORS
 from operators.scheduling.names import JOB_ID, ROW
 from operators.scheduling.objects import Mine, Order
-from operators.scheduling.past import NEW, Pasts
+from operators.scheduling.past import Past
 from scheduler_sims.clusters.open import NodeState, PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import check_fits
@@ -111,11 +111,10 @@ def held_by(mine: Mine, spec: JobSpec, around: Around) -> Allocation | None:
     return Allocation(found.configuration, tuple(tasks))
 
 
-def present(mine: Mine, spec: JobSpec, around: Around, pasts: Pasts, now_s: float) -> PresentJob:
+def present(mine: Mine, spec: JobSpec, around: Around, past: Past, now_s: float) -> PresentJob:
     """A job that is there, as one that waits."""
     assert mine.order is not None
-    past, last = pasts.get(mine.order.key.uid, NEW), mine.order.last_run
-    ended_s = seconds_of(text_at(last, "to"))
+    ended_s = seconds_of(text_at(mine.order.last_run, "to"))
     end_s = now_s if ended_s is None else min(now_s, ended_s - around.epoch_ns / 1e9)
     return PresentJob(
         spec,
@@ -125,9 +124,8 @@ def present(mine: Mine, spec: JobSpec, around: Around, pasts: Pasts, now_s: floa
     )
 
 
-def present_with(job: PresentJob, held: Allocation, pasts: Pasts, uid: str, now_s: float) -> PresentJob:
+def present_with(job: PresentJob, held: Allocation, past: Past, now_s: float) -> PresentJob:
     """The same as one that holds this; since when is what the scheduler wrote down, else since now."""
-    past = pasts.get(uid, NEW)
     since_s = now_s if past.since_s is None else min(now_s, past.since_s)
     return replace(job, allocation=held, running_since_s=since_s, attained_gpu_s=past.attained_gpu_s)
 

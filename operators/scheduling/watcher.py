@@ -41,7 +41,7 @@ from operators.scheduling.objects import (
     pod_sight,
     usage_of,
 )
-from operators.scheduling.past import Past
+from operators.scheduling.past import NEW, Past
 from operators.scheduling.reading import (
     Around,
     gpus_of,
@@ -92,7 +92,8 @@ class Watcher:
     def __init__(self, api: Api, scope: Scope, tools: Tools, epoch_ns: int, pasts: Mapping[str, Past]) -> None:
         self._api, self._scope, self._tools = api, scope, tools
         self._epoch_ns = epoch_ns
-        self.pasts: Mapping[str, Past] = pasts
+        self._pasts: Mapping[str, Past] = pasts
+        self._left: dict[str, Past] = {}
         self._orders: DirtyStore[Order] = DirtyStore(order_of, lambda order: str(order.key))
         self._jobs: DirtyStore[JobSight] = DirtyStore(job_sight, lambda job: str(job.facts.key))
         self._pods: DirtyStore[PodSight] = DirtyStore(pod_sight, _order_of_pod)
@@ -122,6 +123,11 @@ class Watcher:
 
     def now_ns(self) -> int:
         return self._tools.wall_ns() - self._epoch_ns
+
+    def remember(self, pasts: Mapping[str, Past]) -> dict[str, Past]:
+        """What the jobs of the loop have been through, by uid; with that of jobs that may come back to it."""
+        self._pasts = {**self._left, **pasts}
+        return {**self._pasts}
 
     def uid_of(self, job_id: str) -> str:
         """Of a job that the loop knows; empty where it is none."""
@@ -316,12 +322,14 @@ class Watcher:
             return []
         if track.known is Known.QUEUED and not self._still_fits(track, mine):
             track.known = Known.NOTHING
-            return [self._event(track, Happening.REMOVED, reason=track.problem)]
+            return [self._end(track, mine, News.REMOVED)]
         verdict = judge(track.known, state)
         track.known = verdict.known
         events = [event for news in verdict.news if (event := self._told(track, mine, news)) is not None]
         if verdict.stop or track.known is Known.STRANGE:
             self._enforce(track)
+        if track.known is Known.ENDED:
+            self._left.pop(track.uid, None)
         if track.known is Known.ENDED and state is State.ABSENT:
             self._tracks.pop(track.uid, None)
         return events + self._progress(track, mine)
@@ -379,12 +387,13 @@ class Watcher:
             track.known = Known.STRANGE
             self._tools.say(f"{track.job_id} runs, but not as this scheduler would have it; it is stopped")
             return None
-        job = present(mine, spec, self._around, self.pasts, to_s(now_ns))
+        past = self._left.pop(track.uid, None) or self._pasts.get(track.uid, NEW)
+        job = present(mine, spec, self._around, past, to_s(now_ns))
         self._tools.truth.add(spec)
         self._by_id[track.job_id] = track
         track.told_steps = job.steps_done
         if held is not None:
-            job = present_with(job, held, self.pasts, track.uid, to_s(now_ns))
+            job = present_with(job, held, past, to_s(now_ns))
             job = replace(job, started=track.known is not Known.STARTING, stopping=track.known is Known.STOPPING)
             track.allocation, track.since_ns = held, round(job.running_since_s * NS_PER_S)
             if job.started:
@@ -411,6 +420,8 @@ class Watcher:
         now_ns = self.now_ns()
         at_ns = now_ns if finished_ns is None else min(now_ns, finished_ns)
         steps = track.spec.steps if news is News.FINISHED and track.spec is not None else track.told_steps
+        if news is News.REMOVED and track.known is Known.NOTHING:  # it may come back
+            self._left[track.uid] = Past(self._pasts.get(track.uid, NEW).until(to_s(now_ns)))
         reason = mine.order.failure if news is News.FAILED and mine.order is not None else ""
         track.pace = track.allocation = None
         self._by_id.pop(track.job_id, None)
