@@ -96,9 +96,10 @@ class Program:
                 stack.callback(server.close)
             stack.callback(self._cluster.close)
             stack.enter_context(self._signals())
-            memory = self._cluster.connect(
-                Thinking(self._options.policy, _module(self._policy), self._options.epoch_ns)
-            )
+            try:
+                memory = self._connect()
+            except KeyboardInterrupt:  # a signal while it was another one's turn
+                return 0
             self._loop = self._make_loop(memory)
             if self._options.predictions:
                 self._foreteller.start()
@@ -145,6 +146,9 @@ class Program:
         scope = Scope(self.name, options.namespace, options.labels, options.until)
         return KubernetesCluster(connection, scope, tools)
 
+    def _connect(self) -> Memory:
+        return self._cluster.connect(Thinking(self._options.policy, _module(self._policy), self._options.epoch_ns))
+
     def _make_loop(self, memory: Memory) -> OpenLoop:
         explain = self._explain if self._options.explain else None
         return OpenLoop(
@@ -152,7 +156,7 @@ class Program:
             self._options.costs,
             self._policy,
             self._estimates,
-            Listeners(self._decided, self._failed, explain, self._submitted),
+            Listeners(self._decided, self._failed, explain, self._submitted, self._keep),
             over=self._over,
             state=memory.state,
         )
