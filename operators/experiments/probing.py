@@ -18,7 +18,7 @@ STEP_S = 1.0
 """Of a probe of one step."""
 YIELD_STEP_S = 0.1
 _YIELD_STEPS = 300
-_BETWEEN_ALONE_S = 6.0
+_BETWEEN_ALONE_S = 9.0
 _FIRST_VISIT_S, _BETWEEN_S = 7.0, 8.0
 _CPU_MILLI = 1000
 
