@@ -133,7 +133,7 @@ def test_a_job_that_fits_on_cpus_alone_runs_there(kubectl: Kubectl, ledger: Ledg
     """While both nodes' GPUs are taken, a job that has no GPU in its only configuration runs beside them."""
     jobs = [emujob(f"j{row}", 12, row, "jobs") for row in range(2)]
     on_cpu = {
-        "configurations": [{"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTime": "0.1s"}}]
+        "configurations": [{"name": "cpu", "resources": {"emuGPU": 0, "cpu": 1}, "profile": {"stepTime": "0.1s"}}]
     }
     beside = emujob("beside", 2, 2, "jobs", **on_cpu)
     for name in ("resources", "stepTime", "memory"):
