@@ -120,6 +120,7 @@ def test_nvidia_compatibility(kubectl: Kubectl, pools: Pools, admin: Kubectl, wo
 @pytest.fixture(autouse=True)
 def examples_are_all_tested() -> None:
     tested = {
-        "one-pod", "data-parallel", "ddp", "out-of-memory", "quota", "time-slicing", "mixed-cluster", "nvidia-compatibility",
+        "one-pod", "emujob", "data-parallel", "ddp", "out-of-memory", "quota", "time-slicing", "mixed-cluster",
+        "nvidia-compatibility",
     }  # fmt: skip
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == tested
