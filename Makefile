@@ -13,7 +13,7 @@ help:  ## show this list
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[scheduler,node,operator]'
+	$(BIN)/python -m pip install --quiet --editable '.[scheduler,node,operator,kubectl]'
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)

@@ -238,7 +238,8 @@ class KubeApi:
         """What AsyncClient.delete does, with a body: preconditions can be said in no other way."""
         client: Any = self._client._client
         request = client.prepare_request("delete", resource, None, name, **_within(namespace))
-        request.data = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+        policy = "Background" if resource is POD else "Foreground"  # pods own nothing, and would wait for the collector
+        request.data = {"propagationPolicy": policy, "preconditions": {"uid": uid}}
         client.handle_response("delete", await client.send(client.build_adapter_request(request)), request)
 
     async def close(self) -> None:

@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
         epoch_ns=_epoch_ns(args.epoch),
         predictions=not args.no_predictions,
     )
-    out = sys.stdout  # while a policy runs, what is printed goes to stderr
+    out = sys.stdout  # now: what a policy prints goes elsewhere later
     return Program(options, lambda line: print(line, file=out, flush=True), _say).run()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Collection
 
 from emulator_runtime.domain.errors import EmuGpuError, UnknownNameError
 from emulator_runtime.profiles.table import ProfileTable
@@ -53,8 +54,8 @@ async def _serve(settings: Settings) -> int:
     candidate = Candidate(settings.namespace, settings.lease, settings.identity, terms)
     leader = Leader(api, candidate, monotonic_ns, wall_ns)
 
-    def changed() -> None:
-        loop.call_soon_threadsafe(controller.look_again)
+    def changed(uids: Collection[str]) -> None:
+        loop.call_soon_threadsafe(controller.look_again, *uids)
 
     links = Links(leads=lambda: leader.holds, changed=changed, managers=lambda: controller.managers)
     recording = Recording(settings, metrics.registry, Clocks(wall_ns, monotonic_ns), links)

@@ -39,13 +39,17 @@ class ResultKeeper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Everything that the controller sees, once all of it was listed. `now_ns`: wall clock."""
+    """Everything that the controller sees, once all of it was listed; or, not `whole`, what belongs to one name of it.
+
+    `now_ns`: wall clock.
+    """
 
     emujobs: Sequence[EmuJobFacts]
     jobs: Sequence[JobFacts]
     pods: Sequence[PodFacts]
     offers: Sequence[NodeOffer]
     now_ns: int
+    whole: bool = True
 
 
 class Observer:
@@ -56,12 +60,17 @@ class Observer:
         self._told: dict[str, tuple[JobEvent, ...]] = {}
         self._specs: dict[str, tuple[int, EmuJobSpec | None]] = {}
         self._noted: dict[str, timeline.JobFacts] = {}
+        self._last: dict[str, tuple[EmuJobFacts, JobFacts | None]] = {}
 
     def look(self, scene: Scene) -> None:
-        self._results.cluster_gpus = sum(len(offer.devices) for offer in scene.offers)
+        if scene.whole:
+            self._results.cluster_gpus = sum(len(offer.devices) for offer in scene.offers)
         owned = {job.owner: job for job in scene.jobs if job.owner}
         for emujob in scene.emujobs:
-            self._emujob(emujob, owned.get(emujob.key.uid), scene)
+            job, before = owned.get(emujob.key.uid), self._last.get(emujob.key.uid)
+            if before is None or before[0] is not emujob or before[1] is not job or self._is_open(emujob):
+                self._emujob(emujob, job, scene)
+                self._last[emujob.key.uid] = emujob, job
         plain = [job for job in scene.jobs if job.demand.containers]
         for job in plain:
             self._note(_of_job(job))
@@ -69,7 +78,13 @@ class Observer:
             if pod.demand.containers and pod.work == pod.key.uid:
                 self._note(_of_pod(pod, scene.now_ns))
         self._events(scene.pods)
-        self._gone(scene, plain)
+        if scene.whole:
+            self._gone(scene, plain)
+
+    def _is_open(self, emujob: EmuJobFacts) -> bool:
+        """Its time alone isn't known yet: pools may say it later."""
+        noted = self._noted.get(emujob.key.uid)
+        return noted is None or noted.isolated_s is None
 
     def _emujob(self, emujob: EmuJobFacts, job: JobFacts | None, scene: Scene) -> None:
         """Once its submission is in its status: whoever comes later must find the same."""
@@ -122,18 +137,21 @@ class Observer:
         news = [event for pod in pods if self._told.get(pod.key.uid, ()) != pod.events for event in pod.events]
         if news:
             self._results.tell(news)
-        self._told = {pod.key.uid: pod.events for pod in pods if pod.events}
+        self._told |= {pod.key.uid: pod.events for pod in pods if pod.events}
 
     def _gone(self, scene: Scene, plain: Sequence[JobFacts]) -> None:
         """Whose object isn't there any more: also those of before the start of this program."""
         present = {emujob.key.uid for emujob in scene.emujobs} | {job.key.uid for job in plain}
         present |= {pod.work for pod in scene.pods if pod.work}
+        pods = {pod.key.uid for pod in scene.pods}
+        self._told = {uid: events for uid, events in self._told.items() if uid in pods}
         for facts in self._results.open_jobs():
             if facts.uid not in present:
                 self._results.note(replace(facts, deleted_ns=scene.now_ns))
         for uid in self._noted.keys() - present:
             del self._noted[uid]
             self._specs.pop(uid, None)
+            self._last.pop(uid, None)
             self._results.gone(uid)
 
 

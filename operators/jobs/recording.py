@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from operators.jobs.settings import Settings
 from operators.results.clock_watch import ClockWatch
-from operators.results.clocks import ClockOffset
+from operators.results.clocks import ClockOffset, second_of
 from operators.results.collector import Collector, Hooks
 from operators.results.metrics import CollectorMetrics, ResultMetrics
 from operators.results.results import Keeping, Results
@@ -38,10 +38,10 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What the threads call: whether this replica leads, that an outcome has changed, and node -> address of its manager."""
+    """What the threads call: whether this replica leads, whose outcome (uids) has changed, and node -> address of its manager."""
 
     leads: Callable[[], bool]
-    changed: Callable[[], None]
+    changed: Callable[[Collection[str]], None]
     managers: Callable[[], Mapping[str, str]]
 
 
@@ -67,7 +67,9 @@ class Recording:
             self._undo.callback(client.close)
             metrics, hooks = CollectorMetrics(registry), Hooks(self.results.stored, links.leads)
             self._collector = Collector(client, place_of(url), self._opened, metrics, clocks.wall_ns, hooks=hooks)
-        self._clock_watch = ClockWatch(self._addresses, self._note_offset, clocks.wall_ns) if self._port else None
+        self._clock_watch: ClockWatch | None = None
+        if self._port:
+            self._clock_watch = ClockWatch(self._addresses, self._note_offset, clocks.wall_ns, ask=second_of)
 
     @property
     def problem(self) -> str:

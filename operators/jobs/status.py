@@ -243,7 +243,7 @@ def _predicted(facts: EmuJobFacts) -> dict[str, Verdict]:
 def _scheduled(spec: EmuJobSpec | None, seen: Seen, phase: str) -> Verdict:
     if phase in FINAL:
         return "False", "Finished", ""
-    bound = sum(bool(pod.node) for pod in seen.live)
+    bound = sum(bool(pod.node) and pod.phase != "Failed" for pod in seen.pods)  # one that is done had its place
     wanted = spec.nodes if spec is not None else 0
     if spec is not None and seen.job is not None and not seen.job.suspended and bound >= wanted:
         return "True", "PodsBound", ""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -67,7 +67,7 @@ class _Inbox:
 
 
 class Results:
-    """Its thread runs from `start` to `stop`; `open_store` is called there, and `changed` when an outcome has.
+    """Its thread runs from `start` to `stop`; `open_store` is called there, and `changed` with the jobs (uids) whose outcome has.
 
     `now_ns` is the wall clock, `clock_ns` one for durations. `log`: the managers' events come, so that Kubernetes' word on an
     end isn't the last one.
@@ -80,7 +80,7 @@ class Results:
         now_ns: Callable[[], int],
         clock_ns: Callable[[], int],
         *,
-        changed: Callable[[], None] = lambda: None,
+        changed: Callable[[Collection[str]], None] = lambda _: None,
         keeping: Keeping | None = None,
         log: bool = True,
     ) -> None:
@@ -180,8 +180,8 @@ class Results:
         try:
             store = self._opened()
             self._write(store, taken)
-            if self._look(store, taken):
-                self._changed()
+            if changed := self._look(store, taken):
+                self._changed(changed)
             self._tidy(store)
         except BaseException:
             with self._news:
@@ -239,18 +239,19 @@ class Results:
         if taken.events:
             store.write(Batch(tuple(taken.events)))
 
-    def _look(self, store: ResultStore, taken: _Inbox) -> bool:
-        """Compute what has to be; whether an outcome has changed."""
+    def _look(self, store: ResultStore, taken: _Inbox) -> list[str]:
+        """Compute what has to be; whose outcome has changed."""
         now_ns = self._clock_ns()
         wall_ns = self._now_ns()
         settled = {uid for uid, at_ns in self._unsettled.items() if at_ns <= wall_ns}
         urgent = taken.urgent | set(taken.facts) | {event.job_uid for event in taken.events} | settled
         for uid in taken.stale - urgent:
             self._pace.add(uid, self._looked.get(uid, 0))
-        changed = False
+        changed = []
         for uid in [*sorted(urgent), *self._pace.due(now_ns)]:
             self._pace.drop(uid)
-            changed |= self._look_at(store, uid, now_ns)
+            if self._look_at(store, uid, now_ns):
+                changed.append(uid)
         return changed
 
     def _look_at(self, store: ResultStore, uid: str, now_ns: int) -> bool:

@@ -7,12 +7,12 @@ FIELD_MANAGER = "emugpu-scheduler"
 
 PLANNED_DEVICES = "emugpu.dev/planned-devices"
 """Annotation of what runs: the devices that the scheduler's books count for it. The kubelet picks the real ones."""
-PREDICTED = "emugpu.dev/predicted"
-"""Annotation of an EmuJob: its completion time, as foretold at its submission."""
 JOB_ID = "emugpu.dev/job-id"
 """Annotation of an EmuJob: the name that it has in its workload."""
 ROW = "emugpu.dev/row"
 """Annotation of an EmuJob: its row in its workload, by which jobs of one instant are told apart."""
+BATCH = "emugpu.dev/batch"
+"""Annotation of an EmuJob: NAME/NUMBER, the jobs that were submitted together with it and how many they are."""
 
 
 def lasting_name(scheduler: str) -> str:

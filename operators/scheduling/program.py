@@ -17,13 +17,14 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.kube import Api, KubeApi, configured
 from operators.leader import Candidate, Leader, LeadershipLostError, Terms
+from operators.results.predicted import ANNOTATION as PREDICTED
 from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
 from operators.scheduling.foretelling import Foreteller, Question, present_job
 from operators.scheduling.identity import Host
 from operators.scheduling.lines import as_json, in_words
 from operators.scheduling.memory import Memory
 from operators.scheduling.metrics import SchedulerMetrics
-from operators.scheduling.names import PREDICTED, lasting_name
+from operators.scheduling.names import lasting_name
 from operators.scheduling.past import Past
 from operators.scheduling.scope import Scope, Until
 from operators.scheduling.watcher import Tools
@@ -95,9 +96,10 @@ class Program:
                 stack.callback(server.close)
             stack.callback(self._cluster.close)
             stack.enter_context(self._signals())
-            memory = self._cluster.connect(
-                Thinking(self._options.policy, _module(self._policy), self._options.epoch_ns)
-            )
+            try:
+                memory = self._connect()
+            except KeyboardInterrupt:  # a signal while it was another one's turn
+                return 0
             self._loop = self._make_loop(memory)
             if self._options.predictions:
                 self._foreteller.start()
@@ -144,6 +146,9 @@ class Program:
         scope = Scope(self.name, options.namespace, options.labels, options.until)
         return KubernetesCluster(connection, scope, tools)
 
+    def _connect(self) -> Memory:
+        return self._cluster.connect(Thinking(self._options.policy, _module(self._policy), self._options.epoch_ns))
+
     def _make_loop(self, memory: Memory) -> OpenLoop:
         explain = self._explain if self._options.explain else None
         return OpenLoop(
@@ -151,7 +156,7 @@ class Program:
             self._options.costs,
             self._policy,
             self._estimates,
-            Listeners(self._decided, self._failed, explain, self._submitted),
+            Listeners(self._decided, self._failed, explain, self._submitted, self._keep),
             over=self._over,
             state=memory.state,
         )

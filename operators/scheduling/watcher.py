@@ -26,6 +26,7 @@ from operators.kube import EMUJOB, JOB, NODE, POD, POOL, Api, ConflictError, Not
 from operators.leader import LeadershipLostError
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.scheduling.actuators import ACTUATORS
+from operators.scheduling.batches import Batches
 from operators.scheduling.capacity import node_states
 from operators.scheduling.errors import NotYetError
 from operators.scheduling.hands import Hands, Wanted
@@ -40,7 +41,7 @@ from operators.scheduling.objects import (
     pod_sight,
     usage_of,
 )
-from operators.scheduling.past import Past
+from operators.scheduling.past import NEW, Past
 from operators.scheduling.reading import (
     Around,
     gpus_of,
@@ -66,8 +67,6 @@ from scheduler_sims.interface.plan import Allocation
 
 ATTEMPTS = 3
 """So often a start looks again and writes again where the Job has changed under it, such as its status."""
-_OLD_NS = 10 * NS_PER_S
-"""Steps that a status tells are at most so old: it is written every 5 s."""
 FIRST_FREE_ROW = 1_000_000_000
 _HOSTNAME = "kubernetes.io/hostname"
 _ENDED = {News.FINISHED: Happening.FINISHED, News.FAILED: Happening.FAILED, News.REMOVED: Happening.REMOVED}
@@ -93,7 +92,8 @@ class Watcher:
     def __init__(self, api: Api, scope: Scope, tools: Tools, epoch_ns: int, pasts: Mapping[str, Past]) -> None:
         self._api, self._scope, self._tools = api, scope, tools
         self._epoch_ns = epoch_ns
-        self.pasts: Mapping[str, Past] = pasts
+        self._pasts: Mapping[str, Past] = pasts
+        self._left: dict[str, Past] = {}
         self._orders: DirtyStore[Order] = DirtyStore(order_of, lambda order: str(order.key))
         self._jobs: DirtyStore[JobSight] = DirtyStore(job_sight, lambda job: str(job.facts.key))
         self._pods: DirtyStore[PodSight] = DirtyStore(pod_sight, _order_of_pod)
@@ -106,6 +106,8 @@ class Watcher:
         self._by_id: dict[str, Track] = {}
         self._rows = count(FIRST_FREE_ROW)
         self._has_new = False
+        self._batches = Batches(self._orders.values, self._changed.set)
+        self._others = Counter[str]()
         self._done: set[str] = set()
         self._around = Around((), (), tools.profiles, epoch_ns)
         stores: dict[type[Any], Store[Any]] = {EMUJOB: self._orders, JOB: self._jobs, POD: self._pods}
@@ -121,6 +123,11 @@ class Watcher:
 
     def now_ns(self) -> int:
         return self._tools.wall_ns() - self._epoch_ns
+
+    def remember(self, pasts: Mapping[str, Past]) -> dict[str, Past]:
+        """What the jobs of the loop have been through, by uid; with that of jobs that may come back to it."""
+        self._pasts = {**self._left, **pasts}
+        return {**self._pasts}
 
     def uid_of(self, job_id: str) -> str:
         """Of a job that the loop knows; empty where it is none."""
@@ -225,7 +232,7 @@ class Watcher:
 
     def _look_at_changes(self) -> None:
         self._count_done()
-        keys = self._orders.take_dirty() | self._jobs.take_dirty() | self._pods.take_dirty()
+        keys = self._orders.take_dirty() | self._jobs.take_dirty() | self._pods.take_dirty() | self._batches.released()
         tracks = self._tracks_of(keys)
         events = self._renewed()
         if events:  # jobs that fitted nowhere may fit now, and the other way round
@@ -251,13 +258,18 @@ class Watcher:
     def _renewed(self) -> list[Event]:
         """The nodes, where they have changed, and what pods of others have there."""
         used = self._usages.take_dirty() - {""}
-        if not (self._pools.take_dirty() | self._nodes.take_dirty() | used or self._has_new):
+        moved = self._pools.take_dirty() | self._nodes.take_dirty()
+        if not (moved or used or self._has_new):
             return []
         self._has_new = False
-        pools, nodes, others = self._pools.values(), self._nodes.values(), Counter[str]()
+        others = Counter[str]()
         for usage in self._usages.values():
             if usage.gpus and usage.order not in self._tracks:
                 others[usage.node] += usage.gpus
+        if not moved and others == self._others:
+            return []
+        self._others = others
+        pools, nodes = self._pools.values(), self._nodes.values()
         states = node_states(pools, nodes, others)
         if states == self._around.states:
             return []
@@ -289,7 +301,7 @@ class Watcher:
 
     def _submitted(self, track: Track) -> str:
         order = self._orders.get(track.key)
-        return order.time("submittedAt") if order is not None and order.key.uid == track.uid else ""
+        return self._batches.submitted(order) if order is not None and order.key.uid == track.uid else ""
 
     def _mine(self, track: Track, pods: Iterable[PodSight]) -> Mine:
         order, job = self._orders.get(track.key), self._jobs.get(track.key)
@@ -310,12 +322,14 @@ class Watcher:
             return []
         if track.known is Known.QUEUED and not self._still_fits(track, mine):
             track.known = Known.NOTHING
-            return [self._event(track, Happening.REMOVED, reason=track.problem)]
+            return [self._end(track, mine, News.REMOVED)]
         verdict = judge(track.known, state)
         track.known = verdict.known
         events = [event for news in verdict.news if (event := self._told(track, mine, news)) is not None]
         if verdict.stop or track.known is Known.STRANGE:
             self._enforce(track)
+        if track.known is Known.ENDED:
+            self._left.pop(track.uid, None)
         if track.known is Known.ENDED and state is State.ABSENT:
             self._tracks.pop(track.uid, None)
         return events + self._progress(track, mine)
@@ -326,6 +340,8 @@ class Watcher:
             return state is not State.LEAVING
         if not mine.order.time("submittedAt"):
             return False  # its controller is about to say when that was
+        if state is State.IDLE and not self._batches.may_come(mine.order):
+            return False
         track.spec = self._read(track, mine, mine.order)
         if track.spec is None and state in HOLDS:
             track.known = Known.STRANGE
@@ -334,7 +350,8 @@ class Watcher:
 
     def _read(self, track: Track, mine: Mine, order: Order) -> Any:
         try:
-            spec = read_job(order, mine, self._around, track.job_id, track.row)
+            submitted = self._batches.submitted(order)
+            spec = read_job(order, mine, self._around, (track.job_id, track.row), submitted)
         except InputError as error:
             if str(error) != track.problem:
                 track.problem = str(error)
@@ -370,12 +387,13 @@ class Watcher:
             track.known = Known.STRANGE
             self._tools.say(f"{track.job_id} runs, but not as this scheduler would have it; it is stopped")
             return None
-        job = present(mine, spec, self._around, self.pasts, to_s(now_ns))
+        past = self._left.pop(track.uid, None) or self._pasts.get(track.uid, NEW)
+        job = present(mine, spec, self._around, past, to_s(now_ns))
         self._tools.truth.add(spec)
         self._by_id[track.job_id] = track
         track.told_steps = job.steps_done
         if held is not None:
-            job = present_with(job, held, self.pasts, track.uid, to_s(now_ns))
+            job = present_with(job, held, past, to_s(now_ns))
             job = replace(job, started=track.known is not Known.STARTING, stopping=track.known is Known.STOPPING)
             track.allocation, track.since_ns = held, round(job.running_since_s * NS_PER_S)
             if job.started:
@@ -402,6 +420,8 @@ class Watcher:
         now_ns = self.now_ns()
         at_ns = now_ns if finished_ns is None else min(now_ns, finished_ns)
         steps = track.spec.steps if news is News.FINISHED and track.spec is not None else track.told_steps
+        if news is News.REMOVED and track.known is Known.NOTHING:  # it may come back
+            self._left[track.uid] = Past(self._pasts.get(track.uid, NEW).until(to_s(now_ns)))
         reason = mine.order.failure if news is News.FAILED and mine.order is not None else ""
         track.pace = track.allocation = None
         self._by_id.pop(track.job_id, None)
@@ -421,15 +441,15 @@ class Watcher:
         return [self._event(track, Happening.PROGRESS, steps)]
 
     def _corrected(self, track: Track, pace: Pace, order: Order, steps: int) -> Pace:
-        """By when its run really began, where that is known; and by the steps told, which may be some seconds old."""
+        """By when that many steps were done, or its run began, where its status says so; else by what was told just now."""
         now_ns, run = self.now_ns(), order.last_run
+        told_ns = self._emulated(order.time("stepsDoneAt"))
+        if told_ns is not None and told_ns >= track.since_ns:
+            return Pace(steps, min(now_ns, told_ns), pace.times)
         began_ns = self._emulated(text_at(run, "from"))
         if began_ns is not None and began_ns >= track.since_ns and not text_at(run, "to"):
             pace = Pace(whole_at(run, "fromStep"), min(now_ns, began_ns), pace.times)
-        should_be = pace.steps_at(now_ns)
-        if steps > should_be or steps + pace.times.steps_done(steps, _OLD_NS) < should_be:
-            return Pace(steps, now_ns, pace.times)
-        return pace
+        return Pace(steps, now_ns, pace.times) if steps > pace.steps_at(now_ns) else pace
 
     def _told_end(self, track: Track, order: Order) -> bool:
         """Whether its status knows how its last run ended, and so how many steps are done."""

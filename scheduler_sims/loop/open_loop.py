@@ -62,13 +62,14 @@ class OpenBooks(JobBooks):
 class Listeners:
     """Who hears what: each decision, what goes wrong (and whether to go on all the same), reasons for `--explain`.
 
-    `submitted` hears of each job that comes, before any decision about it.
+    `submitted` hears of each job that comes, before any decision about it; `noted` when the books have changed.
     """
 
     decided: Callable[[Decision], None]
     failed: Callable[[PolicyError], bool]
     explain: Explain | None = None
     submitted: Callable[[PresentJob], None] = lambda _job: None
+    noted: Callable[[], None] = lambda: None
 
 
 class OpenLoop(SchedulerLoop):
@@ -119,6 +120,11 @@ class OpenLoop(SchedulerLoop):
     def _absorb_until(self, end_ns: int) -> None:
         while self._cluster.now_ns() < end_ns and not self._over():
             self._absorb(self._cluster.wait(end_ns))
+
+    def _absorb(self, events: Sequence[Event]) -> None:
+        super()._absorb(events)
+        if events:
+            self._listeners.noted()
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Submitted):

@@ -47,5 +47,6 @@ def template(wanted: Wanted) -> Json:
         for node in wanted.allocation.nodes
     ]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    container = {"name": CONTAINER, "resources": {"limits": {DEFAULT_RESOURCE: str(wanted.gpus)}}}
+    gpus = str(wanted.gpus) if wanted.gpus else None  # none at all rather than 0, see operators/jobs/manifests.py
+    container = {"name": CONTAINER, "resources": {"limits": {DEFAULT_RESOURCE: gpus}}}
     return {"metadata": {"annotations": notes(wanted)}, "spec": {"affinity": affinity, "containers": [container]}}

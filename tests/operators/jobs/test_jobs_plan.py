@@ -44,6 +44,15 @@ def test_a_job_without_a_scheduler_runs_at_once(world: Worlds) -> None:
     assert at.status["phase"] == "Succeeded"
 
 
+def test_pods_that_are_done_had_their_place(world: Worlds) -> None:
+    at = world(WORK)
+    at.settle()
+    at.kubernetes()
+    at.settle()
+    at.end_pod("Succeeded")
+    assert at.settle() == [] and at.condition("Scheduled") == ("True", "PodsBound")
+
+
 def test_a_scheduler_resumes_and_preempts(world: Worlds) -> None:
     at = world({**WORK, **BY_JOBS})
     at.settle()

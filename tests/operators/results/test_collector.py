@@ -274,3 +274,19 @@ def wait_for(happened, timeout_s=15.0):
 def test_where_the_group_goes_on(known, given, last, start):
     parsed = [None if text is None else EntryId.parse(text) for text in (known, given, last, start)]
     assert start_of(*parsed[:3]) == parsed[3]
+
+
+def test_what_another_reader_took_away_is_read_all_the_same(server, make, path):
+    """A process that was frozen when it lost its lease reads once more before it notices, and keeps what it read."""
+    clock = [wall_ns()]
+    collector = make(now_ns=lambda: clock[0])
+    server.write("a", [1, 2])
+    drain(collector)
+    server.write("a", [3, 4])
+    drain(make(path.with_name("other.db")))
+    drain(collector)
+    assert numbers(path, "a") == [1, 2]
+    clock[0] += 31 * 10**9
+    server.write("a", [5])
+    drain(collector)
+    assert numbers(path, "a") == [1, 2, 3, 4, 5]

@@ -35,7 +35,8 @@ class Beside:
             raise self.fails.pop()
         return ResultStore(self.path)
 
-    def change(self):
+    def change(self, uids):
+        assert uids and set(uids) <= set(self.results._shown)
         self.changes += 1
 
     def collect(self, events):
@@ -234,7 +235,7 @@ def test_its_thread_does_all_of_it(tmp_path, facts, teller):
         ResultMetrics(CollectorRegistry()),
         lambda: T0,
         lambda: 1,
-        changed=changed.set,
+        changed=lambda uids: changed.set(),
     )
     results.note(facts())
     results.start()
@@ -247,7 +248,11 @@ def test_its_thread_does_all_of_it(tmp_path, facts, teller):
 def test_a_thread_whose_store_can_not_be_opened_goes_on_trying(tmp_path, facts, capsys):
     path, changed = tmp_path / "none" / "r.db", threading.Event()
     results = Results(
-        lambda: ResultStore(path), ResultMetrics(CollectorRegistry()), lambda: T0, lambda: 1, changed=changed.set
+        lambda: ResultStore(path),
+        ResultMetrics(CollectorRegistry()),
+        lambda: T0,
+        lambda: 1,
+        changed=lambda uids: changed.set(),
     )
     results.note(facts())
     results.start()
