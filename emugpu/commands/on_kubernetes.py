@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emugpu.commands.runs import Bars, leave, load, meta_of, observed_title
+from emugpu.commands.runs import Bars, leave, load, meta_of, observed_title, write_files
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import wall_ns
 from scheduler_sims.experiment import Experiment
@@ -79,6 +79,7 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
             comparison.prepare(bars)
             for policy, title in titles.items():
                 comparison.run_policy(bars, policy, title)
+                write_files(args, comparison.runs, comparison.meta())  # what comes later may be interrupted
             for name in comparison.pod_schedulers:
                 comparison.run_pod_scheduler(bars, name)
     return leave(args, comparison.runs, comparison.meta())

@@ -112,6 +112,20 @@ def test_predicted_and_observed_side_by_side_with_what_was_measured(
     assert "predicted" in capsys.readouterr().out
 
 
+def test_an_experiment_that_breaks_off_leaves_what_it_has(
+    api: FakeApi, runs: Runs, compare: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def observe(_lab: Any, setting: Setting, *arguments: Any) -> RunRecord:
+        if setting.title == "sjf":
+            raise ClusterError("the cluster is gone")
+        return runs.observe(_lab, setting, *arguments)
+
+    monkeypatch.setattr(laboratory.Laboratory, "observe", observe)
+    assert compare("--policy", "fifo", "--policy", "sjf", "--out", str(tmp_path / "out")) == 2
+    assert list(json.loads((tmp_path / "out" / "summary.json").read_text())["policies"]) == ["fifo"]
+    assert (tmp_path / "out" / "report.html").exists()
+
+
 def test_costs_that_are_a_large_part_are_a_warning(
     api: FakeApi, runs: Runs, compare: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
