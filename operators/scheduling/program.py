@@ -156,7 +156,7 @@ class Program:
             self._options.costs,
             self._policy,
             self._estimates,
-            Listeners(self._decided, self._failed, explain, self._submitted, self._keep),
+            Listeners(self._decided, self._failed, explain, self._submitted, self._noted),
             over=self._over,
             state=memory.state,
         )
@@ -172,6 +172,13 @@ class Program:
             self._print(as_json(decision, self._cluster.memory.epoch_ns))
         else:
             self._print(in_words(decision))
+        self._keep()
+
+    def _noted(self) -> None:
+        assert self._loop is not None
+        views = self._loop.books.views.values()
+        queued = sum(view.queued for view in views)
+        self._metrics.jobs(queued, len(views) - queued)
         self._keep()
 
     def _submitted(self, job: PresentJob) -> None:

@@ -163,7 +163,7 @@ class OpenLoop(SchedulerLoop):
     # --- decisions ------------------------------------------------------------------------------------------------
 
     def _decide(self) -> None:
-        began_ns = self._cluster.now_ns()
+        began_ns, before = self._cluster.now_ns(), self.decisions
         self._decision = Decision(to_s(began_ns), tuple(sorted(self._triggers)))
         try:
             super()._decide()
@@ -171,6 +171,8 @@ class OpenLoop(SchedulerLoop):
             if not self._listeners.failed(error):
                 raise
             self._retry_ns = self._cluster.now_ns() + to_ns(PATIENCE_S)
+        if self.decisions == before:
+            return  # there was no job, or no plan
         views = self.books.views.values()
         self._decision.queued = sum(view.queued for view in views)
         self._decision.holding = len(views) - self._decision.queued

@@ -84,6 +84,7 @@ def test_a_decision_is_one_line() -> None:
 def test_what_is_counted() -> None:
     metrics = SchedulerMetrics("fifo")
     metrics.count(Decision(0.0, (), {"a": ON_GPU, "b": ON_CPU}, ["c"], {}, ["d"], 5, 6, 0.02))
+    metrics.jobs(5, 6)
 
     def value(name: str, **labels: str) -> Any:
         return metrics.registry.get_sample_value(f"emugpu_scheduler_{name}", {"policy": "fifo", **labels})
