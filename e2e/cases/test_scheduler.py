@@ -84,9 +84,7 @@ def began(found: dict[str, Object]) -> list[str]:
     return sorted(found, key=lambda name: str(found[name]["startedAt"]))
 
 
-def test_jobs_run_in_order_of_submission(
-    kubectl: Kubectl, ledger: Ledger, workers: list[Node], tmp_path: Path
-) -> None:
+def test_jobs_run_in_order_of_submission(kubectl: Kubectl, ledger: Ledger, workers: list[Node], tmp_path: Path) -> None:
     """Six jobs under FIFO, each on a whole node; the program ends by itself when all are done, and says what it did."""
     seconds = {f"j{row}": length for row, length in enumerate((6, 4, 5, 3, 2, 2))}
     kubectl.create(*(emujob(name, length, row, "jobs") for row, (name, length) in enumerate(seconds.items())))
