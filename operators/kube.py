@@ -153,13 +153,13 @@ class KubeApi:
         return found.resourceVersion, documents
 
     async def watch(self, resource: type[Any], version: str, **options: Any) -> AsyncIterator[tuple[str, Json]]:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + WATCH_S
+        deadline = asyncio.get_running_loop().time() + WATCH_S
         events = self._client.watch(resource, resource_version=version, **options)
         try:
             async with aclosing(cast(AsyncGenerator[tuple[str, Any], None], events)) as stream:
                 while True:
-                    kind, item = await asyncio.wait_for(anext(stream), deadline - loop.time())
+                    async with asyncio.timeout_at(deadline):  # Python 3.11's wait_for can lose a cancellation
+                        kind, item = await anext(stream)
                     yield kind, _plain(item)
         except (TimeoutError, StopAsyncIteration):
             return
