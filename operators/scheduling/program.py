@@ -50,6 +50,7 @@ class Options:
     name: str = ""
     namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    actuators: tuple[str, ...] = ()
     kubeconfig: Path | None = None
     context: str = ""
     costs: ClusterCosts = field(default_factory=ClusterCosts)
@@ -143,7 +144,7 @@ class Program:
             )
 
         connection = Connection(lambda: KubeApi(config), leader, namespace, lasting)
-        scope = Scope(self.name, options.namespace, options.labels, options.until)
+        scope = Scope(self.name, options.namespace, options.labels, options.actuators, options.until)
         return KubernetesCluster(connection, scope, tools)
 
     def _connect(self) -> Memory:
