@@ -39,7 +39,8 @@ from scheduler_sims.loop.open_loop import Decision, Listeners, OpenLoop
 from scheduler_sims.policies.resolve import resolve_policy
 
 EXIT_LOST = 1
-TERMS = Terms(lease=10.0, give_up=6.5, retry=1.5)
+TERMS = Terms()
+"""Generous: a program that was killed is known as gone at once where its machine is still there (identity.py)."""
 
 
 @dataclass(frozen=True)
