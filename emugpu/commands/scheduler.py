@@ -66,6 +66,13 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         help="only those with this label; may be repeated",
     )
     where.add_argument(
+        "--actuator",
+        action="append",
+        default=[],
+        choices=["jobs", "gated", "binding"],
+        help="only those with this actuator; may be repeated (default: any)",
+    )
+    where.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="the cluster (default: $KUBECONFIG, or the pod's own)"
     )
     where.add_argument("--context", default="", help="context of the kubeconfig (default: the current one)")
@@ -107,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
         name=_name(args.name),
         namespace=args.namespace,
         labels=parse_labels(args.label, "--label"),
+        actuators=tuple(args.actuator),
         kubeconfig=args.kubeconfig,
         context=args.context,
         costs=_costs(args.cluster_costs, args.decide_every),

@@ -39,7 +39,8 @@ from scheduler_sims.loop.open_loop import Decision, Listeners, OpenLoop
 from scheduler_sims.policies.resolve import resolve_policy
 
 EXIT_LOST = 1
-TERMS = Terms(lease=10.0, give_up=6.5, retry=1.5)
+TERMS = Terms()
+"""Generous: a program that was killed is known as gone at once where its machine is still there (identity.py)."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Options:
     name: str = ""
     namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    actuators: tuple[str, ...] = ()
     kubeconfig: Path | None = None
     context: str = ""
     costs: ClusterCosts = field(default_factory=ClusterCosts)
@@ -143,7 +145,7 @@ class Program:
             )
 
         connection = Connection(lambda: KubeApi(config), leader, namespace, lasting)
-        scope = Scope(self.name, options.namespace, options.labels, options.until)
+        scope = Scope(self.name, options.namespace, options.labels, options.actuators, options.until)
         return KubernetesCluster(connection, scope, tools)
 
     def _connect(self) -> Memory:

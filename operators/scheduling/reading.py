@@ -78,7 +78,7 @@ def gpus_of(order: Order, configuration: str) -> int:
     return _spec_of(order).configuration(configuration).gpus
 
 
-def noted(order: Order, allocation: Allocation) -> tuple[Noted, tuple[str, ...]]:
+def noted(allocation: Allocation) -> tuple[Noted, tuple[str, ...]]:
     """What the annotation says, and the devices that are counted for it."""
     first = allocation.tasks[0]
     devices = tuple(share.device for task in allocation.tasks for share in task.shares if share.device)

@@ -154,12 +154,14 @@ def test_jobs_of_others_are_none_of_its_business(world: Any, story: Any) -> None
     here.submit("theirs", 5, scheduler={"actuator": "jobs", "name": "other"})
     here.submit("plain", 5, scheduler={"actuator": "none"})
     here.submit("labelled", 5, metadata={"labels": {"team": "a"}})
+    here.submit("gated", 5, actuator="gated", metadata={"labels": {"team": "b"}})
     here.submit("ours", 5, metadata={"labels": {"team": "b"}})
-    now = story(here, scope=Scope("s", "lab", {"team": "b"}))
+    now = story(here, scope=Scope("s", "lab", {"team": "b"}, ("jobs", "binding")))
     now.until(now.done("ours"))
     assert not here.runs or {name for name, _, _ in here.runs} <= {"ours", "plain"}
     assert here.job("theirs")["spec"]["suspend"] is True
     assert here.job("labelled")["spec"]["suspend"] is True
+    assert here.pods("gated")[0]["spec"]["schedulingGates"]
 
 
 def test_a_job_that_somebody_else_resumes_is_stopped(world: Any, story: Any) -> None:
