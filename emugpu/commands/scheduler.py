@@ -42,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_how(parser)
     out = parser.add_argument_group("output")
     out.add_argument("--explain", action="store_true", help="print the policy's reasons on stderr")
-    out.add_argument("--json", action="store_true", help="print one line of JSON per decision")
+    out.add_argument("--json", action="store_true", help="print a line of JSON when it is ready, and one per decision")
     out.add_argument(
         "--metrics-port", type=int, default=0, metavar="PORT", help="serve /metrics there (default: don't)"
     )

@@ -21,7 +21,7 @@ from operators.results.predicted import ANNOTATION as PREDICTED
 from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
 from operators.scheduling.foretelling import Foreteller, Question, present_job
 from operators.scheduling.identity import Host
-from operators.scheduling.lines import as_json, in_words
+from operators.scheduling.lines import as_json, in_words, ready_as_json
 from operators.scheduling.memory import Memory
 from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.names import lasting_name
@@ -107,6 +107,8 @@ class Program:
                 self._foreteller.start()
                 stack.callback(self._foreteller.close)
             self._say(f"{self.title} schedules EmuJobs of scheduler {self.name}{self._where()}")
+            if self._options.json:
+                self._print(ready_as_json(self.name, self._options.policy, self._options.namespace, wall_ns()))
             try:
                 with redirect_stdout(sys.stderr):  # what a policy prints must not get into our own output
                     self._loop.run()

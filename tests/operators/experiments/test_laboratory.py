@@ -43,7 +43,7 @@ def test_a_run_leaves_a_record_and_nothing_else(
     setting = Setting("SRTF", jobs, 30.0, policy="srtf", gather_s=1.5, repeat=2)
     record = Laboratory("1f", tools).observe(setting, two_nodes, unheard)
     assert [(job.job_id, job.status) for job in record.jobs] == [("a", "finished"), ("b", "finished")]
-    assert (record.policy, record.repeat, record.cluster, record.decisions) == ("SRTF", 2, "kubernetes", 1)
+    assert (record.policy, record.repeat, record.cluster, record.decisions) == ("SRTF", 2, "kubernetes", 0)
     assert world.objects["namespaces"] == {} and world.objects["emujobs"] == {}
     said = (tmp_path / "exp-1f-1.log").read_text()
     assert "scheduler --policy srtf --name exp-1f-1 --namespace emugpu-exp-1f-1 --decide-every 1.5 --json" in said

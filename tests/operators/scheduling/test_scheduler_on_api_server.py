@@ -333,7 +333,8 @@ def test_a_killed_program_is_followed_by_one_that_goes_on_at_once(kube: Kube, co
             second.kill()
     assert second.returncode == 0, err
     assert err == "scheduler: srtf schedules EmuJobs of scheduler s in namespace default\n"
-    decisions = [json.loads(line) for line in out.splitlines()]
+    ready, *decisions = [json.loads(line) for line in out.splitlines()]
+    assert (ready["scheduler"], ready["policy"], ready["namespace"]) == ("s", "srtf", "default")
     assert [list(decision["started"]) for decision in decisions if decision["started"]] == [["three"]]
     assert kube.get(LEASE)["spec"].get("holderIdentity", "") == ""
     assert going(kube) == {"one", "two", "three"}  # what runs goes on
@@ -357,6 +358,16 @@ def test_of_two_programs_one_acts(kube: Kube, config: Path) -> None:
         finally:
             first.kill()
             second.kill()
+
+
+def test_one_with_nothing_to_decide_says_that_it_is_ready(kube: Kube, config: Path) -> None:
+    """Experiments begin with that line: their jobs come after it."""
+    with start(config) as program:
+        try:
+            assert program.stdout is not None
+            assert json.loads(program.stdout.readline())["scheduler"] == "s"
+        finally:
+            program.kill()
 
 
 def test_it_ends_when_all_that_it_waits_for_is_done(kube: Kube, config: Path) -> None:
