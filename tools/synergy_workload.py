@@ -94,7 +94,9 @@ def _read(path: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
         reader = csv.DictReader(file)
         missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
         if missing:
-            raise InputError(str(path), f"has no column {', '.join(missing)}; is it a per-job file of Synergy's simulator?")
+            raise InputError(
+                str(path), f"has no column {', '.join(missing)}; is it a per-job file of Synergy's simulator?"
+            )
         for row in reader:
             yield f"{path}:{reader.line_num}", {column: row[column] or "" for column in COLUMNS}
 

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from emulator_runtime.domain.job import JobSpec, TimedWork
 from scheduler_sims.clusters.leases import Leases
 from scheduler_sims.clusters.simulated import SimulatedCluster
 from scheduler_sims.inputs.cluster_file import load_cluster
@@ -45,24 +46,30 @@ def made(folder: Path, *rows: str, options: tuple[str, ...] = (), header: str = 
     return load_workload(out)
 
 
+def work_of(job: JobSpec) -> TimedWork:
+    work = job.work["gpu"]
+    assert isinstance(work, TimedWork)
+    return work
+
+
 def test_iterations_and_submit_times_are_divided(tmp_path: Path) -> None:
     late = "1,lstm,1200.0,60000,1,1,20,0.011,1,9901"
     first, second = made(tmp_path, ALEXNET, late, options=("--divide", "60")).jobs
     assert (first.job_id, first.submit_s, first.steps) == ("job-0", 0.0, 50)
-    assert first.work["gpu"].duration_s == pytest.approx(30.0)
-    assert first.work["gpu"].sensitivity is not None
+    assert work_of(first).duration_s == pytest.approx(30.0)
+    assert work_of(first).sensitivity is not None
     # 0.011 s are too short for a step here: so many make one that it takes a quarter of a second
-    assert (second.submit_s, second.steps, second.work["gpu"].duration_s) == (20.0, 44, pytest.approx(11.0))
+    assert (second.submit_s, second.steps, work_of(second).duration_s) == (20.0, 44, pytest.approx(11.0))
 
 
 def test_no_job_is_divided_away(tmp_path: Path) -> None:
     (job,) = made(tmp_path, ALEXNET, options=("--divide", "1e5")).jobs
-    assert (job.steps, job.work["gpu"].duration_s) == (1, pytest.approx(0.018))
+    assert (job.steps, work_of(job).duration_s) == (1, pytest.approx(0.018))
 
 
 def test_steps_are_iterations_where_none_is_too_short(tmp_path: Path) -> None:
     (job,) = made(tmp_path, ALEXNET, options=("--least-step", "0.001")).jobs
-    assert (job.steps, job.work["gpu"].duration_s) == (3000, pytest.approx(1800.0))
+    assert (job.steps, work_of(job).duration_s) == (3000, pytest.approx(1800.0))
 
 
 @pytest.mark.parametrize(
