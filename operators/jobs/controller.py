@@ -43,7 +43,7 @@ def no_outcomes(_uid: str) -> Outcome | None:
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the controller is given: the images of pods, profiles, if it may act now, what came of a job by its EmuJob's uid,
-    and who is shown all that it sees. The last two must not block."""
+    who is shown all that it sees, and whether news of outcomes come now. The last three must not block."""
 
     images: Images
     profiles: ProfileTable
@@ -51,6 +51,7 @@ class Surroundings:
     may_act: Callable[[], bool] = lambda: True
     outcomes: Callable[[str], Outcome | None] = no_outcomes
     observe: Callable[[Scene], None] = lambda _: None
+    hears: Callable[[], bool] = lambda: True
 
 
 class Controller:
@@ -148,7 +149,8 @@ class Controller:
 
     async def _reconcile(self, facts: EmuJobFacts) -> tuple[EmuGpuError | None, float | None]:
         """What failed, and when to look again; None: when there is news."""
-        around = Around(self._known.offers(), self._around.profiles, self._around.images, self._around.wall_ns())
+        given = self._around
+        around = Around(self._known.offers(), given.profiles, given.images, given.wall_ns(), given.hears())
         found = plan(facts, self._known.mine(facts, self._around.outcomes(facts.key.uid)), around)
         longest = None if text_at(facts.status, "phase") in FINAL else _LONGEST_WAIT_S
         again_s = longest if found.again_s is None else min(_LONGEST_WAIT_S, max(found.again_s, 0.01))

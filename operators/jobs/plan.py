@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
 from operators.clock import rfc3339, rfc3339_micro, seconds_of
 from operators.documents import condition_of, text_at, whole_at
@@ -25,6 +26,8 @@ from operators.jobs.status import FINAL, Moment, Seen, Verdict, status_of
 from operators.results.status import Outcome
 
 _LONGEST_PAUSE_S = 60.0
+_LAST_WORD_S = 5.0
+"""So long a job whose Job is complete waits for the event log's word on its end: who reads Succeeded looks for the time too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +82,13 @@ Action = CreateJob | CreateService | SuspendJob | DeleteJob | WriteStatus | Tell
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What all EmuJobs share."""
+    """What all EmuJobs share. `hears`: the event log is being read now."""
 
     offers: Sequence[NodeOffer]
     profiles: ProfileTable
     images: Images
     now_ns: int
+    hears: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,8 @@ def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan:
     now = Moment(rfc3339(around.now_ns), rfc3339_micro(around.now_ns))
     own = mine.job if mine.job is not None and mine.job.owner == facts.key.uid else None
     pods = [pod for pod in mine.pods if own is not None and pod.owner == own.key.uid]
-    seen = Seen(own, pods, mine.outcome)
+    wait_s = _wait_for_the_log_s(own, mine.outcome, around)
+    seen = Seen(own, pods, mine.outcome, awaits_log=wait_s > 0)
     try:
         spec = parse_spec(facts.key.namespace, facts.key.name, facts.spec)
     except InputError as error:
@@ -123,7 +128,15 @@ def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan:
     accepted = _accepted(fit, mine.job if is_open and own is None else None)
     status = status_of(facts, spec, seen, accepted, now)
     steps, again_s = _steps(facts, spec, mine, seen, (fit, status, around))
-    return Plan((*_report(facts, status), *steps), again_s)
+    return Plan((*_report(facts, status), *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
+
+
+def _wait_for_the_log_s(job: JobFacts | None, outcome: Outcome | None, around: Around) -> float:
+    """How much longer. The time is that since the end was seen here: the API server's clock may be another one."""
+    if job is None or not job.complete or outcome is None or outcome.exact or not around.hears:
+        return 0.0
+    waited_s = to_s(around.now_ns - job.seen_ns)
+    return _LAST_WORD_S - waited_s if 0 <= waited_s < _LAST_WORD_S else 0.0  # below 0: the clock was set back
 
 
 def _is_open(facts: EmuJobFacts, job: JobFacts | None) -> bool:

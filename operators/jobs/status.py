@@ -35,11 +35,15 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What there is of an EmuJob. `job`: the Job of its name and its own; `pods`: those of this Job."""
+    """What there is of an EmuJob. `job`: the Job of its name and its own; `pods`: those of this Job.
+
+    `awaits_log`: the Job is complete, and when the last step ended is about to be told.
+    """
 
     job: JobFacts | None = None
     pods: Sequence[PodFacts] = ()
     outcome: Outcome | None = None
+    awaits_log: bool = False
 
     @property
     def live(self) -> list[PodFacts]:
@@ -89,6 +93,8 @@ def _phase(before: Mapping[str, Any], spec: EmuJobSpec | None, seen: Seen, accep
         return old
     if job is None or spec is None:
         return "Pending" if accepted[0] == "True" else "Rejected"
+    if job.complete and not seen.rejected and seen.awaits_log:
+        return "Running"
     if job.finished and not seen.rejected:
         return "Succeeded" if job.complete else "Failed"
     if job.deleting or job.finished:
@@ -143,14 +149,17 @@ def _known(before: Mapping[str, Any], outcome: Outcome | None) -> dict[str, Any]
     if outcome is None:
         return {}
     found, told = members_of(outcome), len(objects_in(before, "runs"))
-    over = text_at(before, "phase") in FINAL and bool(text_at(before, "finishedAt"))
-    return {} if over and (outcome.result.told_by != EVENT_LOG or len(found["runs"]) < told) else found
+    phase = text_at(before, "phase")
+    over = phase in FINAL and bool(text_at(before, "finishedAt"))
+    worse = phase == "Succeeded" and outcome.result.told_by != EVENT_LOG  # the end of a failure isn't in the log
+    return {} if over and (worse or len(found["runs"]) < told) else found
 
 
 def _times(before: Mapping[str, Any], seen: Seen, known: Mapping[str, Any]) -> dict[str, Any]:
     started = min((pod.started for pod in seen.pods if pod.started), default="")
     finished = seen.job.completed if seen.job is not None and seen.job.finished and not seen.rejected else ""
-    awaited = seen.outcome is not None and not seen.outcome.exact  # a better time of the end may be on its way
+    complete = seen.job is not None and seen.job.complete
+    awaited = complete and seen.outcome is not None and not seen.outcome.exact  # a better time may be on its way
     times = {
         "startedAt": text_at(known, "startedAt") or text_at(before, "startedAt") or started,
         "finishedAt": text_at(known, "finishedAt") or text_at(before, "finishedAt") or ("" if awaited else finished),

@@ -21,6 +21,7 @@ from operators.jobs.plan import (
     CreateService,
     DeleteJob,
     Mine,
+    Plan,
     SuspendJob,
     Tell,
     WriteStatus,
@@ -50,6 +51,7 @@ class World:
     documents: list[dict[str, Any]] = field(default_factory=list)
     deleting: bool = False
     predicted: str = ""
+    hears: bool = True
     _made: int = 0
 
     @property
@@ -57,9 +59,12 @@ class World:
         key, rest = Key("lab", "j", "uid", "1"), (self.deleting, self.spec, self.status, self.predicted)
         return EmuJobFacts(key, rfc3339(START_NS), 1, *rest)
 
+    def whole_plan(self) -> Plan:
+        around = Around(self.offers, PROFILES, Images("emugpu:1"), self.now_ns, self.hears)
+        return plan(self.facts, Mine(self.job, tuple(self.pods), self.has_service, self.outcome), around)
+
     def plan(self) -> tuple[Action, ...]:
-        around = Around(self.offers, PROFILES, Images("emugpu:1"), self.now_ns)
-        return plan(self.facts, Mine(self.job, tuple(self.pods), self.has_service, self.outcome), around).actions
+        return self.whole_plan().actions
 
     def settle(self) -> list[Action]:
         """Carry out plans until there is nothing to do; a job that is deleted stays until `gone`."""
@@ -144,7 +149,7 @@ class World:
 
     def complete(self) -> None:
         self.pods = [replace(pod, phase=pod.phase if pod.over else "Succeeded") for pod in self.pods]
-        self.change(complete=True, completed=rfc3339(self.now_ns), active=0)
+        self.change(complete=True, completed=rfc3339(self.now_ns), active=0, seen_ns=self.now_ns)
 
     def condition(self, kind: str) -> tuple[str, str]:
         (found,) = [c for c in self.status["conditions"] if c["type"] == kind]

@@ -53,9 +53,9 @@ class Running:
     def __init__(self, api: FakeApi) -> None:
         self.api, self.metrics = api, JobMetrics()
         self.outcomes: dict[str, Outcome] = {}
-        self.may_act = True
+        self.may_act, self.now_ns = True, WALL_NS
         around = Surroundings(
-            Images("emugpu:1"), ProfileTable.bundled(), lambda: WALL_NS, lambda: self.may_act, self.outcomes.get
+            Images("emugpu:1"), ProfileTable.bundled(), lambda: self.now_ns, lambda: self.may_act, self.outcomes.get
         )
         self.controller = Controller(api, self.metrics, around, QUICK)
 
@@ -113,6 +113,11 @@ def test_a_job_from_its_making_to_its_end() -> None:
         await at.until(lambda: at.status()["progress"] == "3/5")
         status = {"conditions": [{"type": "Complete", "status": "True"}], "completionTime": "2026-01-01T00:00:09Z"}
         at.api.put(JOB, {**at.api.stored(JOB, "lab/j"), "status": status})
+        await at.api.wake()
+        await asyncio.sleep(0.02)
+        assert at.status()["phase"] == "Running"  # the log has not told of the end
+        at.now_ns += 5 * 10**9
+        at.controller.look_again()
         await at.until(lambda: at.status()["phase"] == "Succeeded")
         assert at.status()["submittedAt"] == "2026-01-01T00:00:00.000000Z"
         value = at.metrics.registry.get_sample_value
