@@ -21,6 +21,7 @@ from operators.events import News
 from operators.jobs.manifests import Images, job_document, service_document
 from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
 from operators.jobs.offers import Fit, NodeOffer, first_fit
+from operators.jobs.resizing import TROUBLES, Refusal, Resources, wanted_of
 from operators.jobs.spec import EmuJobSpec, parse_spec
 from operators.jobs.status import FINAL, Moment, Seen, Verdict, status_of
 from operators.results.status import Outcome
@@ -62,6 +63,14 @@ class DeleteJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizePod:
+    """Let the container of this pod ask its machine for these resources; it isn't started again."""
+
+    key: Key
+    resources: Resources
+
+
+@dataclass(frozen=True, slots=True)
 class WriteStatus:
     """Replace the status of this very version of an EmuJob."""
 
@@ -77,7 +86,7 @@ class Tell:
     news: News
 
 
-Action = CreateJob | CreateService | SuspendJob | DeleteJob | WriteStatus | Tell
+Action = CreateJob | CreateService | SuspendJob | DeleteJob | ResizePod | WriteStatus | Tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +102,16 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Mine:
-    """What there is by an EmuJob's name. `job`: the Job, whoever's it is; `pods`: all that bear the EmuJob's label."""
+    """What there is by an EmuJob's name. `job`: the Job, whoever's it is; `pods`: all that bear the EmuJob's label.
+
+    `refusals`: by uid of a pod, that of its last resize.
+    """
 
     job: JobFacts | None = None
     pods: Sequence[PodFacts] = ()
     has_service: bool = False
     outcome: Outcome | None = None
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +130,7 @@ def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan:
     own = mine.job if mine.job is not None and mine.job.owner == facts.key.uid else None
     pods = [pod for pod in mine.pods if own is not None and pod.owner == own.key.uid]
     wait_s = _wait_for_the_log_s(own, mine.outcome, around)
-    seen = Seen(own, pods, mine.outcome, awaits_log=wait_s > 0)
+    seen = Seen(own, pods, mine.outcome, wait_s > 0, mine.refusals)
     try:
         spec = parse_spec(facts.key.namespace, facts.key.name, facts.spec)
     except InputError as error:
@@ -176,7 +189,15 @@ def _steps(
         wait_s = _pause_left_s(status, seen, around.now_ns)
         return (service, wait_s) if wait_s > 0 else ([*service, DeleteJob(seen.job.key)], None)
     held = _hold(spec, seen)
-    return [*service, *([SuspendJob(seen.job.key, held)] if held is not None else [])], None
+    hold = [SuspendJob(seen.job.key, held)] if held is not None else []
+    return [*service, *hold, *_resizes(spec, seen, around.now_ns)], None
+
+
+def _resizes(spec: EmuJobSpec, seen: Seen, now_ns: int) -> Iterator[ResizePod]:
+    for pod in seen.staying if spec.native.follow else ():
+        wanted, refusal = wanted_of(spec, pod), seen.refusals.get(pod.key.uid)
+        if wanted is not None and (refusal is None or not refusal.of(wanted) or refusal.is_old(now_ns)):
+            yield ResizePod(pod.key, wanted)
 
 
 def _pause_left_s(status: Mapping[str, Any], seen: Seen, now_ns: int) -> float:
@@ -219,6 +240,9 @@ def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]
             yield News("Warning", accepted["reason"], accepted["message"])
         elif was:
             yield News("Normal", "Accepted", "the job can run now")
+    resized, former = condition_of(after, "Resized"), condition_of(before, "Resized")
+    if resized.get("reason") in TROUBLES and resized["reason"] != former.get("reason"):
+        yield News("Warning", f"Resize{resized['reason']}", str(resized["message"]))
     predicted = condition_of(after, "Predicted")
     if predicted.get("status") == "False" and condition_of(before, "Predicted").get("status") != "False":
         yield News("Warning", "PredictionUnreadable", str(predicted["message"]))

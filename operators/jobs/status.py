@@ -6,7 +6,7 @@ The status before is memory only for what can't be seen later: when the job was 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
@@ -14,6 +14,7 @@ from operators.clock import rfc3339_micro, seconds_of
 from operators.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.jobs.allocation import read_allocation
 from operators.jobs.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
+from operators.jobs.resizing import Refusal, resized
 from operators.jobs.spec import EmuJobSpec
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
@@ -37,17 +38,22 @@ class Moment:
 class Seen:
     """What there is of an EmuJob. `job`: the Job of its name and its own; `pods`: those of this Job.
 
-    `awaits_log`: the Job is complete, and when the last step ended is about to be told.
+    `awaits_log`: the Job is complete, and when the last step ended is about to be told. `refusals`: of resizes, by uid of a pod.
     """
 
     job: JobFacts | None = None
     pods: Sequence[PodFacts] = ()
     outcome: Outcome | None = None
     awaits_log: bool = False
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
 
     @property
     def live(self) -> list[PodFacts]:
         return [pod for pod in self.pods if not pod.over]
+
+    @property
+    def staying(self) -> list[PodFacts]:
+        return [pod for pod in self.live if not pod.deleting]
 
     @property
     def rejected(self) -> list[PodFacts]:
@@ -183,7 +189,8 @@ def _place(before: Mapping[str, Any], facts: EmuJobFacts, spec: EmuJobSpec, seen
     gpus = configuration.gpus * spec.nodes
     if phase in FINAL or job is None or phase not in ("Starting", "Running"):
         return {"gpus": whole_at(before, "gpus") or gpus, **kept} if phase in FINAL else {"gpus": gpus}
-    allocation = read_allocation(job.allocation, f"Job {facts.key}: {facts.key.name}")
+    latest = next((pod.allocation for pod in seen.staying if pod.allocation), job.allocation)
+    allocation = read_allocation(latest, f"Job {facts.key}: {facts.key.name}")
     nodes = sorted({pod.node for pod in seen.pods if pod.node and not pod.rejected})
     if allocation is not None and spec.actuator != "none":
         gpus = spec.configuration(allocation.configuration).gpus * spec.nodes
@@ -227,6 +234,8 @@ def _conditions(
     }
     if phase == "Failed" and seen.job is None:  # the Job is gone, its message isn't
         verdicts.pop("Failed")
+    if spec is not None and spec.native.follow:
+        verdicts["Resized"] = resized(spec, seen.staying, seen.refusals)
     verdicts |= _measured(seen.outcome) | _predicted(facts)
     made = [new_condition(facts.status, kind, v, facts.generation, now) for kind, v in verdicts.items()]
     kept = [c for c in facts.status.get("conditions", ()) if c.get("type") not in verdicts]

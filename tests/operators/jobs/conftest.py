@@ -22,11 +22,14 @@ from operators.jobs.plan import (
     DeleteJob,
     Mine,
     Plan,
+    ResizePod,
     SuspendJob,
     Tell,
     WriteStatus,
     plan,
 )
+from operators.jobs.resizing import Refusal
+from operators.jobs.sizing import sizing_of
 from operators.results.status import Outcome
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
@@ -52,6 +55,7 @@ class World:
     deleting: bool = False
     predicted: str = ""
     hears: bool = True
+    refusals: dict[str, Refusal] = field(default_factory=dict)
     _made: int = 0
 
     @property
@@ -61,7 +65,8 @@ class World:
 
     def whole_plan(self) -> Plan:
         around = Around(self.offers, PROFILES, Images("emugpu:1"), self.now_ns, self.hears)
-        return plan(self.facts, Mine(self.job, tuple(self.pods), self.has_service, self.outcome), around)
+        mine = Mine(self.job, tuple(self.pods), self.has_service, self.outcome, self.refusals)
+        return plan(self.facts, mine, around)
 
     def plan(self) -> tuple[Action, ...]:
         return self.whole_plan().actions
@@ -102,6 +107,10 @@ class World:
                 self.change(suspended=suspend)
             case DeleteJob():
                 self.change(deleting=True)
+            case ResizePod(key, resources):
+                containers = {"containers": [{"name": "train", "resources": dict(resources)}]}
+                (index,) = [index for index, pod in enumerate(self.pods) if pod.key == key]
+                self.pods[index] = replace(self.pods[index], sizing=sizing_of({"spec": containers}))
             case Tell():
                 pass
 
@@ -135,7 +144,8 @@ class World:
         for _ in range(wanted - sum(not pod.over for pod in self.pods)):
             self._made += 1
             key = Key("lab", f"j-{self._made}", f"pod-{self._made}", "1")
-            self.pods.append(PodFacts(key, "j", owner, created=rfc3339(self.now_ns)))
+            made = {"allocation": self.job.allocation, "sizing": sizing_of(self.documents[-1]["spec"]["template"])}
+            self.pods.append(PodFacts(key, "j", owner, created=rfc3339(self.now_ns), **made))
         self.change(active=wanted)
         for index, pod in enumerate(self.pods):
             if not pod.over:

@@ -121,6 +121,10 @@ CPU = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTim
         ({"scheduler": {"actuator": "binding", "name": "s"}}, "the pods need a scheduler's name of their own"),
         ({"weight": 0}, "weight: must be above 0"),
         ({"template": {"env": [{"value": "x"}]}}, "spec.template.env[0].name: Required value"),
+        ({"native": {"follow": {}}}, "spec.native.follow in body should have at least 1 properties"),
+        ({"native": {"follow": {"cpu": 2}}}, "above 0 and at most 1"),
+        ({"native": {"follow": {"cpu": "0"}}}, "above 0 and at most 1"),
+        ({"native": {"follow": {"memory": "32Mi"}}}, "above 0 and at most 1"),
     ],
 )
 def test_mistakes_in_an_emujob_are_told_at_once(cluster: ApiServer, spec: dict[str, Any], message: str) -> None:
@@ -266,6 +270,85 @@ def test_a_scheduler_and_the_controller_share_a_job(cluster: ApiServer, jobs: No
     assert metrics.registry.get_sample_value("emugpu_jobs_failures_total", {"doing": "WriteStatus"}) is None
 
 
+def pod_of(server: ApiServer, name: str, allocation: str) -> dict[str, Any]:
+    """The pod that the Job controller would make of the Job, with what a scheduler has given it."""
+    job = get(server, f"{JOBS}/{name}")
+    template = job["spec"]["template"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"], "controller": True}
+    notes = {**template["metadata"]["annotations"], "emugpu.dev/allocation": allocation}
+    metadata = {"name": f"{name}-0", "labels": template["metadata"]["labels"], "annotations": notes}
+    return {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": {**template["spec"], "nodeName": "gpu1"}}
+
+
+def test_a_running_pod_asks_for_what_follows_its_share(cluster: ApiServer, jobs: None) -> None:
+    """In place, by the account that the chart makes; what the node can't give is refused and told."""
+    capacity = {"cpu": "2", "memory": "4Gi", "pods": "110", "emugpu.dev/emuGPU": "4"}
+    node = {"status": {"capacity": capacity, "allocatable": capacity}}
+    assert cluster.request("PATCH", "/api/v1/nodes/gpu1/status", node, content_type=MERGE)[0] == 200
+    native = {"limits": {"memory": "1Gi"}, "follow": {"cpu": "50m", "memory": "0.01"}}
+    document = emujob(scheduler={"actuator": "gated", "name": "s"}, resources={"cpu": 2}, native=native)
+    pods = "/api/v1/namespaces/default/pods"
+    metadata: dict[str, Any] = {}
+
+    def share(cpu_milli: int) -> str:
+        return json.dumps(
+            {"configuration": "default", "nodes": ["gpu1"], "cpu_milli": cpu_milli, "memory_bytes": 2**34}
+        )
+
+    def divide(cpu_milli: int) -> None:
+        note = {"metadata": {"annotations": {"emugpu.dev/allocation": share(cpu_milli)}}}
+        assert cluster.request("PATCH", f"{pods}/j-0", note, content_type=MERGE)[0] == 200
+
+    def kubelet_sees() -> None:
+        seen = {"status": {"observedGeneration": get(cluster, f"{pods}/j-0")["metadata"]["generation"]}}
+        assert cluster.request("PATCH", f"{pods}/j-0/status", seen, content_type=MERGE)[0] == 200
+
+    def resources() -> Any:
+        return get(cluster, f"{pods}/j-0")["spec"]["containers"][0]["resources"]
+
+    def resized() -> Any:
+        conditions = get(cluster, f"{EMUJOBS}/j")["status"]["conditions"]
+        return next(((c["reason"], c["message"]) for c in conditions if c["type"] == "Resized"), None)
+
+    async def story() -> None:
+        assert cluster.request("POST", EMUJOBS, document)[0] == 201
+        await until(lambda: cluster.request("GET", f"{JOBS}/j")[0] == 200)
+        pod = pod_of(cluster, "j", share(4000))
+        pod["spec"].pop("schedulingGates")
+        status, reply = cluster.request("POST", pods, pod)
+        assert status == 201, reply
+        metadata.update(reply["metadata"])
+        await until(lambda: resources()["requests"]["cpu"] == "200m")
+        assert resources()["requests"]["memory"] == "1Gi"  # more than its share of 16 GiB
+        assert resources()["limits"] == {"memory": "1Gi", "emugpu.dev/emuGPU": "1"}
+        kubelet_sees()
+        divide(6000)
+        await until(lambda: resources()["requests"]["cpu"] == "300m")
+        await until(lambda: resized()[0] == "InProgress")
+        kubelet_sees()
+        await until(lambda: resized() == ("AsAllocated", "cpu 300m, memory 1Gi"))
+        assert get(cluster, f"{EMUJOBS}/j")["status"]["allocation"]["cpu"] == "6000m"
+        divide(60_000)
+        await until(lambda: resized()[0] == "Refused")
+        assert resized()[1].startswith('patch pods j-0: pods "j-0" is forbidden: node didn\'t have enough allocatable')
+        assert "RBAC" not in resized()[1] and resources()["requests"]["cpu"] == "300m"
+        divide(2000)
+        await until(lambda: resources()["requests"]["cpu"] == "100m")
+
+    try:
+        with_controller(cluster, story)
+        left = get(cluster, f"{pods}/j-0")["metadata"]
+        assert (left["uid"], left["generation"]) == (metadata["uid"], 4)  # the same pod, resized three times
+        assert {e["reason"] for e in cluster_events(cluster)} >= {"ResizeRefused"}
+    finally:
+        cluster.request("DELETE", f"{pods}/j-0?gracePeriodSeconds=0")
+
+
+def cluster_events(server: ApiServer) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = get(server, "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+    return found
+
+
 def test_a_user_holds_and_lets_go(cluster: ApiServer, jobs: None) -> None:
     async def story() -> None:
         assert cluster.request("POST", EMUJOBS, emujob())[0] == 201
@@ -290,7 +373,7 @@ def test_what_fits_nowhere_is_rejected_until_a_pool_comes(cluster: ApiServer, jo
         await until(lambda: phase(cluster)() == "Queued")
 
     with_controller(cluster, story)
-    events = get(cluster, "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+    events = cluster_events(cluster)
     assert {"NoNodeFits", "Accepted"} <= {event["reason"] for event in events if event["regarding"]["name"] == "j"}
 
 
