@@ -362,13 +362,16 @@ def test_a_resize_that_is_refused_is_told_and_asked_for_again_later(
 ) -> None:
     api = cluster()
     api.put(EMUJOB, emujob(**FOLLOWING))
-    api.failures = {"patch": [failure]}
+    api.failures = {"patch": [failure, ClusterError("for another reason")]}
 
     async def story(at: Running) -> None:
         await divided(at)
         await at.until(lambda: resized(at) == ("Refused", str(failure)))
         await asyncio.sleep(0.05)
         assert (asked(at), at.failures("ResizePod"), at.controller.problem) == ("10m", 1, "")
+        at.now_ns += 60 * 10**9
+        at.controller.look_again()
+        await at.until(lambda: resized(at) == ("Refused", "for another reason"))
         at.now_ns += 60 * 10**9
         at.controller.look_again()
         await at.until(lambda: asked(at) == "200m" and resized(at)[0] == "AsAllocated")

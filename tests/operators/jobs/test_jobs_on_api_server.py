@@ -26,7 +26,7 @@ from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.objects import Key
-from operators.jobs.plan import SuspendJob
+from operators.jobs.plan import ResizePod, SuspendJob
 from operators.jobs.writer import write
 from operators.kube import JOB, LEASE, ConflictError, KubeApi, NotThereError
 from operators.testing.api_server import ApiServer
@@ -270,14 +270,56 @@ def test_a_scheduler_and_the_controller_share_a_job(cluster: ApiServer, jobs: No
     assert metrics.registry.get_sample_value("emugpu_jobs_failures_total", {"doing": "WriteStatus"}) is None
 
 
-def pod_of(server: ApiServer, name: str, allocation: str) -> dict[str, Any]:
-    """The pod that the Job controller would make of the Job, with what a scheduler has given it."""
-    job = get(server, f"{JOBS}/{name}")
-    template = job["spec"]["template"]
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"], "controller": True}
-    notes = {**template["metadata"]["annotations"], "emugpu.dev/allocation": allocation}
-    metadata = {"name": f"{name}-0", "labels": template["metadata"]["labels"], "annotations": notes}
-    return {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": {**template["spec"], "nodeName": "gpu1"}}
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class RunningPod:
+    """The pod j-0 of the Job j: made as the Job controller would, with the share that a scheduler gives it."""
+
+    def __init__(self, server: ApiServer, cpu_milli: int) -> None:
+        self._server = server
+        job = get(server, f"{JOBS}/j")
+        metadata, spec = (job["spec"]["template"][name] for name in ("metadata", "spec"))
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "j",
+            "uid": job["metadata"]["uid"],
+            "controller": True,
+        }
+        metadata["annotations"]["emugpu.dev/allocation"] = self._share(cpu_milli)
+        metadata |= {"name": "j-0", "ownerReferences": [owner]}
+        spec |= {"nodeName": "gpu1", "schedulingGates": None}
+        status, reply = server.request("POST", PODS, {"metadata": metadata, "spec": spec})
+        assert status == 201, reply
+        self.uid = reply["metadata"]["uid"]
+
+    def divide(self, cpu_milli: int) -> None:
+        note = {"metadata": {"annotations": {"emugpu.dev/allocation": self._share(cpu_milli)}}}
+        assert self._server.request("PATCH", f"{PODS}/j-0", note, content_type=MERGE)[0] == 200
+
+    def is_seen(self) -> None:
+        """By its kubelet, as it is now."""
+        seen = {"status": {"observedGeneration": self.metadata()["generation"]}}
+        assert self._server.request("PATCH", f"{PODS}/j-0/status", seen, content_type=MERGE)[0] == 200
+
+    def metadata(self) -> Any:
+        return get(self._server, f"{PODS}/j-0")["metadata"]
+
+    def resources(self) -> Any:
+        return get(self._server, f"{PODS}/j-0")["spec"]["containers"][0]["resources"]
+
+    def cpu(self) -> Any:
+        return self.resources()["requests"]["cpu"]
+
+    def resized(self) -> Any:
+        """Reason and message of the EmuJob's condition."""
+        conditions = get(self._server, f"{EMUJOBS}/j")["status"]["conditions"]
+        return next(((c["reason"], c["message"]) for c in conditions if c["type"] == "Resized"), ("", ""))
+
+    def _share(self, cpu_milli: int) -> str:
+        where = {"configuration": "default", "nodes": ["gpu1"]}
+        return json.dumps({**where, "cpu_milli": cpu_milli, "memory_bytes": 2**34})
 
 
 def test_a_running_pod_asks_for_what_follows_its_share(cluster: ApiServer, jobs: None) -> None:
@@ -287,61 +329,39 @@ def test_a_running_pod_asks_for_what_follows_its_share(cluster: ApiServer, jobs:
     assert cluster.request("PATCH", "/api/v1/nodes/gpu1/status", node, content_type=MERGE)[0] == 200
     native = {"limits": {"memory": "1Gi"}, "follow": {"cpu": "50m", "memory": "0.01"}}
     document = emujob(scheduler={"actuator": "gated", "name": "s"}, resources={"cpu": 2}, native=native)
-    pods = "/api/v1/namespaces/default/pods"
-    metadata: dict[str, Any] = {}
-
-    def share(cpu_milli: int) -> str:
-        return json.dumps(
-            {"configuration": "default", "nodes": ["gpu1"], "cpu_milli": cpu_milli, "memory_bytes": 2**34}
-        )
-
-    def divide(cpu_milli: int) -> None:
-        note = {"metadata": {"annotations": {"emugpu.dev/allocation": share(cpu_milli)}}}
-        assert cluster.request("PATCH", f"{pods}/j-0", note, content_type=MERGE)[0] == 200
-
-    def kubelet_sees() -> None:
-        seen = {"status": {"observedGeneration": get(cluster, f"{pods}/j-0")["metadata"]["generation"]}}
-        assert cluster.request("PATCH", f"{pods}/j-0/status", seen, content_type=MERGE)[0] == 200
-
-    def resources() -> Any:
-        return get(cluster, f"{pods}/j-0")["spec"]["containers"][0]["resources"]
-
-    def resized() -> Any:
-        conditions = get(cluster, f"{EMUJOBS}/j")["status"]["conditions"]
-        return next(((c["reason"], c["message"]) for c in conditions if c["type"] == "Resized"), None)
 
     async def story() -> None:
         assert cluster.request("POST", EMUJOBS, document)[0] == 201
         await until(lambda: cluster.request("GET", f"{JOBS}/j")[0] == 200)
-        pod = pod_of(cluster, "j", share(4000))
-        pod["spec"].pop("schedulingGates")
-        status, reply = cluster.request("POST", pods, pod)
-        assert status == 201, reply
-        metadata.update(reply["metadata"])
-        await until(lambda: resources()["requests"]["cpu"] == "200m")
-        assert resources()["requests"]["memory"] == "1Gi"  # more than its share of 16 GiB
-        assert resources()["limits"] == {"memory": "1Gi", "emugpu.dev/emuGPU": "1"}
-        kubelet_sees()
-        divide(6000)
-        await until(lambda: resources()["requests"]["cpu"] == "300m")
-        await until(lambda: resized()[0] == "InProgress")
-        kubelet_sees()
-        await until(lambda: resized() == ("AsAllocated", "cpu 300m, memory 1Gi"))
+        pod = RunningPod(cluster, 4000)
+        await until(lambda: pod.cpu() == "200m")
+        assert pod.resources()["requests"]["memory"] == "1Gi"  # more than its share of 16 GiB
+        assert pod.resources()["limits"] == {"memory": "1Gi", "emugpu.dev/emuGPU": "1"}
+        pod.is_seen()
+        pod.divide(6000)
+        await until(lambda: pod.cpu() == "300m" and pod.resized()[0] == "InProgress")
+        pod.is_seen()
+        await until(lambda: pod.resized() == ("AsAllocated", "cpu 300m, memory 1Gi"))
         assert get(cluster, f"{EMUJOBS}/j")["status"]["allocation"]["cpu"] == "6000m"
-        divide(60_000)
-        await until(lambda: resized()[0] == "Refused")
-        assert resized()[1].startswith('patch pods j-0: pods "j-0" is forbidden: node didn\'t have enough allocatable')
-        assert "RBAC" not in resized()[1] and resources()["requests"]["cpu"] == "300m"
-        divide(2000)
-        await until(lambda: resources()["requests"]["cpu"] == "100m")
+        pod.divide(60_000)
+        await until(lambda: pod.resized()[0] == "Refused")
+        assert pod.resized()[1].startswith(
+            'patch pods j-0: pods "j-0" is forbidden: node didn\'t have enough allocatable'
+        )
+        assert "RBAC" not in pod.resized()[1] and pod.cpu() == "300m"
+        pod.divide(2000)
+        await until(lambda: pod.cpu() == "100m")
+        assert (pod.metadata()["uid"], pod.metadata()["generation"]) == (pod.uid, 4)  # resized three times
+        api = as_account(cluster)
+        with pytest.raises(NotThereError):  # a pod of this name that was made since isn't meant
+            await write(api, ResizePod(Key("default", "j-0", "another"), {"requests": {"cpu": "150m"}}), wall_ns())
+        await api.close()
 
     try:
         with_controller(cluster, story)
-        left = get(cluster, f"{pods}/j-0")["metadata"]
-        assert (left["uid"], left["generation"]) == (metadata["uid"], 4)  # the same pod, resized three times
-        assert {e["reason"] for e in cluster_events(cluster)} >= {"ResizeRefused"}
+        assert "ResizeRefused" in {event["reason"] for event in cluster_events(cluster)}
     finally:
-        cluster.request("DELETE", f"{pods}/j-0?gracePeriodSeconds=0")
+        cluster.request("DELETE", f"{PODS}/j-0?gracePeriodSeconds=0")
 
 
 def cluster_events(server: ApiServer) -> list[dict[str, Any]]:

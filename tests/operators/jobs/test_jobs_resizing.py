@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from operators.jobs.known import Known
 from operators.jobs.objects import Key, PodFacts
 from operators.jobs.plan import ResizePod
 from operators.jobs.resizing import Refusal, Refusals
@@ -66,6 +67,14 @@ def test_a_limit_follows_too(world: Worlds) -> None:
     at = started(world, allocation(2000), native=native)
     assert resizes(at.log) == []
     assert divide(at, allocation(5000)) == [{"requests": {"cpu": "500m"}, "limits": {"cpu": "500m"}}]
+
+
+def test_a_limit_that_somebody_has_changed_is_put_right(world: Worlds) -> None:
+    native = {"limits": {"cpu": "200m"}, "follow": {"cpu": "0.1"}}
+    at = started(world, allocation(5000), native=native)
+    asked = at.pods[0].sizing
+    changed = Sizing(asked.requests, {"cpu": 2 * asked.limits["cpu"]})
+    assert divide(at, allocation(5000), sizing=changed) == [{"requests": {"cpu": "500m"}, "limits": {"cpu": "500m"}}]
 
 
 def test_nothing_is_resized_where_nothing_follows(world: Worlds) -> None:
@@ -151,3 +160,12 @@ def test_refusals_are_forgotten_with_their_pods() -> None:
     assert refusals.of("lab/j", pods[:1]) == {"a": refusal}
     assert refusals.of("lab/j", pods) == {"a": refusal}
     assert refusals.of("lab/k", pods) == {}
+
+
+def test_refusals_are_forgotten_with_their_emujob() -> None:
+    known = Known(lambda _name: None, lambda _before, _after: None, lambda: 0)
+    document, pod = {"metadata": {"namespace": "lab", "name": "j", "uid": "u"}}, PodFacts(Key("lab", "j-0", "pod"))
+    known.emujobs.update("ADDED", document)
+    known.refusals.note("lab/j", "pod", Refusal({}, "no", 0))
+    known.emujobs.update("DELETED", document)
+    assert known.refusals.of("lab/j", [pod]) == {}
