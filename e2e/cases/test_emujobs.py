@@ -257,12 +257,8 @@ def test_a_hold_is_kept_and_ended(kubectl: Kubectl) -> None:
     assert done["failures"] == 0
 
 
-def test_what_fits_nowhere_and_what_is_wrong_is_told(kubectl: Kubectl) -> None:
-    kubectl.apply(emujob("large", resources={"emuGPU": 128}))
-    rejected = wait_phase(kubectl, "large", "Rejected")
-    (accepted,) = [c for c in rejected["conditions"] if c["type"] == "Accepted"]
-    assert accepted["message"].startswith("needs 128 GPUs on a node, a node has ")
-    assert not kubectl.exists("job", "large")
+def test_what_is_wrong_is_refused_at_once(kubectl: Kubectl) -> None:
+    """What can't run here is told later, see test_story."""
     assert "spec.stepTime in body should match" in kubectl.refusal(emujob("wrong", stepTime="soon"))
 
 
@@ -410,6 +406,7 @@ def restarted(admin: Kubectl, component: str) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.long
 def test_the_figures_stay_right_whatever_is_killed(kubectl: Kubectl, admin: Kubectl, workers: list[Node]) -> None:
     """The controller with its store, then Redis with all events, while a job runs, waits and runs again."""
     kubectl.apply(emujob("tough", steps=600, scheduler={"actuator": "jobs", "name": "case"}))

@@ -249,7 +249,8 @@ def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]
     if whole_at(after, "rejections") > whole_at(before, "rejections"):
         yield News("Warning", "NodeRejected", "a node turned a pod away; the Job is made anew and keeps its progress")
     if whole_at(after, "preemptions") > whole_at(before, "preemptions"):
-        yield News("Normal", "Preempted", f"preempted {after['preemptions']} times, {_progress(after)}")
+        often = "once" if after["preemptions"] == 1 else f"{after['preemptions']} times"
+        yield News("Normal", "Preempted", f"preempted {often}, {_progress(after)}")
     phase = after["phase"]
     if phase == text_at(before, "phase"):
         return
