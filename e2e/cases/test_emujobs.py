@@ -76,7 +76,7 @@ def test_a_job_from_submission_to_its_end(kubectl: Kubectl, ledger: Ledger) -> N
     wait_phase(kubectl, "plain", "Running")
     done = wait_phase(kubectl, "plain", "Succeeded", within_s=90)
     assert (done["progress"], done["failures"], done["preemptions"]) == ("100/100", 0, 0)
-    assert 5 <= done["observedJCTSeconds"] < 60
+    assert 5 <= done["observedJCTSeconds"] < 60  # there as soon as the phase says Succeeded
     assert done["node"]
     uid = kubectl.get("emujob", "plain")["metadata"]["uid"]
     events = eventually("all steps are reported", lambda: finished(ledger, uid))
@@ -196,6 +196,44 @@ def test_a_job_that_is_given_more_goes_faster_from_the_next_step_on(
     assert abs(pace(events, 1, turn) / 0.2 - 1) < 0.15
     assert abs(pace(events, turn + 1, 100) / 0.05 - 1) < 0.15
     assert done["observedJCTSeconds"] < 100 * 0.2
+
+
+def test_what_a_pod_really_asks_for_follows_its_share(kubectl: Kubectl, workers: list[Node]) -> None:
+    """Resized in place, without a restart; what no node has is refused and told, and changes nothing."""
+    node, name = workers[0].name, "stretched"
+    native = {"native": {"follow": {"cpu": "50m", "memory": "0.01"}}, "resources": {"cpu": 1, "memory": "8Gi"}}
+    kubectl.apply(emujob(name, steps=4000, scheduler={"actuator": "jobs", "name": "case"}, **native))
+    wait_phase(kubectl, name, "Queued")
+    allocate(kubectl, name, node)
+    wait_phase(kubectl, name, "Running")
+    (before,) = pods_of(kubectl, name)
+
+    def has(cpu: str, reason: str) -> bool:
+        """What its container asks for, and what the EmuJob says of it."""
+        (pod,) = pods_of(kubectl, name)
+        asked = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+        conditions = status(kubectl, name)["conditions"]
+        return bool((asked, [c["reason"] for c in conditions if c["type"] == "Resized"]) == (cpu, [reason]))
+
+    def divide(cpu_milli: int) -> None:
+        note = f"emugpu.dev/allocation={allocation(node, cpu_milli=cpu_milli)}"
+        kubectl("annotate", "pods", "-l", f"emugpu.dev/job={name}", "--overwrite", note)
+
+    eventually("as it was made", lambda: has("50m", "AsAllocated"))
+    divide(4000)
+    eventually("more", lambda: has("200m", "AsAllocated"))
+    (pod,) = pods_of(kubectl, name)
+    assert pod["status"]["containerStatuses"][0]["resources"]["requests"]["cpu"] == "200m"
+    assert status(kubectl, name)["allocation"]["cpu"] == "4000m"
+    divide(10_000_000)  # 500 real CPUs
+    eventually("too much", lambda: has("200m", "Refused") or has("500", "Infeasible"))
+    divide(2000)
+    eventually("less", lambda: has("100m", "AsAllocated"))
+    (after,) = pods_of(kubectl, name)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert {"ResizeRefused", "ResizeInfeasible"} & {e["reason"] for e in kubectl.events_of("EmuJob", name)}
+    kubectl("delete", "emujob", name)
 
 
 def test_two_pods_train_together(kubectl: Kubectl) -> None:
