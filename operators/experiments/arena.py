@@ -15,11 +15,17 @@ GONE_S = 180.0
 _LOOK_S = 0.5
 
 
-async def make(api: Api, name: str, experiment: str, labels: Mapping[str, str] | None = None) -> None:
+async def make(
+    api: Api,
+    name: str,
+    experiment: str,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> None:
     """With these labels beside its own. Raises ConflictError where there is such a namespace already."""
     own = {EXPERIMENT_LABEL: experiment, "app.kubernetes.io/managed-by": "emugpu-experiment"}
-    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {**own, **(labels or {})}}}
-    await api.create(NAMESPACE, document)
+    metadata = {"name": name, "labels": {**own, **(labels or {})}, "annotations": dict(annotations or {})}
+    await api.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
 
 async def clear(api: Api, name: str, wall_ns: Callable[[], int]) -> None:

@@ -51,7 +51,7 @@ class Tools:
     """What a laboratory is given. `scheduler_options`: of every scheduler program (the cluster, estimates, profiles).
 
     `keep`: namespaces stay, for somebody to look at. `python`: what runs `-m emugpu`. `actuator`: of the EmuJobs that a
-    scheduler of ours has. `labels`: of the namespaces.
+    scheduler of ours has. `labels` and `annotations`: of the namespaces.
     """
 
     api: Callable[[], Connection]
@@ -63,6 +63,7 @@ class Tools:
     python: Sequence[str] = (sys.executable, "-m", "emugpu")
     actuator: str = "jobs"
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class _Field:
 
 
 class Laboratory:
-    """`experiment` names the runs: a few letters and digits, another one for each use of a cluster. `first`: their first number."""
+    """`experiment` names the runs: a few letters and digits, another one for each use of a cluster. They count from `first`."""
 
     def __init__(self, experiment: str, tools: Tools, first: int = 1) -> None:
         self.experiment = experiment
@@ -148,7 +149,8 @@ class Laboratory:
         scheduler = f"exp-{self.experiment}-{number}" if setting.policy else ""
         to = self._to(name, f"{self.experiment}-{number}", scheduler, setting.pod_scheduler)
         try:
-            self._with_api(lambda api: arena.make(api, name, self.experiment, self._tools.labels))
+            marks = self._tools.labels, self._tools.annotations
+            self._with_api(lambda api: arena.make(api, name, self.experiment, *marks))
             place = _Field(to, self._tools.wall_ns() + to_ns(LEAD_S if scheduler else 0.0))
             with self._scheduler(setting, place) as place.scheduler:
                 yield place
