@@ -83,7 +83,9 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
         return _compare(args, laboratory, experiment, titles)
 
 
-def _compare(args: argparse.Namespace, laboratory: Laboratory, experiment: Experiment, titles: Mapping[str, str]) -> int:
+def _compare(
+    args: argparse.Namespace, laboratory: Laboratory, experiment: Experiment, titles: Mapping[str, str]
+) -> int:
     from operators.experiments.comparing import KUBE_SCHEDULER, Comparison, Plans
 
     plans = Plans(

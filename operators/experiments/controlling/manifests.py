@@ -6,7 +6,9 @@ pods in a namespace may use all accounts of that namespace. An owner reference c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from operators.experiments.controlling.names import OWNER, UID_LABEL, experiment_id, runner_name
 from operators.experiments.controlling.objects import ExperimentFacts
@@ -23,16 +25,18 @@ KEEP_S = 86400
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
-    """Where runners are, in whose name, and what they run. `pull_secrets`: in `namespace`."""
+    """Where runners are, in whose name, and what they run. `pull_secrets`: in `namespace`.
+
+    `placement`: nodeSelector, tolerations and priorityClassName of the pods.
+    """
 
     namespace: str
     account: str
     image: str
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
-    cpu: str = "100m"
-    memory: str = "256Mi"
-    memory_limit: str = "2Gi"
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    placement: Mapping[str, Any] = field(default_factory=dict)
 
 
 def runner_document(facts: ExperimentFacts, spec: ExperimentSpec, settings: RunnerSettings) -> Json:
@@ -80,10 +84,7 @@ def _pod_spec(facts: ExperimentFacts, settings: RunnerSettings) -> Json:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "resources": {
-            "requests": {"cpu": settings.cpu, "memory": settings.memory},
-            "limits": {"memory": settings.memory_limit},
-        },
+        "resources": dict(settings.resources),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
@@ -100,6 +101,7 @@ def _pod_spec(facts: ExperimentFacts, settings: RunnerSettings) -> Json:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         **secrets,
+        **settings.placement,
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
