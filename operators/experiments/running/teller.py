@@ -31,7 +31,7 @@ class Teller:
         self._settings, self._connect, self._wall_ns = settings, connect, wall_ns
         self._told, self._written = Told(), Told()
         self._news = threading.Condition()
-        self._ends = False
+        self._ends = self._gives_up = False
         self._thread = threading.Thread(target=lambda: asyncio.run(self._work()), name="telling", daemon=True)
 
     def __enter__(self) -> Teller:
@@ -43,6 +43,7 @@ class Teller:
             self._ends = True
             self._news.notify_all()
         self._thread.join(_LAST_WORDS_S)
+        self._gives_up = True
 
     @property
     def told(self) -> Told:
@@ -67,6 +68,8 @@ class Teller:
         try:
             while True:
                 told, ends = await asyncio.to_thread(self._next)
+                if self._gives_up:
+                    return
                 if told is not None:
                     await self._write(api, told)
                 if ends and self._written == self._told:
