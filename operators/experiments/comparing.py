@@ -60,7 +60,8 @@ class Watch(Protocol):
 class Plans:
     """What is compared. `policies`: title by text; `pod_schedulers` are observed only. `calibrate`: else the cluster's costs.
 
-    `derived`: the cluster is taken as it is; else it must be like that of the experiment, which `place` names.
+    `derived`: the cluster is taken as it is; else it must be like that of the experiment, which `place` names. `where`: what an
+    error calls the cluster that is there.
     """
 
     policies: Mapping[str, str]
@@ -69,6 +70,7 @@ class Plans:
     calibrate: bool = True
     derived: bool = False
     place: str = "--cluster"
+    where: str = "--on kubernetes"
 
     @property
     def columns(self) -> int:
@@ -110,7 +112,7 @@ class Comparison:
             self._laboratory.check_jobs(experiment.workload.jobs, by_kubernetes=by_kubernetes)
         same = {node.name: node.name for node in spec.nodes}
         self._names = same if plans.derived else match(spec, present.spec, plans.place)
-        present.check_idle()
+        present.check_idle(plans.where)
         costs = spec.costs
         if plans.calibrate:
             gather_s = max(costs.coalesce_s, GATHER_S)

@@ -66,6 +66,7 @@ def load(inputs: Inputs, present: Present) -> tuple[Experiment, Plans]:
         calibrate=spec.costs is None,
         derived=inputs.cluster is None,
         place="spec.cluster",
+        where="the cluster",
     )
     return experiment, plans
 
