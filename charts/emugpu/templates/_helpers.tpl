@@ -46,6 +46,16 @@ imagePullSecrets:
 {{- if and (include "emugpu.on" (list .Values.experiments "enabled")) (include "emugpu.on" (list .Values.jobController "enabled")) -}}true{{- end -}}
 {{- end -}}
 
+{{/* What the jobs controller is told of runners' pods, as JSON: "emugpu.experimentPod" .Values.experiments */}}
+{{- define "emugpu.experimentPod" -}}
+{{- $resources := dict "requests" (dict "cpu" "200m" "memory" "256Mi") "limits" (dict "memory" "2Gi") -}}
+{{- $pod := dict "resources" (ternary .resources $resources (hasKey . "resources")) -}}
+{{- range $name := list "nodeSelector" "tolerations" "priorityClassName" -}}
+{{- with index $ $name }}{{ $_ := set $pod $name . }}{{ end -}}
+{{- end -}}
+{{- $pod | toJson -}}
+{{- end -}}
+
 {{/* "emugpu.schedulerImage" (dict "root" . "image" .Values.scheduler.image): by default with the tag of the chart's image */}}
 {{- define "emugpu.schedulerImage" -}}
 {{- $image := .image | default dict -}}
