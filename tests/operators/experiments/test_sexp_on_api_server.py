@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from lightkube.config.kubeconfig import KubeConfig
 from prometheus_client import CollectorRegistry
 
@@ -19,6 +22,7 @@ from operators.experiments.controlling.controller import Controller, Surrounding
 from operators.experiments.controlling.manifests import RunnerSettings
 from operators.experiments.controlling.metrics import ExperimentMetrics
 from operators.experiments.controlling.names import PROGRESS, UID_LABEL, experiment_id
+from operators.experiments.controlling.spec import parse_spec
 from operators.experiments.controlling.telling import Told, told_text
 from operators.following import Pauses
 from operators.kube import KubeApi
@@ -104,6 +108,22 @@ def test_mistakes_in_an_experiment_are_told_at_once(cluster: ApiServer, spec: di
     status, reply = cluster.request("POST", f"{EXPERIMENTS}?dryRun=All", experiment(**spec))
     assert status == 422, reply
     assert message in reply["message"]
+
+
+def manifests() -> Iterator[dict[str, Any]]:
+    root = Path(__file__).parents[3]
+    yield yaml.safe_load((root / "examples/kubernetes/experiment/experiment.yaml").read_text(encoding="utf-8"))
+    guide = (root / "docs/experiments.md").read_text(encoding="utf-8")
+    yield from (yaml.safe_load(text) for text in re.findall(r"^```yaml\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE))
+
+
+def test_the_example_and_the_guide_s_manifest_are_accepted(cluster: ApiServer) -> None:
+    documents = list(manifests())
+    assert len(documents) == 2
+    for document in documents:
+        status, reply = cluster.request("POST", f"{EXPERIMENTS}?dryRun=All&fieldValidation=Strict", document)
+        assert status == 201, reply
+        parse_spec(reply["spec"])
 
 
 @pytest.mark.parametrize("stretch", [4, "0.5", "12"])

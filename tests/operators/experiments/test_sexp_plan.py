@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from emulator_runtime.domain.errors import InputError
 from operators.documents import condition_of
@@ -27,12 +29,13 @@ from operators.experiments.controlling.plan import (
     orphans,
     plan,
 )
-from operators.experiments.controlling.spec import parse_spec
+from operators.experiments.controlling.spec import COSTS, parse_spec
 from operators.experiments.controlling.status import Seen
 from operators.experiments.controlling.telling import Told, told_of, told_text
 from operators.experiments.controlling.turns import turn
 from operators.jobs.manifests import Images
 from operators.jobs.objects import Key
+from scheduler_sims.interface.costs import COST_NAMES
 
 SETTINGS = RunnerSettings("emugpu", "emugpu-experiments", "emugpu-scheduler:1")
 NOW_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
@@ -217,6 +220,16 @@ def test_names_fit_and_differ() -> None:
 def test_a_spec_s_mistakes_are_told_by_their_place(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_spec(SPEC | spec)
+
+
+def test_all_costs_can_be_given_and_the_schema_knows_them() -> None:
+    assert sorted(COSTS.values()) == sorted(COST_NAMES)
+    chart = Path(__file__).parents[3] / "charts" / "emugpu" / "crds" / "schedulingexperiments.yaml"
+    (version,) = yaml.safe_load(chart.read_text(encoding="utf-8"))["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert set(spec["costs"]["properties"]) == set(COSTS)
+    found = parse_spec(SPEC | {"costs": {"startSeconds": 2, "warmUpSeconds": "0.25"}})
+    assert found.costs == {"start_s": 2.0, "warm_up_s": 0.25}
 
 
 def test_where_and_as_what_runners_are() -> None:
