@@ -196,7 +196,10 @@ RIGHTS = {
     "emugpu-cleanup": [
         ("", "nodes", "list patch", ""),
         ("emugpu.dev", "emugpupools", "list delete", ""),
+        ("emugpu.dev", "schedulingexperiments", "list patch", ""),
+        ("", "namespaces", "list delete", ""),
         ("", "pods", "list", ""),
+        ("batch", "jobs", "list delete", ""),
     ],
 }
 

@@ -38,7 +38,8 @@ class ExperimentFacts:
 class RunnerFacts:
     """A runner's Job. `owner`: the experiment's uid. `pods`: how many live or are ending; `died`: how many failed.
 
-    `failure`: why it has failed for good; `ended`: when it did so or was complete, RFC 3339.
+    `failure`: why it has failed for good; `started`: when its present pods were wanted, `ended`: when it failed or was complete,
+    both RFC 3339. `ready`: how many pods run.
     """
 
     key: Key
@@ -50,7 +51,9 @@ class RunnerFacts:
     complete: bool = False
     failed: bool = False
     failure: str = ""
+    started: str = ""
     ended: str = ""
+    ready: int = 0
 
     @property
     def finished(self) -> bool:
@@ -101,6 +104,8 @@ def runner_facts(document: Mapping[str, Any]) -> RunnerFacts:
         complete=condition_holds(status, "Complete"),
         failed=bool(failed),
         failure=text_at(failed, "message") or text_at(failed, "reason"),
+        started=text_at(status, "startTime"),
+        ready=whole_at(status, "ready"),
         ended=text_at(status, "completionTime") or text_at(failed, "lastTransitionTime"),
     )
 

@@ -14,6 +14,8 @@ from operators.experiments.controlling.telling import Told
 from operators.experiments.controlling.turns import FINAL
 
 Verdict = tuple[str, str, str]
+SLOW_S = 60.0
+"""A runner's pod that doesn't run after this time is worth a look."""
 SILENT_S = 30.0
 """The annotation of a runner that is done may come later than the news that its Job is complete."""
 _DOING = {"Predicting": "predicted", "Observing": "observed"}
@@ -77,7 +79,7 @@ def status_of(
         "phase": phase,
         "policies": len(spec.columns) if spec is not None else None,
         "done": told.done,
-        "doing": _sentence(phase, told, seen),
+        "doing": _slow_start(phase, seen, now_ns) or _sentence(phase, told, seen),
         "progress": _progress(told) if phase == "Running" else None,
         "attempts": told.attempt,
         "runner": seen.runner.key.name if seen.runner is not None else text_at(before, "runner"),
@@ -95,6 +97,18 @@ def status_of(
     kept = {"done"} if spec is not None else set()
     shown = {name: value for name, value in members.items() if value not in (None, "", {}, [], 0) or name in kept}
     return {**shown, "conditions": conditions}
+
+
+def _slow_start(phase: str, seen: Seen, now_ns: int) -> str:
+    """Why a runner tells nothing: the usual reason is an image that isn't there, which a Job doesn't say."""
+    runner = seen.runner
+    started_ns = ns_of(runner.started) if runner is not None else None
+    if phase != "Starting" or runner is None or runner.ready or started_ns is None:
+        return ""
+    if now_ns - started_ns < SLOW_S * 1e9:
+        return ""
+    look = f"kubectl -n {runner.key.namespace} describe pods -l job-name={runner.key.name}"
+    return f"its runner's pod does not start (is its image on the nodes?); {look}"
 
 
 def doing(told: Told) -> str:

@@ -476,5 +476,5 @@ def test_runners_write_in_their_own_namespaces_only(cluster: ApiServer, nothing_
 def test_the_controller_deletes_namespaces_of_experiments_only(cluster: ApiServer, nothing_left: None) -> None:
     arena = make_arena(cluster, "u")
     status, reply = cluster.request("DELETE", f"{NAMESPACES}/emugpu?dryRun=All", headers=CONTROLLER)
-    assert status == 403 and "namespaces of experiments (emugpu-exp-...) only" in reply["message"]
+    assert status == 403 and "emugpu may clear up namespaces of experiments (emugpu-exp-...) only" in reply["message"]
     assert cluster.request("DELETE", f"{NAMESPACES}/{arena}?dryRun=All", headers=CONTROLLER)[0] == 200

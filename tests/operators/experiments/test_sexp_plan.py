@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,9 @@ import yaml
 from emulator_runtime.domain.errors import InputError
 from operators.documents import condition_of
 from operators.experiments.controlling.inside import runner_settings
+from operators.experiments.controlling.leaving import leave
 from operators.experiments.controlling.manifests import RunnerSettings, runner_document
-from operators.experiments.controlling.names import FINALIZER, experiment_id, runner_name
+from operators.experiments.controlling.names import FINALIZER, UID_LABEL, experiment_id, runner_name
 from operators.experiments.controlling.objects import ArenaFacts, ExperimentFacts, RunnerFacts
 from operators.experiments.controlling.plan import (
     CreateRunner,
@@ -35,6 +37,8 @@ from operators.experiments.controlling.telling import Told, told_of, told_text
 from operators.experiments.controlling.turns import turn
 from operators.jobs.manifests import Images
 from operators.jobs.objects import Key
+from operators.kube import EXPERIMENT, JOB, NAMESPACE, NotThereError
+from operators.testing.fake_api import FakeApi
 from scheduler_sims.interface.costs import COST_NAMES
 
 SETTINGS = RunnerSettings("emugpu", "emugpu-experiments", "emugpu-scheduler:1")
@@ -121,6 +125,38 @@ def test_a_silent_runner_is_listened_to_for_a_while() -> None:
     assert status(early)["phase"] == "Starting" and early.again_s == 29.0
     late = status(plan(begun, silent, SETTINGS, NOW_NS + 31 * 10**9))
     assert (late["phase"], condition_of(late, "Failed")["reason"]) == ("Failed", "RunnerSilent")
+
+
+def test_a_pod_that_does_not_start_is_told_with_where_to_look() -> None:
+    begun = facts(finalizers=(FINALIZER,))
+    waiting = Seen(runner(pods=1, started="2026-01-01T00:00:00Z"), turn=True)
+    assert status(plan(begun, waiting, SETTINGS, NOW_NS + 59 * 10**9))["doing"] == "its runner is being started"
+    late = status(plan(begun, waiting, SETTINGS, NOW_NS + 60 * 10**9))
+    assert late["doing"].endswith("kubectl -n emugpu describe pods -l job-name=r")
+    ready = Seen(runner(pods=1, ready=1, started="2026-01-01T00:00:00Z"), turn=True)
+    assert status(plan(begun, ready, SETTINGS, NOW_NS + 99 * 10**9))["doing"] == "its runner is being started"
+
+
+def test_an_uninstall_holds_and_lets_go() -> None:
+    api = FakeApi()
+    own, said = {"labels": {UID_LABEL: "u1"}}, list[str]()
+    for name, phase in (("u1", "Running"), ("u2", "Succeeded"), ("u3", "Queued")):
+        metadata = {"name": name, "namespace": "lab", "uid": name, "finalizers": [FINALIZER, "other"]}
+        api.put(EXPERIMENT, {"metadata": metadata, "spec": SPEC, "status": {"phase": phase}})
+    api.put(JOB, {"metadata": {"name": "r", "namespace": "emugpu", "uid": "r", **own}})
+    api.put(NAMESPACE, {"metadata": {"name": "emugpu-exp-1-1", **own}})
+    asyncio.run(leave(api, "emugpu", said.append))
+    found = {name: api.stored(EXPERIMENT, f"lab/{name}") for name in ("u1", "u2", "u3")}
+    assert [each["spec"].get("suspend", False) for each in found.values()] == [True, False, True]
+    assert {tuple(each["metadata"]["finalizers"]) for each in found.values()} == {("other",)}
+    assert api.objects["jobs"] == api.objects["namespaces"] == {}
+    assert said == ["experiment lab/u1 is held", "experiment lab/u3 is held", "namespace emugpu-exp-1-1 deleted"]
+
+
+def test_an_uninstall_without_the_definition_has_nothing_to_do() -> None:
+    api = FakeApi()
+    api.failures["list"] = [NotThereError("no such kind")]
+    asyncio.run(leave(api, "emugpu", lambda _text: None))
 
 
 def test_jobs_that_failed_are_in_the_condition() -> None:
