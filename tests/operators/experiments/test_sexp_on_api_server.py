@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from prometheus_client import CollectorRegistry
 
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments.controlling.controller import Controller, Surroundings
+from operators.experiments.controlling.leaving import leave
 from operators.experiments.controlling.manifests import RunnerSettings
 from operators.experiments.controlling.metrics import ExperimentMetrics
 from operators.experiments.controlling.names import PROGRESS, UID_LABEL, experiment_id
@@ -478,3 +483,41 @@ def test_the_controller_deletes_namespaces_of_experiments_only(cluster: ApiServe
     status, reply = cluster.request("DELETE", f"{NAMESPACES}/emugpu?dryRun=All", headers=CONTROLLER)
     assert status == 403 and "emugpu may clear up namespaces of experiments (emugpu-exp-...) only" in reply["message"]
     assert cluster.request("DELETE", f"{NAMESPACES}/{arena}?dryRun=All", headers=CONTROLLER)[0] == 200
+
+
+def test_an_uninstall_leaves_nothing_that_waits(cluster: ApiServer, nothing_left: None) -> None:
+    assert cluster.request("POST", EXPERIMENTS, experiment())[0] == 201
+    path = f"{EXPERIMENTS}/e"
+    begun = {"metadata": {"finalizers": ["emugpu.dev/experiment"]}}
+    assert cluster.request("PATCH", path, begun, content_type=MERGE)[0] == 200
+    arena = make_arena(cluster, get(cluster, path)["metadata"]["uid"])
+
+    async def uninstall() -> None:
+        api = as_account(cluster, "emugpu-cleanup")
+        await leave(api, "emugpu", lambda _text: None)
+        await api.close()
+
+    asyncio.run(uninstall())
+    found = get(cluster, path)
+    assert found["spec"]["suspend"] is True and not found["metadata"].get("finalizers")
+    assert "deletionTimestamp" in get(cluster, f"{NAMESPACES}/{arena}")["metadata"]
+
+
+@pytest.mark.processes
+def test_the_jobs_controller_s_program_runs_experiments(cluster: ApiServer, nothing_left: None, tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(json.dumps(cluster.kubeconfig("emugpu-jobs")), encoding="utf-8")
+    settings = {"IMAGE": "emugpu:1", "IDENTITY": "sexp", "METRICS_PORT": "0", "LEASE_S": "3"}
+    settings |= {"EXPERIMENT_IMAGE": "emugpu-scheduler:1", "EXPERIMENT_POD": '{"nodeSelector": {"a": "b"}}'}
+    environment = {**os.environ, "KUBECONFIG": str(config), **{f"EMUGPU_JOBS_{k}": v for k, v in settings.items()}}
+    assert cluster.request("POST", EXPERIMENTS, experiment())[0] == 201
+    command = [sys.executable, "-W", "error", "-m", "operators.jobs"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as program:
+        try:
+            asyncio.run(until(lambda: bool(job_of(cluster))))
+            pod = job_of(cluster)["spec"]["template"]["spec"]
+            assert (pod["nodeSelector"], pod["containers"][0]["image"]) == ({"a": "b"}, "emugpu-scheduler:1")
+            program.send_signal(signal.SIGTERM)
+            assert program.wait(5) == 0
+        finally:
+            program.kill()
