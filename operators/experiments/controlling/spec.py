@@ -18,6 +18,7 @@ COSTS = {
     "startSeconds": "start_s",
     "warmUpSeconds": "warm_up_s",
     "serialStartSeconds": "serial_start_s",
+    "sharedStartSeconds": "shared_start_s",
     "checkpointSeconds": "checkpoint_s",
     "restoreSeconds": "restore_s",
     "stopSeconds": "stop_s",

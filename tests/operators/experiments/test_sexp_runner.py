@@ -150,7 +150,14 @@ def test_what_was_measured_is_not_measured_again(
     cluster: Any, observed: Observed, attempt: Callable[..., Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    seconds = {"arrive_s": 0.05, "submit_s": 0.2, "serial_submit_s": 0.1, "start_s": 2.0, "serial_start_s": 0.5}
+    seconds = {
+        "arrive_s": 0.05,
+        "submit_s": 0.2,
+        "serial_submit_s": 0.1,
+        "start_s": 2.0,
+        "serial_start_s": 0.5,
+        "shared_start_s": 0.0,
+    }
     seconds |= {"finish_s": 1.0, "stop_s": 3.0, "restart_s": 0.5}
     measured = Calibration(alone=3, burst=1, chain=10, stops=3, coalesce_s=0.3, **seconds)
     calls: list[float] = []
