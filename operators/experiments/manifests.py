@@ -23,12 +23,16 @@ _MOST_OF_TENANT = 63
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where the EmuJobs of a run go. `scheduler` empty: Kubernetes' scheduler `pod_scheduler` places the pods by itself."""
+    """Where the EmuJobs of a run go. `scheduler` empty: Kubernetes' scheduler `pod_scheduler` places the pods by itself.
+
+    `actuator`: how `scheduler` starts and stops them (docs/schedulers.md).
+    """
 
     namespace: str
     experiment: str
     scheduler: str = ""
     pod_scheduler: str = "default-scheduler"
+    actuator: str = "jobs"
 
 
 def names_of(jobs: Iterable[JobSpec]) -> dict[str, str]:
@@ -54,7 +58,9 @@ def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -
         raise InputError(f"job {job.job_id!r}", problem)
     if len(job.user) > _MOST_OF_TENANT:
         raise InputError(f"job {job.job_id!r}: user", f"may have {_MOST_OF_TENANT} characters on a cluster")
-    actuator = {"actuator": "jobs", "name": to.scheduler} if to.scheduler else {"schedulerName": to.pod_scheduler}
+    if to.scheduler and to.actuator != "jobs" and len({way.gpus for way in ways}) > 1:
+        problem = f"has configurations with unlike numbers of GPUs, which actuator {to.actuator} can't choose among"
+        raise InputError(f"job {job.job_id!r}", f"{problem}; take actuator jobs")
     return {
         "apiVersion": "emugpu.dev/v1alpha1",
         "kind": "EmuJob",
@@ -68,10 +74,17 @@ def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -
             "tenant": job.user,
             "weight": job.weight,
             "steps": job.steps,
-            "scheduler": actuator,
+            "scheduler": _scheduler(to),
             "configurations": [_configuration(job, way) for way in ways],
         },
     }
+
+
+def _scheduler(to: Destination) -> Json:
+    if not to.scheduler:
+        return {"schedulerName": to.pod_scheduler}
+    bound = {"schedulerName": to.scheduler} if to.actuator == "binding" else {}  # Kubernetes' own must not be faster
+    return {"actuator": to.actuator, "name": to.scheduler, **bound}
 
 
 def _label(text: str) -> str:
