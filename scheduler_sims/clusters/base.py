@@ -82,8 +82,8 @@ class Start:
 class StartQueue:
     """Starts are served one after the other, `serial_start_s` each, in the order in which the loop asks for them.
 
-    So a burst of starts waits in line (one API server, one image store, one kubelet), while single ones don't. A start before
-    time 0 was served before the run began.
+    So a burst of starts waits in line (one API server, one image store, one kubelet), while single ones don't. Each task of a
+    gang is a start of its own, and the gang begins with its last one. A start before time 0 was served before the run began.
     """
 
     def __init__(self, costs: ClusterCosts) -> None:
@@ -95,9 +95,10 @@ class StartQueue:
         begin_ns = start.begin_ns(self._costs)
         if start.at_ns < 0:
             return begin_ns
-        turn_ns = max(start.at_ns, self._free_ns)
-        self._free_ns = turn_ns + to_ns(self._costs.serial_start_s)
-        return begin_ns + turn_ns - start.at_ns
+        each_ns = to_ns(self._costs.serial_start_s)
+        last_ns = max(start.at_ns, self._free_ns) + each_ns * (len(start.allocation.tasks) - 1)
+        self._free_ns = last_ns + each_ns
+        return begin_ns + last_ns - start.at_ns
 
 
 class Cluster(Protocol):

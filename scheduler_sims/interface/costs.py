@@ -24,7 +24,9 @@ class ClusterCosts:
     warm_up_s: float = 0.0
     """Added to each start: the first step's warm-up (allocator, kernel selection)."""
     serial_start_s: float = 0.0
-    """Cluster-wide, starts are served one after the other, each for this long: of starts at once the k-th waits k times."""
+    """Cluster-wide, starts are served one after the other, each for this long: of starts at once the k-th waits k times.
+
+    Each task of a gang is one."""
     checkpoint_s: float = 0.0
     """On a stop: after the end of the current step, to write the checkpoint."""
     stop_s: float = 0.0
