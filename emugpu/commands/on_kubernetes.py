@@ -74,7 +74,7 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
             )
     experiment, titles = load(args)
     with _laboratory(args) as laboratory:
-        comparison = _Comparison(args, laboratory, experiment)
+        comparison = _Comparison(args, laboratory, experiment.in_pods())
         with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
             comparison.prepare(bars)
             for policy, title in titles.items():

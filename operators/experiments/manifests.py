@@ -54,6 +54,9 @@ def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -
         raise InputError(f"job {job.job_id!r}", problem)
     if len(job.user) > _MOST_OF_TENANT:
         raise InputError(f"job {job.job_id!r}: user", f"may have {_MOST_OF_TENANT} characters on a cluster")
+    if len({way.min_tasks for way in ways}) > 1:
+        problem = "its ways to run have different numbers of pods, an EmuJob has one (spec.nodes); leave one of them out"
+        raise InputError(f"job {job.job_id!r}", problem)
     actuator = {"actuator": "jobs", "name": to.scheduler} if to.scheduler else {"schedulerName": to.pod_scheduler}
     return {
         "apiVersion": "emugpu.dev/v1alpha1",
@@ -68,6 +71,7 @@ def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -
             "tenant": job.user,
             "weight": job.weight,
             "steps": job.steps,
+            **({"nodes": ways[0].min_tasks} if ways[0].min_tasks > 1 else {}),
             "scheduler": actuator,
             "configurations": [_configuration(job, way) for way in ways],
         },
@@ -91,7 +95,7 @@ def _profile(job: JobSpec, way: Configuration) -> Json:
         if work.input_cpu_s:
             problem = "jobs on a cluster have no input pipeline yet; leave the column out"
             raise InputError(f"job {job.job_id!r}: input_cpu_s", problem)
-        return {"model": work.model, "batchSize": work.batch_size * way.gpus}
+        return {"model": work.model, "batchSize": work.batch_size * way.total_gpus}
     step_ns = round(to_ns(work.duration_s) / job.steps)
     if step_ns < 1:
         raise InputError(f"job {job.job_id!r}: steps", f"{job.steps} steps in {work.duration_s:g} s are too many")

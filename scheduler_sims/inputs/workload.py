@@ -75,6 +75,12 @@ class Workload:
         return self if factor == 1 else replace(self, jobs=tuple(_stretched(job, factor) for job in self.jobs))
 
 
+    def exchanging(self) -> Workload:
+        """The same jobs as pods run them: the GPUs of a model's job exchange gradients, whether the file says `nodes` or not."""
+        jobs = (replace(job, work={name: _exchanging(work) for name, work in job.work.items()}) for job in self.jobs)
+        return replace(self, jobs=tuple(jobs))
+
+
 def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
     """The workload in `path`; `profiles_path` adds the user's own profiles.
 
@@ -91,6 +97,10 @@ def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
     except UnicodeDecodeError as error:
         raise InputError(str(path), "is not UTF-8 text") from error
     return Workload(path.name, tuple(jobs), profiles)
+
+
+def _exchanging(work: Work) -> Work:
+    return replace(work, exchanges=True) if isinstance(work, ModelWork) else work
 
 
 def _stretched(job: JobSpec, factor: float) -> JobSpec:
