@@ -53,7 +53,7 @@ class Room:
             rank = inf if _leaves(job) else ranks.at_most.get(job.job_id)
             if rank is not None:
                 self._all[job.job_id] = job
-                for node in set(_allocation(job).nodes):
+                for node in dict.fromkeys(_allocation(job).nodes):
                     self._on_node.setdefault(node, []).append(job)
                     self._highest[node] = max(rank, self._highest.get(node, 0.0))
         self.stopped: list[JobView] = []
@@ -151,7 +151,7 @@ class Room:
         for job in leaving:
             self._space.release(_allocation(job))
             del self._all[job.job_id]
-            for other in set(_allocation(job).nodes):
+            for other in dict.fromkeys(_allocation(job).nodes):
                 self._on_node[other] = [j for j in self._on_node[other] if j.job_id != job.job_id]
             if not _leaves(job):
                 self.stopped.append(job)
