@@ -42,6 +42,10 @@ from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import Allocation
 
 
+_IN_BOOKS = (Known.STARTING, Known.RUNNING, Known.STOPPING)
+"""What such a job has is in the loop's books."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What the watcher is given. `tell` gets what the loop must hear, `say` sentences for people."""
@@ -73,6 +77,7 @@ class Watcher:
         self._around = Around((), (), tools.profiles, epoch_ns)
         self._others = Counter[str]()
         self._has_new = False
+        self._stray: set[str] = set()
         self._done: set[str] = set()
 
     @property
@@ -168,6 +173,8 @@ class Watcher:
         for track in self._roster.called(keys):
             if not track.writing:
                 events += self._look_at(track, self._seen.mine(track, pods.get(track.uid, ())))
+        if self._has_new:
+            events += self._renewed()
         if events:
             self._tools.tell(events)
 
@@ -187,7 +194,7 @@ class Watcher:
         if not (moved or used or self._has_new):
             return []
         self._has_new = False
-        others = seen.used_by_others(self._roster.by_uid)
+        others = seen.used_by_others(self._roster.by_uid, self._stray)
         if not moved and others == self._others:
             return []
         self._others = others
@@ -202,6 +209,15 @@ class Watcher:
     # --- one job ----------------------------------------------------------------------------------------------------
 
     def _look_at(self, track: Track, mine: Mine) -> list[Event]:
+        events = self._judge(track, mine)
+        # What pods have of a job that holds nothing in the loop's books, such as half a gang, is as good as other people's.
+        stray = track.known not in _IN_BOOKS and any(pod.facts.node for pod in mine.live)
+        if stray != (track.uid in self._stray):
+            self._stray ^= {track.uid}
+            self._has_new = True
+        return events
+
+    def _judge(self, track: Track, mine: Mine) -> list[Event]:
         state = state_of(mine)
         if track.known in (Known.NOTHING, Known.STRANGE) and not self._readable(track, mine, state):
             return []
