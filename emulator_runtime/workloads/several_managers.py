@@ -1,4 +1,4 @@
-"""The managers of all nodes of a gang as one: a step has ended when it has on every node, and whatever ends the run ends it everywhere.
+"""The managers of all nodes of a gang as one: a step has ended when it has on every node, what ends the run ends it everywhere.
 
 A gang's tasks are one process here: what they'd tell each other before each step costs no emulated time that isn't in the step.
 """

@@ -55,7 +55,9 @@ def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -
     if len(job.user) > _MOST_OF_TENANT:
         raise InputError(f"job {job.job_id!r}: user", f"may have {_MOST_OF_TENANT} characters on a cluster")
     if len({way.min_tasks for way in ways}) > 1:
-        problem = "its ways to run have different numbers of pods, an EmuJob has one (spec.nodes); leave one of them out"
+        problem = (
+            "its ways to run have different numbers of pods, an EmuJob has one (spec.nodes); leave one of them out"
+        )
         raise InputError(f"job {job.job_id!r}", problem)
     actuator = {"actuator": "jobs", "name": to.scheduler} if to.scheduler else {"schedulerName": to.pod_scheduler}
     return {

@@ -41,7 +41,6 @@ from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import Allocation
 
-
 _IN_BOOKS = (Known.STARTING, Known.RUNNING, Known.STOPPING)
 """What such a job has is in the loop's books."""
 

@@ -74,7 +74,6 @@ class Workload:
             raise InputError("--stretch", f"must be a number above 0 and at most {MAX_SECONDS:g}, not {factor:g}")
         return self if factor == 1 else replace(self, jobs=tuple(_stretched(job, factor) for job in self.jobs))
 
-
     def exchanging(self) -> Workload:
         """The same jobs as pods run them: the GPUs of a model's job exchange gradients, whether the file says `nodes` or not."""
         jobs = (replace(job, work={name: _exchanging(work) for name, work in job.work.items()}) for job in self.jobs)
@@ -217,7 +216,9 @@ class _Row:
         if family:
             return self._family_work(model, least)
         if not model and self._text("nodes"):
-            raise InputError(f"{self.place}: nodes", "is for jobs on GPUs; give gpu_duration_s or model, or leave it out")
+            raise InputError(
+                f"{self.place}: nodes", "is for jobs on GPUs; give gpu_duration_s or model, or leave it out"
+            )
         if not model:
             return None
         if model not in self.profiles.models:

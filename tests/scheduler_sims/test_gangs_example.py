@@ -43,7 +43,7 @@ def test_the_predictions_of_the_readme(policy):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_wide_jobs_wait_although_enough_gpus_are_free(policy):
-    waits = {name: 0.0 for name in ("job-07-1x8", "job-08-1x8", "job-16-1x8")}
+    waits = dict.fromkeys(("job-07-1x8", "job-08-1x8", "job-16-1x8"), 0.0)
     record = run(policy)
     moments = sorted({time for s in record.spans for time in (s.start_s, s.end_s)} | {j.submit_s for j in record.jobs})
     for since, until in pairwise(moments):

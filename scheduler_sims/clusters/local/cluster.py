@@ -6,6 +6,7 @@ One thread and one poller: managers' events, job processes' messages and emulate
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S, to_ns
 from emulator_runtime.ipc.frames import Message
@@ -139,8 +140,7 @@ class LocalCluster:
         task, costs = start.allocation.tasks[0], self._spec.costs
         configuration = start.job.configuration(start.allocation.configuration)
         first, *others = (
-            (self._managers[node].job_socket, token)
-            for node, token in zip(start.allocation.nodes, tokens, strict=True)
+            (self._managers[node].job_socket, token) for node, token in zip(start.allocation.nodes, tokens, strict=True)
         )
         return RunOrder(
             manager=first[0],

@@ -52,6 +52,4 @@ class Grants:
 def _whole(told: Sequence[Event]) -> Event:
     """The end of a job by those of its tasks: the worst of them, when the last came; with the steps that all have done."""
     worst = next((event for event in told if event.what is Happening.FAILED), told[0])
-    return replace(
-        worst, at_ns=max(event.at_ns for event in told), steps_done=min(event.steps_done for event in told)
-    )
+    return replace(worst, at_ns=max(event.at_ns for event in told), steps_done=min(event.steps_done for event in told))

@@ -348,8 +348,12 @@ class World:
             for each in _allowed(spec):
                 found = self.api.objects["nodes"].get(each)
                 room = int(found["status"]["allocatable"]["emugpu.dev/emuGPU"]) if found else -1
-                beside = {other["spec"].get("nodeName") for other in self.pods(pod["metadata"]["labels"]["emugpu.dev/job"])}
-                if self.held().get(each, 0) + _gpus(pod) <= room and each not in beside:  # anti-affinity of a gang's pods
+                beside = {
+                    other["spec"].get("nodeName") for other in self.pods(pod["metadata"]["labels"]["emugpu.dev/job"])
+                }
+                if (
+                    self.held().get(each, 0) + _gpus(pod) <= room and each not in beside
+                ):  # anti-affinity of a gang's pods
                     self.api.put(POD, {**pod, "spec": {**spec, "nodeName": each}})
                     break
 
@@ -381,7 +385,9 @@ class World:
         began = self.since.get(uid)
         if began is None or order is None:
             return
-        step_s = float(order["spec"]["stepTime"].removesuffix("s")) * order["spec"].get("nodes", 1)  # each does its part
+        step_s = float(order["spec"]["stepTime"].removesuffix("s")) * order["spec"].get(
+            "nodes", 1
+        )  # each does its part
         self.done[job_uid] = self.done.get(job_uid, 0.0) + (self.now_ns - began) / NS / step_s
         self.since[uid] = self.now_ns
         if stopping:

@@ -101,7 +101,10 @@ class Says:
             Says("n1/0", "n2/0", cpus=(1000, 2000)),
             "the plan gives the tasks of job 'g' different CPUs or memory; the slowest sets the pace",
         ),
-        (Says("n1/0", "n2/0", cpus=(400, 400)), "the plan gives job 'g' 1 GPUs and 0.4 CPUs; its configuration gpu needs"),
+        (
+            Says("n1/0", "n2/0", cpus=(400, 400)),
+            "the plan gives job 'g' 1 GPUs and 0.4 CPUs; its configuration gpu needs",
+        ),
     ],
 )
 def test_half_a_gang_is_refused(simulate, policy, message):
@@ -130,7 +133,9 @@ def test_cpus_are_divided_anew_on_all_nodes_of_a_gang(simulate):
     assert times(run)["g"] == pytest.approx((0, 15.5))
     divided = {(s.node, s.cpu_milli, s.start_s, s.end_s) for s in run.loop.books.host_spans}
     assert divided == {
-        (node, cpus, since, until) for node in ("n1", "n2") for cpus, since, until in ((2000, 0, 10.5), (8000, 10.5, 15.5))
+        (node, cpus, since, until)
+        for node in ("n1", "n2")
+        for cpus, since, until in ((2000, 0, 10.5), (8000, 10.5, 15.5))
     }
 
 

@@ -149,10 +149,12 @@ def test_a_share_of_nothing_is_one_cpu(load, cluster):
 
 def test_a_job_for_too_many_nodes_is_refused(load, cluster):
     workload = load("job_id,num_gpus,nodes,gpu_duration_s\nok,12,3,1\na,16,4,1\n")
-    with pytest.raises(InputError, match="job 'a' is .* wants 4 nodes with one type of GPU, and only 3 are large enough"):
+    with pytest.raises(
+        InputError, match=r"job 'a' is .* wants 4 nodes with one type of GPU, and only 3 are large enough"
+    ):
         check_fits(workload, cluster(CLUSTER), "w")
     wide = load("job_id,num_gpus,nodes,gpu_duration_s\na,10,2,1\n")
-    with pytest.raises(InputError, match="wants 5 GPUs, 0.5 CPUs on one node, and no node has that"):
+    with pytest.raises(InputError, match=r"wants 5 GPUs, 0\.5 CPUs on one node, and no node has that"):
         check_fits(wide, cluster(CLUSTER), "w")
     mixed = f"{CLUSTER}- {{name: p, count: 2, gpus: 4, gpu_type: {K80}, cpus: 16}}\n"
     with pytest.raises(InputError, match="only 3 are large enough"):

@@ -122,10 +122,7 @@ def test_a_gang_stops_as_a_whole_for_a_job_of_one_node():
 
 
 def test_what_is_about_to_be_free_is_counted_and_stops_nobody():
-    leaving = [
-        Job(f"l{n}", gpu_s=100, on=f"n{n}/0", phase=Phase.STOPPING, submit_s=-1)
-        for n in (1, 2)
-    ]
+    leaving = [Job(f"l{n}", gpu_s=100, on=f"n{n}/0", phase=Phase.STOPPING, submit_s=-1) for n in (1, 2)]
     view = cluster_view(THREE, [*leaving, Job("r3", gpu_s=90, on="n3/0"), Job("wide", gpu_s=10, gpus=2, nodes=2)])
     plan = Srtf().plan(view)
     assert (plan.stopped, set(plan.started["wide"].nodes)) == (set(), {"n1", "n2"})
@@ -148,7 +145,10 @@ def test_allox_has_no_place_for_a_gang():
 
 def test_who_waits_says_for_how_many_nodes():
     view = cluster_view(THREE, [RUNNING[0], RUNNING[1], Job("wide", gpu_s=10, gpus=2, nodes=2)])
-    assert Fifo().plan(view).reasons["wide"] == "first of those that wait: no room for 1 GPUs and 0.5 CPUs on each of 2 nodes"
+    assert (
+        Fifo().plan(view).reasons["wide"]
+        == "first of those that wait: no room for 1 GPUs and 0.5 CPUs on each of 2 nodes"
+    )
 
 
 # --- whole runs ---------------------------------------------------------------------------------------------------------
@@ -224,7 +224,15 @@ def test_never_half_a_gang_nor_more_than_there_is_nor_idle_in_vain(replay, sizes
     nodes = [Node(f"n{number}", gpus=gpus, cpus=6) for number, gpus in enumerate(sizes)]
     rows = [row for row in rows if sum(gpus >= row[1] for gpus in sizes) >= row[0]]
     jobs = [
-        Job(f"j{row}", gpu_s=seconds, gpus=nodes_ * gpus, nodes=nodes_, cpus=cpus * nodes_, submit_s=at_s, user=f"u{row % 2}")
+        Job(
+            f"j{row}",
+            gpu_s=seconds,
+            gpus=nodes_ * gpus,
+            nodes=nodes_,
+            cpus=cpus * nodes_,
+            submit_s=at_s,
+            user=f"u{row % 2}",
+        )
         for row, (nodes_, gpus, cpus, at_s, seconds) in enumerate(rows)
     ]
     run = replay(POLICIES[policy](), nodes, jobs, Watch(nodes, jobs, strict=policy == "fifo"))

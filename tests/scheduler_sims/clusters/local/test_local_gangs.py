@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from emulator_runtime.timing.host import sleep_ns
 from scheduler_sims.clusters.base import Event, Happening
 from scheduler_sims.clusters.local import LocalCluster, LocalOptions
 from scheduler_sims.clusters.local.grants import Grants
@@ -59,21 +58,29 @@ def test_each_step_of_a_gang_runs_once(tmp_path: Path) -> None:
     assert cluster.steps_run == {job.job_id: job.steps for job in run.workload.jobs}
 
 
+class Struck(LocalCluster):
+    """Kills a process as soon as the first job has started."""
+
+    victim: Callable[[], int] | None = None
+
+    def __enter__(self) -> Struck:
+        return self
+
+    def wait(self, until_ns: int | None) -> list[Event]:
+        events = super().wait(until_ns)
+        if self.victim is not None and any(event.what is Happening.STARTED for event in events):
+            os.kill(self.victim(), signal.SIGKILL)
+            self.victim = None
+        return events
+
+
 @pytest.mark.processes
 def test_a_gang_whose_process_dies_leaves_all_its_nodes(tmp_path: Path) -> None:
     run = experiment(tmp_path, "job_id,num_gpus,nodes,gpu_duration_s\nwide,6,3,600\nnext,6,3,1\n")
-    cluster = LocalCluster(run.spec, LocalOptions(speed=10))
-
-    def kill() -> None:
-        sleep_ns(1_500_000_000)
-        os.kill(cluster.job_pids()["wide"], signal.SIGKILL)
-
-    with cluster:
+    with Struck(run.spec, WARP) as cluster:
+        cluster.victim = lambda: cluster.job_pids()["wide"]
         loop = SchedulerLoop(cluster, run.spec, resolve_policy("fifo")[1], run.estimates, run.workload.jobs)
-        killer = threading.Thread(target=kill)
-        killer.start()
         loop.run()
-        killer.join()
     status = {job.job_id: (job.status, job.reason) for job in loop.books.records()}
     assert status["next"] == ("finished", "")
     assert status["wide"][0] == "failed"
@@ -83,18 +90,10 @@ def test_a_gang_whose_process_dies_leaves_all_its_nodes(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_a_gang_lives_through_a_manager_s_restart(tmp_path: Path) -> None:
     run = experiment(tmp_path, "job_id,num_gpus,nodes,gpu_duration_s,steps\nwide,4,2,20,20\n")
-    cluster = LocalCluster(run.spec, LocalOptions(speed=10))
-
-    def kill() -> None:
-        sleep_ns(1_000_000_000)
-        os.kill(cluster.manager_pids()["n-2"], signal.SIGKILL)
-
-    with cluster:
+    with Struck(run.spec, WARP) as cluster:
+        cluster.victim = lambda: cluster.manager_pids()["n-2"]
         loop = SchedulerLoop(cluster, run.spec, resolve_policy("fifo")[1], run.estimates, run.workload.jobs)
-        killer = threading.Thread(target=kill)
-        killer.start()
         loop.run()
-        killer.join()
         notes = cluster.notes()
     assert [job.status for job in loop.books.records()] == ["finished"]
     assert any("the sharing manager of n-2 was restarted" in note for note in notes)
