@@ -16,6 +16,7 @@ from scheduler_sims.policies.las import Las
 from scheduler_sims.policies.placing import FreeSpace, fits_somewhere, main_configuration
 from scheduler_sims.policies.sjf import Sjf
 from scheduler_sims.policies.srtf import Srtf
+from scheduler_sims.policies.synergy import Synergy
 from scheduler_sims.testing import Job, Node, cluster_view, places
 
 FOUR_BY_FOUR = [Node(f"n{number}", gpus=4) for number in (1, 2, 3, 4)]
@@ -141,6 +142,12 @@ def test_allox_has_no_place_for_a_gang():
     view = cluster_view(THREE, [Job("wide", gpu_s=10, gpus=2, nodes=2)])
     with pytest.raises(PolicyError, match="job 'wide' wants 2 GPUs; AlloX is defined for one-GPU jobs"):
         Allox().plan(view)
+
+
+def test_synergy_has_no_place_for_a_gang():
+    view = cluster_view(THREE, [Job("wide", gpu_s=10, gpus=2, nodes=2)])
+    with pytest.raises(PolicyError, match="job 'wide' runs on 2 nodes; Synergy's jobs run on one each"):
+        Synergy().plan(view)
 
 
 def test_who_waits_says_for_how_many_nodes():
