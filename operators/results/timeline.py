@@ -88,7 +88,8 @@ class JobResult:
     `told_by`: who told the end, EVENT_LOG or KUBERNETES (to the second, and the log's word may still be on its way).
     `preemptions` and `interruptions` (failures, ends that nobody told) count what happened to the job as a whole, however
     many pods it has. `steps_missing` and `steps_repeated`: of all pods, what no event tells, and what was done again.
-    `heard_ns`: when that many steps were known to be done; of a job that has ended, its newest event. `notes` are sentences about what may distort the figures.
+    `heard_ns`: when that many steps were known to be done; of a job that has ended, its newest event. `notes` are sentences
+    about what may distort the figures.
     """
 
     facts: JobFacts
