@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from operators.kube import NODE
+from operators.kube import NODE, POD
 from scheduler_sims.interface.view import Phase
 
 ACTUATORS = ("jobs", "gated", "binding")
@@ -66,6 +66,21 @@ def test_a_gang_is_stopped_as_a_whole_and_goes_on_later(world: Any, lab: Any, ac
     until(program, here, lambda: done() and here.phase("short") == "Succeeded")
     assert [name for name, _, _ in here.runs] == ["wide", "wide", "short", "wide", "wide"]
     assert not any("can't" in line or "stopped" in line for line in program.said)
+
+
+@pytest.mark.parametrize("actuator", ACTUATORS)
+def test_a_gang_that_is_stopped_as_it_ends_is_finished_by_the_pods_that_were_not(
+    world: Any, lab: Any, actuator: str
+) -> None:
+    here = world.of(nodes=2, gpus=1)
+    here.submit("wide", 10, actuator=actuator, nodes=2)
+    until(lab(here), here, lambda: len(here.runs) == 2)
+    first, second = here.pods("wide")
+    here.api.put(POD, {**first, "status": {"phase": "Succeeded"}})
+    here.api.remove(POD, f"lab/{second['metadata']['name']}")
+    until(lab(here), here, lambda: here.phase("wide") == "Succeeded")
+    assert len(here.runs) == 3
+    assert here.held() == {}
 
 
 def test_a_gang_stops_several_jobs(world: Any, lab: Any) -> None:
