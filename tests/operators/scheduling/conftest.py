@@ -348,12 +348,9 @@ class World:
             for each in _allowed(spec):
                 found = self.api.objects["nodes"].get(each)
                 room = int(found["status"]["allocatable"]["emugpu.dev/emuGPU"]) if found else -1
-                beside = {
-                    other["spec"].get("nodeName") for other in self.pods(pod["metadata"]["labels"]["emugpu.dev/job"])
-                }
-                if (
-                    self.held().get(each, 0) + _gpus(pod) <= room and each not in beside
-                ):  # anti-affinity of a gang's pods
+                own = self.pods(pod["metadata"]["labels"]["emugpu.dev/job"])  # anti-affinity: pods of a gang are apart
+                beside = {p["spec"].get("nodeName") for p in own if p["status"]["phase"] in ("Pending", "Running")}
+                if self.held().get(each, 0) + _gpus(pod) <= room and each not in beside:
                     self.api.put(POD, {**pod, "spec": {**spec, "nodeName": each}})
                     break
 
