@@ -252,6 +252,10 @@ class Watcher:
 
     def _read(self, track: Track, mine: Mine, order: Order) -> JobSpec | None:
         try:
+            if order.nodes > 1 and not self._scope.gangs:
+                raise InputError(
+                    track.job_id, f"has {order.nodes} pods; this policy places jobs of one, so it is left alone"
+                )
             submitted = self._batches.submitted(order)
             spec = read_job(order, mine, self._around, (track.job_id, track.row), submitted)
         except InputError as error:

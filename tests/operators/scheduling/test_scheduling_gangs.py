@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from operators.kube import NODE, POD
+from operators.scheduling.scope import Scope
 from scheduler_sims.interface.view import Phase
+from scheduler_sims.policies.resolve import resolve_policy
 
 ACTUATORS = ("jobs", "gated", "binding")
 
@@ -141,6 +143,18 @@ def test_one_that_no_policy_can_place_is_told(world: Any, lab: Any) -> None:
         "job 'wide' is larger than the cluster: configuration default wants 3 nodes with one type of GPU, and only 2"
         in told
     )
+
+
+@pytest.mark.parametrize("policy", ["allox", "synergy:round_s=5"])
+def test_policies_for_one_node_leave_gangs_alone_and_go_on(world: Any, lab: Any, policy: str) -> None:
+    here = world.of(nodes=2, gpus=1)
+    here.submit("wide", 5, nodes=2)
+    here.submit("other", 5)
+    assert resolve_policy(policy)[1].one_node  # which the program tells the scope
+    program = lab(here, policy, scope=Scope("s", "lab", gangs=False))
+    until(program, here, lambda: here.phase("other") == "Succeeded")
+    assert program.said == ["wide: has 2 pods; this policy places jobs of one, so it is left alone"]
+    assert not program.failures
 
 
 @pytest.mark.parametrize("actuator", ACTUATORS)
