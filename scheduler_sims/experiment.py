@@ -62,6 +62,10 @@ class Experiment:
         truth = WorkloadTruth(workload, spec)
         return cls(workload, spec, truth, parse_estimates(known[0], truth, known[1]), known)
 
+    def in_pods(self) -> Experiment:
+        """The same experiment with the jobs as pods run them (Workload.exchanging)."""
+        return self.of(self.workload.exchanging(), self.spec, self.known)
+
     def on(self, spec: ClusterSpec) -> Experiment:
         """The same experiment on this cluster, on which its jobs are known to fit: other names of nodes, other costs."""
         return self.of(self.workload, spec, self.known)

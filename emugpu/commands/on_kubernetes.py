@@ -80,7 +80,7 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
     loaded = load(args) if args.cluster is not None else None
     with _laboratory(args) as laboratory:
         experiment, titles = loaded or load(args, laboratory.look().spec)
-        return _compare(args, laboratory, experiment, titles)
+        return _compare(args, laboratory, experiment.in_pods(), titles)
 
 
 def _compare(

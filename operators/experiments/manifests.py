@@ -61,6 +61,11 @@ def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -
     if to.scheduler and to.actuator != "jobs" and len({way.gpus for way in ways}) > 1:
         problem = f"has configurations with unlike numbers of GPUs, which actuator {to.actuator} can't choose among"
         raise InputError(f"job {job.job_id!r}", f"{problem}; take actuator jobs")
+    if len({way.min_tasks for way in ways}) > 1:
+        problem = (
+            "its ways to run have different numbers of pods, an EmuJob has one (spec.nodes); leave one of them out"
+        )
+        raise InputError(f"job {job.job_id!r}", problem)
     return {
         "apiVersion": "emugpu.dev/v1alpha1",
         "kind": "EmuJob",
@@ -74,6 +79,7 @@ def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -
             "tenant": job.user,
             "weight": job.weight,
             "steps": job.steps,
+            **({"nodes": ways[0].min_tasks} if ways[0].min_tasks > 1 else {}),
             "scheduler": _scheduler(to),
             "configurations": [_configuration(job, way) for way in ways],
         },
@@ -104,7 +110,7 @@ def _profile(job: JobSpec, way: Configuration) -> Json:
         if work.input_cpu_s:
             problem = "jobs on a cluster have no input pipeline yet; leave the column out"
             raise InputError(f"job {job.job_id!r}: input_cpu_s", problem)
-        return {"model": work.model, "batchSize": work.batch_size * way.gpus}
+        return {"model": work.model, "batchSize": work.batch_size * way.total_gpus}
     step_ns = round(to_ns(work.duration_s) / job.steps)
     if step_ns < 1:
         raise InputError(f"job {job.job_id!r}: steps", f"{job.steps} steps in {work.duration_s:g} s are too many")
