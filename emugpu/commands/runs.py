@@ -22,9 +22,10 @@ from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import summary_dict, write_jobs_csv, write_summary
 from scheduler_sims.reports.html import write_report
+from scheduler_sims.reports.spans_file import write_spans_csv
 from scheduler_sims.reports.table import print_comparison
 
-JOBS, SUMMARY, REPORT = "jobs.csv", "summary.json", "report.html"
+JOBS, SPANS, SUMMARY, REPORT = "jobs.csv", "spans.csv", "summary.json", "report.html"
 _TABLE_WIDTH = 100
 
 
@@ -70,7 +71,7 @@ def _check_out(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError("--out", f"can't make the directory {out}: {error.strerror}") from error
-    for name in (JOBS, SUMMARY, REPORT):
+    for name in (JOBS, SPANS, SUMMARY, REPORT):
         if (out / name).is_dir():
             raise InputError("--out", f"{out / name} is a directory; choose another output folder")
     try:
@@ -104,6 +105,7 @@ def leave(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, A
         print_comparison(comparison, result_console(_TABLE_WIDTH))
     if args.out is not None:
         write_jobs_csv(args.out / JOBS, runs)
+        write_spans_csv(args.out / SPANS, runs)
         write_summary(args.out / SUMMARY, comparison, meta)
         write_report(args.out / REPORT, runs, comparison, meta)
         if not args.json:
