@@ -66,9 +66,7 @@ class Summary:
     mean_queueing_delay_s: float | None
     preemptions: int
     makespan_s: float | None
-    mean_predicted_jct_s: Annotated[
-        float | None, Field(description="Of the finished jobs that were predicted.")
-    ]
+    mean_predicted_jct_s: Annotated[float | None, Field(description="Of the finished jobs that were predicted.")]
     mean_error: Annotated[
         float | None, Field(description="Mean of (predicted - observed) / observed over single jobs.")
     ]
@@ -181,9 +179,7 @@ def cumulative(values: Iterable[float], most: int = MOST_POINTS) -> Line:
         return Line()
     last = len(ordered) - 1
     picks = range(last + 1) if last < most else sorted({round(i * last / (most - 1)) for i in range(most)})
-    return Line(
-        (ordered[0], *(ordered[i] for i in picks)), (0.0, *(round((i + 1) / len(ordered), 6) for i in picks))
-    )
+    return Line((ordered[0], *(ordered[i] for i in picks)), (0.0, *(round((i + 1) / len(ordered), 6) for i in picks)))
 
 
 def mean(values: Sequence[float]) -> float | None:

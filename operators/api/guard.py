@@ -42,7 +42,8 @@ class Guard:
 
         host = Headers(scope=scope).get("host", "")
         if self._hosts and host not in self._hosts:
-            refusal = problem(421, "misdirected-request", f"this is not {host or 'a host without a name'}; use the link that was printed")
+            called = host or "a host without a name"
+            refusal = problem(421, "misdirected-request", f"this is not {called}; use the link that was printed")
             await refusal(scope, receive, guarded)
         else:
             await self._app(scope, receive, guarded)

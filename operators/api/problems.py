@@ -59,7 +59,11 @@ _STATUS: Mapping[type[EmuGpuError], HTTPStatus] = {
 }
 _EXAMPLES: Mapping[int, tuple[str, str, str]] = {
     401: ("sign-in", "Nobody is signed in.", "no token; send Authorization: Bearer TOKEN, or sign in"),
-    403: ("forbidden", "Who asks may not have this.", "ann may not list emujobs.emugpu.dev in all namespaces; name one"),
+    403: (
+        "forbidden",
+        "Who asks may not have this.",
+        "ann may not list emujobs.emugpu.dev in all namespaces; name one",
+    ),
     404: ("not-there", "There is no such thing.", "there is no job 9f1c2b7a4d5e6f708192"),
     409: ("conflict", "It can't be changed now.", "apply emujobs bert-1: the object has been modified"),
     422: ("input", "The request itself is wrong.", "query limit: Input should be less than or equal to 10000"),

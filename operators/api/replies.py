@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, cast, get_type_hints
 
 from fastapi import Response
 from pydantic import AfterValidator, Field, TypeAdapter, WithJsonSchema, create_model
@@ -24,12 +24,9 @@ def _known_field(name: str) -> str:
 
 
 JobField = Annotated[str, AfterValidator(_known_field), WithJsonSchema({"type": "string", "enum": list(JOB_FIELDS)})]
-PartOfJob = create_model(
-    "PartOfJob",
-    __doc__="The fields of a job that were asked for; uid is always there.",
-    **{name: (hint, None) for name, hint in get_type_hints(Job, include_extras=True).items() if name != "uid"},
-    uid=(get_type_hints(Job, include_extras=True)["uid"], ...),
-)
+_HINTS = get_type_hints(Job, include_extras=True)
+_PARTS: dict[str, Any] = {name: (hint, ... if name == "uid" else None) for name, hint in _HINTS.items()}
+PartOfJob = create_model("PartOfJob", __doc__="The fields of a job that were asked for; uid is always there.", **_PARTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +168,7 @@ class Policy:
     summary: str
     preemptive: bool
     needs_estimates: bool
-    options: dict[str, bool | float | str]
+    options: dict[str, bool | int | float | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +185,11 @@ class Session:
     lasts_s: Annotated[int | None, Field(description="How long the new session lasts; null: this isn't one.")]
 
 
-def json_reply(kind: type[Any], value: Any) -> Response:
+def json_reply(kind: Hashable, value: Any) -> Response:
     """`value` as this type says it."""
-    return Response(_adapter(kind).dump_json(value), media_type="application/json", headers={"Cache-Control": "no-store"})
+    return Response(
+        _adapter(kind).dump_json(value), media_type="application/json", headers={"Cache-Control": "no-store"}
+    )
 
 
 def job_page(version: int, total: int, jobs: Sequence[Job], wanted: Iterable[str], following: str | None) -> Response:
@@ -208,8 +207,8 @@ def job_json(job: Job) -> str:
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(cast(Any, kind))
 
 
 def by_phase(jobs: Iterable[Job]) -> dict[str, int]:

@@ -81,6 +81,8 @@ def _principal(status: Mapping[str, Any]) -> Principal | None:
     name = text_at(user, "username")
     if status.get("authenticated") is not True or not name:
         return None
-    extra = {key: tuple(map(str, values)) for key, values in object_at(user, "extra").items() if isinstance(values, list)}
+    extra = {
+        key: tuple(map(str, values)) for key, values in object_at(user, "extra").items() if isinstance(values, list)
+    }
     groups = user.get("groups")
     return Principal(name, text_at(user, "uid"), tuple(map(str, groups)) if isinstance(groups, list) else (), extra)

@@ -28,7 +28,16 @@ DRAWN = "'self' 'unsafe-inline'"
 """plotly.js puts style rules into the page; scripts must come from files everywhere."""
 WITH_CHARTS = frozenset({"index", "nodes", "job", "experiments"})
 _FOR_EVER = "public, max-age=31536000, immutable"
-_PLACEHOLDER = "{{assets}}"
+TITLES = {
+    "index": "Overview",
+    "nodes": "Nodes and devices",
+    "jobs": "Jobs",
+    "job": "Job",
+    "experiments": "Experiments",
+    "policies": "Policies",
+    "sign-in": "Sign in",
+}
+"""Of the pages; each is a file of its name in the shell that all share."""
 
 
 class Pages:
@@ -41,10 +50,10 @@ class Pages:
         size = self._charts.stat().st_size if self._charts is not None else 0
         self.digest = _digest(texts, size)
         prefix = f"/assets/{self.digest}"
+        shell = texts["shell.html"].decode()
         self.pages = {
-            Path(name).stem: text.decode().replace(_PLACEHOLDER, prefix).encode()
-            for name, text in texts.items()
-            if name.endswith(".html")
+            name: _filled(shell, page=name, title=title, body=texts[f"{name}.html"].decode(), assets=prefix)
+            for name, title in TITLES.items()
         }
         self.assets = {name: text for name, text in texts.items() if not name.endswith(".html")}
         self._packed: bytes | None = None
@@ -124,6 +133,12 @@ def _charts_file() -> Path | None:
     places = found.submodule_search_locations if found is not None else None
     paths = [Path(place) / "package_data" / CHARTS for place in places or ()]
     return next((path for path in paths if path.exists()), None)
+
+
+def _filled(shell: str, **parts: str) -> bytes:
+    for name, text in parts.items():
+        shell = shell.replace("{{" + name + "}}", text)
+    return shell.encode()
 
 
 def _pack(path: Path) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import StreamingResponse
@@ -18,7 +18,7 @@ from operators.api.who import Known, Reader, Scope
 
 router = APIRouter(tags=["events"], responses=documented(401, 403, 422, 503))
 RETRY_MS = 2000
-_STREAM = {
+_STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Events job (data: the job, or its uid and `gone`), device, node (data: its id), reset (read anew).",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
@@ -32,7 +32,8 @@ async def events(
     known: Known,
     scope: Reader,
     last_event_id: Annotated[
-        str | None, Header(description="Goes on after this event; what can't be told any more is a `reset`.", max_length=80)
+        str | None,
+        Header(description="Goes on after this event; what can't be told any more is a `reset`.", max_length=80),
     ] = None,
 ) -> StreamingResponse:
     """Ends by itself after some minutes; whoever connects again is asked for their rights anew and loses nothing."""

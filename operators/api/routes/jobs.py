@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -36,30 +36,39 @@ class JobQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    namespace: Annotated[str, Field(description="Only this namespace.", pattern=NAMESPACE_PATTERN, examples=["lab"])] = ""
+    namespace: Annotated[
+        str, Field(description="Only this namespace.", pattern=NAMESPACE_PATTERN, examples=["lab"])
+    ] = ""
     phase: Annotated[list[Phase], Field(description="In any of these phases.")] = []
     policy: Annotated[str | None, Field(description="Empty: jobs without a job-level scheduler.")] = None
     experiment: str | None = None
     run: Annotated[str | None, Field(description="Of this run of an experiment.", examples=["demo.1"])] = None
     cluster: Annotated[str | None, Field(description="kubernetes, local or simulated.")] = None
     name: Annotated[str, Field(description="Has this in its name, its tenant or its nodes, in any case.")] = ""
+    order: Annotated[
+        Literal["submitted", "newest", "ended"],
+        Field(description="By submission, by submission backwards, or by their end, the last first."),
+    ] = "submitted"
     fields: Annotated[list[JobField], Field(description="Only these fields of each job, and uid.")] = []
     limit: Annotated[int, Field(description="At most so many on one page.", ge=1, le=MOST_ON_A_PAGE)] = 200
     cursor: Annotated[
         str | None,
-        Field(description="What the page before said as `next`.", pattern=f"^{_CURSOR.pattern}$", examples=["0.9f1c2b7a"]),
+        Field(
+            description="What the page before said as `next`.", pattern=f"^{_CURSOR.pattern}$", examples=["0.9f1c2b7a"]
+        ),
     ] = None
 
 
 @router.get("/jobs", response_model=JobPage, summary="Jobs, filtered, page by page")
 async def jobs(known: Known, who: SignedIn, query: Annotated[JobQuery, Query()]) -> Response:
-    """In order of submission. Jobs that come while one pages are on the last page; none is told twice."""
+    """A page begins after the last job of the page before, so jobs that come meanwhile are told once or not at all."""
     scope = await scope_of(known, who, query.namespace)
     snapshot = known.source.snapshot()
-    found = _filtered(visible(snapshot, scope), query)
-    begin = 0 if query.cursor is None else bisect_right(found, _after(query.cursor), key=_place)
-    page = found[begin : begin + query.limit]
-    following = _cursor(page[-1]) if begin + query.limit < len(found) else None
+    found, place = _filtered(visible(snapshot, scope), query), _PLACES[query.order]
+    ordered = found if query.order == "submitted" else sorted(found, key=place)
+    begin = 0 if query.cursor is None else bisect_right(ordered, _after(query.cursor), key=place)
+    page = ordered[begin : begin + query.limit]
+    following = _cursor(place(page[-1])) if begin + query.limit < len(found) else None
     return job_page(snapshot.version, len(found), page, query.fields, following)
 
 
@@ -71,9 +80,7 @@ async def job(known: Known, job: Annotated[Job, Depends(readable_job)]) -> Respo
     story = await known.source.timeline(job.uid)
     if story is None:
         raise NotThereError(f"there is no job {job.uid} any more")
-    return json_reply(
-        JobStory, JobStory(story.job, list(story.runs), list(story.conditions), list(story.notes))
-    )
+    return json_reply(JobStory, JobStory(story.job, list(story.runs), list(story.conditions), list(story.notes)))
 
 
 @router.get("/jobs/{uid}/steps", response_model=JobSteps, summary="One job's steps", responses=documented(404))
@@ -116,16 +123,30 @@ def _filtered(jobs: Sequence[Job], query: JobQuery) -> Sequence[Job]:
     )
 
 
-def _place(job: Job) -> tuple[int, str]:
-    """Jobs are in this order; microseconds, since a cursor is a text."""
+Place = tuple[int, str]
+"""Where a job stands in an order: microseconds, since a cursor is a text, and its uid."""
+
+
+def _submitted(job: Job) -> Place:
     return round(job.submitted_s * 1e6), job.uid
 
 
-def _cursor(job: Job) -> str:
-    micros, uid = _place(job)
-    return f"{micros}.{uid}"
+def _newest(job: Job) -> Place:
+    return -round(job.submitted_s * 1e6), job.uid
 
 
-def _after(cursor: str) -> tuple[int, str]:
+def _ended(job: Job) -> Place:
+    return _NEVER if job.finished_s is None else -round(job.finished_s * 1e6), job.uid
+
+
+_NEVER = 10**19
+_PLACES = {"submitted": _submitted, "newest": _newest, "ended": _ended}
+
+
+def _cursor(place: Place) -> str:
+    return f"{place[0]}.{place[1]}"
+
+
+def _after(cursor: str) -> Place:
     micros, _, uid = cursor.partition(".")
     return int(micros), uid

@@ -25,7 +25,9 @@ class WindowQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    namespace: Annotated[str, Field(description="Only this namespace.", pattern=NAMESPACE_PATTERN, examples=["lab"])] = ""
+    namespace: Annotated[
+        str, Field(description="Only this namespace.", pattern=NAMESPACE_PATTERN, examples=["lab"])
+    ] = ""
     run: Annotated[
         str,
         Field(
@@ -46,7 +48,9 @@ class GroupQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    namespace: Annotated[str, Field(description="Only this namespace.", pattern=NAMESPACE_PATTERN, examples=["lab"])] = ""
+    namespace: Annotated[
+        str, Field(description="Only this namespace.", pattern=NAMESPACE_PATTERN, examples=["lab"])
+    ] = ""
     experiment: str | None = None
     policy: str | None = None
 

@@ -136,9 +136,7 @@ def _guessed(row: JobRow) -> tuple[JobRun, ...]:
     )
 
 
-def _job(
-    row: JobRow, run: Run, uid: str, stays: Sequence[JobRun], predicted: Mapping[tuple[str, str], float]
-) -> Job:
+def _job(row: JobRow, run: Run, uid: str, stays: Sequence[JobRun], predicted: Mapping[tuple[str, str], float]) -> Job:
     ended = _PHASES.get(row.status, "Failed")
     jct_s = row.jct_s if ended == "Succeeded" else None
     told = predicted.get((row.policy, row.job_id))
