@@ -22,8 +22,8 @@ from operators.api.application import application
 from operators.api.changes import Changes
 from operators.api.one_time import OneTimeAccess
 from operators.api.policies import bundled_policies
-from operators.api.serving import listening, serve
 from operators.api.services import Services
+from operators.api.serving import listening, serve
 from operators.api.sessions import Sessions
 from operators.api.source import Source
 from operators.api.sources.compare_output import CompareOutput
@@ -41,7 +41,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("directories", nargs="*", type=Path, metavar="DIR", help="what compare left (default: the newest)")
+    parser.add_argument(
+        "directories", nargs="*", type=Path, metavar="DIR", help="what compare left (default: the newest)"
+    )
     parser.add_argument("--port", type=int, metavar="N", help=f"on 127.0.0.1 (default: {DEFAULT_PORT}, or a free one)")
     parser.add_argument("--no-browser", action="store_true", help="only print the link")
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="look at this cluster instead")
@@ -107,11 +109,15 @@ def _outputs(given: Sequence[Path]) -> list[Path]:
     if not given:
         newest = sorted(Path("out").glob(f"*/{SUMMARY}"), key=lambda path: path.stat().st_mtime)
         if not newest:
-            raise InputError("out/", "has no comparison; run `make demo`, or name a DIR that `emugpu compare --out` left")
+            raise InputError(
+                "out/", "has no comparison; run `make demo`, or name a DIR that `emugpu compare --out` left"
+            )
         return [newest[-1].parent]
     found: list[Path] = []
     for directory in given:
-        inside = [directory] if (directory / SUMMARY).exists() else sorted(p.parent for p in directory.glob(f"*/{SUMMARY}"))
+        inside = (
+            [directory] if (directory / SUMMARY).exists() else sorted(p.parent for p in directory.glob(f"*/{SUMMARY}"))
+        )
         if not inside:
             raise InputError(str(directory), f"has no {SUMMARY}; name a directory that `emugpu compare --out` left")
         found += inside

@@ -120,10 +120,16 @@ def holding(jobs: Iterable[Job], runs: Runs, window: Window, most: int = MOST_PO
     return _line_of(changes, most) if window.until_s > window.since_s else Line()
 
 
-def held_share(jobs: Iterable[Job], runs: Runs, devices: Sequence[str], window: Window) -> float | None:
-    """The share of these devices' time in the window in which a job held them; None of no devices or no time."""
+def held_share(
+    jobs: Iterable[Job], runs: Runs, devices: Iterable[str], window: Window, *, there_are: int = 0
+) -> float | None:
+    """The share of these devices' time in the window in which a job held them; None of no devices or no time.
+
+    `there_are`: how many there are, where that is more than are named.
+    """
     length, known = window.until_s - window.since_s, set(devices)
-    if not known or length <= 0:
+    count = max(len(known), there_are)
+    if not count or length <= 0:
         return None
     by_device: dict[str, list[Interval]] = {}
     for job in jobs:
@@ -131,7 +137,7 @@ def held_share(jobs: Iterable[Job], runs: Runs, devices: Sequence[str], window: 
             for device in known.intersection(run.devices):
                 by_device.setdefault(device, []).append(window.clip((run.from_s, _end(run, window.now_s))))
     held = sum(end - begin for intervals in by_device.values() for begin, end in union(intervals))
-    return held / (length * len(known))
+    return held / (length * count)
 
 
 def summarised(jobs: Iterable[Job]) -> Summary:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from operators.api.facts import Device, Experiment, Job, Run, Snapshot
-from operators.api.figures import Window, whole_window
+from operators.api.figures import Window, held_share, whole_window
 from operators.api.who import Scope
 from operators.kube import NotThereError
 
@@ -20,6 +20,30 @@ class View:
     snapshot: Snapshot
     jobs: Sequence[Job]
     run: Run | None = None
+
+    @property
+    def devices(self) -> list[Device]:
+        """Those that the run could use. Comparisons tell their nodes by what jobs held, and each has nodes of its own."""
+        snapshot = self.snapshot
+        if self.run is None or snapshot.cluster.clock == "wall":
+            return list(snapshot.devices)
+        jobs = (job for job in snapshot.jobs if self.run is not None and job.experiment == self.run.experiment)
+        nodes = {node for job in jobs for node in job.nodes}
+        return [device for device in snapshot.devices if device.node in nodes]
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs that are; what a comparison says of itself counts those that nobody used too."""
+        said = "0"
+        if self.run is not None and self.snapshot.cluster.clock == "emulated":
+            own = (each.meta for each in self.snapshot.experiments if each.id == self.run.experiment)
+            said = next(own, {}).get("gpus", "0")
+        return max(sum(device.index is not None for device in self.devices), int(said) if said.isdecimal() else 0)
+
+    def held_share(self, window: Window) -> float | None:
+        """The share of its GPUs' time in which they were held."""
+        gpus = [device.id for device in self.devices if device.index is not None]
+        return held_share(self.jobs, self.snapshot.runs, gpus, window, there_are=self.gpus)
 
     def window(self, since_s: float | None, until_s: float | None) -> Window:
         """The asked one; what isn't said is that of the jobs. An end before the beginning is an empty window."""

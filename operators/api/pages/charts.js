@@ -7,6 +7,8 @@ export const JOB_COLOURS = ["#4f81ab", "#6c9a5b", "#a8794a", "#7d74ad", "#3f918a
 const CONFIG = { responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
   modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
 
+const NARROW = 640;
+
 const drawn = new Map();
 let loading = null;
 
@@ -38,6 +40,7 @@ function themed(layout) {
     font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: colour("--text") },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--muted"), activecolor: colour("--text") },
     hoverlabel: { align: "left", bgcolor: colour("--panel"), bordercolor: colour("--muted"), font: { color: colour("--text") } },
+    legend: innerWidth < NARROW ? { orientation: "h", x: 0, y: -0.25, yanchor: "top" } : { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
     margin: { l: 50, r: 16, t: 30, b: 44, ...layout.margin },
   };
   for (const key of Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name))) result[key] = { ...axis, ...layout[key] };
@@ -50,7 +53,7 @@ export async function draw(place, figure, clicked = null) {
   if (!drawn.has(place)) fill(place);
   place.setAttribute("role", "img");
   place.setAttribute("aria-label", figure.says);
-  await plotly.react(place, figure.data, themed(figure.layout), CONFIG);
+  await plotly.react(place, figure.data, themed(figure.layout), { ...CONFIG, displayModeBar: innerWidth < NARROW ? false : "hover" });
   if (!drawn.has(place) && clicked) place.on("plotly_click", (event) => clicked(event.points[0]));
   drawn.set(place, figure);
 }
@@ -63,20 +66,25 @@ export function empty(place, text) {
 }
 
 function again() {
-  for (const [place, figure] of drawn) globalThis.Plotly.react(place, figure.data, themed(figure.layout), CONFIG);
+  for (const [place, figure] of drawn) globalThis.Plotly.react(place, figure.data, themed(figure.layout), { ...CONFIG, displayModeBar: innerWidth < NARROW ? false : "hover" });
 }
 addEventListener("themechange", again);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
 
+// What to call the unit of an axis up to here, and what seconds are in it.
+export function scaled(longest) {
+  const [unit, size] = longest > 8 * 86400 ? ["days", 86400] : longest > 7200 ? ["h", 3600] : ["s", 1];
+  return { unit, of: (value) => value / size };
+}
+
 // The x axis of a source's clock: dates, or seconds since the run's start; `of` turns seconds into its values.
 export function timeAxis(clock, since, until) {
-  const narrow = innerWidth < 640;
+  const narrow = innerWidth < NARROW;
   const base = { nticks: narrow ? 4 : 10 };
   if (clock === "wall") {
     const local = (value) => new Date(value * 1000 - new Date(value * 1000).getTimezoneOffset() * 60000).toISOString().slice(0, -1);
     return { of: local, unit: "", axis: { ...base, type: "date", range: [local(since), local(until)] } };
   }
-  const [unit, size] = until - since > 8 * 86400 ? ["days", 86400] : until - since > 7200 ? ["h", 3600] : ["s", 1];
-  const of = (value) => value / size;
+  const { unit, of } = scaled(until - since);
   return { of, unit, axis: { ...base, range: [of(since), of(until) || 1], title: { text: narrow ? unit : `emulated time since the run's start (${unit})` } } };
 }

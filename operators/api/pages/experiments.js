@@ -1,7 +1,7 @@
 // Experiments: policies beside each other, predicted beside observed.
 
 import { allJobs, get } from "./api.js";
-import { COLOURS, draw, empty, label } from "./charts.js";
+import { COLOURS, draw, empty, label, scaled } from "./charts.js";
 import { parameter, setParameter } from "./choose.js";
 import { byId, choice, el, fill, table } from "./dom.js";
 import { count, percent, seconds, share } from "./format.js";
@@ -9,7 +9,6 @@ import { framed, trouble } from "./frame.js";
 import { calmly } from "./live.js";
 
 let show = async () => {};
-const LEGEND = { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" };
 
 const coloursOf = (runs) => new Map([...new Set(runs.map(({ run }) => run.policy))].map((policy, index) => [policy, COLOURS[index % COLOURS.length]]));
 
@@ -39,7 +38,7 @@ function figuresTable(runs) {
   const swatch = (policy) => { const made = el("span", { class: "swatch" }); made.style.background = colours.get(policy); return made; };
   const quantile = (name) => (row) => row.summary.quantiles_s[name] ?? null;
   return table([
-    { title: "policy", cell: (row) => (row === rows.find((each) => each.policy === row.policy) ? el("span", {}, swatch(row.policy), row.policy || "none") : ""), wrap: true },
+    { title: "policy", cell: (row) => (row === rows.find((each) => each.policy === row.policy) ? el("span", { class: "named" }, swatch(row.policy), row.policy || "none") : ""), wrap: true },
     { title: "", cell: (row) => row.kind },
     { title: "mean JCT", number: true, cell: (row) => (row.kind === "error" ? percent(row.mean) : seconds(row.summary.mean_jct_s)) },
     { title: "median JCT", number: true, cell: figure(quantile("0.5"), seconds) },
@@ -55,10 +54,11 @@ function figuresTable(runs) {
 
 async function cdf(runs) {
   const colours = coloursOf(runs);
+  const { unit, of } = scaled(Math.max(0, ...runs.map(({ summary }) => summary.jct_cdf.times_s.at(-1) ?? 0)));
   const trace = (policy, points, predicted) => ({
-    type: "scatter", mode: "lines", name: label(policy || "none"), legendgroup: policy, showlegend: !predicted, x: points.times_s, y: points.values, opacity: predicted ? 1 : 0.45,
+    type: "scatter", mode: "lines", name: label(policy || "none"), legendgroup: policy, showlegend: !predicted, x: points.times_s.map(of), y: points.values, opacity: predicted ? 1 : 0.45,
     line: { shape: "hv", color: colours.get(policy), ...(predicted ? { width: 1.6, dash: "5px,3px" } : { width: 4 }) },
-    hovertemplate: `%{y:.1%} within %{x} s<extra>${label(policy)}, ${predicted ? "predicted" : "observed"}</extra>`,
+    hovertemplate: `%{y:.1%} within %{x:.4~g} ${unit}<extra>${label(policy)}, ${predicted ? "predicted" : "observed"}</extra>`,
   });
   const observed = runs.filter(({ run }) => run.cluster !== "simulated");
   const simulated = runs.filter(({ run }) => run.cluster === "simulated");
@@ -68,21 +68,23 @@ async function cdf(runs) {
     ...own.map(({ run, summary }) => trace(run.policy, summary.predicted_cdf, true))].filter((each) => each.x.length);
   if (!data.length) { empty(byId("cdf"), "No job has finished yet."); return; }
   await draw(byId("cdf"), { says: `Distributions of completion times of ${colours.size} policies; the table above has their quantiles`, data,
-    layout: { height: 380, xaxis: { title: { text: "JCT (s)" }, rangemode: "tozero" }, yaxis: { range: [0, 1.02], tickformat: ".0%" }, legend: LEGEND, hovermode: "closest" } });
+    layout: { height: 380, xaxis: { title: { text: `JCT (${unit})` }, rangemode: "tozero" }, yaxis: { range: [0, 1.02], tickformat: ".0%" }, hovermode: "closest" } });
 }
 
 async function scatter(runs, jobs) {
   const colours = coloursOf(runs);
   const both = jobs.filter((job) => job.cluster !== "simulated" && job.jct_s !== null && job.predicted_jct_s !== null);
   if (!both.length) { empty(byId("scatter"), "No job was both predicted and observed."); return; }
-  const most = Math.max(...both.map((job) => Math.max(job.jct_s, job.predicted_jct_s)));
+  const longest = Math.max(...both.map((job) => Math.max(job.jct_s, job.predicted_jct_s)));
+  const { unit, of } = scaled(longest);
+  const most = of(longest);
   const data = [...colours].map(([policy, colour]) => {
     const own = both.filter((job) => job.policy === policy);
-    return { type: "scatter", mode: "markers", name: label(policy || "none"), x: own.map((job) => job.jct_s), y: own.map((job) => job.predicted_jct_s), customdata: own.map((job) => job.uid),
-      text: own.map((job) => label(job.name)), marker: { color: colour, size: 7, opacity: 0.7 }, hovertemplate: "<b>%{text}</b><br>predicted %{y:.2f} s<br>observed %{x:.2f} s<extra></extra>" };
+    return { type: "scatter", mode: "markers", name: label(policy || "none"), x: own.map((job) => of(job.jct_s)), y: own.map((job) => of(job.predicted_jct_s)), customdata: own.map((job) => job.uid),
+      text: own.map((job) => label(job.name)), marker: { color: colour, size: 7, opacity: 0.7 }, hovertemplate: `<b>%{text}</b><br>predicted %{y:.4~g} ${unit}<br>observed %{x:.4~g} ${unit}<extra></extra>` };
   });
   await draw(byId("scatter"), { says: `${both.length} jobs, predicted against observed completion time; the page Jobs has each`, data,
-    layout: { height: 420, xaxis: { title: { text: "observed JCT (s)" }, range: [0, most * 1.04] }, yaxis: { title: { text: "predicted JCT (s)" }, range: [0, most * 1.04] }, legend: LEGEND, hovermode: "closest",
+    layout: { height: 420, xaxis: { title: { text: `observed JCT (${unit})` }, range: [0, most * 1.04] }, yaxis: { title: { text: `predicted JCT (${unit})` }, range: [0, most * 1.04] }, hovermode: "closest",
       shapes: [{ type: "line", x0: 0, y0: 0, x1: most, y1: most, line: { color: "#8a939c", width: 1, dash: "dot" } }] } },
   (point) => location.assign(`/job?uid=${encodeURIComponent(point.customdata)}`));
 }

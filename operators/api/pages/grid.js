@@ -12,7 +12,7 @@ function compared(a, b) {
 }
 
 export class Grid {
-  // columns: {key, title, cell(row), value?(row), number?, less?}; opened(row) on Enter; name: what the table is of.
+  // columns: {key, title, cell(row), value?(row), number?, less?, hint?(row)}; opened(row) on Enter; name: what the table is of.
   constructor(columns, { name, sort, descending, opened, nothing }) {
     this.columns = columns;
     this.sort = sort;
@@ -87,7 +87,7 @@ export class Grid {
   #row(index) {
     const row = this.rows[index];
     const made = el("tr", { "aria-rowindex": index + 2, tabindex: index === this.active ? 0 : -1 },
-      this.columns.map((column) => el("td", { class: this.#look(column) }, column.cell(row))));
+      this.columns.map((column) => el("td", { class: this.#look(column), title: column.hint ? column.hint(row) : null }, column.cell(row))));
     made.dataset.index = String(index);
     return made;
   }

@@ -39,7 +39,7 @@ async function load(state, queue) {
   await draw(byId("load"), {
     says: `At most ${most} jobs waited and ${Math.max(...queue.held.values)} of ${queue.devices} devices were held`,
     data: [line("jobs waiting", queue.waiting, COLOURS[1]), line("devices held", queue.held, COLOURS[0], { fill: "tozeroy", fillcolor: "rgba(52,120,184,0.18)" })],
-    layout: { height: 300, xaxis: axis, yaxis: { rangemode: "tozero" }, legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" }, hovermode: "x unified" },
+    layout: { height: 300, xaxis: axis, yaxis: { rangemode: "tozero" }, hovermode: "x unified" },
   });
 }
 

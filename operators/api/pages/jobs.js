@@ -1,7 +1,7 @@
 // All jobs: ten thousand rows to filter and sort, kept as they change.
 
 import { allJobs, get } from "./api.js";
-import { parameter, setParameter } from "./choose.js";
+import { observedFirst, parameter, setParameter } from "./choose.js";
 import { byId, choice, el, fill, jobLink, phase } from "./dom.js";
 import { count, moment, percent, progress, runName, seconds } from "./format.js";
 import { fine, framed, trouble } from "./frame.js";
@@ -16,23 +16,23 @@ const filters = { q: parameter("q"), phase: parameter("phase"), policy: paramete
 let grid = null;
 
 function columns(clock) {
-  const name = { key: "name", title: "job", cell: (job) => jobLink(job, { tabindex: -1 }) };
+  const name = { key: "name", title: "job", cell: (job) => jobLink(job, { tabindex: -1 }), hint: (job) => job.name };
   const state = { key: "phase", title: "phase", cell: (job) => phase(job.phase) };
   const wall = [
     name, state,
     { key: "namespace", title: "namespace", less: true, cell: (job) => job.namespace },
-    { key: "policy", title: "scheduler", less: true, cell: (job) => job.policy || "–" },
+    { key: "policy", title: "scheduler", less: true, cell: (job) => job.policy || "–", hint: (job) => job.policy },
     { key: "gpus", title: "GPUs", number: true, cell: (job) => count(job.gpus) },
-    { key: "nodes", title: "node", less: true, value: (job) => job.nodes[0] ?? "", cell: (job) => job.nodes.join(", ") },
+    { key: "nodes", title: "node", less: true, value: (job) => job.nodes[0] ?? "", cell: (job) => job.nodes.join(", "), hint: (job) => job.nodes.join(", ") },
     { key: "steps_done", title: "steps", number: true, less: true, value: (job) => (job.steps ? (job.steps_done ?? 0) / job.steps : null), cell: progress },
   ];
   const emulated = [
     name, state,
     { key: "tenant", title: "user", less: true, cell: (job) => job.tenant },
-    { key: "policy", title: "policy", less: true, cell: (job) => job.policy },
+    { key: "policy", title: "policy", less: true, cell: (job) => job.policy, hint: (job) => job.policy },
     { key: "cluster", title: "cluster", less: true, cell: (job) => (job.cluster === "simulated" ? "predicted" : job.cluster) },
     { key: "gpus", title: "GPUs", number: true, less: true, cell: (job) => count(job.gpus) },
-    { key: "nodes", title: "node", less: true, value: (job) => job.nodes[0] ?? "", cell: (job) => job.nodes.join(", ") },
+    { key: "nodes", title: "node", less: true, value: (job) => job.nodes[0] ?? "", cell: (job) => job.nodes.join(", "), hint: (job) => job.nodes.join(", ") },
   ];
   return [
     ...(clock === "wall" ? wall : emulated),
@@ -47,7 +47,7 @@ function columns(clock) {
 
 function matches(job) {
   const wanted = filters.q.toLowerCase();
-  return (!filters.phase || job.phase === filters.phase) && (!filters.policy || (job.policy || "none") === filters.policy) && (!filters.run || job.run === filters.run)
+  return (!filters.phase || job.phase === filters.phase) && (!filters.policy || (job.policy || "none") === filters.policy) && (["", "all"].includes(filters.run) || job.run === filters.run)
     && (!filters.namespace || job.namespace === filters.namespace)
     && (!wanted || `${job.name} ${job.tenant} ${job.nodes.join(" ")}`.toLowerCase().includes(wanted));
 }
@@ -71,7 +71,7 @@ function filterForm(state, experiments) {
     choice("Phase", [["", "all"], ...PHASES.map((each) => [each, each])], filters.phase, set("phase")),
     choice(state.cluster.clock === "wall" ? "Scheduler" : "Policy", options("policy"), filters.policy, set("policy")),
     state.cluster.clock === "wall" ? choice("Namespace", options("namespace"), filters.namespace, set("namespace", "in")) : null,
-    runs.length ? choice("Run", [["", "all"], ...runs.map(run)], filters.run, set("run")) : null);
+    runs.length ? choice("Run", [["all", "all"], ...runs.map(run)], filters.run || "all", set("run")) : null);
 }
 
 async function load() {
@@ -89,9 +89,11 @@ async function page(state) {
   grid = new Grid(columns(clock), { name: "Jobs", sort: "submitted_s", descending: clock === "wall", nothing: "No job matches.",
     opened: (job) => location.assign(`/job?uid=${encodeURIComponent(job.uid)}`) });
   fill(byId("jobs"), grid.element);
-  const experiments = get("/experiments");
-  await load();
-  filterForm(state, (await experiments).items);
+  const [{ items }] = await Promise.all([get("/experiments"), load()]);
+  if (clock === "emulated") filters.run ||= observedFirst(items.flatMap((each) => each.runs))?.id ?? "";
+  filterForm(state, items);
+  show();
+  byId("jobs").dataset.shown = "yes";
   performance.mark("jobs-shown");
 }
 

@@ -13,9 +13,12 @@ const MOST_ROWS = 500;
 let show = async () => {};
 const jobHref = (uid) => `/job?uid=${encodeURIComponent(uid)}`;
 
-function nodesTable(nodes) {
+function nodesTable(nodes, clock) {
+  const name = { title: "node", cell: (node) => node.name, wrap: true };
+  const used = { title: "GPUs that were used", number: true, cell: (node) => count(node.devices) };
+  if (clock === "emulated") return table([name, used], nodes, { nothing: "No job has held anything." });
   return table([
-    { title: "node", cell: (node) => node.name, wrap: true },
+    name,
     { title: "ready", cell: (node) => (node.ready ? "yes" : "no") },
     { title: "pool", cell: (node) => node.pool || "–", less: true },
     { title: "GPU type", cell: (node) => node.gpu_types.join(", ") || "–", less: true },
@@ -67,13 +70,14 @@ async function occupied(state, parameters) {
 }
 
 async function page(state) {
+  byId("devices-section").hidden = state.cluster.clock === "emulated"; // they are gone; what they were isn't told
   const { items } = await get("/experiments");
   let parameters = {};
   show = async () => {
     try {
       const [nodes, devices, holding] = await Promise.all([get("/nodes"), get("/devices"), get("/jobs", { phase: ["Running", "Starting"], fields: ["name"], limit: 10000 })]);
       const names = new Map(holding.items.map((job) => [job.uid, job.name]));
-      fill(byId("nodes"), nodesTable(nodes.items));
+      fill(byId("nodes"), nodesTable(nodes.items, state.cluster.clock));
       fill(byId("devices"), devicesTable(devices.items, names));
       await occupied(state, parameters);
     } catch (error) { trouble(error); }

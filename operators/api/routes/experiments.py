@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from operators.api.facts import Job, Run, Snapshot
-from operators.api.figures import held_share, summarised
+from operators.api.figures import summarised
 from operators.api.problems import documented
 from operators.api.replies import (
     ExperimentFigures,
@@ -57,12 +57,5 @@ async def policies(known: Known, _scope: Reader) -> Response:
 
 
 def _figures(snapshot: Snapshot, run: Run, jobs: list[Job]) -> RunFigures:
-    window = View(snapshot, jobs, run).window(None, None)
-    used = {place for job in jobs for stay in snapshot.runs_of(job.uid) for place in stay.devices}
-    devices = [device.id for device in snapshot.devices if device.index is not None and device.node in _nodes(used)]
-    return RunFigures(run, summarised(jobs), held_share(jobs, snapshot.runs, devices, window))
-
-
-def _nodes(places: set[str]) -> set[str]:
-    """A comparison's nodes are its own: where several are shown, others' devices aren't free for it."""
-    return {place.rpartition("/")[0] for place in places}
+    view = View(snapshot, jobs, run)
+    return RunFigures(run, summarised(jobs), view.held_share(view.window(None, None)))

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from operators.api.facts import Job
-from operators.api.figures import held_share, holding, occupancy, queue_length, summarised
+from operators.api.figures import holding, occupancy, queue_length, summarised
 from operators.api.problems import documented
 from operators.api.replies import Group, MetricsSummary, Occupancy, Queue, json_reply
 from operators.api.view import SIMULATED, matching, of_run, visible
@@ -68,7 +68,7 @@ async def queue(known: Known, who: SignedIn, query: Annotated[WindowQuery, Query
         until_s=window.until_s,
         waiting=queue_length(view.jobs, snapshot.runs, window),
         held=holding(view.jobs, snapshot.runs, window),
-        devices=sum(device.index is not None for device in snapshot.devices),
+        devices=view.gpus,
     )
     return json_reply(Queue, reply)
 
@@ -83,20 +83,14 @@ async def occupied(known: Known, who: SignedIn, query: Annotated[WindowQuery, Qu
     spans = occupancy(view.jobs, snapshot.runs, window)
     longest = sorted(spans, key=lambda span: span.from_s - (span.to_s or window.now_s))[:MOST_SPANS]
     kept = set(map(id, longest))
-    devices = [device.id for device in snapshot.devices]
     reply = Occupancy(
         run=view.run,
         since_s=window.since_s,
         until_s=window.until_s,
-        devices=devices,
+        devices=[device.id for device in view.devices],
         spans=[span for span in spans if id(span) in kept],
         left_out=len(spans) - len(longest),
-        held_share=held_share(
-            view.jobs,
-            snapshot.runs,
-            [device.id for device in snapshot.devices if device.index is not None],
-            window,
-        ),
+        held_share=view.held_share(window),
     )
     return json_reply(Occupancy, reply)
 
