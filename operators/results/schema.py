@@ -1,10 +1,23 @@
-"""The tables of the operator's store, and the opening of its file."""
+"""The tables of the operator's store, and the opening of its file.
+
+events      What nodes and Kubernetes told of jobs that aren't archived: JobEvent, by its place in its stream.
+positions   How far each stream of Redis was read.
+unread      Ids of events that were deleted before they were read.
+jobs        JobFacts of the jobs that aren't archived.
+results     Of the archived: the whole JobResult as JSON (archive.py).
+predictions, experiments   What was predicted at the submission of a job, and for a whole experiment beforehand.
+offsets     By how much nodes' clocks were ahead: ClockOffset.
+changes     Per job the number of its last change; the largest is the version of the store.
+
+Times are nanoseconds of the operator's wall clock since 1970, but wall_ns and at_ns of an event (its node's).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
 from pathlib import Path
+from urllib.parse import quote
 
 from emulator_runtime.domain.errors import ClusterError
 from sharing_manager.event_log import transaction
@@ -25,7 +38,8 @@ create table if not exists unread (stream text not null, epoch integer not null,
   primary key (stream, epoch, sequence)) without rowid;
 create table if not exists jobs (uid text primary key, namespace text not null, name text not null,
   submitted_ns integer not null, tasks integer not null, steps integer not null, gpus integer not null,
-  isolated_s real, policy text not null, failed_ns integer) without rowid;
+  isolated_s real, policy text not null, failed_ns integer, kind text not null, experiment text not null,
+  deleted_ns integer) without rowid;
 create table if not exists predictions (uid text primary key, seconds real not null, by text not null,
   at_ns integer not null) without rowid;
 create table if not exists experiments (experiment text not null, by text not null, job text not null,
@@ -34,17 +48,19 @@ create table if not exists offsets (node text not null, measured_ns integer not 
   uncertain_ns integer not null, primary key (node, measured_ns)) without rowid;
 create table if not exists results (uid text primary key, finished_ns integer not null, result text not null) without rowid;
 create index if not exists results_by_end on results (finished_ns);
+create table if not exists changes (uid text primary key, number integer not null) without rowid;
+create index if not exists changes_by_number on changes (number);
 """
 
 
 def opened(path: Path) -> sqlite3.Connection:
-    """A connection for one thread. Raises ClusterError where the file can't be used, or a newer emugpu wrote it.
+    """A connection for one thread at a time. Raises ClusterError where the file can't be used, or a newer emugpu wrote it.
 
     Synced at each commit: what is committed is then acknowledged, and Redis may delete it at once.
     """
     with contextlib.ExitStack() as undo:
         try:
-            db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S)
+            db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
             undo.callback(db.close)
             db.execute("pragma journal_mode=wal")
             db.execute("pragma synchronous=full")
@@ -64,3 +80,22 @@ def _prepare(db: sqlite3.Connection) -> None:
         for statement in _SCHEMA.split(";"):
             db.execute(statement)
         db.execute(f"pragma user_version = {VERSION}")
+
+
+def opened_to_read(path: Path) -> sqlite3.Connection:
+    """A connection that can't write, for one thread at a time. Raises ClusterError where there is no store (it may come
+    into being), or none that can be read."""
+    with contextlib.ExitStack() as undo:
+        try:
+            place = f"file:{quote(str(path.absolute()))}?mode=ro"
+            db = sqlite3.connect(place, uri=True, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
+            undo.callback(db.close)
+            (version,) = db.execute("pragma user_version").fetchone()
+            db.execute("select 1 from changes").fetchone()
+        except sqlite3.Error as error:
+            fix = "is the operator running, with this volume and as this user?"
+            raise ClusterError(f"{path}: can't read this file as the operator's store: {error}; {fix}") from error
+        if version != VERSION:
+            raise ClusterError(f"{path}: is of version {version}, not {VERSION}; read it with the emugpu that wrote it")
+        undo.pop_all()
+    return db

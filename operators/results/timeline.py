@@ -16,6 +16,8 @@ from operators.results.events import ENDS, FAILED, FINISHED, PREEMPTED, JobEvent
 from operators.results.figures import covered_ns, slowdown
 from operators.results.runs import UNTOLD, Run, runs_of, time_of, told_once
 
+EMUJOB = "EmuJob"
+DELETED = "deleted"
 EVENT_LOG = "event log"
 KUBERNETES = "Kubernetes"
 SETTLE_S = 60.0
@@ -27,8 +29,10 @@ class JobFacts:
     """What the operator knows of a job beside its events. `uid` is what its job keys begin with: its EmuJob's, which may need
     several batch Jobs one after the other, or the UID of a batch Job without one.
 
-    `submitted_ns`: when the operator saw it first. `tasks`: pods that each do all `steps`. `failed_ns`: when its Job was
-    given up (None: it wasn't). `isolated_s`: run time alone on its devices (None: not known). `policy`: whose queue it is in.
+    `submitted_ns`: when the operator saw it first. `tasks`: pods that each do all `steps` (0: how many isn't known).
+    `gpus` of each task. `isolated_s`: run time alone on its devices (None: not known). `policy`: whose queue it is in.
+    `failed_ns`: when its Job was given up, `deleted_ns`: when its object was found gone before it had ended (None: neither).
+    `kind`: of the object, EmuJob, Job or Pod. `experiment`: the id of the experiment that it belongs to.
     """
 
     uid: str
@@ -41,6 +45,9 @@ class JobFacts:
     isolated_s: float | None = None
     policy: str = ""
     failed_ns: int | None = None
+    kind: str = EMUJOB
+    experiment: str = ""
+    deleted_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ def test_an_entry_that_was_deleted_unread_shows_as_missing_steps(server, make, p
     drain(make())
     with closing(ResultStore(path)) as store:
         store.note_job(facts(steps=5))
-        assert store.result("job").steps_missing == 1
+        assert store.job("job").steps_missing == 1
     assert (numbers(path, "a"), pending(server, "a")) == ([1, 2, 4, 5], 0)
 
 

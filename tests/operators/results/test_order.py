@@ -85,7 +85,7 @@ def test_the_store_gives_back_what_was_written_in_any_batches(tmp_path_factory, 
             size = data.draw(st.integers(1, 6))
             store.write(Batch(tuple(left[:size])))
             left = left[size:]
-        assert store.result("job") == job_result(facts, events)
+        assert store.job("job") == job_result(facts, events)
         newest = max(((e.epoch, e.sequence) for e in events if e.stream == "emugpu:events:a"), default=None)
         assert store.position("emugpu:events:a") == newest
     finally:

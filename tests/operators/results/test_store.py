@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from emulator_runtime.domain.errors import ClusterError, InputError
+from emulator_runtime.domain.errors import ClusterError
 from operators.results.clocks import ClockOffset
 from operators.results.predicted import ExperimentPrediction, Prediction
 from operators.results.store import Batch, ResultStore
@@ -33,7 +33,7 @@ def test_an_event_is_in_it_once_and_the_first_receipt_counts(store, told, facts)
     assert store.write(Batch(tuple(told))) == 3
     assert store.write(Batch(tuple(replace(event, received_ns=1) for event in told))) == 0
     assert [event.received_ns for event in store.events("job")] == [event.received_ns for event in told]
-    assert store.result("job") == job_result(facts(), told)
+    assert store.job("job") == job_result(facts(), told)
 
 
 def test_the_position_is_the_newest_id_and_never_goes_back(store, told):
@@ -71,12 +71,12 @@ def test_all_of_it_survives_and_two_connections_see_the_same(tmp_path, told, fac
         first.write(Batch(tuple(told)))
         first.note_offset(ClockOffset("n1", T0, 70_000_000, 5))
         first.note_prediction("job", Prediction(5.0, "fifo", T0))
-        seen = second.result("job")
+        seen = second.job("job")
     with closing(ResultStore(path)) as later:
-        assert later.result("job") == seen
+        assert later.job("job") == seen
         assert seen.jct_s == pytest.approx(5.93)
         assert later.prediction("job") == Prediction(5.0, "fifo", T0)
-        assert later.jobs() == [facts()]
+        assert later.noted() == [facts()]
 
 
 def test_what_is_committed_is_on_the_disk_because_redis_may_delete_it_then(store):
@@ -102,21 +102,21 @@ def test_an_experiments_prediction_is_kept_apart_and_replaced_as_a_whole(store):
 def test_facts_told_again_keep_the_submission(store, facts):
     store.note_job(facts())
     store.note_job(replace(facts(policy="las"), submitted_ns=T0 + 5))
-    assert store.job("job") == facts(policy="las")
+    assert store.facts("job") == facts(policy="las")
 
 
 def test_of_a_job_that_ended_long_ago_the_result_stays(store, told, facts):
     store.note_job(facts(steps=10))
     store.note_job(facts("other"))
     store.write(Batch(tuple(told)))
-    before = store.result("job")
+    before = store.job("job")
     assert store.archive(T0 + 6 * S) == 0
     assert store.archive(T0 + 7 * S) == 1
     assert store.events("job") == []
     store.write(Batch(tuple(told)))  # Redis gives them again
     store.note_job(facts(policy="las"))
-    assert (store.events("job"), store.result("job"), store.archived()) == ([], before, [before])
-    assert [job.uid for job in store.jobs()] == ["other"]
+    assert (store.events("job"), store.job("job"), store.archived()) == ([], before, [before])
+    assert [known.uid for known in store.noted()] == ["other"]
 
 
 def test_events_of_jobs_that_nobody_noted_go_with_time(store, told):
@@ -127,6 +127,19 @@ def test_events_of_jobs_that_nobody_noted_go_with_time(store, told):
     assert store.events("job") == []
 
 
+def test_the_archive_has_a_limit_of_age_and_of_number(store, facts, teller):
+    for number in range(4):
+        uid = f"job{number}"
+        store.note_job(facts(uid, failed_ns=T0 + number * S))
+        store.note_prediction(uid, Prediction(1.0, "fifo", T0))
+    store.archive(T0 + 100 * S)
+    assert store.forget(T0 + S, 9) == 1
+    assert store.forget(0, 2) == 1
+    assert [result.facts.uid for result in store.archived()] == ["job2", "job3"]
+    assert sorted(store.predictions()) == ["job2", "job3"]
+    assert store.forget(0, 2) == 0
+
+
 def test_offsets_of_a_node_are_kept_in_bounds(store, monkeypatch):
     monkeypatch.setattr("operators.results.store._OFFSETS_PER_NODE", 2)
     for at_ns in (1, 2, 3):
@@ -135,11 +148,6 @@ def test_offsets_of_a_node_are_kept_in_bounds(store, monkeypatch):
     clocks = store.clocks()
     assert clocks.offset("n1", 0) == ClockOffset("n1", 2 * 3600 * S, 2, 0)
     assert clocks.offset("n2", 0) == ClockOffset("n2", 1, 9, 0)
-
-
-def test_a_job_that_was_never_noted_is_told(store):
-    with pytest.raises(InputError, match="Job nobody: isn't in the operator's store"):
-        store.result("nobody")
 
 
 def test_a_file_that_is_no_store_is_told(tmp_path):
@@ -164,5 +172,5 @@ def test_a_thousand_events_of_a_job_are_read_at_once(store, teller, facts):
     store.note_job(facts(steps=20_000))
     store.write(Batch(tuple(node.events)))
     begun = time.monotonic()
-    assert store.result("job").steps_done == 20_000
+    assert store.job("job").steps_done == 20_000
     assert time.monotonic() - begun < 10  # what is quadratic takes minutes

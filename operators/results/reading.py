@@ -1,0 +1,150 @@
+"""What the operator's store says, for whoever only looks: the API's container beside the operator, a test, a person.
+
+The file is SQLite in WAL mode, so that readers and the writer don't wait for each other. A reader needs the same volume and
+user as the writer, and may write to the volume: SQLite keeps which reader is where in a file beside it (sqlite.org/wal.html,
+"Read-Only Databases"). What the tables hold is said in schema.py.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+from operators.results.archive import from_json
+from operators.results.clocks import ClockOffset, Clocks
+from operators.results.events import JobEvent
+from operators.results.predicted import ExperimentPrediction, Prediction
+from operators.results.schema import opened_to_read
+from operators.results.timeline import JobFacts, JobResult, job_result
+
+EVENT_COLUMNS = tuple(field.name for field in fields(JobEvent))
+FACT_COLUMNS = tuple(field.name for field in fields(JobFacts))
+
+
+class ResultReader:
+    """One connection, which any thread may use: a call waits for another one's end. Each call sees one moment of the store.
+
+    Calls raise sqlite3.Error where the disk or the file fails.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, path: Path) -> ResultReader:
+        """To read only. Raises ClusterError where there is no store at `path` yet, or none that can be read."""
+        return cls(opened_to_read(path))
+
+    def close(self) -> None:
+        """Twice is once."""
+        with self._lock:
+            self._db.close()
+
+    # --- results --------------------------------------------------------------------------------------------------------
+
+    def jobs(self) -> list[JobResult]:
+        """Of every job that was noted, running or ended, in order of submission."""
+        with self._moment():
+            clocks = self.clocks()
+            present = [job_result(facts, self._events(facts.uid), clocks) for facts in self.noted()]
+            return sorted([*self.archived(), *present], key=lambda r: (r.facts.submitted_ns, r.facts.uid))
+
+    def job(self, uid: str) -> JobResult | None:
+        """What is observed of the job until now; None for one that was never noted."""
+        with self._moment():
+            row = self._db.execute("select result from results where uid = ?", (uid,)).fetchone()
+            if row is not None:
+                return from_json(row[0])
+            facts = self.facts(uid)
+            return None if facts is None else job_result(facts, self._events(uid), self.clocks())
+
+    def events(self, uid: str) -> list[JobEvent]:
+        """One job's events stream by stream, each in its order; empty once its result was archived."""
+        with self._moment():
+            return self._events(uid)
+
+    def archived(self) -> list[JobResult]:
+        """The results whose events were deleted, by their end."""
+        with self._moment():
+            rows = self._db.execute("select result from results order by finished_ns, uid")
+            return [from_json(row[0]) for row in rows]
+
+    # --- what changes -----------------------------------------------------------------------------------------------------
+
+    def version(self) -> int:
+        """A number that grows whenever a job's result or prediction may have changed."""
+        with self._moment():
+            return int(self._db.execute("select coalesce(max(number), 0) from changes").fetchone()[0])
+
+    def changed_since(self, version: int) -> list[str]:
+        """The jobs (uids) that may have changed after this version, the ones that changed longest ago first."""
+        with self._moment():
+            rows = self._db.execute("select uid from changes where number > ? and uid <> '' order by number, uid", (version,))
+            return [row[0] for row in rows]
+
+    # --- predictions ----------------------------------------------------------------------------------------------------
+
+    def predictions(self) -> dict[str, Prediction]:
+        """By uid, what was predicted at the submission of each job."""
+        with self._moment():
+            rows = self._db.execute("select uid, seconds, by, at_ns from predictions")
+            return {uid: Prediction(*prediction) for uid, *prediction in rows}
+
+    def prediction(self, uid: str) -> Prediction | None:
+        with self._moment():
+            row = self._db.execute("select seconds, by, at_ns from predictions where uid = ?", (uid,)).fetchone()
+            return None if row is None else Prediction(*row)
+
+    def experiment(self, experiment: str, by: str) -> ExperimentPrediction | None:
+        """What was predicted for a whole experiment under this policy."""
+        select = "select job, seconds, at_ns from experiments where experiment = ? and by = ?"
+        with self._moment():
+            rows = self._db.execute(select, (experiment, by)).fetchall()
+        seconds: Mapping[str, float] = {job: s for job, s, _ in rows}
+        return ExperimentPrediction(experiment, by, rows[0][2], seconds) if rows else None
+
+    # --- what results are made of -----------------------------------------------------------------------------------------
+
+    def facts(self, uid: str) -> JobFacts | None:
+        """What was noted of a job that isn't archived."""
+        return next(iter(self._noted("where uid = ?", uid)), None)
+
+    def noted(self) -> list[JobFacts]:
+        """Of all jobs that aren't archived, in order of submission."""
+        return self._noted("order by submitted_ns, uid")
+
+    def clocks(self) -> Clocks:
+        with self._moment():
+            return Clocks(ClockOffset(*row) for row in self._db.execute("select * from offsets"))
+
+    def unread(self) -> int:
+        """Events that were deleted before they could be read: a gap that is known."""
+        with self._moment():
+            return int(self._db.execute("select count(*) from unread").fetchone()[0])
+
+    def _noted(self, which: str, *values: str) -> list[JobFacts]:
+        with self._moment():
+            rows = self._db.execute(f"select {', '.join(FACT_COLUMNS)} from jobs {which}", values)
+            return [JobFacts(*row) for row in rows]
+
+    def _events(self, uid: str) -> list[JobEvent]:
+        select = f"select {', '.join(EVENT_COLUMNS)} from events where job_uid = ? order by stream, epoch, sequence"
+        return [JobEvent(*row) for row in self._db.execute(select, (uid,))]
+
+    @contextmanager
+    def _moment(self) -> Iterator[None]:
+        """All that is read inside is of one state of the store; inside of another one, or of a write, of that one's."""
+        with self._lock:
+            if self._db.in_transaction:
+                yield
+                return
+            self._db.execute("begin")
+            try:
+                yield
+            finally:
+                self._db.execute("rollback")
