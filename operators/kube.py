@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import httpx2
@@ -31,6 +32,8 @@ EMUJOB = create_namespaced_resource("emugpu.dev", "v1alpha1", "EmuJob", "emujobs
 JOB = create_namespaced_resource("batch", "v1", "Job", "jobs")
 SERVICE = create_namespaced_resource("", "v1", "Service", "services")
 LEASE = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
+TOKEN_REVIEW = create_global_resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews")
+ACCESS_REVIEW = create_global_resource("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews")
 CRD = create_global_resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 
 WATCH_S = 300.0
@@ -172,6 +175,21 @@ class KubeApi:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def configured(kubeconfig: Path | None = None, context: str = "") -> SingleConfig:
+    """The cluster and the user that a program is told (--kubeconfig, --context), else those of its surroundings.
+
+    Raises ClusterError where there are none.
+    """
+    try:
+        found = KubeConfig.from_file(kubeconfig) if kubeconfig is not None else KubeConfig.from_env()
+        config = found.get(context or None)
+    except (ConfigError, OSError, ValueError, KeyError) as error:
+        problem = "name a file with --kubeconfig, or set KUBECONFIG"
+        raise ClusterError(f"no way to an API server is configured ({error}); {problem}") from error
+    assert config is not None  # only where a default is asked for
+    return config
 
 
 def translated(error: Exception, doing: str) -> EmuGpuError:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ClusterError, InputError
-from emulator_runtime.timing.host import monotonic_ns
+from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.api.application import application
 from operators.api.changes import Changes
 from operators.api.one_time import OneTimeAccess
@@ -26,8 +26,10 @@ from operators.api.services import Services
 from operators.api.serving import listening, serve
 from operators.api.sessions import Sessions
 from operators.api.source import Source
+from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.compare_output import CompareOutput
 from operators.api.sources.output_files import SUMMARY
+from operators.kube import KubeApi, configured
 
 DEFAULT_PORT = 8765
 LOOPBACK = "127.0.0.1"
@@ -86,7 +88,10 @@ async def _dashboard(args: argparse.Namespace, directories: Sequence[Path], list
 
 
 def _cluster(args: argparse.Namespace, changes: Changes) -> Source:
-    raise NotImplementedError
+    """What the caller's kubeconfig lets them see; what they change is checked by the API server as theirs."""
+    config = configured(args.kubeconfig, args.context)
+    naming = Naming(f"{config.context_name or 'cluster'} ({config.cluster.server})")
+    return ClusterSource(KubeApi(config), changes, wall_ns, naming)
 
 
 def _open(link: str) -> None:

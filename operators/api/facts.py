@@ -6,7 +6,7 @@ document. All times are seconds on the source's clock: since 1970 where it's `wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Literal
@@ -65,7 +65,7 @@ class Job:
     fairness: Annotated[float | None, Field(description="Finish-time fairness rho (Themis); 1 is fair.")] = None
     preemptions: int = 0
     suspended: Annotated[bool, Field(description="Whether spec.suspend holds it.")] = False
-    deleted: Annotated[bool, Field(description="Whether only its results are left.")] = False
+    deleted: Annotated[bool, Field(description="Whether it has no EmuJob, or not any more.")] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +187,18 @@ class Snapshot:
     """All that is known at one moment. `version` grows with every change. `jobs` in order of submission, then of uid."""
 
     version: int
-    now_s: float
     cluster: Cluster
+    now: Callable[[], float]
     jobs: tuple[Job, ...] = ()
     runs: Mapping[str, tuple[JobRun, ...]] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
     devices: tuple[Device, ...] = ()
     experiments: tuple[Experiment, ...] = ()
+
+    @property
+    def now_s(self) -> float:
+        """The time on the source's clock."""
+        return self.now()
 
     @cached_property
     def _by_uid(self) -> Mapping[str, Job]:

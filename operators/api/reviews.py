@@ -10,15 +10,10 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lightkube.generic_resource import create_global_resource
-
 from operators.api.access import Principal
 from operators.api.cache import Cache
 from operators.documents import object_at, text_at
-from operators.kube import Api, Json
-
-TOKEN_REVIEW = create_global_resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews")
-ACCESS_REVIEW = create_global_resource("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews")
+from operators.kube import ACCESS_REVIEW, TOKEN_REVIEW, Api, Json
 
 KNOWN_S, UNKNOWN_S, RIGHTS_S = 60.0, 10.0, 30.0
 """How long an answer holds: whose a token is, that it is nobody's, what somebody may."""

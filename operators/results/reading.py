@@ -84,7 +84,9 @@ class ResultReader:
     def changed_since(self, version: int) -> list[str]:
         """The jobs (uids) that may have changed after this version, the ones that changed longest ago first."""
         with self._moment():
-            rows = self._db.execute("select uid from changes where number > ? and uid <> '' order by number, uid", (version,))
+            rows = self._db.execute(
+                "select uid from changes where number > ? and uid <> '' order by number, uid", (version,)
+            )
             return [row[0] for row in rows]
 
     # --- predictions ----------------------------------------------------------------------------------------------------

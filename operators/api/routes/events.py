@@ -11,6 +11,7 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import StreamingResponse
 
 from operators.api.changes import Change
+from operators.api.facts import Snapshot
 from operators.api.problems import BusyError, documented
 from operators.api.replies import job_json
 from operators.api.services import Services
@@ -80,8 +81,9 @@ async def _endless(known: Services, scope: Scope, last_event_id: str | None) -> 
         if found is None:
             yield f"id: {changes.id_of(number_then)}\nevent: reset\ndata: {{}}\n\n"
         else:
+            snapshot = known.source.snapshot()
             for change in _newest(found):
-                text = _data(known, scope, change)
+                text = _data(snapshot, scope, change)
                 if text:
                     yield f"id: {changes.id_of(change.number)}\nevent: {change.kind}\ndata: {text}\n\n"
         number = number_then
@@ -96,11 +98,11 @@ def _newest(changes: Iterable[Change]) -> list[Change]:
     return list(latest.values())
 
 
-def _data(known: Services, scope: Scope, change: Change) -> str:
+def _data(snapshot: Snapshot, scope: Scope, change: Change) -> str:
     """Empty: not for this caller."""
     if change.kind != "job":
         return json.dumps({"id": change.subject})
     if scope.namespace not in ("", change.namespace):
         return ""
-    job = known.source.snapshot().job(change.subject)
+    job = snapshot.job(change.subject)
     return job_json(job) if job is not None else json.dumps({"uid": change.subject, "gone": True})

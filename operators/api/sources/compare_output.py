@@ -71,11 +71,12 @@ def snapshot_of(outputs: Sequence[Output], version: int) -> Snapshot:
     """All experiments beside each other; their runs all begin at 0."""
     jobs: list[Job] = sorted((job for o in outputs for job in o.jobs), key=lambda job: (job.submitted_s, job.uid))
     runs: dict[str, tuple[JobRun, ...]] = {uid: stays for o in outputs for uid, stays in o.runs.items()}
+    last_s = max((job.finished_s or 0.0 for job in jobs), default=0.0)
     title = ", ".join(o.experiment.id for o in outputs)
     return Snapshot(
         version=version,
-        now_s=max((job.finished_s or 0.0 for job in jobs), default=0.0),
         cluster=Cluster("comparison", "comparison", "emulated", title, writable=False),
+        now=lambda: last_s,
         jobs=tuple(jobs),
         runs=runs,
         nodes=tuple(_first(node for o in outputs for node in o.nodes)),
