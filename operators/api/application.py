@@ -39,12 +39,12 @@ def application(services: Services) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.working = asyncio.create_task(services.source.run())
+        working = app.state.working = asyncio.create_task(services.source.run())
         try:
             yield
         finally:
-            app.state.working.cancel()
-            await asyncio.wait([app.state.working])
+            working.cancel()
+            await asyncio.wait([working])
 
     app = FastAPI(
         title="emugpu",
@@ -62,14 +62,14 @@ def application(services: Services) -> FastAPI:
     for part in (clusters, jobs, over_time, experiments, events, sessions):
         api.include_router(part.router)
     app.include_router(api)
-    app.include_router(_probes(app, services))
+    app.include_router(_probes(app))
     app.include_router(router_of(Pages()))
     app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=5)
     app.add_middleware(Guard, hosts=services.hosts)
     return app
 
 
-def _probes(app: FastAPI, services: Services) -> APIRouter:
+def _probes(app: FastAPI) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/healthz")
@@ -80,7 +80,8 @@ def _probes(app: FastAPI, services: Services) -> APIRouter:
 
     @router.get("/readyz")
     async def ready() -> Response:
-        problem = services.source.snapshot().cluster.problem
+        known: Services = app.state.services
+        problem = known.source.snapshot().cluster.problem
         return PlainTextResponse(f"{problem or 'ok'}\n", 503 if problem else 200)
 
     return router

@@ -75,8 +75,20 @@ class Summary:
     predicted_cdf: Line
 
 
+UNTOLD = "?"
+"""The index of devices that were held although nobody told which."""
+
+
 def span_of(job: Job, run: JobRun, device: str) -> Span:
     return Span(device, job.uid, job.name, run.from_s, run.to_s, run.exact)
+
+
+def held_by(job: Job, run: JobRun) -> tuple[str, ...]:
+    """The devices of a run; where nobody told which, as many that nobody else has."""
+    if run.devices:
+        return run.devices
+    count = (job.gpus or 0) // max(1, len(job.nodes))
+    return tuple(f"{run.node}/{UNTOLD}{job.uid}.{number}" for number in range(count))
 
 
 def occupancy(jobs: Iterable[Job], runs: Runs, window: Window) -> list[Span]:
@@ -86,7 +98,7 @@ def occupancy(jobs: Iterable[Job], runs: Runs, window: Window) -> list[Span]:
         for job in jobs
         for run in runs.get(job.uid, ())
         if run.from_s < window.until_s and (run.to_s is None or run.to_s > window.since_s)
-        for device in run.devices
+        for device in run.devices or (f"{run.node}/{UNTOLD}",)
     ]
     return sorted(found, key=lambda span: (span.device, span.from_s, span.job))
 
@@ -108,7 +120,7 @@ def holding(jobs: Iterable[Job], runs: Runs, window: Window, most: int = MOST_PO
     by_device: dict[str, list[Interval]] = {}
     for job in jobs:
         for run in runs.get(job.uid, ()):
-            for device in run.devices:
+            for device in held_by(job, run):
                 by_device.setdefault(device, []).append((run.from_s, _end(run, window.now_s)))
     changes: dict[float, int] = {window.since_s: 0, window.until_s: 0}
     for intervals in by_device.values():
@@ -134,7 +146,7 @@ def held_share(
     by_device: dict[str, list[Interval]] = {}
     for job in jobs:
         for run in runs.get(job.uid, ()):
-            for device in known.intersection(run.devices):
+            for device in held_by(job, run) if not run.devices else known.intersection(run.devices):
                 by_device.setdefault(device, []).append(window.clip((run.from_s, _end(run, window.now_s))))
     held = sum(end - begin for intervals in by_device.values() for begin, end in union(intervals))
     return held / (length * count)

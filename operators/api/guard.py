@@ -11,6 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from operators.api.problems import problem
 
 NOTHING = "default-src 'none'; frame-ancestors 'none'"
+PROBES = ("/healthz", "/readyz")
+"""Asked by a kubelet, which calls a pod by its address."""
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -41,7 +43,7 @@ class Guard:
             await send(message)
 
         host = Headers(scope=scope).get("host", "")
-        if self._hosts and host not in self._hosts:
+        if self._hosts and host not in self._hosts and scope["path"] not in PROBES:
             called = host or "a host without a name"
             refusal = problem(421, "misdirected-request", f"this is not {called}; use the link that was printed")
             await refusal(scope, receive, guarded)

@@ -19,10 +19,21 @@ from operators.api.who import Known, Reader, Scope
 
 router = APIRouter(tags=["events"], responses=documented(401, 403, 422, 503))
 RETRY_MS = 2000
+_EVENT = {
+    "type": "object",
+    "description": "data: of a job, the job (or its uid and `gone`); of a device or node, its id; of a reset, nothing.",
+    "required": ["id"],
+    "properties": {
+        "event": {"type": "string", "enum": ["job", "device", "node", "reset"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+        "id": {"type": "string"},
+        "retry": {"type": "integer"},
+    },
+}
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Events job (data: the job, or its uid and `gone`), device, node (data: its id), reset (read anew).",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": "What has changed; after a reset, read anew.",
+        "content": {"text/event-stream": {"schema": _EVENT}},
     }
 }
 
