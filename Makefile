@@ -7,13 +7,13 @@ DEV_STAMP := $(VENV)/.installed-dev
 
 CLUSTER ?= emugpu
 
-.PHONY: help setup demo test check kube-programs kind-up kind-down e2e e2e-long bench profiles clean
+.PHONY: help setup demo experiment test check kube-programs kind-up kind-down e2e e2e-long bench profiles clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[scheduler,node,operator]'
+	$(BIN)/python -m pip install --quiet --editable '.[scheduler,node,operator,kubectl]'
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)
@@ -24,6 +24,11 @@ setup: $(DEV_STAMP)  ## make .venv with everything a developer needs
 demo: $(STAMP)  ## compare three policies on the bundled AlloX workload; leaves out/demo/
 	$(BIN)/emugpu compare examples/allox-40/workload.csv --cluster examples/allox-40/cluster.yaml \
 	  --policy drf-fifo --policy drf-sjf --policy allox --speed 10 --out out/demo
+experiment: $(STAMP)  ## the same jobs and policies on a Kubernetes cluster of 4 + 8 nodes; about 45 minutes; leaves out/experiment/
+	$(BIN)/emugpu cluster up --name experiment --node-gpus 4x1xV100 --cpu-nodes 8 --emulated-cpus 96 --emulated-memory 500Gi
+	KUBECONFIG=$$($(BIN)/emugpu cluster kubeconfig --name experiment) \
+	  $(BIN)/emugpu compare examples/allox-40/workload.csv --cluster examples/allox-40/cluster.yaml --on kubernetes \
+	  --policy drf-fifo --policy drf-sjf --policy allox --stretch 4 --out out/experiment
 test: $(DEV_STAMP)  ## run the tests
 	$(BIN)/python -m pytest
 check: $(DEV_STAMP)  ## ruff, mypy, import-linter

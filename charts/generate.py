@@ -129,7 +129,7 @@ def _definitions(definition: Json) -> Json:
     own_name = {"description": "Name of the pool.", **name, "maxLength": 63, "pattern": POOL_NAME}
     pool["properties"] = {"name": own_name, **pool["properties"]}
     pool["properties"]["gpus"]["items"]["properties"]["type"]["examples"] = gpu_types()
-    pool["required"] = ["name", *pool["required"]]
+    pool["required"] = ["name", *pool.get("required", ())]
     variable = {"name": name, "value": {"type": "string"}, "valueFrom": {"type": "object"}}
     return {
         "pool": pool,

@@ -11,7 +11,7 @@ import yaml
 
 from cluster_harness.kubectl import Kubectl, Node
 from cluster_harness.shell import Shell
-from cluster_harness.spec import ClusterSpec
+from cluster_harness.spec import ClusterSpec, PoolSpec
 from emulator_runtime.domain.errors import ClusterError
 
 RELEASE = "emugpu"
@@ -86,21 +86,22 @@ def namespace() -> dict[str, Any]:
 
 def values(spec: ClusterSpec, images: Mapping[str, str]) -> dict[str, Any]:
     """The chart's values for a specification; `images`: references of `emugpu` and `emugpu-redis`."""
-    found: dict[str, Any] = {
-        "pools": [
-            {
-                "name": pool.name,
-                "nodeSelector": {"matchLabels": {POOL_LABEL: pool.name}},
-                "gpus": [{"type": pool.gpu_type, "count": pool.gpus}],
-            }
-            for pool in spec.gpu_pools
-        ]
-    }
+    found: dict[str, Any] = {"pools": [_pool(pool) for pool in spec.offering_pools]}
     if "emugpu" in images:
         found["image"] = _image(images["emugpu"])
     if "emugpu-redis" in images:
         found["redis"] = {"image": _image(images["emugpu-redis"])}
     return found
+
+
+def _pool(pool: PoolSpec) -> dict[str, Any]:
+    emulated = {"cpu": pool.emulated_cpus, "memory": pool.emulated_memory}
+    given = {name: amount for name, amount in emulated.items() if amount}
+    return {
+        "name": pool.name,
+        "nodeSelector": {"matchLabels": {POOL_LABEL: pool.name}},
+        "gpus": [{"type": pool.gpu_type, "count": pool.gpus}] if pool.gpus else [],
+    } | ({"emulated": given} if given else {})
 
 
 def _image(reference: str) -> dict[str, str]:

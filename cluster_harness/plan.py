@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster_harness.spec import ClusterSpec, PoolSpec, parse_name
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.catalogue import gpu_spec
+from operators.quantity import parse_quantity
 
 MAX_NODES = 64
 """More node containers than this are no use on one machine: each has a kubelet and a containerd."""
@@ -54,6 +55,15 @@ def plan(
         flags = ", ".join(dict.fromkeys(one.flag.partition(" ")[0] for one in asked)) or "--nodes"
         raise InputError(flags, f"a cluster has from 1 to {MAX_NODES} worker nodes, this one would have {spec.workers}")
     return spec
+
+
+def emulating(spec: ClusterSpec, cpus: str, memory: str) -> ClusterSpec:
+    """The same nodes, each with these emulated amounts (empty: what it really has), those without GPUs too. Raises InputError
+    that names the flag that is wrong."""
+    for flag, amount, example in (("--emulated-cpus", cpus, "24"), ("--emulated-memory", memory, "500Gi")):
+        if amount and parse_quantity(amount, flag) <= 0:
+            raise InputError(flag, f"must be a quantity above 0, such as {example}, not {amount}")
+    return replace(spec, pools=tuple(replace(p, emulated_cpus=cpus, emulated_memory=memory) for p in spec.pools))
 
 
 @dataclass(frozen=True)

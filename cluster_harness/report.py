@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster_harness.chart import NAMESPACE, POOL_LABEL
-from cluster_harness.gpus import gpus_of, missing_gpus
+from cluster_harness.gpus import gpus_of, is_device, missing_gpus
 from cluster_harness.kubectl import Kubectl
 from cluster_harness.state import ClusterState
 
@@ -65,7 +65,7 @@ def devices_in_use(pods: list[dict[str, Any]]) -> dict[str, Counter[str]]:
             continue
         for container in pod["spec"].get("containers", ()):
             for name, count in (container.get("resources", {}).get("limits") or {}).items():
-                if name.startswith("emugpu.dev/"):
+                if is_device(name):
                     found.setdefault(node, Counter())[name] += int(count)
     return found
 

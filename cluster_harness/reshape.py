@@ -15,21 +15,21 @@ from operators.pools.objects import POOL_LABEL as CONTROLLERS_LABEL
 
 
 def renames(there: ClusterSpec, wanted: ClusterSpec) -> bool:
-    """Whether there are other names of pools with GPUs; under equal names a pool changes where it stands."""
-    before, after = ({pool.name for pool in spec.gpu_pools} for spec in (there, wanted))
+    """Whether there are other names of pools of emugpu; under equal names a pool changes where it stands."""
+    before, after = ({pool.name for pool in spec.offering_pools} for spec in (there, wanted))
     return before != after
 
 
 def leaving(there: ClusterSpec, wanted: ClusterSpec) -> list[str]:
-    """Pools with GPUs that the wish doesn't name any more."""
+    """Pools of emugpu that the wish doesn't name any more."""
     names = {pool.name for pool in wanted.pools}
-    return [pool.name for pool in there.gpu_pools if pool.name not in names]
+    return [pool.name for pool in there.offering_pools if pool.name not in names]
 
 
 def side_by_side(there: ClusterSpec, wanted: ClusterSpec) -> ClusterSpec:
     """The wish, and after its pools those that leave."""
     names = leaving(there, wanted)
-    return ClusterSpec(wanted.name, (*wanted.pools, *(pool for pool in there.gpu_pools if pool.name in names)))
+    return ClusterSpec(wanted.name, (*wanted.pools, *(pool for pool in there.offering_pools if pool.name in names)))
 
 
 def unseen(pools: Iterable[Mapping[str, Any]]) -> str | None:

@@ -13,12 +13,23 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class PoolSpec:
-    """Nodes that are alike. `gpus` 0: nodes without GPUs (`gpu_type` is empty then)."""
+    """Nodes that are alike. `gpus` 0: nodes without GPUs (`gpu_type` is empty then).
+
+    `emulated_cpus`, `emulated_memory`: what each of them pretends to have for jobs to divide, as quantities of Kubernetes;
+    empty: what it really has.
+    """
 
     name: str
     nodes: int
     gpus: int
     gpu_type: str
+    emulated_cpus: str = ""
+    emulated_memory: str = ""
+
+    @property
+    def offers(self) -> bool:
+        """Whether emugpu has something to do on its nodes: then there is an EmuGPUPool for it."""
+        return bool(self.gpus or self.emulated_cpus or self.emulated_memory)
 
 
 @dataclass(frozen=True)
@@ -33,8 +44,9 @@ class ClusterSpec:
         return sum(pool.nodes for pool in self.pools)
 
     @property
-    def gpu_pools(self) -> tuple[PoolSpec, ...]:
-        return tuple(pool for pool in self.pools if pool.gpus)
+    def offering_pools(self) -> tuple[PoolSpec, ...]:
+        """Those that are pools of emugpu as well: with GPUs, or with emulated CPUs and memory alone."""
+        return tuple(pool for pool in self.pools if pool.offers)
 
     @property
     def gpus(self) -> int:
@@ -72,4 +84,7 @@ def _words(pool: PoolSpec | None) -> str:
     if pool is None:
         return "no nodes"
     nodes = f"{pool.nodes} node{'s' if pool.nodes > 1 else ''}"
-    return f"{nodes} with {pool.gpus} x {pool.gpu_type} each" if pool.gpus else f"{nodes} without GPUs"
+    emulated = [f"{pool.emulated_cpus} emulated CPUs"] if pool.emulated_cpus else []
+    emulated += [f"{pool.emulated_memory} of emulated memory"] if pool.emulated_memory else []
+    gpus = f"with {pool.gpus} x {pool.gpu_type} each" if pool.gpus else "without GPUs"
+    return ", ".join([f"{nodes} {gpus}", *emulated])

@@ -1,24 +1,17 @@
-"""What a container gets for its devices, decided without touching anything: ids checked, device files, variables, mounts."""
+"""What a container gets when the kubelet gives it something of ours: the types, and the mounts that all containers have.
+
+A resource is an `Offer`: GPUs (gpus.py) or places on the node (places.py). All of it is decided without touching anything.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node import layout as names
-from emulator_runtime.node.inventory import Compat, DeviceEntry, ResourceEntry, split_device_id
 from emulator_runtime.node.layout import NodeLayout
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """One resource with what its node adds to it."""
-
-    node: str
-    resource: ResourceEntry
-    compat: Compat = field(default_factory=Compat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,84 +31,58 @@ class ContainerReply:
     cdi_devices: tuple[str, ...] = ()
 
 
-def checked_ids(resource: ResourceEntry, requested: Sequence[str]) -> tuple[str, ...]:
-    """The ids in the order of device index and replica; the kubelet gives them in none.
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """An id as the kubelet hears of it; `numa_node` None: it is near to none."""
 
-    Raises InputError for an id that isn't the resource's, is named twice or unhealthy, for no id at all, and for more than
-    one replica where the pool forbids that (upstream's failRequestsGreaterThanOne, which concerns shared devices only).
-    """
-    known = resource.by_id()
-    wanted = set(requested)
-    if len(wanted) < len(requested) or not requested:
-        raise InputError(resource.name, f"an allocation must name its devices once each, got {list(requested)}")
-    for device_id in requested:
-        if device_id not in known:
-            problem = f"unknown device {device_id!r}: the node's inventory has changed since; create the pod again"
-            raise InputError(resource.name, problem)
-        if not known[device_id].healthy:
-            reason = known[device_id].reason or "no reason given"
-            raise InputError(resource.name, f"device {device_id!r} is unhealthy ({reason}); create the pod again")
-    if resource.replicas > 1 and resource.fail_requests_greater_than_one and len(requested) > 1:
-        problem = f"a container may ask for 1 shared device at most, not {len(requested)} (failRequestsGreaterThanOne)"
-        raise InputError(resource.name, problem)
-    return tuple(device_id for device_id in known if device_id in wanted)
+    device_id: str
+    healthy: bool = True
+    numa_node: int | None = None
 
 
-def device_files(offer: Offer, device_ids: Sequence[str]) -> dict[int, dict[str, object]]:
-    """The content of /edev/<index> for each device; links go to the other devices of the same container."""
-    known = offer.resource.by_id()
-    replicas: dict[int, int | None] = {}
-    entries: dict[int, DeviceEntry] = {}
-    for device_id in device_ids:
-        entry = known[device_id]
-        replicas.setdefault(entry.device.index, split_device_id(device_id)[1])
-        entries[entry.device.index] = entry
-    return {
-        index: {
-            "uuid": entry.device.uuid,
-            "index": index,
-            "gpu_type": entry.device.gpu_type,
-            "memory_bytes": entry.device.memory_bytes,
-            "node": offer.node,
-            "numa_node": entry.numa_node,
-            "links": {peer.device.uuid: _link(entry, peer) for peer in entries.values() if peer is not entry},
-            "replica": replicas[index],
-            "resource": offer.resource.name,
-        }
-        for index, entry in entries.items()
-    }
+class Offer(Protocol):
+    """One resource of the node as it is now. Offers of the same are equal."""
+
+    @property
+    def name(self) -> str:
+        """The resource that pods ask for."""
+        ...
+
+    @property
+    def device_counts(self) -> tuple[int, int]:
+        """How many ids of devices there are, replicas counted: healthy and unhealthy ones."""
+        ...
+
+    def announced(self) -> Iterable[Announced]:
+        """Every id of the resource."""
+        ...
+
+    def preferred(self, available: Iterable[str], must: Iterable[str], size: int) -> list[str]:
+        """`size` of the `available` ids, best first and those of `must` among them. Raises InputError where `must` is more."""
+        ...
+
+    def checked_ids(self, requested: Sequence[str]) -> tuple[str, ...]:
+        """The ids in the resource's own order; the kubelet gives them in none. Raises InputError where they can't be had."""
+        ...
+
+    def device_files(self, device_ids: Sequence[str]) -> dict[int, dict[str, object]]:
+        """The content of /edev/<index> for each device."""
+        ...
+
+    def environment(self, device_ids: Sequence[str], token: str) -> dict[str, str]:
+        """The container's variables."""
+        ...
+
+    def mounts(self, layout: NodeLayout, edev_dir: Path, is_file: Callable[[Path], bool]) -> tuple[Mount, ...]:
+        """The container's mounts. `is_file` is asked for files that stand for what may be absent: a missing source of a
+        mount would be made by the container runtime, as a directory."""
+        ...
 
 
-def environment(offer: Offer, device_ids: Sequence[str], token: str) -> dict[str, str]:
-    """The container's variables. A device of which it has several replicas is visible once."""
-    visible = ",".join(dict.fromkeys(split_device_id(device_id)[0] for device_id in device_ids))
-    variables = {
-        names.TOKEN_VARIABLE: token,
-        names.MANAGER_SOCKET_VARIABLE: names.CONTAINER_MANAGER_SOCKET,
-        names.VISIBLE_DEVICES_VARIABLE: visible,
-        names.RESOURCE_VARIABLE: offer.resource.name,
-    }
-    if offer.compat.nvidia_env:
-        variables |= dict.fromkeys(names.NVIDIA_VARIABLES, visible)
-    return variables
-
-
-def mounts(
-    layout: NodeLayout, edev_dir: Path, *, nvidia_smi: bool, is_file: Callable[[Path], bool]
-) -> tuple[Mount, ...]:
-    """The container's mounts: directories, and nvidia-smi only where it is a file now (a missing source of a mount would be
-    made by the container runtime, as a directory). `is_file` is asked for files that stand for what may be absent.
-    """
-    found = [
-        Mount(str(layout.run_dir), names.CONTAINER_RUN_DIR),
-        Mount(str(edev_dir), names.CONTAINER_EDEV_DIR),
-    ]
-    if nvidia_smi and is_file(layout.nvidia_smi):
-        found.append(Mount(str(layout.nvidia_smi), names.CONTAINER_NVIDIA_SMI))
+def common_mounts(layout: NodeLayout, is_file: Callable[[Path], bool]) -> tuple[Mount, ...]:
+    """The manager's socket, and the runtime library where the node has it. The same for all offers: of two replies with a
+    mount at one path, the kubelet takes one."""
+    found = [Mount(str(layout.run_dir), names.CONTAINER_RUN_DIR)]
     if is_file(layout.python_dir / "emulator_runtime" / "__init__.py"):
         found.append(Mount(str(layout.python_dir), names.CONTAINER_TOOLS_DIR))
     return tuple(found)
-
-
-def _link(one: DeviceEntry, other: DeviceEntry) -> str:
-    return "NVLink" if one.link_group == other.link_group else "PCIe"

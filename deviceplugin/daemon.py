@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 from deviceplugin.allocator import Allocator
 from deviceplugin.container import Offer
 from deviceplugin.delivery import CdiDelivery, Delivery, MountDelivery
+from deviceplugin.gpus import GpuOffer
 from deviceplugin.inventory_file import InventoryFile
 from deviceplugin.metrics import Metrics, NoMetrics
 from deviceplugin.offers import OfferBook
+from deviceplugin.places import PlaceOffer
 from deviceplugin.plugin import POLL_S, ResourcePlugin, file_identity
 from deviceplugin.settings import Settings
 from emulator_runtime.domain.errors import InputError
@@ -48,9 +50,15 @@ class Changes:
     start: tuple[Offer, ...] = ()
 
 
-def reconcile(wanted: Inventory, running: Collection[str]) -> Changes:
-    """From the resources that are served to those of the inventory."""
-    offers = {resource.name: Offer(wanted.node, resource, wanted.compat) for resource in wanted.resources}
+def offers_of(inventory: Inventory, *, host: bool, nvidia_smi: bool) -> list[Offer]:
+    """What a node with this inventory offers; `host`: places as well, where it is in use at all."""
+    gpus = [GpuOffer(inventory.node, resource, inventory.compat, nvidia_smi) for resource in inventory.resources]
+    return [*gpus, *([PlaceOffer()] if host and inventory.in_use else [])]
+
+
+def reconcile(wanted: Collection[Offer], running: Collection[str]) -> Changes:
+    """From the resources that are served to those that are wanted."""
+    offers = {offer.name: offer for offer in wanted}
     return Changes(
         stop=tuple(sorted(set(running) - set(offers))),
         update=tuple(offer for name, offer in offers.items() if name in running),
@@ -84,9 +92,7 @@ class Daemon:
         self._layout.make()
         self._grants.sweep()
         self._delivery = self._make_delivery()
-        self._allocator = Allocator(
-            self._layout, self._grants, self._delivery, nvidia_smi=self._settings.mount_nvidia_smi
-        )
+        self._allocator = Allocator(self._layout, self._grants, self._delivery)
         if self._settings.port:
             self._start_web(self._settings.port)
         self._woken, self._waker = socket.socketpair()
@@ -99,7 +105,9 @@ class Daemon:
         while not self._stopping:
             inventory = self._inventory.poll()
             if inventory is not None:
-                self._apply(reconcile(inventory, self._running))
+                settings = self._settings
+                offers = offers_of(inventory, host=settings.offer_host, nvidia_smi=settings.mount_nvidia_smi)
+                self._apply(reconcile(offers, self._running))
                 self._offered = True
             self._sweep()
             self._wait()
@@ -122,16 +130,14 @@ class Daemon:
     def _apply(self, changes: Changes) -> None:
         self._stop_plugins(changes.stop)
         for offer in changes.update:
-            self._running[offer.resource.name][0].update(offer)
+            self._running[offer.name][0].update(offer)
         for offer in changes.start:
             book = OfferBook(offer)
             plugin = ResourcePlugin(book, self._allocator, self._metrics, Path(self._settings.kubelet_dir))
             plugin.start()
-            self._running[offer.resource.name] = book, plugin  # not sooner: what is in there is alive
+            self._running[offer.name] = book, plugin  # not sooner: what is in there is alive
         for offer in changes.update + changes.start:
-            entries = offer.resource.by_id().values()
-            healthy = sum(entry.healthy for entry in entries)
-            self._metrics.devices(offer.resource.name, healthy, len(entries) - healthy)
+            self._metrics.devices(offer.name, *offer.device_counts)
 
     def _stop_plugins(self, names: tuple[str, ...]) -> None:
         plugins = [self._running.pop(name)[1] for name in names]

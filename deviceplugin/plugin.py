@@ -92,7 +92,7 @@ class ResourcePlugin(threading.Thread):
     """One resource, served from `start` to `stop` in a thread of its own."""
 
     def __init__(self, offers: OfferBook, allocator: Allocator, metrics: Metrics, kubelet_dir: Path) -> None:
-        self.resource = offers.offer.resource.name
+        self.resource = offers.offer.name
         super().__init__(name=self.resource)
         self._offers = offers
         self._allocator = allocator

@@ -18,7 +18,6 @@ from deviceplugin.api.deviceplugin_pb2_grpc import DevicePluginServicer
 from deviceplugin.container import ContainerReply, Offer
 from deviceplugin.metrics import Metrics
 from deviceplugin.offers import OfferBook
-from deviceplugin.preference import preferred
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.timing.host import monotonic_ns
@@ -76,12 +75,12 @@ class DevicePluginService(DevicePluginServicer):
     def GetPreferredAllocation(  # noqa: N802
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
     ) -> pb.PreferredAllocationResponse:
-        resource = self._offers.offer.resource
+        offer = self._offers.offer
         response = pb.PreferredAllocationResponse()
         try:
             for asked in request.container_requests:
                 must, size = asked.must_include_deviceIDs, asked.allocation_size
-                ids = preferred(resource, asked.available_deviceIDs, must, size)
+                ids = offer.preferred(asked.available_deviceIDs, must, size)
                 response.container_responses.add(deviceIDs=ids)
         except InputError as error:
             self._metrics.error("preferred")
@@ -102,7 +101,7 @@ class DevicePluginService(DevicePluginServicer):
             problem = f"{error.filename or 'the node directory'}: can't be written: {error.strerror}; is the disk full?"
             context.abort(grpc.StatusCode.INTERNAL, problem)
         response = pb.AllocateResponse(container_responses=[_container_response(reply) for reply in replies])
-        self._metrics.allocated(offer.resource.name, to_s(monotonic_ns() - start_ns))
+        self._metrics.allocated(offer.name, to_s(monotonic_ns() - start_ns))
         return response
 
     def PreStartContainer(  # noqa: N802
@@ -124,11 +123,11 @@ def options() -> pb.DevicePluginOptions:
 
 
 def device_list(offer: Offer) -> pb.ListAndWatchResponse:
-    """Every id of the resource with its health and NUMA node."""
+    """Every id of the resource with its health and, where it is near to one, its NUMA node."""
     response = pb.ListAndWatchResponse()
-    for device_id, entry in offer.resource.by_id().items():
-        topology = pb.TopologyInfo(nodes=[pb.NUMANode(ID=entry.numa_node)])
-        response.devices.add(ID=device_id, health="Healthy" if entry.healthy else "Unhealthy", topology=topology)
+    for one in offer.announced():
+        near = None if one.numa_node is None else pb.TopologyInfo(nodes=[pb.NUMANode(ID=one.numa_node)])
+        response.devices.add(ID=one.device_id, health="Healthy" if one.healthy else "Unhealthy", topology=near)
     return response
 
 

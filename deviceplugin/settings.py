@@ -26,8 +26,15 @@ class Settings(EnvSettings):
         "1: mount the node directory's nvidia-smi into containers where it exists; 0: don't", "1", least=0, most=1
     )
 
+    host: str = setting(
+        "1: offer emugpu.dev/host, places on the node for containers that train without a GPU; 0: don't",
+        "1",
+        least=0,
+        most=1,
+    )
+
     def __post_init__(self) -> None:
-        _ = self.port, self.mount_nvidia_smi
+        _ = self.port, self.mount_nvidia_smi, self.offer_host
 
     @property
     def port(self) -> int:
@@ -36,3 +43,7 @@ class Settings(EnvSettings):
     @property
     def mount_nvidia_smi(self) -> bool:
         return self.flag("nvidia_smi")
+
+    @property
+    def offer_host(self) -> bool:
+        return self.flag("host")

@@ -11,8 +11,8 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from io import TextIOWrapper
 
@@ -27,16 +27,26 @@ COMMANDS = {
     "policies": "list the scheduling policies and their options",
     "gpus": "list the GPU types that can be emulated",
     "profile": "show step times and memory of the models",
+    "scheduler": "schedule EmuJobs on Kubernetes by a policy",
     "cluster": "a Kubernetes cluster with emulated GPUs",
     "train": "train a model on the emulated GPUs of this container",
     "smi": "show the emulated GPUs of this container",
 }
+<<<<<<< HEAD
 OWN_SIGNALS = frozenset({"train", "dashboard"})
+=======
+OWN_SIGNALS = frozenset({"train", "scheduler"})
+>>>>>>> main
 """Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""
 EXTRAS = {
     "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "cluster_harness"),
     "node": ("grpc", "google", "prometheus_client", "redis", "sharing_manager", "deviceplugin"),
+<<<<<<< HEAD
     "operator": ("fastapi", "pydantic", "lightkube", "starlette", "uvicorn", "operators"),
+=======
+    "operator": ("lightkube", "starlette", "uvicorn", "operators"),
+    "kubectl": ("msgspec",),
+>>>>>>> main
 }
 """What brings a package that is missing, by the name under which it is imported; ours may be missing in an image."""
 EXIT_INPUT = 2
@@ -48,40 +58,52 @@ def main(argv: list[str] | None = None) -> int:
 
     0: done, 1: done but jobs failed, 2: an error, 130: interrupted; a command may have more (`emugpu train --help`).
     """
+    arguments = sys.argv[1:] if argv is None else argv
+    command = _command_of(arguments)
+
+    def work() -> int:
+        args = _parsed(command, arguments)
+        return int(args.run(args))
+
+    return ended("emugpu", work, interruptible=command not in OWN_SIGNALS)
+
+
+def ended(program: str, work: Callable[[], int], *, interruptible: bool = True, extra: str = "") -> int:
+    """The exit status of a program's work; what it raises becomes one line on stderr.
+
+    `extra`: the extra of ours that has all its packages; else the one that has the missing package is named.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows '?', the result is not lost
-    arguments = sys.argv[1:] if argv is None else argv
-    command = _command_of(arguments)
     try:
-        with _interruptible(command):
-            args = _parsed(command, arguments)
-            status = int(args.run(args))
+        with interruptible_once() if interruptible else nullcontext():
+            status = work()
             if sys.stdout is not None:  # it is None where the caller has closed it
                 sys.stdout.flush()
             return status
     except EmuGpuError as error:
-        print(f"emugpu: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return EXIT_INPUT
     except ModuleNotFoundError as error:
-        print(f"emugpu: {_missing(error.name or str(error))}", file=sys.stderr)
+        print(f"{program}: {_missing(error.name or str(error), extra)}", file=sys.stderr)
         return EXIT_INPUT
     except KeyboardInterrupt:
-        print("emugpu: interrupted", file=sys.stderr)
+        print(f"{program}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output (head, less) has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_INPUT
     except OSError as error:
         fix = "; raise the limit (ulimit -n)" if error.errno == errno.EMFILE else ""
-        print(f"emugpu: {error.filename or 'this machine'}: {error.strerror}{fix}", file=sys.stderr)
+        print(f"{program}: {error.filename or 'this machine'}: {error.strerror}{fix}", file=sys.stderr)
         return EXIT_INPUT
 
 
-def _missing(module: str) -> str:
+def _missing(module: str, extra: str = "") -> str:
     """What to do about a module that can't be found."""
     package = module.partition(".")[0]
-    extra = next((extra for extra, packages in EXTRAS.items() if package in packages), "")
+    extra = extra or next((extra for extra, packages in EXTRAS.items() if package in packages), "")
     return f"the package {package} is missing: pip install '{f'emugpu[{extra}]' if extra else package}'"
 
 
@@ -112,10 +134,6 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
             subparsers.add_parser(name, help=line)
         subparsers.choices[name].set_defaults(parser=subparsers.choices[name])
     return parser
-
-
-def _interruptible(command: str | None) -> AbstractContextManager[None]:
-    return nullcontext() if command in OWN_SIGNALS else interruptible_once()
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import EmuGpuError, OutOfMemoryError, ProtocolError
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.ipc.client import AttachedDevice
+from emulator_runtime.ipc.control import resize_message
 from emulator_runtime.ipc.fields import text, whole
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Connection, Poller
@@ -28,7 +30,7 @@ class FakeManager:
 
     `stop_at`: the step whose request is answered with stop. `busy_ns`: device time of others in front of each lease.
     `errors`: what the call of that name raises (`{"reserve": OutOfMemoryError("full")}`). `steps_done` and `devices`: what
-    it answers to `attach`, to a job that doesn't say how far it is.
+    it answers to `attach`, to a job that doesn't say how far it is. `shares`: of the node, told once so many steps are done.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class FakeManager:
         errors: Mapping[str, EmuGpuError] | None = None,
         steps_done: int = 0,
         devices: tuple[AttachedDevice, ...] = ONE_DEVICE,
+        shares: Mapping[int, HostShare] | None = None,
     ) -> None:
         self._stop_at = stop_at
         self._busy_ns = busy_ns
         self._errors = errors or {}
         self.steps_done = steps_done
         self.devices = devices
+        self._shares = dict(shares or {})
         self.calls: list[tuple[object, ...]] = []
         self.leases: list[Lease] = []
 
@@ -76,6 +80,10 @@ class FakeManager:
     def fail(self, reason: str) -> None:
         self._note("fail", reason)
 
+    def new_share(self) -> HostShare | None:
+        due = [self._shares.pop(step) for step in sorted(self._shares) if step <= len(self.leases)]
+        return due[-1] if due else None
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -89,16 +97,24 @@ class FakeNode:
     """A manager for `answering`: each token has one job with devices of its own and all the time of the host.
 
     It is as strict as the real one about the order of steps. `ranges` lists, for each token, what its runs did:
-    [first step, steps done]; `ends` how they ended ("finished", "released", or nothing yet).
+    [first step, steps done]; `ends` how they ended ("finished", "released", or nothing yet). `shares` of the node are told
+    to jobs that want to know: that of step 0 when they attach, the others when that step is asked for.
     """
 
     def __init__(
-        self, devices: int = 1, *, gpu_type: str = "Tesla_V100-PCIE-32GB", usable_bytes: int = 30 * GIB
+        self,
+        devices: int = 1,
+        *,
+        gpu_type: str = "Tesla_V100-PCIE-32GB",
+        usable_bytes: int = 30 * GIB,
+        shares: Mapping[int, HostShare] | None = None,
     ) -> None:
         self._devices = [
             {"uuid": f"GPU-{n}", "index": n, "gpu_type": gpu_type, "memory_bytes": 32 * GIB} for n in range(devices)
         ]
         self._usable_bytes = usable_bytes
+        self._shares = shares or {}
+        self._followers: set[Connection] = set()
         self.ranges: dict[str, list[list[int]]] = {}
         self.ends: dict[str, list[str]] = {}
         self.errors: dict[str, EmuGpuError] = {}
@@ -122,6 +138,8 @@ class FakeNode:
                 if step not in (run[1], run[1] + 1):
                     raise ProtocolError(f"step {step} is out of order: {run[1]} steps are done")
                 run[1] = step
+                if connection in self._followers and step in self._shares and step:
+                    connection.send(resize_message(self._shares[step]))
                 return {"ok": True, "start_ns": issue_ns, "end_ns": issue_ns + whole(message, "duration_ns")}
             case "release" | "finish":
                 run[1] = max(run[1], whole(message, "steps_done"))
@@ -138,8 +156,12 @@ class FakeNode:
             runs.append([steps_done, steps_done])
         runs[-1][1] = steps_done  # a job that comes back knows best
         self._tokens[connection] = token
-        return {"ok": True, "version": 2, "job_id": token, "steps_done": steps_done, "shared": False,
-                "devices": self._devices}  # fmt: skip
+        reply = {"ok": True, "version": 2, "job_id": token, "steps_done": steps_done, "shared": False}
+        if message.get("host") is True:
+            self._followers.add(connection)
+            if (share := self._shares.get(0)) is not None:
+                reply["host"] = {"cpu_milli": share.cpu_milli, "memory_bytes": share.memory_bytes}
+        return reply | {"devices": self._devices}
 
 
 @contextlib.contextmanager

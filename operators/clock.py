@@ -17,9 +17,15 @@ def rfc3339_micro(wall_ns: int) -> str:
     return (_EPOCH + timedelta(microseconds=wall_ns // 1000)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def ns_of(text: str) -> int | None:
+    """Nanoseconds since 1970 of a metav1.Time or MicroTime; None for what is neither."""
+    try:
+        return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1) * 1000
+    except (ValueError, TypeError, OverflowError):  # no time, or one without its zone
+        return None
+
+
 def seconds_of(text: str) -> float | None:
     """Seconds since 1970 of a metav1.Time or MicroTime; None for what is neither."""
-    try:
-        return (datetime.fromisoformat(text) - _EPOCH) / timedelta(seconds=1)
-    except (ValueError, TypeError):  # no time, or one without its zone
-        return None
+    at_ns = ns_of(text)
+    return None if at_ns is None else at_ns / 1e9

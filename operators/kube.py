@@ -17,8 +17,10 @@ import httpx2
 from lightkube import AsyncClient
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
-from lightkube.generic_resource import create_global_resource, create_namespaced_resource
-from lightkube.operators import exists
+from lightkube.core.generic_client import BasicRequest
+from lightkube.core.resource import ApiInfo, NamespacedSubResource, ResourceDef
+from lightkube.generic_resource import Generic, create_global_resource, create_namespaced_resource
+from lightkube.operators import exists, not_equal
 from lightkube.types import PatchType
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
@@ -35,6 +37,20 @@ LEASE = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases
 TOKEN_REVIEW = create_global_resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews")
 ACCESS_REVIEW = create_global_resource("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews")
 CRD = create_global_resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
+CONFIG_MAP = create_namespaced_resource("", "v1", "ConfigMap", "configmaps")
+
+
+class _Binding(NamespacedSubResource, Generic):  # type: ignore[misc]
+    """A pod's node, set once (Kubernetes API, core/v1 Binding)."""
+
+    _api_info = ApiInfo(
+        resource=ResourceDef("", "v1", "Binding"),
+        parent=POD._api_info.resource,
+        plural="pods",
+        verbs=["post"],
+        action="binding",
+    )
+
 
 WATCH_S = 300.0
 """A watch ends after this time and everything is listed anew: the resync, and the end of a connection that died silently."""
@@ -52,6 +68,12 @@ class ConflictError(ClusterError):
     """Somebody else was faster: the object is there already, or is not the version that was meant; look again first."""
 
     code = "conflict"
+
+
+class ForbiddenError(ClusterError):
+    """The API server doesn't know who asks, or doesn't allow it; asking again gives the same answer."""
+
+    code = "forbidden"
 
 
 class ApiAwayError(ClusterError):
@@ -76,8 +98,23 @@ class Api(Protocol):
         """The object as it is now."""
         ...
 
+    async def text(self, path: str) -> str:
+        """What a GET of this path answers, such as /metrics through a pod's proxy."""
+        ...
+
     async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
         """Server-side apply with force; the object as it is then. A namespaced object names its namespace itself."""
+        ...
+
+    async def patch(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
+        """Merge these members into the object (null removes one); the object as it is then.
+
+        A uid or version in the metadata is a precondition. Containers of a built-in kind are merged by name, as kubectl does.
+        """
+        ...
+
+    async def bind(self, pod: str, namespace: str, uid: str, node: str) -> None:
+        """Give the pod with this uid, which no node has yet, to a node."""
         ...
 
     async def create(self, resource: type[Any], document: Json, manager: str = "") -> Json:
@@ -97,7 +134,10 @@ class Api(Protocol):
 
 
 class KubeApi:
-    """Api over lightkube. Raises NotThereError, ConflictError, ApiAwayError, else ClusterError naming what was tried."""
+    """Api over lightkube. Raises NotThereError, ConflictError, ForbiddenError, ApiAwayError, else ClusterError.
+
+    Each names what was tried.
+    """
 
     def __init__(self, config: SingleConfig | None = None, *, timeout_s: float = 10.0) -> None:
         try:
@@ -134,6 +174,15 @@ class KubeApi:
         except Exception as error:
             raise translated(error, f"get {_name(resource)} {name}") from error
 
+    async def text(self, path: str) -> str:
+        client: Any = self._client._client
+        try:
+            response = await client.send(client.build_adapter_request(BasicRequest("GET", path)))
+            client.raise_for_status(response)
+        except Exception as error:
+            raise translated(error, f"get {path}") from error
+        return str(response.text)
+
     async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
         options: Json = {"patch_type": PatchType.APPLY, "field_manager": manager, "force": True}
         within = _within(document["metadata"].get("namespace", ""))
@@ -142,6 +191,27 @@ class KubeApi:
         except Exception as error:
             raise translated(error, f"apply {_name(resource)} {name}") from error
         return _plain(patched)
+
+    async def patch(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
+        own = resource._api_info.resource.group.endswith("emugpu.dev")
+        options: Json = {"patch_type": PatchType.MERGE if own else PatchType.STRATEGIC, "field_manager": manager}
+        within = _within(document["metadata"].get("namespace", ""))
+        try:
+            return _plain(await self._client.patch(resource, name, document, **options, **within))
+        except Exception as error:
+            raise translated(error, f"patch {_name(resource)} {name}") from error
+
+    async def bind(self, pod: str, namespace: str, uid: str, node: str) -> None:
+        document = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod, "namespace": namespace, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            await self._client.create(_Binding.from_dict(document), pod)
+        except Exception as error:
+            raise translated(error, f"bind pod {pod}") from error
 
     async def create(self, resource: type[Any], document: Json, manager: str = "") -> Json:
         try:
@@ -202,9 +272,11 @@ def translated(error: Exception, doing: str) -> EmuGpuError:
         if code == 409:
             return ConflictError(f"{doing}: {message}")
         if code in (401, 403):
-            return ClusterError(f"{doing}: {message}; the chart's RBAC gives this right, is it installed as a whole?")
+            return ForbiddenError(f"{doing}: {message}; the chart's RBAC gives this right, is it installed as a whole?")
         kind = ApiAwayError if code == 429 or code >= 500 else ClusterError
         return kind(f"{doing}: {message}")
+    if isinstance(error, httpx2.HTTPStatusError):  # an answer in plain text: of a proxy, or of no API group at all
+        return _of_status(error.response.status_code, f"{doing}: {_body(error.response) or error}")
     if isinstance(error, (httpx2.HTTPError, OSError)):
         return ApiAwayError(f"{doing}: the API server can't be reached: {error or type(error).__name__}")
     if isinstance(error, (ConfigError, LoadResourceError)):
@@ -212,9 +284,27 @@ def translated(error: Exception, doing: str) -> EmuGpuError:
     raise error
 
 
+def _of_status(code: int, message: str) -> EmuGpuError:
+    if code in (404, 410):
+        return NotThereError(message)
+    if code in (401, 403):
+        return ForbiddenError(message)
+    return (ApiAwayError if code == 429 or code >= 500 else ClusterError)(message)
+
+
+def _body(response: httpx2.Response) -> str:
+    """The beginning of the answer; empty for a watch, whose answer isn't read."""
+    return str(response.text).strip()[:200] if response.is_stream_consumed else ""
+
+
 def everywhere(label: str = "") -> Json:
     """Options of list and watch: in all namespaces, and only what has this label."""
     return {"namespace": "*", **({"labels": {label: exists()}} if label else {})}
+
+
+def on_nodes() -> Json:
+    """Options of list and watch: pods of all namespaces that have a node."""
+    return {"namespace": "*", "fields": {"spec.nodeName": not_equal("")}}
 
 
 def applied(resource: type[Any], name: str, uid: str, **members: Any) -> Json:

@@ -37,12 +37,13 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """The Lease, and who wants it."""
+    """The Lease, and who wants it. `is_gone` says of another holder that it can't act any more (False: not known)."""
 
     namespace: str
     lease: str
     identity: str
     terms: Terms = field(default_factory=Terms)
+    is_gone: Callable[[str], bool] = lambda _holder: False
 
 
 class Leader:
@@ -145,7 +146,8 @@ class Leader:
     def _is_free(self, found: Json) -> bool:
         """Nobody's, our own from before, or not renewed since this replica first saw it so for as long as it says."""
         spec = object_at(found, "spec")
-        if text_at(spec, "holderIdentity") in ("", self._candidate.identity):
+        holder = text_at(spec, "holderIdentity")
+        if holder in ("", self._candidate.identity) or self._candidate.is_gone(holder):
             return True
         version = text_at(object_at(found, "metadata"), "resourceVersion")
         if version != self._seen[0]:

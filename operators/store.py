@@ -6,13 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+Heard = Callable[[T | None, T | None], None]
 
 
 class Store(Generic[T]):
-    """Facts by name, or `namespace/name`. Full objects are not kept: of a Node's 20 kB this package needs one."""
+    """Facts by name, or `namespace/name`. Full objects are not kept: of a Node's 20 kB this package needs one.
 
-    def __init__(self, facts_of: Callable[[Mapping[str, Any]], T]) -> None:
-        self._facts_of = facts_of
+    `heard` is told of each object that is new, changed or gone: the facts before and after, None where there are none.
+    """
+
+    def __init__(
+        self, facts_of: Callable[[Mapping[str, Any]], T], heard: Heard[T] = lambda _before, _after: None
+    ) -> None:
+        self._facts_of, self._heard = facts_of, heard
         self._items: dict[str, tuple[int, T]] = {}
         self.synced = False
 
@@ -24,10 +30,11 @@ class Store(Generic[T]):
 
     def replace(self, documents: Iterable[Mapping[str, Any]]) -> bool:
         """Take a whole list; whether it says anything new."""
-        before, was_synced = {name: facts for name, (_, facts) in self._items.items()}, self.synced
+        before, was_synced = self._items, self.synced
         self._items = {key_of(d): (_version(d), self._facts_of(d)) for d in documents}
         self.synced = True
-        return not was_synced or before != {name: facts for name, (_, facts) in self._items.items()}
+        names = [*self._items, *(name for name in before if name not in self._items)]
+        return sum([self._tell(before.get(name), self._items.get(name)) for name in names]) > 0 or not was_synced
 
     def update(self, kind: str, document: Mapping[str, Any]) -> bool:
         """Take one change, unless a newer state is known already; whether it says anything new.
@@ -39,13 +46,38 @@ class Store(Generic[T]):
         if known is not None and version < known[0]:
             return False
         if kind == "DELETED":
-            return self._items.pop(name, None) is not None
-        facts = self._facts_of(document)
-        self._items[name] = version, facts
-        return known is None or known[1] != facts
+            self._items.pop(name, None)
+        else:
+            self._items[name] = version, self._facts_of(document)
+        return self._tell(known, self._items.get(name))
 
     def forget(self, name: str) -> None:
-        self._items.pop(name, None)
+        self._tell(self._items.pop(name, None), None)
+
+    def _tell(self, before: tuple[int, T] | None, after: tuple[int, T] | None) -> bool:
+        was, now = before[1] if before is not None else None, after[1] if after is not None else None
+        if was != now:
+            self._heard(was, now)
+        return was != now
+
+
+class Index(Generic[T]):
+    """Facts by another name, such as pods by their job's: told by a Store. `name_of` empty: not kept."""
+
+    def __init__(self, name_of: Callable[[T], str]) -> None:
+        self._name_of = name_of
+        self._groups: dict[str, list[T]] = {}
+
+    def get(self, name: str) -> list[T]:
+        return list(self._groups.get(name, ()))
+
+    def heard(self, before: T | None, after: T | None) -> None:
+        if before is not None and (name := self._name_of(before)):
+            self._groups[name].remove(before)
+            if not self._groups[name]:
+                del self._groups[name]
+        if after is not None and (name := self._name_of(after)):
+            self._groups.setdefault(name, []).append(after)
 
 
 def key_of(document: Mapping[str, Any]) -> str:

@@ -30,6 +30,8 @@ class Experiment:
     spec: ClusterSpec
     truth: WorkloadTruth
     estimates: Estimates
+    known: tuple[str, int] = ("oracle", 0)
+    """What policies know of run times (as in `--estimates`), and the seed of its errors."""
 
     @classmethod
     def load(
@@ -40,13 +42,26 @@ class Experiment:
         estimates: str = "oracle",
         seed: int = 0,
         profiles: Path | None = None,
+        stretch: float = 1.0,
     ) -> Experiment:
-        """Read and check both files. Raises InputError that names the place, also for a job larger than the cluster."""
-        workload = load_workload(workload_path, profiles)
+        """Read and check both files. Raises InputError that names the place, also for a job larger than the cluster.
+
+        `stretch` multiplies submit times and durations.
+        """
+        workload = load_workload(workload_path, profiles).stretched(stretch)
         spec = load_cluster(cluster_path, workload.profiles.catalogue)
         check_fits(workload, spec, str(workload_path))
+        return cls.of(workload, spec, (estimates, seed))
+
+    @classmethod
+    def of(cls, workload: Workload, spec: ClusterSpec, known: tuple[str, int]) -> Experiment:
+        """A workload that fits the cluster, and what policies know of it. Raises InputError for unknown estimates."""
         truth = WorkloadTruth(workload, spec)
-        return cls(workload, spec, truth, parse_estimates(estimates, truth, seed))
+        return cls(workload, spec, truth, parse_estimates(known[0], truth, known[1]), known)
+
+    def on(self, spec: ClusterSpec) -> Experiment:
+        """The same experiment on this cluster, on which its jobs are known to fit: other names of nodes, other costs."""
+        return self.of(self.workload, spec, self.known)
 
     def check_policies(self, texts: Sequence[str]) -> dict[str, str]:
         """The titles of `--policy` values: their names, or the whole text where two classes have the same name.

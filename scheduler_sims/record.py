@@ -35,7 +35,8 @@ class HostSpan:
 class JobRecord:
     """One job of one run; emulated seconds since the run's start. `start_s`: its first allocation took effect.
 
-    `status` is finished or failed; a failed job has a `reason`, and `finish_s` is when it failed.
+    `status` is finished or failed; a failed job has a `reason`, and `finish_s` is when it failed. A picture of what goes on
+    (no result) may have jobs that are `running`, whose `finish_s` is now.
     `devices`: NODE/INDEX (or NODE/cpu) of each place it ran on, in order of first use.
     """
 

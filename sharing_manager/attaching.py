@@ -28,13 +28,15 @@ MAX_PENDING = 512
 
 @dataclass(frozen=True, slots=True)
 class AttachRequest:
-    """What a job shows. `version` of the protocol; `steps_done` None: a process that begins."""
+    """What a job shows. `version` of the protocol; `steps_done` None: a process that begins. `follows_host`: it wants to hear
+    of its share of the node, now and when that changes."""
 
     version: int
     token: str
     job_id: str | None
     steps_done: int | None
     after_ns: int
+    follows_host: bool = False
 
 
 Done = Callable[[Grant], None]

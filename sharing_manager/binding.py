@@ -43,12 +43,12 @@ def decide(grant: Grant, identity: PodIdentity | None, others: Iterable[Grant], 
     another pod or container, or one that a newer one has replaced.
     """
     check_bound(grant, identity)
-    self, wanted = who(grant, identity or grant.pod), set(grant.devices)
-    for device in grant.devices:
+    self, wanted = who(grant, identity or grant.pod), set(grant.ids)
+    for device in grant.ids:
         mark = marks.get(device)
         if mark is not None and mark.minted_ns > grant.minted_ns and mark.who != self:
             raise RefusedError(f"device {device} has been given to another pod since; this token is void, end the pod")
-    overlapping = [other for other in others if other.digest != grant.digest and not wanted.isdisjoint(other.devices)]
+    overlapping = [other for other in others if other.digest != grant.digest and not wanted.isdisjoint(other.ids)]
     bound = [other for other in overlapping if other.bound and not other.over and not other.of_owner]
     return Displaced(
         fenced=tuple(other for other in bound if who(other, other.pod) != self),
@@ -77,7 +77,7 @@ def check_held(grant: Grant, identity: PodIdentity, allocations: Iterable[PodAll
     For a token that was never shown before: a copied one would be bound to the pod that copied it. An ordinary init
     container's devices aren't listed with its pod, so where nobody has them the token has to do.
     """
-    wanted, mine, others = set(grant.devices), set[str](), set[str]()
+    wanted, mine, others = set(grant.ids), set[str](), set[str]()
     for allocation in allocations:
         if allocation.resource == grant.resource:
             own = (allocation.namespace, allocation.pod) == (identity.namespace, identity.pod)
@@ -90,7 +90,7 @@ def check_held(grant: Grant, identity: PodIdentity, allocations: Iterable[PodAll
 
 def mark(grant: Grant, marks: dict[str, Mark]) -> None:
     """Note that this grant has attached."""
-    for device in grant.devices:
+    for device in grant.ids:
         known = marks.get(device)
         if known is None or known.minted_ns <= grant.minted_ns:
             marks[device] = Mark(grant.minted_ns, who(grant, grant.pod))

@@ -94,7 +94,7 @@ class Daemon:
             missing=cluster.missing,
             check_peer=names.check,
         )
-        jobs = JobService(self._manager, attaching, counts)
+        jobs = JobService(self._manager, attaching, counts, cluster.shares)
         cluster.start(self._manager, jobs, inventory)
         self._guard = Guard(jobs, names.name, counts=counts)
         self._open_sockets(self._guard, admit=self._guard.admit)

@@ -18,7 +18,7 @@ from typing import Protocol
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.files import write_whole
 from emulator_runtime.node.grant_files import token_digest
-from sharing_manager.grants import Grant, GrantState
+from sharing_manager.grants import Grant, GrantState, devices_and_places
 from sharing_manager.identity import PodIdentity
 
 
@@ -30,7 +30,7 @@ class ManagerEvent:
     Each entry covers the steps [from_step, steps_done) of its job and begins where the one before ended. Where
     `steps_done` is the lower one, the job came back with an older checkpoint and does the steps between again. `at_ns` is
     the manager's clock when it saw it, `wall_ns` the host's date and time. `job_id` is the job key where a pod is the holder.
-    `detail`: the device ids of `attached`, comma-separated; else the reason, if there is one to tell.
+    `detail`: the device ids of `attached`, comma-separated (none: on CPUs alone); else the reason, if there is one to tell.
     """
 
     at_ns: int
@@ -172,10 +172,12 @@ class SqliteEventLog:
         )
         for digest, job_id, devices, steps_done, floor_ns, state, stopping, *rest in rows.fetchall():
             nonce, minted_ns, resource, bound, pod = rest
+            gpus, places = devices_and_places(resource, tuple(json.loads(devices)))
             yield Grant(
                 digest=digest,
                 job_id=job_id,
-                devices=tuple(json.loads(devices)),
+                devices=gpus,
+                places=places,
                 steps_done=steps_done,
                 floor_ns=floor_ns,
                 state=GrantState(state),
@@ -227,7 +229,7 @@ def _event_row(event: ManagerEvent) -> tuple[str | int, ...]:
 def _grant_row(grant: Grant) -> tuple[str | int | None, ...]:
     pod = None if grant.pod is None else json.dumps(astuple(grant.pod))
     return (
-        *(grant.digest, grant.job_id, json.dumps(grant.devices), grant.steps_done, grant.floor_ns, str(grant.state)),
+        *(grant.digest, grant.job_id, json.dumps(grant.ids), grant.steps_done, grant.floor_ns, str(grant.state)),
         *(grant.stopping, grant.nonce, grant.minted_ns, grant.resource, grant.bound, pod),
     )
 

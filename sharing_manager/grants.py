@@ -14,6 +14,7 @@ from enum import StrEnum
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.node.grant_files import GrantRecord
 from emulator_runtime.node.inventory import split_device_id
+from emulator_runtime.node.layout import HOST_RESOURCE
 from sharing_manager.identity import PodIdentity
 
 
@@ -34,7 +35,8 @@ class GrantState(StrEnum):
 class Grant:
     """What was promised to a job, and how far the job has come. Times are emulated nanoseconds.
 
-    `digest`: SHA-256 of the token. `devices`: ids, which may carry a replica (`UUID::3`). `floor_ns`: no lease starts before
+    `digest`: SHA-256 of the token. `devices`: ids, which may carry a replica (`UUID::3`). `places`: ids of places on the node,
+    of a container that needs no device. `floor_ns`: no lease starts before
     it (the grant's own time, then the end of the last lease). `last_step` and `last_lease` make a repeated request give
     the same answer. `nonce`: what the token of an owner's grant is derived from. `minted_ns`: wall clock of a pod's
     Allocate, 0 for an owner's. `pod`: to whom it is bound (None: a token is all that is known).
@@ -55,6 +57,7 @@ class Grant:
     nonce: str = ""
     minted_ns: int = 0
     resource: str = ""
+    places: tuple[str, ...] = ()
     bound: bool = True
     pod: PodIdentity | None = None
     pid: int = 0
@@ -73,10 +76,12 @@ class Grant:
     @classmethod
     def of_record(cls, record: GrantRecord) -> Grant:
         """What the device plugin minted, before anybody has shown it: nobody's, and in no book yet."""
+        devices, places = devices_and_places(record.resource, record.device_ids)
         return cls(
             digest=record.token_digest,
             job_id="",
-            devices=record.device_ids,
+            devices=devices,
+            places=places,
             steps_done=0,
             floor_ns=0,
             minted_ns=record.minted_ns,
@@ -88,6 +93,11 @@ class Grant:
         """From now on this is the grant of that job, in that pod."""
         self.job_id, self.pod = job_id, pod
         self.holder = job_id if self.of_owner else f"{pod or 'a container'} ({self.digest[:8]})"
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """All that the kubelet has given with it, by which it knows its pod: devices or places."""
+        return self.devices + self.places
 
     @property
     def of_owner(self) -> bool:
@@ -108,6 +118,11 @@ class Grant:
     def name(self) -> str:
         """As errors call it."""
         return f"job {self.job_id!r}" if self.pod is None else f"pod {self.pod}"
+
+
+def devices_and_places(resource: str, ids: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which of the ids that were given under this resource are devices, and which are places."""
+    return ((), ids) if resource == HOST_RESOURCE else (ids, ())
 
 
 def derived_token(secret: bytes, nonce: str) -> str:

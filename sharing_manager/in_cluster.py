@@ -20,6 +20,7 @@ from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import NodeLayout
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from sharing_manager.event_log import ManagerEvent, SqliteEventLog
+from sharing_manager.host_shares import HostShares
 from sharing_manager.identity import Holders, Identifier, PodAllocation
 from sharing_manager.inventories import of_devices, publish, published, read_inventory, shared
 from sharing_manager.manager import Manager
@@ -64,6 +65,7 @@ class InCluster:
     def __init__(self, settings: Settings, layout: NodeLayout, poller: Poller, leave: Callable[[], None]) -> None:
         self._settings, self._layout, self._poller, self._leave = settings, layout, poller, leave
         self.files = GrantFiles(layout.grants_dir, wall_ns, self._say)
+        self.shares = HostShares()
         self._border: KubernetesBorder | None = None
         self._store: RedisStore | None = None
         self._web: Web | None = None
@@ -125,8 +127,8 @@ class InCluster:
             if self._border.pod_events is not None:
                 manager.pods.on_event(notes_for(self._border.pod_events))
             on_inventory = self._on_inventory if self._source is None else None
-            has_devices = inventory is not None and bool(inventory.resources)
-            self._border.start(on_inventory, self._on_allocations, has_devices=has_devices)
+            in_use = inventory is not None and inventory.in_use
+            self._border.start(on_inventory, self._on_allocations, self.shares, in_use=in_use)
         if self.identifier is None:
             self._say("pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0): whoever has a token may use it")
         else:
@@ -200,7 +202,7 @@ class InCluster:
         """The manager has it; so can the others."""
         assert self._manager is not None
         leaving = inventory.cleanup
-        if self._waits_for == _CLEAN and (leaving or not inventory.resources):
+        if self._waits_for == _CLEAN and not inventory.in_use:
             return  # a Node that is in no pool any more asks for nothing
         if self._waits_for == _CLEAN and self._farewell_ns is None:
             self._leave()

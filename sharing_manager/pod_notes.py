@@ -30,4 +30,4 @@ def _sentence(identity: PodIdentity, event: ManagerEvent) -> str:
     if event.kind != "attached":
         return event.detail
     where = f"goes on at step {event.steps_done}" if event.steps_done else "begins"
-    return f"container {identity.container or '?'} {where} on {event.detail.replace(',', ', ')}"
+    return f"container {identity.container or '?'} {where} on {event.detail.replace(',', ', ') or 'CPUs alone'}"

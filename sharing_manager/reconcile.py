@@ -41,11 +41,11 @@ class _Held:
     def missing(self, grant: Grant, connected: Collection[str]) -> bool:
         """Whether the pod of a bound grant no longer holds its devices."""
         if grant.pod is None:
-            return self.ids.isdisjoint(grant.devices)
+            return self.ids.isdisjoint(grant.ids)
         holds = self.by_pod.get((grant.pod.namespace, grant.pod.pod))
         if grant.pod.init_container:  # its devices aren't listed; the pod is, or it is here in person
             return holds is None and grant.digest not in connected
-        return holds is None or not holds.issuperset(grant.devices)
+        return holds is None or not holds.issuperset(grant.ids)
 
 
 def reconcile(

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from emulator_runtime.domain.errors import ProtocolError, RefusedError
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import MAX_SECONDS, to_ns
+from emulator_runtime.ipc.control import resize_message
 from emulator_runtime.ipc.fields import text, whole
 from emulator_runtime.ipc.frames import VERSIONS, Message
 from emulator_runtime.ipc.poller import Connection
@@ -15,6 +17,7 @@ from emulator_runtime.memory.admission import Reservation
 from sharing_manager.attaching import Attaching, AttachRequest
 from sharing_manager.fairness import GuardCounts
 from sharing_manager.grants import Grant
+from sharing_manager.host_shares import HostShares
 from sharing_manager.manager import Manager
 from sharing_manager.telemetry import DeviceTelemetry, NodeTelemetry
 
@@ -29,11 +32,18 @@ class JobService:
     """What a job may ask for. Each connection is bound to one grant by its token."""
 
     def __init__(
-        self, manager: Manager, attaching: Attaching | None = None, guarded: GuardCounts | None = None
+        self,
+        manager: Manager,
+        attaching: Attaching | None = None,
+        guarded: GuardCounts | None = None,
+        shares: HostShares | None = None,
     ) -> None:
-        """`guarded`: what the guard in front counts, for telemetry."""
+        """`guarded`: what the guard in front counts, for telemetry. `shares`: of the node, by pod."""
         self._manager = manager
         self._guarded = guarded or GuardCounts()
+        self._shares = shares or HostShares()
+        self._shares.on_change = self._share_changed
+        self._followers: set[Connection] = set()
         self._attaching = attaching or Attaching(manager)
         self._attaching.holder = lambda grant: self._holders.get(grant.digest)
         self._grants: dict[Connection, Grant] = {}
@@ -78,6 +88,7 @@ class JobService:
 
     def on_close(self, connection: Connection) -> None:
         self._strangers.pop(connection, None)
+        self._followers.discard(connection)
         self._attaching.closed(connection)
         grant = self._grants.pop(connection, None)
         if grant is not None and self._holders.get(grant.digest) is connection:
@@ -116,6 +127,7 @@ class JobService:
             job_id=text(message, "job_id") if version == 1 or "job_id" in message else None,
             steps_done=whole(message, "steps_done") if "steps_done" in message else None,
             after_ns=whole(message, "after_ns", 0),
+            follows_host=message.get("host") is True,
         )
         self._attaching.start(connection, request, lambda grant: self._attached(connection, request, grant))
 
@@ -138,7 +150,19 @@ class JobService:
             {"uuid": d.uuid, "index": d.index, "gpu_type": d.gpu_type, "memory_bytes": d.memory_bytes}
             for d in self._manager.devices_of(grant)
         ]
-        connection.send(said | {"devices": devices})
+        said |= {"devices": devices}
+        if request.follows_host:
+            self._followers.add(connection)
+            if grant.pod is not None and (share := self._shares.of(grant.pod.pod_uid)) is not None:
+                said |= {"host": {"cpu_milli": share.cpu_milli, "memory_bytes": share.memory_bytes}}
+        connection.send(said)
+
+    def _share_changed(self, pod_uid: str, share: HostShare) -> None:
+        """Tell the pod's processes that want to know; the others would take it for an answer to something."""
+        for connection in list(self._followers):
+            pod = self._grants[connection].pod
+            if pod is not None and pod.pod_uid == pod_uid:
+                connection.send(resize_message(share))
 
     def _displaced(self, grant: Grant) -> None:
         connection = self._holders.get(grant.digest)

@@ -33,6 +33,15 @@ def test_data_parallel(kubectl: Kubectl) -> None:
     kubectl.wait_jobs(["data-parallel"], within_s=120)
 
 
+def test_emujob(kubectl: Kubectl) -> None:
+    apply(kubectl, "emujob/emujob.yaml")
+    done = eventually(
+        "its end", lambda: kubectl.get("emujob", "resnet50").get("status", {}).get("finishedAt"), within_s=120
+    )
+    status = kubectl.get("emujob", "resnet50")["status"]
+    assert (status["phase"], status["progress"]) == ("Succeeded", "100/100"), done
+
+
 def test_ddp(kubectl: Kubectl, ledger: Ledger) -> None:
     apply(kubectl, "ddp/job.yaml")
     kubectl.wait_jobs(["ddp"], within_s=180)

@@ -17,7 +17,7 @@ from cluster_harness.cache import Cache, default_root
 from cluster_harness.cluster import Clusters, Request
 from cluster_harness.gpus import gpus_of
 from cluster_harness.overrides import helm_arguments
-from cluster_harness.plan import DEFAULT_GPU_TYPE, DEFAULT_GPUS, DEFAULT_NODES, plan
+from cluster_harness.plan import DEFAULT_GPU_TYPE, DEFAULT_GPUS, DEFAULT_NODES, emulating, plan
 from cluster_harness.report import ClusterReport, report
 from cluster_harness.spec import parse_name
 from cluster_harness.steps import PlainSteps, Steps
@@ -31,6 +31,7 @@ _EPILOG = """examples:
   emugpu cluster up                                      2 nodes with 8 A100 each
   emugpu cluster up --nodes 8 --gpus 8 --gpu-type H100-SXM5-80GB
   emugpu cluster up --pool old=4xV100:2 --pool new=8xA100:1 --cpu-nodes 2
+  emugpu cluster up --nodes 4 --emulated-cpus 24 --emulated-memory 500Gi
   emugpu cluster up --kubeconfig ~/.kube/config --context lab --image registry.lab/emugpu:1
   export KUBECONFIG=$(emugpu cluster kubeconfig)
 """
@@ -79,6 +80,10 @@ def _add_up(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     mixed = "4 nodes with 1 V100 each (repeatable; a pool without a name)"
     nodes.add_argument("--node-gpus", action="append", default=[], metavar="4x1xV100", help=mixed)
     nodes.add_argument("--cpu-nodes", type=int, default=0, metavar="N", help="nodes without GPUs (default: 0)")
+    cpus = "CPUs that every node pretends to have, for EmuJobs to divide (default: those that it has)"
+    nodes.add_argument("--emulated-cpus", default="", metavar="N", help=cpus)
+    memory = "the same of its memory; with either, nodes without GPUs run EmuJobs that need none"
+    nodes.add_argument("--emulated-memory", default="", metavar="SIZE", help=memory)
     reshape = "change GPUs and pools of a cluster that has others; pods lose devices that go; same type and index: kept"
     nodes.add_argument("--reshape", action="store_true", help=reshape)
     where = up.add_argument_group("a cluster that exists")
@@ -110,6 +115,7 @@ def run_up(args: argparse.Namespace) -> int:
         node_gpus=args.node_gpus,
         cpu_nodes=args.cpu_nodes,
     )
+    spec = emulating(spec, args.emulated_cpus, args.emulated_memory)
     kubeconfig = args.kubeconfig or (default_kubeconfig() if args.context else None)
     request = Request(
         spec,

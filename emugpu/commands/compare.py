@@ -1,7 +1,8 @@
-"""`emugpu compare`: run each policy in the simulator and on real processes, and put both side by side.
+"""`emugpu compare`: run each policy in the simulator and for real, and put both side by side.
 
-For each policy there is a predicted run (simulated, virtual time) and observed ones on a local emulated cluster: one
-sharing manager per node, one process per job, and the clock of your choice.
+For each policy there is a predicted run (simulated, virtual time) and observed ones: on a local emulated cluster (one sharing
+manager per node, one process per job, the clock of your choice), or with --on kubernetes on the cluster of your kubeconfig,
+where the jobs are EmuJobs and `emugpu scheduler` schedules them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from emugpu.commands.runs import Bars, add_arguments, leave, load, meta_of
+from emugpu.commands.on_kubernetes import add_kubernetes, refuse_kubernetes_options, run_on_kubernetes
+from emugpu.commands.runs import Bars, add_arguments, leave, load, meta_of, observed_title
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.clusters.local import LocalOptions
 
@@ -25,15 +27,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
+    parser.add_argument("--repeat", type=int, default=1, help="observed runs per policy (default 1)")
+    parser.add_argument(
+        "--on", choices=("local", "kubernetes"), default="local", help="where it is observed (default: this machine)"
+    )
+    _add_local(parser.add_argument_group("on this machine"))
+    add_kubernetes(parser.add_argument_group("on kubernetes"))
+    parser.set_defaults(run=run)
+
+
+def _add_local(parser: argparse._ArgumentGroup) -> None:
     clock = parser.add_mutually_exclusive_group()
     clock.add_argument(
         "--speed",
         type=float,
-        default=DEFAULT_SPEED,
         help=f"emulated seconds per second of this machine (default {DEFAULT_SPEED:g}; 1: real time)",
     )
     clock.add_argument("--warp", action="store_true", help="jump over waiting: as fast as this machine can")
-    parser.add_argument("--repeat", type=int, default=1, help="observed runs per policy (default 1)")
     parser.add_argument(
         "--standby",
         type=int,
@@ -45,20 +55,27 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help="give job processes real-time priority (SCHED_FIFO), for machines that do other work; needs CAP_SYS_NICE",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """0: done, 1: a job failed. Raises errors of the tree, KeyboardInterrupt after Ctrl-C or SIGTERM."""
     if args.repeat < 1:
         raise InputError("--repeat", f"must be at least 1, not {args.repeat}")
-    if not 1e-3 <= args.speed <= 1e4:
-        raise InputError("--speed", f"must be from 0.001 to 10000, not {args.speed:g}")
+    if args.on == "kubernetes":
+        return run_on_kubernetes(args)
+    refuse_kubernetes_options(args)
+    return _run_here(args)
+
+
+def _run_here(args: argparse.Namespace) -> int:
+    speed = DEFAULT_SPEED if args.speed is None else args.speed
+    if not 1e-3 <= speed <= 1e4:
+        raise InputError("--speed", f"must be from 0.001 to 10000, not {speed:g}")
     if args.standby < 1:
         raise InputError("--standby", f"must be at least 1, not {args.standby}")
     experiment, titles = load(args)
     options = LocalOptions(
-        speed=args.speed,
+        speed=speed,
         warp=args.warp,
         standby=args.standby,
         profiles=str(args.profiles.resolve()) if args.profiles else "",
@@ -70,12 +87,12 @@ def run(args: argparse.Namespace) -> int:
             bar = bars.bar(f"{title}: predicted")
             own = [experiment.simulate(policy, progress=bar.update, explain=bar.explain)]
             for repeat in range(1, args.repeat + 1):
-                bar = bars.bar(f"{title}: observed" + (f" {repeat}/{args.repeat}" if args.repeat > 1 else ""))
+                bar = bars.bar(observed_title(title, repeat, args.repeat))
                 own.append(
                     experiment.observe(
                         policy, options, repeat=repeat, progress=bar.update, explain=bar.explain, told=bar.tell
                     )
                 )
             runs += [replace(run, policy=title) for run in own]
-    clock = "warp" if args.warp else f"scaled, {args.speed:g} emulated seconds per second"
+    clock = "warp" if args.warp else f"scaled, {speed:g} emulated seconds per second"
     return leave(args, runs, meta_of(args, experiment, clock))

@@ -47,6 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="what policies know of run times: oracle, error:SIGMA (such as error:0.2) or none (default oracle)",
     )
+    parser.add_argument(
+        "--stretch",
+        type=float,
+        default=1.0,
+        metavar="F",
+        help="multiply all submit times and durations: longer jobs, in which what starting one costs counts for less (default 1)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of everything drawn by chance (default 0)")
     parser.add_argument("--profiles", type=Path, metavar="FILE.json", help="your own profiles, beside the bundled ones")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where to write report.html, jobs.csv and summary.json")
@@ -57,15 +64,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def load(args: argparse.Namespace) -> tuple[Experiment, dict[str, str]]:
     """Read all inputs and check them before anything runs; with the experiment, the title of each `--policy` value."""
     experiment = Experiment.load(
-        args.workload, args.cluster, estimates=args.estimates, seed=args.seed, profiles=args.profiles
+        args.workload,
+        args.cluster,
+        estimates=args.estimates,
+        seed=args.seed,
+        profiles=args.profiles,
+        stretch=args.stretch,
     )
     titles = experiment.check_policies(args.policy)
     if args.out is not None:
-        _check_out(args.out)
+        check_out(args.out)
     return experiment, titles
 
 
-def _check_out(out: Path) -> None:
+def check_out(out: Path) -> None:
     """Make the output directory now: a run may take long, and its results must have somewhere to go."""
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -90,6 +102,7 @@ def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dic
         "nodes": len(spec.nodes),
         "gpus": spec.gpus,
         "clock": clock,
+        **({"stretch": args.stretch} if args.stretch != 1 else {}),
         "estimates": args.estimates,
         "seed": args.seed,
         "costs": {name: f"{value:g} s" for name, value in asdict(spec.costs).items() if value} or "none",
@@ -111,6 +124,11 @@ def leave(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, A
         if not args.json:
             print(f"report: {args.out / REPORT}   jobs: {args.out / JOBS}")
     return int(any(job.status == "failed" for run in runs for job in run.jobs))
+
+
+def observed_title(title: str, repeat: int, repeats: int) -> str:
+    """What the bar of an observed run says."""
+    return f"{title}: observed" + (f" {repeat}/{repeats}" if repeats > 1 else "")
 
 
 class Bars:

@@ -77,7 +77,7 @@ def _compute_cap(row: Row) -> str | None:
     return bundled_catalogue().specs[name].compute_capability if name else None
 
 
-def _process(fact: Callable[[Process], str]) -> Callable[[Row], str | None]:
+def _process(fact: Callable[[Process], str | None]) -> Callable[[Row], str | None]:
     return lambda row: None if row.process is None else fact(row.process)
 
 
@@ -127,7 +127,7 @@ APP_COLUMNS: Mapping[str, Column] = {
     "gpu_name": Column("gpu_name", "", lambda row: row.gpu.name),
     "gpu_bus_id": Column("gpu_bus_id", "", _not_known),
     "gpu_uuid": Column("gpu_uuid", "", lambda row: row.gpu.uuid),
-    "pid": Column("pid", "", _process(lambda process: str(process.pid))),
+    "pid": Column("pid", "", _process(lambda process: None if process.pid is None else str(process.pid))),
     "process_name": _PROCESS_NAME,
     "name": _PROCESS_NAME,
     "used_gpu_memory": _USED_BY_PROCESS,

@@ -29,9 +29,9 @@ _TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that computes on a GPU; `pid` is the node's."""
+    """A process that computes on a GPU; `pid` is the node's, None where it isn't told."""
 
-    pid: int
+    pid: int | None
     name: str
     used_bytes: int
 
@@ -64,15 +64,15 @@ def container_picture(environ: Mapping[str, str]) -> Picture | None:
     if token:
         socket = Path(environ.get(MANAGER_SOCKET_VARIABLE) or CONTAINER_MANAGER_SOCKET)
         try:
-            return Picture(_counted(_gpus(_ask(socket, {"op": "query", "token": token}))))
+            return Picture(counted(_gpus(_ask(socket, {"op": "query", "token": token}))))
         except ManagerUnavailableError:
             why = "the sharing manager does not answer"
         except EmuGpuError as error:
-            why = f"the sharing manager refused: {_clean(str(error))}"
+            why = f"the sharing manager refused: {clean(str(error))}"
     gpus = _of_files(Path(environ.get(EDEV_VARIABLE) or CONTAINER_EDEV_DIR))
     if not gpus:
         return None
-    return Picture(_counted(gpus), f"{why or f'{TOKEN_VARIABLE} is not set'}; memory use and load are not known")
+    return Picture(counted(gpus), f"{why or f'{TOKEN_VARIABLE} is not set'}; memory use and load are not known")
 
 
 def node_picture(admin_socket: Path) -> Picture:
@@ -83,7 +83,7 @@ def node_picture(admin_socket: Path) -> Picture:
         raise InputError("--admin", f"{error}; give the node directory's admin/admin.sock, as root") from error
 
 
-def _counted(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+def counted(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """With the indexes that they have in the container."""
     return tuple(replace(gpu, index=index) for index, gpu in enumerate(gpus))
 
@@ -122,8 +122,8 @@ def _gpu(entry: object) -> Gpu:
             used, utilisation, healthy = facts.get("used_bytes"), facts.get("utilisation"), facts.get("healthy")
             return Gpu(
                 index,
-                _clean(gpu_type),
-                _clean(uuid),
+                clean(gpu_type),
+                clean(uuid),
                 memory_bytes,
                 used if isinstance(used, int) else None,
                 float(utilisation) if isinstance(utilisation, int | float) else None,
@@ -136,10 +136,10 @@ def _gpu(entry: object) -> Gpu:
 def _process(entry: object) -> Process:
     match entry:
         case {"pid": int(pid), "name": str(name), "used_bytes": int(used_bytes)}:
-            return Process(pid, _clean(name), used_bytes)
+            return Process(pid, clean(name), used_bytes)
     raise ProtocolError("its answer has a process without pid, name or used_bytes")
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Without what would move a terminal's cursor or break a line."""
     return "".join(char if " " <= char <= "~" or char >= "\xa1" else "?" for char in text)

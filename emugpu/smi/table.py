@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from emugpu import VERSION
 from emugpu.smi.columns import mib, percent
-from emugpu.smi.devices import Gpu
+from emugpu.smi.devices import Gpu, Process
 
 _WIDTHS = (48, 24, 20)
 _INNER = sum(_WIDTHS) + len(_WIDTHS) - 1
@@ -43,7 +43,7 @@ def _processes(gpus: Sequence[Gpu]) -> list[str]:
         f"|{'=' * _INNER}|",
     ]
     rows = [
-        _line(f"  {gpu.index:>3} {process.pid:>10}   {process.name}", f" {mib(process.used_bytes)}MiB ")
+        _line(f"  {gpu.index:>3} {_pid(process):>10}   {process.name}", f" {mib(process.used_bytes)}MiB ")
         for gpu in gpus
         for process in gpu.processes
     ]
@@ -60,6 +60,10 @@ def _line(left: str, right: str) -> str:
     """One line over the whole width; what is too long gives way to the right part."""
     room = _INNER - len(right)
     return f"|{left[:room].ljust(room)}{right}|"
+
+
+def _pid(process: Process) -> str:
+    return "N/A" if process.pid is None else str(process.pid)
 
 
 def _memory(gpu: Gpu) -> str:

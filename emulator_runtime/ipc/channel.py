@@ -6,6 +6,7 @@ import socket
 import struct
 from collections import deque
 from pathlib import Path
+from typing import Self
 
 from emulator_runtime.domain.errors import ManagerUnavailableError
 from emulator_runtime.ipc.frames import Decoder, Message, encode
@@ -22,7 +23,7 @@ class Channel:
         self._ready: deque[Message] = deque()
 
     @classmethod
-    def connect(cls, path: Path, timeout_s: float | None = None) -> Channel:
+    def connect(cls, path: Path, timeout_s: float | None = None) -> Self:
         """A connection to the Unix socket at `path`. Raises ManagerUnavailableError when nobody listens there.
 
         Where many come at once, it waits in the kernel's queue for its turn: a socket that doesn't block would be told to

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import ManagerUnavailableError, ProtocolError, RefusedError
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import NS_PER_S
-from emulator_runtime.ipc.channel import Channel
-from emulator_runtime.ipc.fields import mappings, text, whole
+from emulator_runtime.ipc.control import ControlChannel, share_in
+from emulator_runtime.ipc.fields import mapping, mappings, text, whole
 from emulator_runtime.ipc.frames import PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
@@ -38,7 +39,8 @@ class ManagerClient:
     """One job's connection. Raises RefusedError, OutOfMemoryError, DeviceLostError or ProtocolError as the manager
     answers, and ManagerUnavailableError when it stays away for `patience_s`.
 
-    `job_id` may be left out where the manager knows the job from its pod. After `attach`: `job_id`, `devices` (in the
+    `job_id` may be left out where the manager knows the job from its pod. With `follow_host` it is asked to tell of the job's
+    share of the node, see `new_share`. After `attach`: `job_id`, `devices` (in the
     order of their indexes), `shared` (others compute on them too) and `steps_done`, where the run goes on.
     """
 
@@ -49,6 +51,7 @@ class ManagerClient:
         job_id: str = "",
         *,
         patience_s: float = PATIENCE_S,
+        follow_host: bool = False,
         now: Callable[[], int] = monotonic_ns,
         sleep: Callable[[int], None] = sleep_ns,
     ) -> None:
@@ -56,9 +59,11 @@ class ManagerClient:
         self._token = token
         self.job_id = job_id
         self._patience_s = patience_s
+        self._follow_host = follow_host
+        self._share: HostShare | None = None
         self._now = now
         self._sleep = sleep
-        self._channel: Channel | None = None
+        self._channel: ControlChannel | None = None
         self._steps_done: int | None = None
         self._after_ns = 0
         self._memory: tuple[int, int] | None = None
@@ -110,6 +115,22 @@ class ManagerClient:
         """The job gives up; how many steps are done stays as the manager knows it."""
         self._end("failed", {"op": "fail", "reason": reason[:_MAX_REASON]})
 
+    def new_share(self) -> HostShare | None:
+        """The share of the node that the manager has told of since this was asked last; None: of none. Doesn't wait.
+
+        An amount of 0: of that nothing was said. Raises ProtocolError.
+        """
+        if self._channel is not None:
+            try:
+                self._share = self._channel.new_share(least_cpu_milli=0) or self._share
+            except ManagerUnavailableError:
+                self.close()  # the next request connects again, and hears of it then
+            except ProtocolError:
+                self.close()
+                raise
+        share, self._share = self._share, None
+        return share
+
     def close(self) -> None:
         if self._channel is not None:
             self._channel.close()
@@ -156,7 +177,7 @@ class ManagerClient:
         return raise_for(self._channel.request(message))
 
     def _connect(self) -> None:
-        channel = Channel.connect(self._path, max(self._patience_s, _LEAST_ANSWER_S))
+        channel = ControlChannel.connect(self._path, max(self._patience_s, _LEAST_ANSWER_S))
         try:
             reply = raise_for(channel.request(self._attachment()))
             self._take(reply)
@@ -173,6 +194,8 @@ class ManagerClient:
         self._ended = text(reply, "ended", "")
         self.job_id = text(reply, "job_id", self.job_id)
         self.shared = reply.get("shared") is True
+        if "host" in reply:
+            self._share = share_in(mapping(reply, "host"), least_cpu_milli=0)
         if not self._ended:
             if self._steps_done is None and "steps_done" in reply:
                 self._steps_done = whole(reply, "steps_done")
@@ -187,6 +210,8 @@ class ManagerClient:
         }
         if self.job_id:
             attachment["job_id"] = self.job_id
+        if self._follow_host:
+            attachment["host"] = True
         return attachment if self._steps_done is None else attachment | {"steps_done": self._steps_done}
 
     def _reservation(self) -> Message:

@@ -1,4 +1,4 @@
-"""A job process's end of the channel to its cluster, on which what is for the running job comes between the answers."""
+"""A job process's end of a channel (to its cluster, to its node's manager) on which news come between the answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RESIZE = "resize"
 
 
 def resize_message(host: HostShare) -> Message:
-    """What a cluster sends to a running job whose share of the node changes. No answer is expected."""
+    """What is sent to a running job whose share of the node changes. No answer is expected."""
     return {"op": _RESIZE, "cpu_milli": host.cpu_milli, "memory_bytes": host.memory_bytes}
 
 
@@ -38,7 +38,7 @@ class ControlChannel(Channel):
         self._shares.clear()
         return message
 
-    def new_share(self) -> HostShare | None:
+    def new_share(self, *, least_cpu_milli: int = 1) -> HostShare | None:
         """The last new share that has come, without waiting; None if there is none. Raises ProtocolError for a wrong one."""
         while select.select([self], [], [], 0)[0] and self._read():
             pass
@@ -48,4 +48,9 @@ class ControlChannel(Channel):
             return None
         last = self._shares[-1]
         self._shares.clear()
-        return HostShare(whole(last, "cpu_milli", least=1), whole(last, "memory_bytes", 0))
+        return share_in(last, least_cpu_milli)
+
+
+def share_in(message: Message, least_cpu_milli: int = 1) -> HostShare:
+    """The share that these fields are. Raises ProtocolError for what is none."""
+    return HostShare(whole(message, "cpu_milli", least=least_cpu_milli), whole(message, "memory_bytes", 0))

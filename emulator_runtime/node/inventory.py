@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.node.fields import Field, parse, required
+from emulator_runtime.node.layout import HOST_RESOURCE
 
 VERSION = 1
 MAX_DEVICES = 1024
@@ -80,6 +81,11 @@ class Inventory:
     compat: Compat = field(default_factory=Compat)
     cleanup: bool = False
 
+    @property
+    def in_use(self) -> bool:
+        """Whether the node belongs to a pool, which may have no devices, and isn't being left."""
+        return bool(self.pool or self.resources) and not self.cleanup
+
     def entries(self) -> Iterator[DeviceEntry]:
         """Every device of the node, resource by resource."""
         for resource in self.resources:
@@ -126,9 +132,10 @@ def split_device_id(device_id: str) -> tuple[str, int | None]:
 
 
 def is_resource_name(name: str) -> bool:
-    """Whether Kubernetes takes `name` as an extended resource: qualified, not of kubernetes.io, no `requests.` prefix."""
-    native = "kubernetes.io/" in name or name.startswith("requests.")
-    return not native and _RESOURCE_NAME.fullmatch(name) is not None
+    """Whether devices can be called `name`: an extended resource of Kubernetes (qualified, not of kubernetes.io, no `requests.`
+    prefix) that isn't HOST_RESOURCE, which no device is behind."""
+    taken = "kubernetes.io/" in name or name.startswith("requests.") or name == HOST_RESOURCE
+    return not taken and _RESOURCE_NAME.fullmatch(name) is not None
 
 
 def repeated(names: Iterable[str | int]) -> str | int | None:

@@ -27,11 +27,17 @@ CONTAINER_TOOLS_DIR = "/usr/local/emugpu"
 CONTAINER_NVIDIA_SMI = "/usr/bin/nvidia-smi"
 
 TOKEN_VARIABLE = "EMUGPU_TOKEN"
+HOST_TOKEN_VARIABLE = "EMUGPU_HOST_TOKEN"
+"""The token of a place on the node. It has a name of its own: of a container with a GPU and a place, the kubelet would keep
+either reply's EMUGPU_TOKEN, by chance (kubernetes, pkg/kubelet/cm/devicemanager/pod_devices.go)."""
 MANAGER_SOCKET_VARIABLE = "EMUGPU_MANAGER_SOCKET"
 VISIBLE_DEVICES_VARIABLE = "EMUGPU_VISIBLE_DEVICES"
 RESOURCE_VARIABLE = "EMUGPU_RESOURCE"
 NVIDIA_VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """Set as well, to UUIDs, where the inventory's compat.nvidiaEnv is true."""
+
+HOST_RESOURCE = "emugpu.dev/host"
+"""A place on a node of a pool, for a container that needs no GPU: a token, and none of the node's devices."""
 
 INVENTORY_ANNOTATION = "emugpu.dev/inventory"
 """The annotation of a Kubernetes Node that holds its inventory in the format of inventory.py."""

@@ -144,7 +144,7 @@ class Leader:
             raise ClusterError("rank 0 runs another version of emugpu; run one version in all pods")
         rank, nodes = whole(message, "rank"), whole(message, "nodes")
         whole(message, "progress")
-        whole(message, "gpus", least=1)
+        whole(message, "gpus")
         if nodes != self.nodes or not 0 < rank < nodes:
             raise ClusterError(
                 f"rank 0 expects {self.nodes} nodes, not rank {rank} of {nodes}; give all pods the same --nodes"

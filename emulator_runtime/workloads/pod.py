@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.node.layout import CONTAINER_EDEV_DIR, MANAGER_SOCKET_VARIABLE, TOKEN_VARIABLE
+from emulator_runtime.node.layout import (
+    CONTAINER_EDEV_DIR,
+    HOST_RESOURCE,
+    HOST_TOKEN_VARIABLE,
+    MANAGER_SOCKET_VARIABLE,
+    TOKEN_VARIABLE,
+)
 
 NODES_VARIABLE = "EMUGPU_NODES"
 RANK_VARIABLES = ("EMUGPU_RANK", "JOB_COMPLETION_INDEX")
@@ -18,18 +24,23 @@ RENDEZVOUS_VARIABLE = "EMUGPU_RENDEZVOUS"
 
 @dataclass(frozen=True, slots=True)
 class PodAccess:
-    """How this container reaches its devices."""
+    """How this container reaches its devices, or its node where it trains on CPUs alone."""
 
     token: str
     manager: Path
 
 
 def pod_access(environ: Mapping[str, str]) -> PodAccess:
-    """Raises InputError in a container that has no emulated GPU."""
-    for name in (TOKEN_VARIABLE, MANAGER_SOCKET_VARIABLE):
-        if not environ.get(name):
-            raise InputError(name, "is missing: this container has no emulated GPU; ask for emuGPU in resources.limits")
-    return PodAccess(environ[TOKEN_VARIABLE], Path(environ[MANAGER_SOCKET_VARIABLE]))
+    """Raises InputError in a container that has neither an emulated GPU nor a place on its node. Where it has both, the GPU
+    counts."""
+    token = environ.get(TOKEN_VARIABLE) or environ.get(HOST_TOKEN_VARIABLE)
+    socket = environ.get(MANAGER_SOCKET_VARIABLE)
+    if token and socket:
+        return PodAccess(token, Path(socket))
+    fix = f"ask for emuGPU in resources.limits ({HOST_RESOURCE}: 1 to train without one)"
+    raise InputError(
+        MANAGER_SOCKET_VARIABLE if token else TOKEN_VARIABLE, f"is missing: this container has no emulated GPU; {fix}"
+    )
 
 
 def whole_variable(environ: Mapping[str, str], names: tuple[str, ...], default: int) -> int:

@@ -1,6 +1,7 @@
 """A training run in a pod: go on where the manager says, step by step, together with the other ranks, until told to stop.
 
-As in training.py the program has a time of its own, which moves from deadline to deadline. Different from there, the pod's
+As in training.py the program has a time of its own, which moves from deadline to deadline, and a new share of the node's CPUs
+and memory counts from the next step that is issued. Different from there, the pod's
 manager keeps the progress, there may be other ranks, and SIGTERM may come at any moment: the pod is gone seconds later.
 
 An error doesn't give the grant back: the pod holds its devices until it ends, and its container may be started again.
@@ -10,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.client import AttachedDevice
@@ -47,6 +49,7 @@ class PodManager(Protocol):
     def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease: ...
     def release(self, steps_done: int) -> None: ...
     def finish(self, steps_done: int) -> None: ...
+    def new_share(self) -> HostShare | None: ...
     def close(self) -> None: ...
 
 
@@ -54,6 +57,7 @@ class Observer(Protocol):
     """Who is told how a run goes."""
 
     def planned(self, start: Start, devices: Sequence[AttachedDevice], plan: StepPlan) -> None: ...
+    def shared_anew(self, step: int, host: HostShare, plan: StepPlan) -> None: ...
     def stepped(self, record: StepRecord) -> None: ...
     def waiting(self, now_ns: int) -> None: ...
 
@@ -90,6 +94,10 @@ class PodTraining:
         self._manager = around.connect(PATIENCE_WITH_MANAGER_S)
         self._clock, self._group, self._stop, self._observer = around.clock, around.group, around.stop, around.observer
         self._done: int | None = None
+        self._layout: Layout | None = None
+        self._host = request.host
+        self._paced_ns = 0
+        self._shared_anew = False
         self.plan: StepPlan | None = None
         self.seen = StepTimesSeen()
         self.lags = LagHistogram()
@@ -103,6 +111,11 @@ class PodTraining:
     def devices(self) -> tuple[AttachedDevice, ...]:
         """What the manager gave; none before it has answered."""
         return self._manager.devices
+
+    @property
+    def pace_s(self) -> float | None:
+        """What a step of this run took by the plans, on average; None where there is but one plan, which says it."""
+        return self._paced_ns / len(self.seen) / NS_PER_S if self._shared_anew and len(self.seen) else None
 
     def run(self) -> PodOutcome:
         """Run until the last step or a stop. Raises errors of the tree; the other ranks are told why."""
@@ -139,13 +152,15 @@ class PodTraining:
     def _prepare(self, start: Start) -> StepTimes:
         """Everything before the first step: what a step costs, and the memory for it."""
         devices = self._manager.devices
-        layout = Layout(
+        self._host = self._request.share(self._manager.new_share())
+        self._layout = Layout(
             tuple(device.gpu_type for device in devices),
             start.gpus,
             self._group.nodes,
             linked=self._around.linked([device.uuid for device in devices]),
+            host=self._host,
         )
-        self.plan = plan_step(self._request, layout, self._around.profiles)
+        self.plan = plan_step(self._request, self._layout, self._around.profiles)
         self._observer.planned(start, devices, self.plan)
         with self._stop.interruptible():
             if start.first != self._manager.steps_done:  # another rank is behind: the steps between are done again
@@ -164,6 +179,7 @@ class PodTraining:
                 return self._stopped(crossing.stop)
             issue_ns = max(end_ns, input_ready_ns)
             self._wait(issue_ns)
+            times = self._up_to_date(times)
             input_ready_ns = issue_ns + times.input_ns  # the next input is prepared while the device works
             with self._stop.interruptible():
                 lease = self._manager.lease(self._done, times.device_ns(self._done), issue_ns)
@@ -173,8 +189,23 @@ class PodTraining:
             self.lags.add(self._wait(lease.end_ns))
             crossing = self._group.barrier(self._done + 1, lease.end_ns, stop=self._stop.asked)
             end_ns = crossing.end_ns
+            self._paced_ns += max(times.device_ns(self._done), times.input_ns)
             self._count(lease)
         return self._finish()
+
+    def _up_to_date(self, times: StepTimes) -> StepTimes:
+        """The times of the steps from here on: others where the job has got another share of its node."""
+        assert self._done is not None and self._layout is not None
+        given = self._manager.new_share()
+        if given is None or not self._request.uses_host:
+            return times
+        host = self._request.share(given)
+        if host == self._host:
+            return times
+        self._host, self._shared_anew = host, True
+        self.plan = plan_step(self._request, replace(self._layout, host=host), self._around.profiles)
+        self._observer.shared_anew(self._done, host, self.plan)
+        return self.plan.times(self._request.steps)
 
     def _count(self, lease: Lease) -> None:
         """All ranks have done this step."""

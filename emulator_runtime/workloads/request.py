@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.step import StepProfile, StepTimes
 from emulator_runtime.domain.units import to_ns
+from emulator_runtime.node.layout import HOST_RESOURCE
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.communication import DEFAULT_NETWORK_GBPS, Links, all_reduce_s, exposed_s
 
 PARALLEL = ("dp", "ddp")
+ONE_CPU = HostShare(1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +23,9 @@ class TrainRequest:
 
     Either `model` and `batch_size` (samples per step of the whole job, on all its GPUs together) or `step_time_s` and
     `memory_bytes` (of each GPU). `gradient_bytes` 0: as the profile tells, or none for work without a profile.
-    `input_cpu_s` is CPU time for the input of one step, on `cpus` CPUs of this container. `parallel` empty: DataParallel
-    within one process, DistributedDataParallel over several.
+    `input_cpu_s` is CPU time for the input of one step. With a `sensitivity`, `step_time_s` holds at speed 1. `host`: the
+    emulated CPUs and memory of each process, unless a scheduler gives it others. `parallel` empty: DataParallel within one
+    process, DistributedDataParallel over several.
     """
 
     steps: int
@@ -31,7 +35,8 @@ class TrainRequest:
     memory_bytes: int = 0
     gradient_bytes: int = 0
     input_cpu_s: float = 0.0
-    cpus: float = 1.0
+    sensitivity: Sensitivity | None = None
+    host: HostShare = ONE_CPU
     parallel: str = ""
     network_gbps: float = DEFAULT_NETWORK_GBPS
     extrapolate: bool = False
@@ -43,18 +48,31 @@ class TrainRequest:
             return f"{self.model}, batch size {self.batch_size}"
         return f"steps of {self.step_time_s * 1e3:g} ms"
 
+    @property
+    def uses_host(self) -> bool:
+        """Whether the share of the node makes a difference."""
+        return self.sensitivity is not None or self.input_cpu_s > 0
+
+    def share(self, given: HostShare | None) -> HostShare:
+        """What a process has where this was given to it; of an amount of 0 nothing was said."""
+        if given is None:
+            return self.host
+        return HostShare(given.cpu_milli or self.host.cpu_milli, given.memory_bytes or self.host.memory_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a job runs: the types of this process's GPUs, and how many GPUs and nodes the whole job has.
+    """Where a job runs: the types of this process's GPUs (none: on CPUs), and how many GPUs and nodes the whole job has.
 
-    `linked` False: the GPUs of this container reach each other through the host only.
+    `linked` False: the GPUs of this container reach each other through the host only. `host`: this process's share of its
+    node; None: as the request says.
     """
 
     gpu_types: tuple[str, ...]
     gpus: int
     nodes: int = 1
     linked: bool = True
+    host: HostShare | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +80,7 @@ class StepPlan:
     """What a step costs on each GPU of this process; times are seconds, memory is bytes.
 
     `exposed_s`: the part of the communication that computing doesn't hide; it is in `step_s`. `slowest`: the GPU type
-    that sets the pace.
+    that sets the pace; empty: there is no GPU.
     """
 
     step_s: float
@@ -82,8 +100,10 @@ class StepPlan:
 def plan_step(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> StepPlan:
     """The plan for these devices. GPUs of different types in one process wait for each other, so the slowest one counts.
 
-    Raises InputError where the batch can't be divided, and what the look-up of a profile raises.
+    Raises InputError where the batch can't be divided or a GPU is needed and missing, and what the look-up of a profile raises.
     """
+    if not layout.gpu_types:
+        _must_need_no_gpu(request)
     if not request.model:
         return _timed(request, layout, profiles)
     batch = _batch_per_gpu(request.batch_size, layout.gpus)
@@ -96,11 +116,23 @@ def plan_step(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> 
     return _plan(request, layout, profile, gradients, (slowest, batch, _links(request, layout, profiles)))
 
 
+def _must_need_no_gpu(request: TrainRequest) -> None:
+    """Raises InputError that names the option for which this container lacks a GPU."""
+    where = f"this container has none (only {HOST_RESOURCE})"
+    if request.model:
+        fix = "give --step-time-s instead, or ask for emuGPU"
+        raise InputError("--model", f"a model's profile is of GPUs, and {where}; {fix}")
+    if request.memory_bytes:
+        raise InputError("--memory", f"is memory of a GPU, and {where}; leave it out, or ask for emuGPU")
+
+
 def _timed(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> StepPlan:
     """A step without a profile: all of it counts as backward pass for the overlap, of which nothing else is known."""
-    profile = StepProfile(0.0, 0.0, request.step_time_s, request.memory_bytes, request.memory_bytes)
+    host = layout.host or request.host
+    step_s = request.step_time_s / (request.sensitivity.speed(host) if request.sensitivity is not None else 1.0)
+    profile = StepProfile(0.0, 0.0, step_s, request.memory_bytes, request.memory_bytes)
     links = _links(request, layout, profiles) if request.gradient_bytes else None
-    return _plan(request, layout, profile, request.gradient_bytes, (sorted(layout.gpu_types)[0], 0, links))
+    return _plan(request, layout, profile, request.gradient_bytes, (min(layout.gpu_types, default=""), 0, links))
 
 
 def _plan(
@@ -118,7 +150,7 @@ def _plan(
         step_s=profile.device_s + exposed,
         exposed_s=exposed,
         reduce_s=reduce_s,
-        input_s=request.input_cpu_s / request.cpus,
+        input_s=request.input_cpu_s * 1000 / (layout.host or request.host).cpu_milli,
         persistent_bytes=profile.persistent_bytes,
         peak_bytes=profile.peak_bytes,
         slowest=slowest,
@@ -137,14 +169,18 @@ def _batch_per_gpu(batch_size: int, gpus: int) -> int:
 
 
 def _links(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> Links | None:
-    """The links between the job's GPUs; None for a job of one GPU, whose type the catalogue needn't know then."""
-    if layout.gpus == 1:
+    """The links between the job's GPUs; None for a job of one GPU, whose type the catalogue needn't know then. Without GPUs
+    each process is one end of a link."""
+    network_bytes_per_s = request.network_gbps * 1e9 / 8
+    if (layout.gpus or layout.nodes) == 1:
         return None
+    if not layout.gpu_types:
+        return Links(layout.nodes, layout.nodes, network_bytes_per_s, network_bytes_per_s)
     return Links(
         gpus=layout.gpus,
         nodes=layout.nodes,
         peer_bytes_per_s=_peer_bytes_per_s(layout.gpu_types, profiles, linked=layout.linked),
-        network_bytes_per_s=request.network_gbps * 1e9 / 8,
+        network_bytes_per_s=network_bytes_per_s,
     )
 
 

@@ -5,7 +5,8 @@
 
 It needs only Python's standard library, and only this folder of emugpu: where the node's copy of it is all there is, the
 same command is `python3 -m emulator_runtime.workloads train ...`. Run again, in the same pod or a new pod of the same
-Job, it goes on at the step after the last one that was done. Several GPUs in the container: DataParallel in this process.
+Job, it goes on at the step after the last one that was done. A container that asked for emugpu.dev/host alone has no GPU;
+there --step-time-s trains on emulated CPUs. Several GPUs in the container: DataParallel in this process.
 Several pods (an Indexed Job with a headless Service): --nodes, --rank and --rendezvous, or the variables EMUGPU_NODES,
 JOB_COMPLETION_INDEX and EMUGPU_RENDEZVOUS; a step counts when all pods have done it, and a pod that dies ends the others,
 so that the Job starts them all again.
@@ -90,7 +91,9 @@ def run(args: argparse.Namespace) -> int:
     training = PodTraining(
         request,
         Surroundings(
-            connect=lambda patience_s: ManagerClient(access.manager, access.token, patience_s=patience_s),
+            connect=lambda patience_s: ManagerClient(
+                access.manager, access.token, patience_s=patience_s, follow_host=request.uses_host
+            ),
             clock=HostClock.of_host(),
             group=group,
             stop=stop,
@@ -130,6 +133,7 @@ def _run(
         samples_per_step=request.batch_size,
         reason=reason,
         devices=training.devices,
+        pace_s=training.pace_s,
     )
     report.end_line()
     if status == EXIT_FAILED:

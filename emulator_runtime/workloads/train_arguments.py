@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import MAX_SECONDS
 from emulator_runtime.workloads.communication import DEFAULT_NETWORK_GBPS
 from emulator_runtime.workloads.pod import NODES_VARIABLE, RANK_VARIABLES, RENDEZVOUS_VARIABLE
 from emulator_runtime.workloads.rank_options import BARRIER_TIMEOUT_S, JOIN_TIMEOUT_S
 from emulator_runtime.workloads.request import PARALLEL, TrainRequest
+from emulator_runtime.workloads.sensitivity_options import MAX_CPUS, sensitivity_of
 from emulator_runtime.workloads.sizes import parse_bytes
 
 _MAX_STEPS = 2**40
+
+_OF_CONFIGURATIONS = ("--model", "--batch-size", "--step-time-s", "--memory", "--cpu-speeds", "--memory-speeds")
 
 CONFIGURATION_VARIABLE = "EMUGPU_CONFIGURATION"
 """Names the configuration to run, of those that --configuration gives."""
@@ -46,9 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--input-cpu-s", type=float, default=0.0, metavar="S", help="CPU seconds to prepare the input of one step"
     )
-    what.add_argument(
-        "--cpus", type=float, metavar="N", help="with --input-cpu-s: emulated CPUs that prepare input (default 1)"
-    )
     _add_ranks(parser.add_argument_group("several GPUs and pods"))
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="one JSON object on stdout at the end; progress on stderr")
@@ -60,6 +61,15 @@ def _add_work(group: argparse._ActionsContainer) -> None:
     group.add_argument("--batch-size", type=int, metavar="N", help="samples of one step on all GPUs together")
     group.add_argument("--step-time-s", type=float, metavar="S", help="work without a profile: seconds of one step")
     group.add_argument("--memory", metavar="SIZE", help="with --step-time-s: memory on each GPU, such as 10GiB")
+    group.add_argument(
+        "--cpu-speeds", metavar="3=1,6=1.5", help="with --step-time-s: how many times as fast it is with so many CPUs"
+    )
+    group.add_argument(
+        "--memory-speeds", metavar="60GiB=1,90GiB=2", help="the same by host memory; the slower of both counts"
+    )
+    cpus = "emulated CPUs for --input-cpu-s (default 1) and --cpu-speeds, unless the job's scheduler gives it others"
+    group.add_argument("--cpus", type=float, metavar="N", help=cpus)
+    group.add_argument("--host-memory", metavar="SIZE", help="the same of emulated memory, for --memory-speeds")
 
 
 def _add_ranks(group: argparse._ArgumentGroup) -> None:
@@ -95,10 +105,8 @@ def chosen(args: argparse.Namespace, environ: Mapping[str, str]) -> argparse.Nam
     """
     if not args.configuration:
         return args
-    if args.model or args.batch_size is not None or args.step_time_s is not None or args.memory is not None:
-        raise InputError(
-            "--configuration", "says what to train; leave out --model, --batch-size, --step-time-s, --memory"
-        )
+    if any(getattr(args, _name_of(option)) not in (None, "") for option in _OF_CONFIGURATIONS):
+        raise InputError("--configuration", f"says what to train; leave out {', '.join(_OF_CONFIGURATIONS)}")
     known = dict(_named(text) for text in args.configuration)
     variable = args.configuration_from
     name = environ.get(variable, "") or (next(iter(known)) if len(known) == 1 else "")
@@ -107,7 +115,12 @@ def chosen(args: argparse.Namespace, environ: Mapping[str, str]) -> argparse.Nam
     if name not in known:
         raise UnknownNameError(variable, "configuration", name, known)
     work = _WorkParser(f"--configuration {name}").parse_args(known[name])
-    return argparse.Namespace(**{**vars(args), **vars(work)})
+    given = {option: value for option, value in vars(work).items() if value not in (None, "")}
+    return argparse.Namespace(**{**vars(args), **given})
+
+
+def _name_of(option: str) -> str:
+    return option[2:].replace("-", "_")
 
 
 def _named(text: str) -> tuple[str, list[str]]:
@@ -144,8 +157,15 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
         raise InputError("--memory", "belongs to --step-time-s; a model's memory is in its profile")
     if by_time and args.extrapolate:
         raise InputError("--extrapolate", "belongs to --model; --step-time-s has no profile to go beyond")
-    if args.cpus is not None and not args.input_cpu_s:
-        raise InputError("--cpus", "belongs to --input-cpu-s, the CPU time of a step that they share")
+    if by_model and (args.cpu_speeds or args.memory_speeds):
+        option = "--cpu-speeds" if args.cpu_speeds else "--memory-speeds"
+        raise InputError(option, "belongs to --step-time-s; a model's input takes --input-cpu-s")
+    if args.cpus is not None and not (args.input_cpu_s or args.cpu_speeds):
+        raise InputError(
+            "--cpus", "belongs to --input-cpu-s, the CPU time of a step that they share, or to --cpu-speeds"
+        )
+    if args.host_memory is not None and not args.memory_speeds:
+        raise InputError("--host-memory", "belongs to --memory-speeds")
     return TrainRequest(
         steps=whole(args.steps, "--steps", 1, least=1, most=_MAX_STEPS),
         model=args.model,
@@ -154,11 +174,19 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
         memory_bytes=parse_bytes(args.memory, "--memory") if args.memory else 0,
         gradient_bytes=parse_bytes(args.gradient_bytes, "--gradient-bytes") if args.gradient_bytes else 0,
         input_cpu_s=number(args.input_cpu_s, "--input-cpu-s"),
-        cpus=number(args.cpus, "--cpus", 1.0, above=0.0),
+        sensitivity=sensitivity_of(args),
+        host=_host(args),
         parallel=args.parallel or "",
         network_gbps=number(args.network_gbps, "--network-gbps", DEFAULT_NETWORK_GBPS, above=0.0),
         extrapolate=args.extrapolate,
     )
+
+
+def _host(args: argparse.Namespace) -> HostShare:
+    cpu_milli = round(number(args.cpus, "--cpus", 1.0, above=0.0) * 1000)
+    if not 1 <= cpu_milli <= MAX_CPUS * 1000:
+        raise InputError("--cpus", f"must be from 0.001 to {MAX_CPUS}, not {args.cpus:g}")
+    return HostShare(cpu_milli, parse_bytes(args.host_memory, "--host-memory") if args.host_memory else 0)
 
 
 def whole(value: int | None, place: str, default: int, *, least: int = 0, most: int) -> int:

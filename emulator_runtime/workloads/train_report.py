@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TextIO
 
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import NS_PER_S, gib
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.timing.lag import LagHistogram
@@ -41,19 +42,26 @@ class TrainReport:
         types = sorted({device.gpu_type for device in devices})
         names = " + ".join(f"{sum(d.gpu_type == name for d in devices)} x {name}" for name in types)
         total = f" of {start.gpus} GPUs" if start.gpus > len(devices) else ""
-        parts = [f"{names}{total} (emulated)", self._request.title, f"{plan.step_s * 1e3:.2f} ms a step"]
+        parts = [f"{names or 'CPUs'}{total} (emulated)", self._request.title, f"{plan.step_s * 1e3:.2f} ms a step"]
         if plan.reduce_s:
             parts.append(f"{plan.exposed_s * 1e3:.2f} ms of them communication")
         if plan.extrapolated:
             parts.append("beyond what was measured")
         if len(types) > 1:
             parts.append(f"paced by {plan.slowest}")
-        parts.append(f"{gib(plan.peak_bytes)} of memory")
+        if devices:
+            parts.append(f"{gib(plan.peak_bytes)} of memory")
         parts.append(
             f"goes on at step {start.first} of {self._request.steps}" if start.first else f"{self._request.steps} steps"
         )
         self._samples = plan.batch_per_gpu * start.gpus
         self.tell("; ".join(parts))
+
+    def shared_anew(self, step: int, host: HostShare, plan: StepPlan) -> None:
+        """The job has another share of its node from this step on."""
+        memory = f" and {gib(host.memory_bytes)}" if host.memory_bytes else ""
+        share = f"{host.cpu_milli / 1000:g} CPUs{memory}"
+        self.tell(f"from step {step} on with {share}: {max(plan.step_s, plan.input_s) * 1e3:.2f} ms a step")
 
     def stepped(self, record: StepRecord) -> None:
         """A step is done; tells every so often."""
@@ -107,7 +115,8 @@ class TrainReport:
 
 @dataclass(frozen=True, slots=True)
 class TrainSummary:
-    """How a run went; times are seconds. `plan` is missing where the run ended before it was known."""
+    """How a run went; times are seconds. `plan` is missing where the run ended before it was known. `pace_s`: what a step
+    was to take on average, where the plan was changed during the run."""
 
     outcome: str
     steps_done: int
@@ -118,6 +127,7 @@ class TrainSummary:
     samples_per_step: int = 0
     reason: str = ""
     devices: tuple[AttachedDevice, ...] = ()
+    pace_s: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """Everything, for programs."""
@@ -153,6 +163,8 @@ class TrainSummary:
     @property
     def profiled_step_s(self) -> float | None:
         """What a step takes where nobody else uses the devices: the device's time, or the input pipeline's if that is longer."""
+        if self.pace_s is not None:
+            return self.pace_s
         return max(self.plan.step_s, self.plan.input_s) if self.plan is not None else None
 
     @property

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Collection
 
 from emulator_runtime.domain.errors import EmuGpuError, UnknownNameError
 from emulator_runtime.profiles.table import ProfileTable
@@ -13,6 +14,8 @@ from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
+from operators.jobs.observer import Observer
+from operators.jobs.recording import Clocks, Links, Recording
 from operators.jobs.settings import Settings
 from operators.kube import KubeApi
 from operators.leader import Candidate, Leader, LeadershipLostError, Terms
@@ -50,7 +53,16 @@ async def _serve(settings: Settings) -> int:
     api, metrics, loop = KubeApi(), JobMetrics(), asyncio.get_running_loop()
     candidate = Candidate(settings.namespace, settings.lease, settings.identity, terms)
     leader = Leader(api, candidate, monotonic_ns, wall_ns)
-    around = Surroundings(images, ProfileTable.bundled(), wall_ns, may_act=lambda: leader.holds)
+
+    def changed(uids: Collection[str]) -> None:
+        loop.call_soon_threadsafe(controller.look_again, *uids)
+
+    links = Links(leads=lambda: leader.holds, changed=changed, managers=lambda: controller.managers)
+    recording = Recording(settings, metrics.registry, Clocks(wall_ns, monotonic_ns), links)
+    profiles = ProfileTable.bundled()
+    observe = Observer(recording.results, profiles).look
+    outcomes = recording.results.outcome
+    around = Surroundings(images, profiles, wall_ns, lambda: leader.holds, outcomes, observe)
     controller = Controller(api, metrics, around)
 
     def ready() -> str:
@@ -59,7 +71,7 @@ async def _serve(settings: Settings) -> int:
     server = status_server(port, metrics.registry, healthy=loop_alive(loop), ready=ready) if port else None
     if server is not None:
         server.start()
-    working = asyncio.create_task(_work(leader, controller, metrics))
+    working = asyncio.create_task(_work(leader, controller, metrics, recording))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, working.cancel)
     try:
@@ -73,10 +85,11 @@ async def _serve(settings: Settings) -> int:
         await api.close()
 
 
-async def _work(leader: Leader, controller: Controller, metrics: JobMetrics) -> int:
+async def _work(leader: Leader, controller: Controller, metrics: JobMetrics, recording: Recording) -> int:
     await leader.acquire(_say)
     metrics.leading.set(1)
     status = 0
+    recording.start()
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(leader.keep(_say))
@@ -84,6 +97,8 @@ async def _work(leader: Leader, controller: Controller, metrics: JobMetrics) -> 
     except* LeadershipLostError as lost:
         _say(str(_first(lost)))
         status = EXIT_LOST
+    finally:
+        recording.stop()  # the loop has nothing else to do any more
     return status
 
 

@@ -1,56 +1,56 @@
-"""The controller's life: follow six kinds of objects, plan each EmuJob anew after every change, write what is planned.
+"""The controller's life: follow six kinds of objects, plan anew for each EmuJob that there is news about, write what is planned.
 
 Level-triggered: what is done depends on what is there, not on what happened. Every write has a precondition (a uid, a version,
 or that nothing of this name is there), so what was planned on old news fails and is planned again.
+A look costs the same however many EmuJobs there are: a thousand of them, planned anew after every change, took a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.following import Followed, Pauses, follow
+from operators.documents import text_at
+from operators.following import Pauses, follow
+from operators.jobs.known import Known
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
-from operators.jobs.names import JOB_LABEL
-from operators.jobs.objects import (
-    EmuJobFacts,
-    JobFacts,
-    PodFacts,
-    ServiceFacts,
-    emujob_facts,
-    job_facts,
-    pod_facts,
-    service_facts,
-)
-from operators.jobs.offers import offers_of
-from operators.jobs.outcome import Outcomes, no_outcomes
-from operators.jobs.plan import Action, Around, CreateJob, CreateService, Mine, SuspendJob, WriteStatus, plan
+from operators.jobs.objects import EmuJobFacts
+from operators.jobs.observer import Scene
+from operators.jobs.plan import Action, Around, CreateService, plan
+from operators.jobs.status import FINAL
 from operators.jobs.writer import write
-from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Api, ConflictError, NotThereError, everywhere
+from operators.kube import Api, ConflictError, NotThereError
 from operators.leader import LeadershipLostError
-from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
-from operators.store import Store
+from operators.results.status import Outcome
+from operators.work_queue import WorkQueue
 
 _LONGEST_WAIT_S = 60.0
-"""Even where nothing changes all EmuJobs are looked at so often: outcomes may come without any object's change."""
+"""Even where nothing changes an EmuJob that isn't over is looked at so often: outcomes may come without any object's change."""
+_AT_ONCE = 8
+"""So many EmuJobs at a time: the waiting for the API server's answers overlaps."""
+
+
+def no_outcomes(_uid: str) -> Outcome | None:
+    """No source beside Kubernetes."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the controller is given: the images of pods, profiles, where outcomes come from, and if it may act now."""
+    """What the controller is given: the images of pods, profiles, if it may act now, what came of a job by its EmuJob's uid,
+    and who is shown all that it sees. The last two must not block."""
 
     images: Images
     profiles: ProfileTable
     wall_ns: Callable[[], int]
     may_act: Callable[[], bool] = lambda: True
-    outcomes: Outcomes = no_outcomes
+    outcomes: Callable[[str], Outcome | None] = no_outcomes
+    observe: Callable[[Scene], None] = lambda _: None
 
 
 class Controller:
@@ -59,87 +59,100 @@ class Controller:
     def __init__(self, api: Api, metrics: JobMetrics, surroundings: Surroundings, pauses: Pauses | None = None) -> None:
         self._api, self._metrics, self._around = api, metrics, surroundings
         self._pauses = pauses or Pauses()
-        self._emujobs: Store[EmuJobFacts] = Store(emujob_facts)
-        self._jobs: Store[JobFacts] = Store(job_facts)
-        self._pods: Store[PodFacts] = Store(pod_facts)
-        self._services: Store[ServiceFacts] = Store(service_facts)
-        self._pools: Store[PoolFacts] = Store(pool_facts)
-        self._nodes: Store[NodeFacts] = Store(node_facts)
-        self._followed = (
-            Followed(EMUJOB, self._emujobs, everywhere()),
-            Followed(JOB, self._jobs, everywhere()),
-            Followed(POD, self._pods, everywhere(JOB_LABEL)),
-            Followed(SERVICE, self._services, everywhere(JOB_LABEL)),
-            Followed(POOL, self._pools),
-            Followed(NODE, self._nodes),
-        )
-        self._changed = asyncio.Event()
-        self._problem = "nothing was listed yet"
+        self._queue = WorkQueue(self._pauses.settle, lambda: asyncio.get_running_loop().time())
+        self._known = Known(self._queue.add, self._count, surroundings.wall_ns)
+        self._synced, self._moved = asyncio.Event(), asyncio.Event()
+        self._failures: dict[str, int] = {}
+        self._problems: dict[str, str] = {}
 
     @property
     def problem(self) -> str:
-        """Why Jobs may not be as the EmuJobs say; empty where the last reconciliation came through."""
-        return self._problem
+        """Why Jobs may not be as the EmuJobs say; empty where the last look at each of them came through."""
+        if not self._synced.is_set():
+            return "nothing was listed yet"
+        return next(iter(self._problems.values()), "")
 
-    def look_again(self) -> None:
-        """Something that isn't in the API server has changed, such as an outcome."""
-        self._changed.set()
+    @property
+    def managers(self) -> Mapping[str, str]:
+        """Node -> address of its sharing manager. Any thread may ask."""
+        return self._known.managers
+
+    def look_again(self, *uids: str) -> None:
+        """Something that isn't in the API server has changed, such as an outcome: of these EmuJobs, or of any."""
+        wanted = frozenset(uids)
+        for facts in self._known.emujobs.values():
+            if not wanted or facts.key.uid in wanted:
+                self._queue.add(str(facts.key))
 
     async def run(self) -> None:
         """Raises LeadershipLostError (in a group) when it may not act any more."""
         async with asyncio.TaskGroup() as group:
-            for followed in self._followed:
-                failed = self._failed_watch
-                group.create_task(follow(self._api, followed, self._pauses, self._changed.set, failed))
+            for followed in self._known.followed:
+                group.create_task(follow(self._api, followed, self._pauses, self._changed, self._failed_watch))
+            group.create_task(self._look_around())
             group.create_task(self._work())
 
-    async def _work(self) -> None:
-        failures, wait_s = 0, _LONGEST_WAIT_S
+    def _changed(self) -> None:
+        if self._known.synced:
+            self._synced.set()
+        self._moved.set()
+
+    async def _look_around(self) -> None:
+        """What isn't about one EmuJob: where pools and nodes offer something else, all are looked at; what has vanished only
+        shows where everything is seen."""
+        await self._synced.wait()
+        before, seen_whole_s = self._known.offers(), float("-inf")
         while True:
+            now_s = asyncio.get_running_loop().time()
+            if self._known.take_vanished() or now_s - seen_whole_s >= _LONGEST_WAIT_S:
+                seen_whole_s = now_s
+                self._around.observe(self._known.scene(self._around.wall_ns()))
+            if self._known.offers() != before:
+                before = self._known.offers()
+                self.look_again()
             try:
-                async with asyncio.timeout(wait_s):
-                    await self._changed.wait()
+                async with asyncio.timeout(_LONGEST_WAIT_S):
+                    await self._moved.wait()
             except TimeoutError:
                 pass
             await asyncio.sleep(self._pauses.settle)
-            self._changed.clear()
-            wait_s = _LONGEST_WAIT_S
-            if not all(followed.store.synced for followed in self._followed):
-                continue
-            with self._metrics.reconciles.time():
-                errors, wait_s = await self._reconcile()
-            self._problem = str(errors[0]) if errors else ""
-            failures = failures + 1 if errors else 0
-            if failures:
-                wait_s = min(wait_s, self._pauses.after(failures))
+            self._moved.clear()
 
-    async def _reconcile(self) -> tuple[list[EmuGpuError], float]:
-        """Do all that is to be done, and when to look again. One EmuJob's failure doesn't hold up the others."""
-        around = Around(
-            offers_of(self._pools.values(), self._nodes.values()),
-            self._around.profiles,
-            self._around.images,
-            self._around.wall_ns(),
-        )
-        pods: defaultdict[tuple[str, str], list[PodFacts]] = defaultdict(list)
-        for pod in self._pods.values():
-            pods[pod.key.namespace, pod.job].append(pod)
-        errors: list[EmuGpuError] = []
-        wait_s = _LONGEST_WAIT_S
-        for facts in self._emujobs.values():
-            name = str(facts.key)
-            mine = Mine(
-                self._jobs.get(name),
-                tuple(pods[facts.key.namespace, facts.key.name]),
-                self._services.get(name) is not None,
-                self._around.outcomes(facts.key.uid),
-            )
-            found = plan(facts, mine, around)
-            wait_s = wait_s if found.again_s is None else min(wait_s, max(found.again_s, 0.01))
-            error = await self._carry_out(found.actions)
-            errors += [error] if error is not None else []
-        self._metrics.phases(str(facts.status.get("phase", "Pending")) for facts in self._emujobs.values())
-        return errors, wait_s
+    async def _work(self) -> None:
+        await self._synced.wait()
+        slots = asyncio.Semaphore(_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await slots.acquire()
+                key = await self._queue.take()
+                group.create_task(self._look(key)).add_done_callback(lambda _: slots.release())
+
+    async def _look(self, key: str) -> None:
+        """Do all that is to be done for one EmuJob, and say when to look again. What else bears the name is only shown."""
+        facts, again_s = self._known.emujobs.get(key), None
+        self._around.observe(self._known.scene_of(key, self._around.wall_ns()))
+        error: EmuGpuError | None = None
+        if facts is not None:
+            with self._metrics.reconciles.time():
+                error, again_s = await self._reconcile(facts)
+        if error is None:
+            self._failures.pop(key, None)
+            self._problems.pop(key, None)
+        else:
+            self._problems[key] = str(error)
+            self._failures[key] = self._failures.get(key, 0) + 1
+            again_s = min(again_s or _LONGEST_WAIT_S, self._pauses.after(self._failures[key]))
+        if again_s is not None:
+            self._queue.add(key, again_s)
+        self._queue.done(key)
+
+    async def _reconcile(self, facts: EmuJobFacts) -> tuple[EmuGpuError | None, float | None]:
+        """What failed, and when to look again; None: when there is news."""
+        around = Around(self._known.offers(), self._around.profiles, self._around.images, self._around.wall_ns())
+        found = plan(facts, self._known.mine(facts, self._around.outcomes(facts.key.uid)), around)
+        longest = None if text_at(facts.status, "phase") in FINAL else _LONGEST_WAIT_S
+        again_s = longest if found.again_s is None else min(_LONGEST_WAIT_S, max(found.again_s, 0.01))
+        return await self._carry_out(found.actions), again_s
 
     async def _carry_out(self, actions: tuple[Action, ...]) -> EmuGpuError | None:
         """Each action only after the one before came through: an event tells what is written already."""
@@ -157,22 +170,16 @@ class Controller:
                 self._failed(type(action).__name__, error)
                 return error
             self._metrics.writes.labels(type(action).__name__).inc()
-            store = self._store_of(action)
-            if document is not None and store is not None and store.update("MODIFIED", document):
-                # The watch's echo will be no news any more; what was made shows in the status.
-                self._changed.set()
+            if document is not None:
+                self._known.wrote(action, document)
         return None
 
-    def _store_of(self, action: Action) -> Store[Any] | None:
-        match action:
-            case WriteStatus():
-                return self._emujobs
-            case CreateJob() | SuspendJob():
-                return self._jobs
-            case CreateService():
-                return self._services
-            case _:
-                return None
+    def _count(self, before: EmuJobFacts | None, after: EmuJobFacts | None) -> None:
+        was, now = (
+            text_at(facts.status, "phase") or "Pending" if facts is not None else "" for facts in (before, after)
+        )
+        if was != now:
+            self._metrics.moved(was, now)
 
     def _failed_watch(self, error: EmuGpuError) -> None:
         self._failed("watch", error)

@@ -7,7 +7,7 @@ variables and arguments can't be changed later, so all configurations are in the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.workloads.train_arguments import CONFIGURATION_VARIABLE
@@ -23,7 +23,7 @@ from operators.jobs.objects import EmuJobFacts
 from operators.jobs.spec import Configuration, EmuJobSpec
 from operators.kube import Json
 from operators.pools.labels import OWN_PREFIX, label_value
-from operators.pools.spec import DEFAULT_RESOURCE
+from operators.pools.spec import DEFAULT_RESOURCE, HOST_RESOURCE
 
 BACKOFF_LIMIT = 1000
 """Large: nodes restart and pods are killed. A wrong command ends a Job at once, see EXIT_WRONG."""
@@ -102,8 +102,30 @@ def _work(configuration: Configuration) -> list[str]:
     if configuration.model:
         return ["--model", configuration.model, "--batch-size", str(configuration.batch_size)]
     whole, nanoseconds = divmod(configuration.step_time_ns, 10**9)
-    memory = ["--memory", str(configuration.gpu_memory_bytes)] if configuration.gpu_memory_bytes else []
-    return ["--step-time-s", f"{whole}.{nanoseconds:09d}".rstrip("0").rstrip("."), *memory]
+    on_gpus = configuration.gpus and configuration.gpu_memory_bytes  # memory on each of no GPUs is none
+    memory = ["--memory", str(configuration.gpu_memory_bytes)] if on_gpus else []
+    return ["--step-time-s", f"{whole}.{nanoseconds:09d}".rstrip("0").rstrip("."), *memory, *_speeds(configuration)]
+
+
+def _speeds(configuration: Configuration) -> Iterator[str]:
+    """How its speed follows what it is given, and what it has where nothing is."""
+    sensitivity = configuration.sensitivity
+    if sensitivity is None:
+        return
+    if sensitivity.cpu:
+        yield from ("--cpu-speeds", _curve((_cpus(amount), speed) for amount, speed in sensitivity.cpu))
+        yield from ("--cpus", _cpus(configuration.cpu_milli))
+    if sensitivity.memory:
+        yield from ("--memory-speeds", _curve((str(amount), speed) for amount, speed in sensitivity.memory))
+        yield from ("--host-memory", str(configuration.memory_bytes))
+
+
+def _curve(knots: Iterable[tuple[str, float]]) -> str:
+    return ",".join(f"{amount}={speed!r}" for amount, speed in knots)
+
+
+def _cpus(milli: int) -> str:
+    return f"{milli // 1000}.{milli % 1000:03d}".rstrip("0").rstrip(".")
 
 
 def _pod_spec(job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]) -> Json:
@@ -139,10 +161,16 @@ def _pod_spec(job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Config
 
 
 def _resources(spec: EmuJobSpec, chosen: Configuration) -> Json:
-    """A limit of 0 stays where another configuration has GPUs: what is there can be changed while a Job is suspended."""
+    """A limit is left out rather than 0: a kubelet turns away a pod with a limit of 0 where the resource has no healthy device
+    (devicemanager, devicesToAllocate). While a Job is suspended limits may be added and removed.
+
+    A job that may run without a GPU has a place on its node as well, whichever configuration it runs.
+    """
     limits = dict(spec.limits)
-    if any(configuration.gpus for configuration in spec.configurations):
+    if chosen.gpus:
         limits[DEFAULT_RESOURCE] = str(chosen.gpus)
+    if not all(configuration.gpus for configuration in spec.configurations):
+        limits[HOST_RESOURCE] = "1"
     return {"requests": dict(spec.requests)} | ({"limits": limits} if limits else {})
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION
+
 FIELD_MANAGER = "emugpu-operator"
 """Under this name the controller owns fields (Kubernetes API concepts, server-side apply)."""
 
@@ -11,8 +13,10 @@ JOB_UID_LABEL = "emugpu.dev/job-uid"
 """On pods: the EmuJob's uid, by which managers know progress, so that it outlives a Job that is made anew."""
 CONFIGURATION = "emugpu.dev/configuration"
 """Annotation of the pod template: the name of the configuration to run."""
-ALLOCATION = "emugpu.dev/allocation"
+ALLOCATION = ALLOCATION_ANNOTATION
 """Annotation of the pod template: what a job-level scheduler gave the job (allocation.py)."""
+EXPERIMENT = "emugpu.dev/experiment"
+"""Label of an EmuJob: the id of the experiment that it belongs to."""
 GATE = "emugpu.dev/scheduler"
 """The scheduling gate that a job-level scheduler opens, with actuator `gated`."""
 CONTAINER = "train"

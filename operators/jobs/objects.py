@@ -6,11 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from operators.clock import ns_of
 from operators.documents import condition_holds, condition_of, object_at, objects_in, text_at, texts_of, whole_at
-from operators.jobs.names import ALLOCATION, CONFIGURATION, JOB_LABEL
+from operators.jobs.names import ALLOCATION, CONFIGURATION, EXPERIMENT, JOB_LABEL
+from operators.results.events import JobEvent
+from operators.results.pods import Demand, demand_of, events_of_pod, work_uid_of
+from operators.results.predicted import ANNOTATION as PREDICTED
 
+_MANAGER = {"app.kubernetes.io/name": "emugpu", "app.kubernetes.io/component": "node"}
+"""Labels of the pods of the nodes' daemons, as the chart gives them."""
 _REJECTIONS = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError")
 """And OutOf<resource>: status.reason of pods that a kubelet turned away (pkg/kubelet/lifecycle, container managers)."""
+
+
+_LATE_NS = 3_000_000_000
+"""A creation time is cut to its second, and a change needs a moment to come here."""
+NO_DEMAND = Demand((), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +39,10 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class EmuJobFacts:
-    """One EmuJob; `created` is RFC 3339, `status` what the API server has."""
+    """One EmuJob; `created` is RFC 3339, `status` what the API server has. `predicted`: its annotation of a forecast.
+
+    `seen_ns`: when this was received, in nanoseconds since 1970.
+    """
 
     key: Key
     created: str = ""
@@ -36,13 +50,17 @@ class EmuJobFacts:
     deleting: bool = False
     spec: Mapping[str, Any] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
+    predicted: str = ""
+    experiment: str = ""
+    seen_ns: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
     """One batch/v1 Job. `owner`: uid of its controller; `stopped`: the Job controller has seen that it is suspended.
 
-    `failure`: why it has failed for good; empty: it hasn't. Times are RFC 3339.
+    `failure`: why it has failed for good; empty: it hasn't. Times are RFC 3339. `tasks`: pods that do work of their own;
+    `demand`: what each asks of emugpu, if it is no EmuJob's. `seen_ns`: when this was received.
     """
 
     key: Key
@@ -60,6 +78,10 @@ class JobFacts:
     failure_reason: str = ""
     configuration: str = ""
     allocation: str = ""
+    created: str = ""
+    tasks: int = 1
+    demand: Demand = NO_DEMAND
+    seen_ns: int = field(default=0, compare=False)
 
     @property
     def finished(self) -> bool:
@@ -73,16 +95,27 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """One pod of an EmuJob. `rejected`: its node turned it away. Times are RFC 3339."""
+    """One pod. `rejected`: its node turned it away. Times are RFC 3339. `seen_ns`: when this was received.
+
+    `job`: the EmuJob that its label names. `work`: uid of what it works for, `events`: what its containers tell of it and
+    `demand`; of a pod that has nothing to do with emugpu there is nothing but its name, so that it's never news.
+    `manager`: it is a node's sharing manager, at this address.
+    """
 
     key: Key
-    job: str
+    job: str = ""
     owner: str = ""
     node: str = ""
     phase: str = "Pending"
     rejected: bool = False
     created: str = ""
     started: str = ""
+    deleting: bool = False
+    work: str = ""
+    demand: Demand = NO_DEMAND
+    events: tuple[JobEvent, ...] = ()
+    manager: str = ""
+    seen_ns: int = field(default=0, compare=False)
 
     @property
     def over(self) -> bool:
@@ -102,7 +135,7 @@ def key_of(document: Mapping[str, Any]) -> Key:
     return Key(*(text_at(metadata, name) for name in ("namespace", "name", "uid", "resourceVersion")))
 
 
-def emujob_facts(document: Mapping[str, Any]) -> EmuJobFacts:
+def emujob_facts(document: Mapping[str, Any], seen_ns: int = 0) -> EmuJobFacts:
     """An EmuJob as the API server sends it."""
     metadata = object_at(document, "metadata")
     return EmuJobFacts(
@@ -112,19 +145,23 @@ def emujob_facts(document: Mapping[str, Any]) -> EmuJobFacts:
         deleting="deletionTimestamp" in metadata,
         spec=object_at(document, "spec"),
         status=object_at(document, "status"),
+        predicted=texts_of(metadata, "annotations").get(PREDICTED, ""),
+        experiment=texts_of(metadata, "labels").get(EXPERIMENT, ""),
+        seen_ns=seen_ns,
     )
 
 
-def job_facts(document: Mapping[str, Any]) -> JobFacts:
+def job_facts(document: Mapping[str, Any], seen_ns: int = 0) -> JobFacts:
     """A Job as the API server sends it."""
     metadata, status = object_at(document, "metadata"), object_at(document, "status")
-    notes = texts_of(object_at(document, "spec", "template", "metadata"), "annotations")
+    spec, labels = object_at(document, "spec"), texts_of(metadata, "labels")
+    notes = texts_of(object_at(spec, "template", "metadata"), "annotations")
     failed = condition_of(status, "Failed") if condition_holds(status, "Failed") else {}
     return JobFacts(
         key=key_of(document),
         owner=_controller(metadata),
         deleting="deletionTimestamp" in metadata,
-        suspended=object_at(document, "spec").get("suspend") is True,
+        suspended=spec.get("suspend") is True,
         stopped=condition_holds(status, "Suspended"),
         started=text_at(status, "startTime"),
         active=whole_at(status, "active"),
@@ -136,29 +173,53 @@ def job_facts(document: Mapping[str, Any]) -> JobFacts:
         failure_reason=text_at(failed, "reason") or ("Failed" if failed else ""),
         configuration=notes.get(CONFIGURATION, ""),
         allocation=notes.get(ALLOCATION, ""),
+        created=text_at(metadata, "creationTimestamp"),
+        tasks=max(1, whole_at(spec, "completions")) if spec.get("completionMode") == "Indexed" else 1,
+        demand=NO_DEMAND if JOB_LABEL in labels else demand_of(object_at(spec, "template", "spec")),
+        seen_ns=seen_ns,
     )
 
 
-def pod_facts(document: Mapping[str, Any]) -> PodFacts:
+def pod_facts(document: Mapping[str, Any], seen_ns: int = 0) -> PodFacts:
     """A Pod as the API server sends it."""
     metadata, status = object_at(document, "metadata"), object_at(document, "status")
+    labels, demand = texts_of(metadata, "labels"), demand_of(object_at(document, "spec"))
+    manages = {name: labels.get(name) for name in _MANAGER} == _MANAGER
+    if not demand.containers and JOB_LABEL not in labels:
+        known = key_of(document)
+        address = text_at(status, "podIP") if manages else ""
+        node = text_at(object_at(document, "spec"), "nodeName") if manages else ""
+        return PodFacts(Key(known.namespace, known.name, known.uid), node=node, manager=address)
     phase, reason = text_at(status, "phase") or "Pending", text_at(status, "reason")
     turned_away = reason in _REJECTIONS or reason.startswith("OutOf")
     return PodFacts(
         key=key_of(document),
-        job=texts_of(metadata, "labels").get(JOB_LABEL, ""),
+        job=labels.get(JOB_LABEL, ""),
         owner=_controller(metadata),
         node=text_at(object_at(document, "spec"), "nodeName"),
         phase=phase,
         rejected=phase == "Failed" and turned_away and not condition_holds(status, "DisruptionTarget"),
         created=text_at(metadata, "creationTimestamp"),
         started=_started(status),
+        deleting="deletionTimestamp" in metadata,
+        work=work_uid_of(document),
+        demand=demand,
+        events=tuple(events_of_pod(document, seen_ns)),
+        seen_ns=seen_ns,
     )
 
 
 def service_facts(document: Mapping[str, Any]) -> ServiceFacts:
     """A Service as the API server sends it."""
     return ServiceFacts(key_of(document))
+
+
+def submission_ns(created: str, seen_ns: int) -> int:
+    """When an object was submitted: when it was seen first, to the nanosecond; if nobody was there to see it then, when it was
+    created, which the API server says in whole seconds."""
+    created_ns = ns_of(created)
+    late = created_ns is not None and seen_ns - created_ns >= _LATE_NS
+    return created_ns if late and created_ns is not None else seen_ns
 
 
 def _controller(metadata: Mapping[str, Any]) -> str:

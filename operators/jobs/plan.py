@@ -20,9 +20,9 @@ from operators.events import News
 from operators.jobs.manifests import Images, job_document, service_document
 from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
 from operators.jobs.offers import Fit, NodeOffer, first_fit
-from operators.jobs.outcome import Outcome
 from operators.jobs.spec import EmuJobSpec, parse_spec
 from operators.jobs.status import FINAL, Moment, Seen, Verdict, status_of
+from operators.results.status import Outcome
 
 _LONGEST_PAUSE_S = 60.0
 
@@ -206,6 +206,9 @@ def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]
             yield News("Warning", accepted["reason"], accepted["message"])
         elif was:
             yield News("Normal", "Accepted", "the job can run now")
+    predicted = condition_of(after, "Predicted")
+    if predicted.get("status") == "False" and condition_of(before, "Predicted").get("status") != "False":
+        yield News("Warning", "PredictionUnreadable", str(predicted["message"]))
     if whole_at(after, "rejections") > whole_at(before, "rejections"):
         yield News("Warning", "NodeRejected", "a node turned a pod away; the Job is made anew and keeps its progress")
     if whole_at(after, "preemptions") > whole_at(before, "preemptions"):

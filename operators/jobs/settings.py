@@ -22,3 +22,11 @@ class Settings(EnvSettings):
     lease: str = setting("name of that lease", "emugpu-jobs")
     lease_s: str = setting("others take over so long after the last renewal (seconds, 3 to 300)", "15")
     metrics_port: str = setting("port of /metrics, /healthz and /readyz; 0: off", "9403")
+    redis_url: str = setting("Redis with the nodes' event logs; empty: there is none, times are Kubernetes' own", "")
+    store: str = setting("file of what was heard of jobs (SQLite); empty: a temporary one, gone at the end", "")
+    keep_events_s: str = setting("a job's events stay there so long after its end (seconds)", "3600")
+    keep_results_s: str = setting("and its result so long (seconds)", "2592000")
+    keep_results: str = setting("results that stay at most, the newest ones", "100000")
+    managers_port: str = setting(
+        "port of the nodes' sharing managers, whose clocks are measured there; 0: they aren't", "0"
+    )

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from emulator_runtime.domain.errors import UnknownNameError
-from emulator_runtime.domain.sensitivity import Sensitivity
+from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
 from emulator_runtime.node.fields import Field, required
 from operators.pools.spec import named_spec
 from operators.quantity import parse_quantity
@@ -22,7 +22,7 @@ ACTUATORS = ("none", "jobs", "gated", "binding")
 DEFAULT_CONFIGURATION = "default"
 DEFAULT_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 DEFAULT_SCHEDULER = "default-scheduler"
-_PROFILE = ("model", "batchSize", "stepTime", "memory")
+_PROFILE = ("model", "batchSize", "stepTime", "memory", "sensitivity")
 _SHORT = ("resources", "gpuType", "gpuTypes", *_PROFILE)
 _FIELDS = (
     *("tenant", "weight", "nodes", "steps", "image", "imagePullPolicy", "template", "scheduler"),
@@ -102,7 +102,7 @@ def parse_spec(namespace: str, name: str, spec: object) -> EmuJobSpec:
     asked = _amounts(native["requests"]) if "requests" in native else {}
     return EmuJobSpec(
         tenant=members["tenant"].text(least=1) if "tenant" in members else namespace,
-        weight=_weight(members["weight"]) if "weight" in members else 1.0,
+        weight=_above_0(members["weight"]) if "weight" in members else 1.0,
         nodes=members["nodes"].whole(least=1, most=1024) if "nodes" in members else 1,
         steps=required(members, "steps", document).whole(least=1, most=2**40),
         configurations=_configurations(document, members),
@@ -150,17 +150,52 @@ def _configuration(
         raise owner.error("give either model and batchSize, or stepTime and memory")
     if by_model and not gpus:
         raise owner.error("a model's profile is of GPUs; give stepTime where emuGPU is 0")
+    if by_model and "sensitivity" in profile:
+        raise profile["sensitivity"].error("belongs to stepTime; give that instead of model and batchSize")
+    host = HostShare(
+        int(_quantity(amounts["cpu"]) * 1000) if "cpu" in amounts else 0,
+        int(_quantity(amounts["memory"])) if "memory" in amounts else 0,
+    )
     return Configuration(
         name=name,
         gpus=gpus,
-        cpu_milli=int(_quantity(amounts["cpu"]) * 1000) if "cpu" in amounts else 0,
-        memory_bytes=int(_quantity(amounts["memory"])) if "memory" in amounts else 0,
+        cpu_milli=host.cpu_milli,
+        memory_bytes=host.memory_bytes,
         gpu_types=tuple(_gpu_type(each) for each in types),
         model=required(dict(profile), "model", owner).text(least=1) if by_model else "",
         batch_size=required(dict(profile), "batchSize", owner).whole(least=1, most=2**31) if by_model else 0,
         step_time_ns=_duration_ns(required(dict(profile), "stepTime", owner)) if by_time else 0,
         gpu_memory_bytes=int(_quantity(profile["memory"])) if "memory" in profile else 0,
+        sensitivity=_sensitivity(profile["sensitivity"], host) if "sensitivity" in profile else None,
     )
+
+
+def _sensitivity(document: Field, host: HostShare) -> Sensitivity:
+    members = document.members(("cpu", "memory"))
+    if not members:
+        raise document.error("must have cpu, memory or both")
+    for name, amount in (("cpu", host.cpu_milli), ("memory", host.memory_bytes)):
+        if name in members and not amount:
+            until = "which the job has until its scheduler gives it another share"
+            raise members[name].error(f"needs resources.{name}, {until}")
+    return Sensitivity(
+        cpu=_curve(members["cpu"], 1000) if "cpu" in members else (),
+        memory=_curve(members["memory"], 1) if "memory" in members else (),
+    )
+
+
+def _curve(document: Field, scale: int) -> Knots:
+    """Amounts in thousandths of a CPU (`scale` 1000) or bytes, each with its speed."""
+    knots: list[tuple[int, float]] = []
+    for element in document.elements():
+        members = element.members(("amount", "speed"))
+        amount = int(_quantity(required(members, "amount", element)) * scale)
+        if amount <= (knots[-1][0] if knots else 0):
+            raise members["amount"].error("must be above 0, and above the amount before it")
+        knots.append((amount, _above_0(required(members, "speed", element))))
+    if not knots:
+        raise document.error("must have at least one amount with its speed")
+    return tuple(knots)
 
 
 def _template(document: Field) -> Template:
@@ -211,7 +246,7 @@ def _duration_ns(document: Field) -> int:
     return duration_ns
 
 
-def _weight(document: Field) -> float:
+def _above_0(document: Field) -> float:
     value = document.value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1e6:
         raise document.error(f"must be a number above 0, not {value!r}")

@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from operators.clock import seconds_of
-from operators.documents import new_condition, object_at, text_at, whole_at
+from emulator_runtime.domain.errors import InputError
+from operators.clock import rfc3339_micro, seconds_of
+from operators.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.jobs.allocation import read_allocation
-from operators.jobs.objects import EmuJobFacts, JobFacts, PodFacts
-from operators.jobs.outcome import Outcome
+from operators.jobs.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
 from operators.jobs.spec import EmuJobSpec
+from operators.results.predicted import Prediction
+from operators.results.status import Outcome, members_of
+from operators.results.timeline import EVENT_LOG
 
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
@@ -54,14 +57,15 @@ def status_of(
     before = facts.status
     status: dict[str, Any] = {
         "observedGeneration": facts.generation,
-        "submittedAt": text_at(before, "submittedAt") or now.micro,
+        "submittedAt": text_at(before, "submittedAt") or _submitted(facts, now),
         "preemptions": _preemptions(before, seen.job),
         "rejections": _rejections(before, seen),
     }
     status["phase"] = phase = _phase(before, spec, seen, accepted)
-    status |= _times(facts, seen)
+    known = _known(before, seen.outcome)
+    status |= _times(before, seen, known)
     if spec is not None:
-        status |= _progress(before, spec, seen, phase)
+        status |= _progress(before, spec, known, phase)
         status |= _place(before, facts, spec, seen, phase)
     if seen.job is not None:
         status["jobName"] = seen.job.key.name
@@ -69,7 +73,12 @@ def status_of(
         status["failures"] = max(0, seen.job.failed - len(seen.rejected))
     else:
         status |= {name: before[name] for name in ("jobName", "job", "failures") if name in before}
-    status |= _numbers(before, facts, seen, phase)
+    status |= _numbers(before, facts, status, known)
+    prediction, _ = prediction_of(facts)
+    if "predictedJCTSeconds" in before:  # of the submission: a later one would know more
+        status["predictedJCTSeconds"] = before["predictedJCTSeconds"]
+    elif prediction is not None:
+        status["predictedJCTSeconds"] = prediction.to_status()
     status["conditions"] = _conditions(facts, spec, seen, accepted, phase=phase, now=now.seconds)
     return status
 
@@ -116,22 +125,46 @@ def _rejections(before: Mapping[str, Any], seen: Seen) -> int:
     return whole_at(before, "rejections") + new
 
 
-def _times(facts: EmuJobFacts, seen: Seen) -> dict[str, Any]:
-    outcome = seen.outcome or Outcome()
-    before = facts.status
+def _submitted(facts: EmuJobFacts, now: Moment) -> str:
+    return rfc3339_micro(submission_ns(facts.created, facts.seen_ns)) if facts.seen_ns else now.micro
+
+
+def prediction_of(facts: EmuJobFacts) -> tuple[Prediction | None, str]:
+    """The forecast in its annotation, else what is wrong with it; neither where there is none."""
+    try:
+        found = Prediction.from_json(facts.predicted, f"EmuJob {facts.key}: annotation") if facts.predicted else None
+    except InputError as error:
+        return None, str(error)
+    return found, ""
+
+
+def _known(before: Mapping[str, Any], outcome: Outcome | None) -> dict[str, Any]:
+    """What the results say. Once the job is over they only get better: a store that was lost may know less than was told."""
+    if outcome is None:
+        return {}
+    found, told = members_of(outcome), len(objects_in(before, "runs"))
+    over = text_at(before, "phase") in FINAL and bool(text_at(before, "finishedAt"))
+    return {} if over and (outcome.result.told_by != EVENT_LOG or len(found["runs"]) < told) else found
+
+
+def _times(before: Mapping[str, Any], seen: Seen, known: Mapping[str, Any]) -> dict[str, Any]:
     started = min((pod.started for pod in seen.pods if pod.started), default="")
     finished = seen.job.completed if seen.job is not None and seen.job.finished and not seen.rejected else ""
+    awaited = seen.outcome is not None and not seen.outcome.exact  # a better time of the end may be on its way
     times = {
-        "startedAt": outcome.started_at or text_at(before, "startedAt") or started,
-        "finishedAt": outcome.finished_at or text_at(before, "finishedAt") or finished,
+        "startedAt": text_at(known, "startedAt") or text_at(before, "startedAt") or started,
+        "finishedAt": text_at(known, "finishedAt") or text_at(before, "finishedAt") or ("" if awaited else finished),
     }
     return {name: time for name, time in times.items() if time}
 
 
-def _progress(before: Mapping[str, Any], spec: EmuJobSpec, seen: Seen, phase: str) -> dict[str, Any]:
-    known = seen.outcome.steps_done if seen.outcome is not None else 0
-    done = spec.steps if phase == "Succeeded" else min(spec.steps, max(known, whole_at(before, "stepsDone")))
-    return {"steps": spec.steps, "stepsDone": done, "progress": f"{done}/{spec.steps}"}
+def _progress(before: Mapping[str, Any], spec: EmuJobSpec, known: Mapping[str, Any], phase: str) -> dict[str, Any]:
+    """Steps as of the newest event, and when that happened; they don't go back."""
+    told, had = whole_at(known, "stepsDone"), whole_at(before, "stepsDone")
+    done = spec.steps if phase == "Succeeded" else min(spec.steps, max(told, had))
+    progress = {"steps": spec.steps, "stepsDone": done, "progress": f"{done}/{spec.steps}"}
+    newest = text_at(known if told >= had else before, "stepsDoneAt") or text_at(before, "stepsDoneAt")
+    return progress | ({"stepsDoneAt": newest} if newest else {})
 
 
 def _place(before: Mapping[str, Any], facts: EmuJobFacts, spec: EmuJobSpec, seen: Seen, phase: str) -> dict[str, Any]:
@@ -154,26 +187,22 @@ def _place(before: Mapping[str, Any], facts: EmuJobFacts, spec: EmuJobSpec, seen
     return {"gpus": gpus, "allocation": found, "node": ",".join(nodes or found["nodes"])}
 
 
-def _numbers(before: Mapping[str, Any], facts: EmuJobFacts, seen: Seen, phase: str) -> dict[str, Any]:
+_NUMBERS = ("observedJCTSeconds", "queueingDelaySeconds", "serviceSeconds", "slowdown", "fairness", "runs")
+
+
+def _numbers(
+    before: Mapping[str, Any], facts: EmuJobFacts, status: Mapping[str, Any], known: dict[str, Any]
+) -> dict[str, Any]:
     """Job completion time and what belongs to it: from the events where they are known, else to the second."""
-    outcome = seen.outcome or Outcome()
-    times = _times(facts, seen)
-    created = seconds_of(facts.created)
-    started, finished = (seconds_of(times.get(name, "")) for name in ("startedAt", "finishedAt"))
-    api_jct = None if phase != "Succeeded" or finished is None or created is None else max(0.0, finished - created)
-    api_delay = None if started is None or created is None else max(0.0, started - created)
-    found = {
-        "observedJCTSeconds": outcome.observed_jct_s if outcome.observed_jct_s is not None else api_jct,
-        "queueingDelaySeconds": outcome.queueing_delay_s if outcome.queueing_delay_s is not None else api_delay,
-        "serviceSeconds": outcome.service_s,
-        "slowdown": outcome.slowdown,
-        "fairness": outcome.fairness,
-    }
-    numbers = {name: before.get(name) if value is None else value for name, value in found.items()}
-    told = before.get("predictedJCTSeconds")  # of the submission: a later one would know more
-    if told is None and outcome.prediction is not None:
-        told = {"value": outcome.prediction.seconds, "by": outcome.prediction.by, "at": outcome.prediction.at}
-    return {name: value for name, value in {**numbers, "predictedJCTSeconds": told}.items() if value is not None}
+    since = seconds_of(text_at(status, "submittedAt"))
+    started, finished = (seconds_of(text_at(status, name)) for name in ("startedAt", "finishedAt"))
+    api: dict[str, Any] = {}
+    if since is not None and started is not None:
+        api["queueingDelaySeconds"] = round(max(0.0, started - since), 6)
+    if since is not None and finished is not None and status["phase"] == "Succeeded":
+        api["observedJCTSeconds"] = round(max(0.0, finished - since), 6)
+    kept = {name: before[name] for name in _NUMBERS if name in before}
+    return {name: value for name, value in (api | kept | known).items() if name in _NUMBERS}
 
 
 def _conditions(
@@ -189,15 +218,32 @@ def _conditions(
     }
     if phase == "Failed" and seen.job is None:  # the Job is gone, its message isn't
         verdicts.pop("Failed")
+    verdicts |= _measured(seen.outcome) | _predicted(facts)
     made = [new_condition(facts.status, kind, v, facts.generation, now) for kind, v in verdicts.items()]
     kept = [c for c in facts.status.get("conditions", ()) if c.get("type") not in verdicts]
     return [*made, *kept]
 
 
+def _measured(outcome: Outcome | None) -> dict[str, Verdict]:
+    """Whether the figures can be relied on, once there are any."""
+    if outcome is None or not outcome.result.runs:
+        return {}
+    notes = "; ".join(outcome.result.notes)
+    return {"Measured": ("False", "Doubtful", notes) if notes else ("True", "EventLog", "")}
+
+
+def _predicted(facts: EmuJobFacts) -> dict[str, Verdict]:
+    """Whether the forecast of its scheduler could be read, where it made one."""
+    prediction, problem = prediction_of(facts)
+    if problem:
+        return {"Predicted": ("False", "Unreadable", problem)}
+    return {} if prediction is None else {"Predicted": ("True", "AtSubmission", "")}
+
+
 def _scheduled(spec: EmuJobSpec | None, seen: Seen, phase: str) -> Verdict:
     if phase in FINAL:
         return "False", "Finished", ""
-    bound = sum(bool(pod.node) for pod in seen.live)
+    bound = sum(bool(pod.node) and pod.phase != "Failed" for pod in seen.pods)  # one that is done had its place
     wanted = spec.nodes if spec is not None else 0
     if spec is not None and seen.job is not None and not seen.job.suspended and bound >= wanted:
         return "True", "PodsBound", ""

@@ -26,17 +26,17 @@ CUDA_VERSION = ("12", "4")
 
 
 def labels_of(inventory: Inventory, *, nvidia: bool) -> dict[str, str]:
-    """All labels of a node with these devices; none where it has no device."""
+    """All labels of a node with these devices; where it has none, the one that says its pool."""
+    pool = {POOL_LABEL: label_value(inventory.pool)}
     entries = list(inventory.entries())
     if not entries:
-        return {}
+        return pool
     gpu_type = Counter(entry.device.gpu_type for entry in entries).most_common(1)[0][0]
     spec = bundled_catalogue().specs[gpu_type]
     memory_bytes = next(entry.device.memory_bytes for entry in entries if entry.device.gpu_type == gpu_type)
     replicas = max(resource.replicas for resource in inventory.resources)
     facts = _facts(spec, memory_bytes, entries, replicas)
-    labels = {f"{OWN_PREFIX}{name}": value for name, value in facts.items()}
-    labels[POOL_LABEL] = label_value(inventory.pool)
+    labels = {f"{OWN_PREFIX}{name}": value for name, value in facts.items()} | pool
     if nvidia:
         renamed = all(resource.name.endswith(".shared") for resource in inventory.resources if resource.replicas > 1)
         product = facts["gpu.product"].replace("_", "-") + ("-SHARED" if replicas > 1 and not renamed else "")

@@ -26,7 +26,7 @@ _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes
 class NodeFacts:
     """One Node. `owned`: the labels and annotations that this controller has applied, as `labels/<key>`, `annotations/<key>`.
 
-    `cpu_milli`, `memory_bytes`: the machine's own capacity, 0 where it isn't known.
+    `cordoned`: nothing new is to come there. `cpu_milli`, `memory_bytes`: the machine's own capacity, 0 where it isn't known.
     """
 
     name: str
@@ -36,6 +36,7 @@ class NodeFacts:
     owned: frozenset[str] = frozenset()
     control_plane: bool = False
     ready: bool = True
+    cordoned: bool = False
     allocatable: Mapping[str, int] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -79,6 +80,7 @@ def node_facts(document: Mapping[str, Any]) -> NodeFacts:
         owned=frozenset(_owned(metadata)),
         control_plane=any(role in roles for role in _CONTROL_PLANE),
         ready=ready == ["True"],
+        cordoned=object_at(document, "spec").get("unschedulable") is True,
         allocatable=dict(_counts(status)),
         cpu_milli=int(_capacity(status, "cpu") * 1000),
         memory_bytes=int(_capacity(status, "memory")),

@@ -13,11 +13,13 @@ from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.node.fields import Field, required
 from emulator_runtime.node.inventory import Compat, is_resource_name
+from emulator_runtime.node.layout import HOST_RESOURCE as HOST_RESOURCE
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.pools.selector import Selector, parse_selector
 from operators.quantity import parse_quantity
 
 DEFAULT_RESOURCE = "emugpu.dev/emuGPU"
+"""What pods ask for to get a GPU; HOST_RESOURCE (imported for all who look here) is what those ask for that need none."""
 _MOST_PER_GROUP = 64
 _FIELDS = ("nodeSelector", "gpus", "resourceName", "sharing", "compat", "unhealthy", "emulated")
 
@@ -36,7 +38,7 @@ class GpuGroup:
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """What a pool gives each of its nodes. `unhealthy`: reason by (node, device index).
+    """What a pool gives each of its nodes; without `groups` no GPUs. `unhealthy`: reason by (node, device index).
 
     `cpu_milli`, `memory_bytes`: what each node pretends to have for jobs to divide; None: what it really has.
     """
@@ -56,12 +58,11 @@ def parse_spec(pool: str, spec: object) -> PoolSpec:
     document = Field(f"EmuGPUPool {pool}", "spec", spec)
     members = document.members(_FIELDS)
     resource = _resource_name(members["resourceName"]) if "resourceName" in members else DEFAULT_RESOURCE
-    gpus = required(members, "gpus", document)
-    groups = tuple(_group(element, resource) for element in gpus.elements())
-    if not groups:
-        raise gpus.error("must name at least one GPU type")
-    nvidia_labels, compat = _compat(members["compat"]) if "compat" in members else (False, Compat())
     emulated = members["emulated"].members(("cpu", "memory")) if "emulated" in members else {}
+    groups = tuple(_group(element, resource) for element in members["gpus"].elements()) if "gpus" in members else ()
+    if not groups and not emulated:
+        raise document.error("gpus must name at least one GPU type; a pool without GPUs needs emulated.cpu or .memory")
+    nvidia_labels, compat = _compat(members["compat"]) if "compat" in members else (False, Compat())
     sharing = members.get("sharing")
     if sharing is not None and not isinstance(sharing.value, dict):
         raise sharing.error("must be an object with timeSlicing")
@@ -124,6 +125,8 @@ def _cpu_milli(document: Field) -> int:
 
 def _resource_name(document: Field) -> str:
     name = document.text()
+    if name == HOST_RESOURCE:
+        raise document.error(f"{name} is a place on a node, no GPU; write another name, such as {DEFAULT_RESOURCE}")
     if not is_resource_name(name):
         raise document.error(
             f"{name!r} is no name of an extended resource; write one with a domain, such as {DEFAULT_RESOURCE}"

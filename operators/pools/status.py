@@ -10,6 +10,7 @@ from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.node.inventory import Inventory
 from operators.documents import new_condition
 from operators.pools.objects import NodeFacts, PoolFacts
+from operators.pools.spec import HOST_RESOURCE
 
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
@@ -45,9 +46,15 @@ class PoolNode:
         return {name: self.node.allocatable.get(name, 0) if self.node.ready else 0 for name in self.expected}
 
     @property
+    def lacks_places(self) -> bool:
+        """Whether a node without GPUs, whose places are all that pods can ask for, offers none yet."""
+        return not self.devices and not self.node.allocatable.get(HOST_RESOURCE, 0)
+
+    @property
     def settled(self) -> bool:
         """Whether the kubelet offers exactly what it should: more than that are the figures from before an edit."""
-        return self.node.ready and self.inventory is not None and self.offered == self.expected
+        known = self.node.ready and self.inventory is not None
+        return known and self.offered == self.expected and not self.lacks_places
 
     @property
     def allocatable(self) -> int:
@@ -103,7 +110,8 @@ def _ready(seen: PoolSeen) -> Verdict:
     if waiting:
         return "False", "WaitingForNodes", _counted((_difference(node) for node in waiting), "; ")
     total = sum(node.allocatable for node in nodes)
-    return "True", "NodesReady", f"{len(nodes)} nodes offer all {total}"
+    what = f"all {total}" if any(node.devices for node in nodes) else "places without GPUs"
+    return "True", "NodesReady", f"{len(nodes)} nodes offer {what}"
 
 
 def _difference(node: PoolNode) -> str:
@@ -111,12 +119,15 @@ def _difference(node: PoolNode) -> str:
         return f"{node.node.name} has an annotation that can't be read"
     if not node.node.ready:
         return f"{node.node.name} is not ready"
+    starting = "its emugpu-node pod may be starting, or its kubelet hears of the change soon"
+    if node.lacks_places:
+        return f"{node.node.name} doesn't offer {HOST_RESOURCE} yet; {starting}"
     name, expected = next((name, count) for name, count in node.expected.items() if node.offered[name] != count)
     offered, which = node.offered[name], f" {name}" if len(node.expected) > 1 else ""
     if offered > expected:
         return f"{node.node.name} still offers {offered}{which}, more than {expected}; its kubelet hears of the change soon"
-    starting = "" if offered else "its emugpu-node pod may be starting, or "
-    return f"{node.node.name} offers {offered} of {expected}{which}; {starting}its kubelet hears of the change soon"
+    soon = "its kubelet hears of the change soon" if offered else starting
+    return f"{node.node.name} offers {offered} of {expected}{which}; {soon}"
 
 
 def _conflicted(lost: Mapping[str, str]) -> Verdict:
@@ -141,7 +152,8 @@ def _not_there(name: str, index: int, seen: PoolSeen, node: PoolNode | None) -> 
     if node is not None and node.inventory is None:
         return f"node {name} (index {index}) has an annotation that can't be read"
     if node is not None:
-        return f"node {name} has no device with index {index}, only 0 to {node.devices - 1}"
+        others = f", only 0 to {node.devices - 1}" if node.devices else ""
+        return f"node {name} has no device with index {index}{others}"
     if name in seen.lost:
         return f"node {name} (index {index}) belongs to the older pool {seen.lost[name]}"
     known = _counted(n.node.name for n in seen.nodes)

@@ -13,6 +13,8 @@ from operators.results.clocks import ClockOffset, measure, second_of
 
 EVERY_S = 300.0
 """Between two rounds (host seconds): at 20 ppm clocks drift apart by 6 ms meanwhile."""
+NOBODY_S = 5.0
+"""And where there was nobody to ask: nodes may not have been listed yet."""
 
 Addresses = Callable[[], Mapping[str, tuple[str, int]]]
 """Node -> host and metrics port of its manager, as they are now; called in the watch's thread."""
@@ -46,27 +48,30 @@ class ClockWatch:
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
-    def round(self) -> None:
-        """Measure each node once; one that can't be asked holds up no other and is told of once."""
-        for node, (host, port) in sorted(self._addresses().items()):
+    def round(self) -> bool:
+        """Measure each node once; one that can't be asked holds up no other and is told of once. False: there is none."""
+        addresses = sorted(self._addresses().items())
+        for node, (host, port) in addresses:
             if self._stopping.is_set():
-                return
+                break
             try:
                 self._note(measure(node, partial(self._ask, node, host, port), self._now_ns, self._sleep))
                 self._troubles.pop(node, None)
             except EmuGpuError as error:
                 if not self._stopping.is_set():  # else: it wasn't given the time
                     self._tell(node, error)
+        return bool(addresses)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            asked = True
             try:
-                self.round()
+                asked = self.round()
             except (
                 Exception
             ) as error:  # the thread must outlive a list of nodes that can't be had, or a disk that is full
                 self._tell("", error)
-            self._stopping.wait(self._every_s)
+            self._stopping.wait(self._every_s if asked else min(NOBODY_S, self._every_s))
 
     def _sleep(self, duration_ns: int) -> None:
         self._stopping.wait(duration_ns / NS_PER_S)

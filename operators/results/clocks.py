@@ -86,6 +86,14 @@ class Bounds:
         return (self.least_ns + self.most_ns) // 2
 
     @property
+    def best(self) -> tuple[int, int]:
+        """Which offset to believe, and how wrong that may be. None, if that is possible: clocks are kept, and a correction by
+        half of what isn't known would move apart what was together."""
+        if self.least_ns <= 0 <= self.most_ns:
+            return 0, max(-self.least_ns, self.most_ns)
+        return self.middle_ns, -(-self.width_ns // 2)
+
+    @property
     def width_ns(self) -> int:
         return self.most_ns - self.least_ns
 
@@ -113,9 +121,9 @@ def measure(
                 f"node {node}: its clock or the operator's was set while it was measured; try again"
             )
         bounds = narrower
-    offset = ClockOffset(node, now_ns(), bounds.middle_ns, -(-bounds.width_ns // 2))
-    if offset.uncertain_ns > FLAG_NS:
-        rough = f"its clock can't be measured better than +-{offset.uncertain_ns / 1e6:.0f} ms"
+    offset = ClockOffset(node, now_ns(), *bounds.best)
+    if bounds.width_ns > 2 * FLAG_NS:
+        rough = f"its clock can't be measured better than +-{bounds.width_ns / 2e6:.0f} ms"
         raise ClockUnknownError(f"node {node}: {rough}; its manager answers too slowly, try again")
     return offset
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from random import Random
 
 from emulator_runtime.domain.errors import ProtocolError
@@ -28,13 +29,22 @@ CONSUMER = "operator"
 BLOCK_MS = 1000
 """How long a read waits for an event: below the client's time-out, and as long as a stop may take."""
 _COUNT = 500
+_ALIGN_NS = 30_000_000_000
+"""Every so often the group is put where the store is: another process may have read meanwhile that had lost its lease."""
+_LOST_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the collector's thread calls. `on_stored`: there is news, in this batch; it must not raise. `may_read`: whether it
+    may read now, for a process that lost its lease must not take events away from the one that has it."""
+
+    on_stored: Callable[[Batch], None] = lambda _: None
+    may_read: Callable[[], bool] = lambda: True
 
 
 class Collector:
-    """Its thread runs from `start` to `stop`. `open_store` is called in that thread; `now_ns` is the wall clock.
-
-    `on_stored` is told there of the Jobs (UIDs) of which there is news; it must not raise.
-    """
+    """Its thread runs from `start` to `stop`. `open_store` is called in that thread; `now_ns` is the wall clock."""
 
     def __init__(
         self,
@@ -44,13 +54,15 @@ class Collector:
         metrics: CollectorMetrics,
         now_ns: Callable[[], int],
         *,
-        on_stored: Callable[[frozenset[str]], None] = lambda _: None,
+        hooks: Hooks | None = None,
         backoff: Backoff | None = None,
     ) -> None:
         self._client, self._place, self._open_store = client, place, open_store
-        self._metrics, self._now_ns, self._on_stored = metrics, now_ns, on_stored
+        self._metrics, self._now_ns = metrics, now_ns
+        self._hooks = hooks or Hooks()
         self._backoff = backoff or Backoff(Random("collector"))
         self._reader: GroupReader | None = None
+        self._aligned_ns = 0
         self._store: ResultStore | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="emugpu-collector", daemon=True)
@@ -91,7 +103,7 @@ class Collector:
         self._metrics.failures.labels(getattr(error, "code", type(error).__name__)).inc()
         if str(error) != self.problem:
             self.problem = str(error)
-            print(f"collector: {error}; events wait in Redis", file=sys.stderr, flush=True)
+            print(f"collector: {error}; events wait there or on their nodes", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """By the thread that made attempts."""
@@ -109,13 +121,18 @@ class Collector:
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            self.attempt()
+            if self._hooks.may_read():
+                self.attempt()
+            else:
+                self._stopping.wait(_LOST_S)
             self._backoff.reset()
 
     def _opened(self) -> tuple[ResultStore, GroupReader]:
         if self._store is None:
             self._store = self._open_store()
-        if self._reader is None:
+        now_ns = self._now_ns()
+        if self._reader is None or not 0 <= now_ns - self._aligned_ns < _ALIGN_NS:
+            self._aligned_ns = now_ns
             for line in align(self._client, self._place, GROUP, self._store.position):
                 print(f"collector: {line}", file=sys.stderr, flush=True)
             self._reader = GroupReader(self._client, self._place, GROUP, CONSUMER)
@@ -129,7 +146,7 @@ class Collector:
         ages = [now_ns - event.wall_ns for event in batch.events if event.wall_ns]
         self._metrics.lag.set(to_s(max(0, *ages)) if ages else 0.0)
         if new:
-            self._on_stored(frozenset(event.job_uid for event in batch.events))
+            self._hooks.on_stored(batch)
 
 
 def batch_of(deliveries: Iterable[Delivery], received_ns: int) -> Batch:

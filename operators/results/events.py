@@ -11,6 +11,7 @@ KUBERNETES = "kubernetes:"
 """Streams of what the API server tells of a pod begin with it; their times have a resolution of one second."""
 
 BEGINS = "attached"
+PROGRESS = "progress"
 FINISHED = "finished"
 PREEMPTED = frozenset({"released", "gone", "fenced"})
 """Ends of a run after which the job goes on later: it gave its devices back, or its pod was taken away."""
@@ -26,6 +27,7 @@ class JobEvent:
 
     `stream`, `epoch` and `sequence` are its place; `number` is its number on its node. `wall_ns`: the node's wall clock since
     1970 (0: not known), `received_ns`: the operator's when it first saw it. `absorbed`: so many older events are in it.
+    Where this store did that (thinning.py), the first of them had `since_number` and `since_ns` for `number` and `wall_ns`.
     """
 
     stream: str
@@ -44,6 +46,8 @@ class JobEvent:
     pod: str = ""
     absorbed: int = 0
     received_ns: int = field(default=0, compare=False)
+    since_number: int = 0
+    since_ns: int = 0
 
     @property
     def place(self) -> tuple[str, int, int]:
@@ -55,6 +59,15 @@ class JobEvent:
         (sharing_manager.store.resume, where Redis has lost everything)."""
         story = (self.job_key, self.from_step, self.steps_done, self.detail, self.namespace, self.pod)
         return (self.node, self.number, self.at_ns, self.wall_ns, self.kind, *story)
+
+    def has(self, other: JobEvent) -> bool:
+        """Whether the other one, a range of progress, is among those that went into this one."""
+        same = (self.node, self.job_key, self.pod) == (other.node, other.job_key, other.pod)
+        number, wall_ns = other.since_number or other.number, other.since_ns or other.wall_ns
+        numbered = self.since_number <= number and other.number <= self.number
+        return (
+            same and other.kind == PROGRESS and numbered and self.since_ns <= wall_ns and other.wall_ns <= self.wall_ns
+        )
 
     @property
     def job_uid(self) -> str:

@@ -7,42 +7,75 @@ such an event derives from the pod and its start, so that seeing a pod again tel
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any
 
+from operators.clock import ns_of
+from operators.documents import object_at, objects_in, text_at, texts_of
 from operators.results.events import BEGINS, FAILED, FINISHED, KUBERNETES, JobEvent
 
 _UIDS = ("emugpu.dev/job-uid", "batch.kubernetes.io/controller-uid", "controller-uid")
 """Labels with the UID of a pod's EmuJob or Job, the first one that there is: as the node's manager reads them."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
+_OURS, _PLACE = "emugpu.dev/", "emugpu.dev/host"
+"""Resources of device plugins of emugpu; the second one is no device, but a place on an emulated node."""
 _STOPPED = 143
 """A trainer that was asked to stop exits with this (128 + SIGTERM), having written its checkpoint."""
 _BEGIN, _END = 1, 2
 
 
-def events_of_pod(pod: Mapping[str, Any], received_ns: int, container: str = "") -> list[JobEvent]:
-    """The events of one container of a Job's pod (default: its first one); none for a pod of no Job."""
-    key, statuses = _job_key(pod), pod.get("status", {}).get("containerStatuses", [])
-    named = [status for status in statuses if container in ("", status.get("name"))]
-    if not key or not named:
-        return []
-    states = (named[0].get(member, {}) for member in ("lastState", "state"))
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the containers of a pod (or of a Job's template) ask of emugpu: how many of them do, and for how many devices
+    together."""
+
+    containers: tuple[str, ...]
+    devices: int
+
+
+def demand_of(pod_spec: Mapping[str, Any]) -> Demand:
+    """No containers where the pod has nothing to do with emugpu."""
+    asked: dict[str, int] = {}
+    for container in objects_in(pod_spec, "containers"):
+        limits = object_at(container, "resources", "limits")
+        ours = {name: str(amount) for name, amount in limits.items() if name.startswith(_OURS)}
+        if ours:
+            counts = [int(text) for name, text in ours.items() if name != _PLACE and text.isdecimal()]
+            asked[text_at(container, "name")] = sum(counts)
+    return Demand(tuple(asked), sum(asked.values()))
+
+
+def _asking(pod_spec: Mapping[str, Any]) -> int:
+    """Containers that ask for devices, whosever: where there are several the manager gives each work of its own."""
+    every = [c for kind in ("containers", "initContainers") for c in objects_in(pod_spec, kind)]
+    return sum(any("/" in name for name in object_at(c, "resources", "limits")) for c in every)
+
+
+def events_of_pod(pod: Mapping[str, Any], received_ns: int) -> list[JobEvent]:
+    """The events of the containers that ask for devices of emugpu, of the first one where none says so; containers of a pod
+    that begin and end tell it, whatever they work for."""
+    spec, statuses = object_at(pod, "spec"), objects_in(object_at(pod, "status"), "containerStatuses")
+    names, alone = demand_of(spec).containers, _asking(spec) < 2
+    told = [status for status in statuses if text_at(status, "name") in names] if names else statuses[:1]
     found: dict[tuple[str, int, int], JobEvent] = {}
-    for state in states:
-        for event in _events_of_state(pod, key, state, received_ns):
-            found[event.place] = event
+    for status in told:
+        part = "" if alone else f"/{text_at(status, 'name')}"
+        for member in ("lastState", "state"):
+            for event in _events_of_state(pod, part, object_at(status, member), received_ns):
+                found[event.place] = event
     return list(found.values())
 
 
-def _events_of_state(pod: Mapping[str, Any], key: str, state: Mapping[str, Any], received_ns: int) -> list[JobEvent]:
+def _events_of_state(pod: Mapping[str, Any], part: str, state: Mapping[str, Any], received_ns: int) -> list[JobEvent]:
+    """`part`: what its job key has after that of the pod."""
     told = state.get("running") or state.get("terminated") or {}
     started_ns, finished_ns = time_ns(told.get("startedAt")), time_ns(told.get("finishedAt"))
     if not started_ns:
         return []
-    events = [_event(pod, key, started_ns, (_BEGIN, BEGINS, started_ns), received_ns)]
+    events = [_event(pod, part, started_ns, (_BEGIN, BEGINS, started_ns), received_ns)]
     if finished_ns:
         end = (_END, _end_of(pod, told), finished_ns)
-        events.append(_event(pod, key, started_ns, end, received_ns))
+        events.append(_event(pod, part, started_ns, end, received_ns))
     return events
 
 
@@ -59,11 +92,13 @@ def _end_of(pod: Mapping[str, Any], terminated: Mapping[str, Any]) -> str:
     return "gone" if disrupted or pod["metadata"].get("deletionTimestamp") else FAILED
 
 
-def _event(pod: Mapping[str, Any], key: str, started_ns: int, told: tuple[int, str, int], received_ns: int) -> JobEvent:
+def _event(
+    pod: Mapping[str, Any], part: str, started_ns: int, told: tuple[int, str, int], received_ns: int
+) -> JobEvent:
     sequence, kind, at_ns = told
     metadata = pod["metadata"]
     return JobEvent(
-        stream=f"{KUBERNETES}{metadata['uid']}",
+        stream=f"{KUBERNETES}{metadata['uid']}{part}",
         epoch=started_ns // 1_000_000,
         sequence=sequence,
         node=pod.get("spec", {}).get("nodeName", ""),
@@ -71,7 +106,7 @@ def _event(pod: Mapping[str, Any], key: str, started_ns: int, told: tuple[int, s
         at_ns=0,
         wall_ns=at_ns,
         kind=kind,
-        job_key=key,
+        job_key=f"{job_key_of(pod)}{part}",
         from_step=0,
         steps_done=0,
         namespace=metadata.get("namespace", ""),
@@ -80,18 +115,21 @@ def _event(pod: Mapping[str, Any], key: str, started_ns: int, told: tuple[int, s
     )
 
 
-def _job_key(pod: Mapping[str, Any]) -> str:
+def work_uid_of(pod: Mapping[str, Any]) -> str:
+    """The UID of its EmuJob or Job, else its own."""
+    metadata = object_at(pod, "metadata")
+    labels = texts_of(metadata, "labels")
+    return next((labels[name] for name in _UIDS if labels.get(name)), "") or text_at(metadata, "uid")
+
+
+def job_key_of(pod: Mapping[str, Any]) -> str:
     """As the node's manager names the work (sharing_manager.identity.PodIdentity)."""
-    metadata = pod["metadata"]
-    labels = metadata.get("labels", {})
-    uid = next((labels[name] for name in _UIDS if labels.get(name)), "")
-    index = labels.get(_INDEX) or metadata.get("annotations", {}).get(_INDEX) or "0"
-    return f"{uid}/{index}" if uid else ""
+    metadata = object_at(pod, "metadata")
+    labels, uid = texts_of(metadata, "labels"), work_uid_of(pod)
+    index = labels.get(_INDEX) or texts_of(metadata, "annotations").get(_INDEX) or "0"
+    return f"{uid}/{index}" if any(labels.get(name) for name in _UIDS) else uid
 
 
 def time_ns(text: object) -> int:
     """A time of the API server in nanoseconds since 1970; 0 for none or for what is no time."""
-    try:
-        return round(datetime.fromisoformat(str(text)).timestamp() * 1_000_000) * 1000
-    except ValueError:
-        return 0
+    return ns_of(str(text)) or 0

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
+
+from emulator_runtime.node.fields import parse, required
+from operators.clock import ns_of, rfc3339_micro
+
+ANNOTATION = "emugpu.dev/predicted"
+"""On an EmuJob: what the program that schedules it foretold at its submission (Prediction.from_json)."""
+_FIELDS = ("seconds", "by", "at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +25,29 @@ class Prediction:
     seconds: float
     by: str
     at_ns: int
+
+    @classmethod
+    def from_json(cls, text: str, place: str) -> Prediction:
+        """{"seconds": 12.3, "by": "allox", "at": "2026-01-02T03:04:05.000006Z"}. Raises InputError naming `place` and the
+        field that is wrong."""
+        document = parse(text, place)
+        members = document.members(_FIELDS)
+        given = {name: required(members, name, document) for name in _FIELDS}
+        seconds, at_ns = given["seconds"].value, ns_of(given["at"].text())
+        if (
+            isinstance(seconds, bool)
+            or not isinstance(seconds, (int, float))
+            or not seconds >= 0
+            or not isfinite(seconds)
+        ):
+            raise given["seconds"].error(f"must be a number of seconds from 0 on, not {seconds!r}")
+        if at_ns is None:
+            raise given["at"].error("must be a time with its zone, such as 2026-01-02T03:04:05.000006Z")
+        return cls(float(seconds), given["by"].text(least=1, most=63), at_ns)
+
+    def to_status(self) -> dict[str, object]:
+        """The status member; seconds to the microsecond."""
+        return {"value": round(self.seconds, 6), "by": self.by, "at": rfc3339_micro(self.at_ns)}
 
 
 @dataclass(frozen=True, slots=True)

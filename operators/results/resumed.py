@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from emulator_runtime.domain.errors import InputError, PolicyError
+from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns
 from scheduler_sims.clusters.base import Start
+from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.clusters.simulated import SimulatedCluster
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import WorkloadTruth
@@ -20,29 +21,12 @@ from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import Estimates
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.policy import Policy
+from scheduler_sims.loop.adoption import adopt
 from scheduler_sims.loop.books import JobBooks
 from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.record import JobRecord
 
 _JUST_NOW_NS = -1
-
-
-@dataclass(frozen=True, slots=True)
-class PresentJob:
-    """A job that is in the cluster. Times are seconds relative to now, so at most 0; `spec.submit_s` too.
-
-    `allocation` None: it waits. `running_since_s`: when it got that allocation; `step_since_s`: when the step began that it
-    is at. `attained_gpu_s`: GPU-seconds of its former runs. `stopping`: it was told to give its devices back.
-    """
-
-    spec: JobSpec
-    steps_done: int = 0
-    allocation: Allocation | None = None
-    running_since_s: float = 0.0
-    step_since_s: float = 0.0
-    attained_gpu_s: float = 0.0
-    preemptions: int = 0
-    stopping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,36 +92,18 @@ class ResumedLoop(SchedulerLoop):
             raise PolicyError(f"the prediction takes too long: {problem}")
 
     def _adopt(self, job: PresentJob) -> None:
-        spec = job.spec
-        self.books.submit(spec)
-        self.books.views[spec.job_id] = replace(
-            self.books.views[spec.job_id],
-            steps_done=job.steps_done,
-            attained_gpu_s=job.attained_gpu_s,
-            preemptions=job.preemptions,
-        )
-        if job.allocation is None:
-            self._changes.add(spec.job_id)
-        else:
-            self._go_on(job, job.allocation)
+        allocation = adopt(self.books, self._ledger, job)
+        self._changes.add(job.spec.job_id)
+        if allocation is not None:
+            self._go_on(job, allocation)
 
     def _go_on(self, job: PresentJob, allocation: Allocation) -> None:
-        spec, resolved = job.spec, self._ledger.resolve(allocation)
-        if resolved is None:
-            where = ", ".join(allocation.nodes)
-            problem = (
-                f"can't be running on {where}: that isn't there or another job holds it; look at the cluster again"
-            )
-            raise InputError(f"job {spec.job_id!r}", problem)
-        self.books.starting(spec.job_id, resolved)
-        self._ledger.take(spec.job_id, resolved)
+        spec = job.spec
         done = min(job.steps_done, spec.steps - 1)  # a job that has done all would have ended: news of it is on its way
-        start = _GoesOn(spec, resolved, to_ns(job.running_since_s), done, self._step_since_ns(job, done, resolved))
+        start = _GoesOn(spec, allocation, to_ns(job.running_since_s), done, self._step_since_ns(job, done, allocation))
         self._simulated.start(replace(start, at_ns=min(_JUST_NOW_NS, start.at_ns)))
-        for event in self._simulated.wait(_JUST_NOW_NS):  # its start is history before anything is decided
-            self._note(event)
+        self._simulated.wait(_JUST_NOW_NS)  # its start is history, which the books know
         if job.stopping:
-            self.books.stopping(spec.job_id)
             self._simulated.stop(spec.job_id)
 
     def _step_since_ns(self, job: PresentJob, done: int, allocation: Allocation) -> int:

@@ -49,11 +49,27 @@ def told_once(events: Iterable[JobEvent]) -> list[JobEvent]:
         known = first.get(event.content)
         if known is None or event.place < known.place:
             first[event.content] = event
+    for event in _told_again(first.values()):
+        del first[event.content]
     better = {(event.job_key, event.pod) for event in first.values() if not event.from_kubernetes}
     return sorted(
         (e for e in first.values() if not e.from_kubernetes or (e.job_key, e.pod) not in better),
         key=lambda event: (event.node, event.place),
     )
+
+
+def _told_again(events: Iterable[JobEvent]) -> list[JobEvent]:
+    """What went into a range that this store has made of many, and was told again under another id, so of another epoch."""
+    by_epoch: dict[tuple[str, int], list[JobEvent]] = {}
+    for event in events:
+        by_epoch.setdefault((event.stream, event.epoch), []).append(event)
+    ranges = {place: [e for e in told if e.since_number] for place, told in by_epoch.items() if len(by_epoch) > 1}
+    return [
+        event
+        for place, told in by_epoch.items()
+        for event in told
+        if any(r.has(event) for other, rs in ranges.items() if other != place for r in rs)
+    ]
 
 
 def runs_of(events: Iterable[JobEvent], clocks: Clocks) -> list[Run]:

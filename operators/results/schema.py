@@ -1,6 +1,7 @@
 """The tables of the operator's store, and the opening of its file.
 
-events      What nodes and Kubernetes told of jobs that aren't archived: JobEvent, by its place in its stream.
+events      What nodes and Kubernetes told of jobs that aren't archived: JobEvent, by its place in its stream; old ranges of
+            progress are merged (thinning.py).
 positions   How far each stream of Redis was read.
 unread      Ids of events that were deleted before they were read.
 jobs        JobFacts of the jobs that aren't archived.
@@ -30,7 +31,8 @@ create table if not exists events (stream text not null, epoch integer not null,
   job_uid text not null, node text not null, number integer not null, at_ns integer not null, wall_ns integer not null,
   kind text not null, job_key text not null, from_step integer not null, steps_done integer not null,
   detail text not null, namespace text not null, pod text not null, absorbed integer not null,
-  received_ns integer not null, primary key (stream, epoch, sequence)) without rowid;
+  received_ns integer not null, since_number integer not null, since_ns integer not null,
+  primary key (stream, epoch, sequence)) without rowid;
 create index if not exists events_of_job on events (job_uid);
 create table if not exists positions (stream text primary key, epoch integer not null, sequence integer not null)
   without rowid;
@@ -39,7 +41,7 @@ create table if not exists unread (stream text not null, epoch integer not null,
 create table if not exists jobs (uid text primary key, namespace text not null, name text not null,
   submitted_ns integer not null, tasks integer not null, steps integer not null, gpus integer not null,
   isolated_s real, policy text not null, failed_ns integer, kind text not null, experiment text not null,
-  deleted_ns integer) without rowid;
+  deleted_ns integer, completed_ns integer) without rowid;
 create table if not exists predictions (uid text primary key, seconds real not null, by text not null,
   at_ns integer not null) without rowid;
 create table if not exists experiments (experiment text not null, by text not null, job text not null,

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 from operators.clock import rfc3339_micro
+from operators.results.events import FAILED
 from operators.results.figures import Stay, contention, finish_time_fairness
-from operators.results.predicted import Prediction
-from operators.results.timeline import JobResult
+from operators.results.runs import Run
+from operators.results.timeline import EVENT_LOG, JobResult
 
+MOST_RUNS = 20
+"""The newest ones, which a status shows: an object of the API server must stay small."""
 _DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a job until now. `settled`: its end won't be told better any more; `fairness`: see `fairness`."""
+
+    result: JobResult
+    settled: bool = False
+    fairness: float | None = None
+
+    @property
+    def exact(self) -> bool:
+        """The end that it tells is worth showing: the event log's, or the only one that there will be."""
+        return self.result.finished_ns is not None and (self.result.told_by == EVENT_LOG or self.settled)
 
 
 def stay_of(result: JobResult, now_ns: int) -> Stay:
@@ -18,39 +37,54 @@ def stay_of(result: JobResult, now_ns: int) -> Stay:
     return result.facts.submitted_ns, now_ns if result.finished_ns is None else result.finished_ns
 
 
-def fairness(result: JobResult, others: Iterable[JobResult], cluster_gpus: int, now_ns: int) -> float | None:
+def fairness(result: JobResult, others: Iterable[Stay], cluster_gpus: int) -> float | None:
     """See figures.finish_time_fairness; None until the job has finished, and where its isolated time isn't known.
 
-    `others` may hold the job itself. Still running ones count until now.
+    `others`: stays of all other jobs, until now where they still run.
     """
     facts, jct_s = result.facts, result.jct_s
     if not result.finished or jct_s is None or not facts.isolated_s or not isfinite(facts.isolated_s):
         return None
-    stays = [stay_of(other, now_ns) for other in others if other.facts.uid != facts.uid]
-    contenders = contention(stay_of(result, now_ns), stays)
+    contenders = contention((facts.submitted_ns, facts.submitted_ns + round(jct_s * 1e9)), others)
     return finish_time_fairness(jct_s, facts.isolated_s, facts.gpus * facts.tasks, cluster_gpus, contenders)
 
 
-def status_of(result: JobResult, prediction: Prediction | None, rho: float | None) -> dict[str, object]:
-    """Members of status; those that aren't known yet are left out. Seconds to the microsecond."""
-    members: dict[str, object | None] = {
-        "submittedAt": rfc3339_micro(result.facts.submitted_ns),
+def members_of(outcome: Outcome) -> dict[str, Any]:
+    """Members of status; those that aren't known yet are left out. Seconds to the microsecond.
+
+    An end that Kubernetes told in whole seconds isn't shown while a better one may be on its way.
+    """
+    result = outcome.result
+    members: dict[str, Any] = {
         "startedAt": _time(result.first_started_ns),
-        "finishedAt": _time(result.finished_ns),
         "stepsDone": result.steps_done,
-        "preemptions": result.preemptions,
-        "observedJCTSeconds": _rounded(result.jct_s),
+        "stepsDoneAt": _time(result.heard_ns),
         "queueingDelaySeconds": _rounded(result.queueing_delay_s),
         "serviceSeconds": _rounded(result.service_s),
-        "slowdown": _rounded(result.slowdown),
-        "fairness": _rounded(rho),
-        "predictedJCTSeconds": None if prediction is None else _prediction(prediction),
+        "runs": [_run(run) for run in result.runs[-MOST_RUNS:]],
     }
+    if outcome.exact and (result.finished or result.outcome == FAILED):
+        members["finishedAt"] = _time(result.finished_ns)
+    if outcome.exact and result.finished:
+        members |= {
+            "observedJCTSeconds": _rounded(result.jct_s),
+            "slowdown": _rounded(result.slowdown),
+            "fairness": _rounded(outcome.fairness),
+        }
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _prediction(prediction: Prediction) -> dict[str, object]:
-    return {"value": _rounded(prediction.seconds), "by": prediction.by, "at": rfc3339_micro(prediction.at_ns)}
+def _run(run: Run) -> Mapping[str, Any]:
+    """`to` and `ended` are absent while it goes on."""
+    over = {} if run.end_ns is None else {"to": rfc3339_micro(run.end_ns), "ended": run.ended}
+    return {
+        "node": run.node,
+        "devices": list(run.devices),
+        "from": rfc3339_micro(run.begin_ns),
+        "fromStep": run.from_step,
+        "toStep": run.to_step,
+        **over,
+    }
 
 
 def _time(wall_ns: int | None) -> str | None:

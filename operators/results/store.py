@@ -19,13 +19,17 @@ from operators.results.events import JobEvent
 from operators.results.predicted import ExperimentPrediction, Prediction
 from operators.results.reading import EVENT_COLUMNS, FACT_COLUMNS, ResultReader
 from operators.results.schema import opened
-from operators.results.timeline import JobFacts, merged
+from operators.results.thinning import thinned
+from operators.results.timeline import JobFacts, JobResult, merged
 from sharing_manager.event_log import transaction
 
 Id = tuple[int, int]
 """Epoch and sequence of a stream's entry."""
 _OFFSETS_PER_NODE = 1000
 """Measurements that are kept of each node: half a week of one every five minutes."""
+
+
+_PLACE = "stream = ? and epoch = ? and sequence = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +109,8 @@ class ResultStore(ResultReader):
 
     # --- clocks ---------------------------------------------------------------------------------------------------------
 
-    def note_offset(self, offset: ClockOffset) -> None:
-        """A measurement changes what is known of all jobs that have been on that node and aren't archived."""
+    def note_offset(self, offset: ClockOffset) -> frozenset[str]:
+        """A measurement may change what is known of all jobs that have been on that node and aren't archived: their uids."""
         with self._writing():
             self._db.execute("insert or replace into offsets values (?, ?, ?, ?)", astuple(offset))
             self._db.execute(
@@ -115,7 +119,9 @@ class ResultStore(ResultReader):
                 (offset.node, _OFFSETS_PER_NODE),
             )
             rows = self._db.execute("select distinct job_uid from events where node = ?", (offset.node,))
-            self._changed({row[0] for row in rows})
+            uids = frozenset(row[0] for row in rows)
+            self._changed(uids)
+        return uids
 
     # --- predictions ----------------------------------------------------------------------------------------------------
 
@@ -135,15 +141,22 @@ class ResultStore(ResultReader):
             rows = [(name, by, job, seconds, at_ns) for job, seconds in prediction.seconds.items()]
             self._db.executemany("insert into experiments values (?, ?, ?, ?, ?)", rows)
 
+    def thin(self, uid: str, now_ns: int) -> int:
+        """Merge ranges of progress of a job where fewer will do (thinning.py); answers how many events went."""
+        with self._writing():
+            done = thinned(self._events(uid), now_ns)
+            self._db.executemany(f"delete from events where {_PLACE}", [event.place for event in done.gone])
+            self._db.executemany(f"delete from events where {_PLACE}", [event.place for event in done.changed])
+            for event in done.changed:
+                self._add(event)
+        return len(done.gone)
+
     # --- the archive ------------------------------------------------------------------------------------------------------
 
-    def archive(self, before_ns: int) -> int:
-        """Of jobs that ended before this moment keep the result only; answers of how many. Their events, should any come
-        again or too late, are not taken any more; nor is what belongs to no job that was noted kept that long."""
-        with self._moment():
-            known = [result for facts in self.noted() if (result := self.job(facts.uid)) is not None]
-        ended = [result for result in known if result.finished_ns is not None and result.finished_ns < before_ns]
-        for result in ended:
+    def archive(self, results: Iterable[JobResult]) -> None:
+        """Keep of these jobs, which have ended, the result only. Their events, should any come again or too late, are not
+        taken any more."""
+        for result in results:
             uid = result.facts.uid
             with self._writing():
                 row = (uid, result.finished_ns, to_json(result))
@@ -151,11 +164,13 @@ class ResultStore(ResultReader):
                 self._db.execute("delete from jobs where uid = ?", (uid,))
                 self._db.execute("delete from events where job_uid = ?", (uid,))
                 self._changed({uid})
+
+    def drop_orphans(self, before_ns: int) -> None:
+        """Delete what was received before this moment and belongs to no job that was noted until now."""
         with self._writing():
             self._db.execute(
                 "delete from events where received_ns < ? and job_uid not in (select uid from jobs)", (before_ns,)
             )
-        return len(ended)
 
     def forget(self, before_ns: int, most: int) -> int:
         """Delete the archived results of jobs that ended before this moment, and the oldest of more than `most`; answers
@@ -165,10 +180,10 @@ class ResultStore(ResultReader):
             rows = self._db.execute(
                 f"select uid from results where finished_ns < ? or uid in ({rank})", (before_ns, most)
             ).fetchall()
+            if rows:
+                self._changed({""})  # no job has this uid, and the version must grow though numbers go
             for table in ("results", "predictions", "changes"):
                 self._db.executemany(f"delete from {table} where uid = ?", rows)
-            if rows:
-                self._changed({""})  # a version never comes again, and no job has this uid
         return len(rows)
 
     def _archived(self, uids: Iterable[str]) -> set[str]:

@@ -27,12 +27,13 @@ SETTLE_S = 60.0
 @dataclass(frozen=True, slots=True)
 class JobFacts:
     """What the operator knows of a job beside its events. `uid` is what its job keys begin with: its EmuJob's, which may need
-    several batch Jobs one after the other, or the UID of a batch Job without one.
+    several batch Jobs one after the other, or the UID of a batch Job without one, or of a pod of neither.
 
-    `submitted_ns`: when the operator saw it first. `tasks`: pods that each do all `steps` (0: how many isn't known).
+    `submitted_ns`: when the operator saw it first. `tasks`: pods that each do all `steps` (0: nobody knows how many).
     `gpus` of each task. `isolated_s`: run time alone on its devices (None: not known). `policy`: whose queue it is in.
-    `failed_ns`: when its Job was given up, `deleted_ns`: when its object was found gone before it had ended (None: neither).
-    `kind`: of the object, EmuJob, Job or Pod. `experiment`: the id of the experiment that it belongs to.
+    `failed_ns`, `completed_ns`: when its Job was given up, or complete, as Kubernetes says; `deleted_ns`: when its object was
+    found gone before it had ended (None: neither). `kind`: of the object, EmuJob, Job or Pod. `experiment`: the id of the
+    experiment that it belongs to.
     """
 
     uid: str
@@ -48,6 +49,7 @@ class JobFacts:
     kind: str = EMUJOB
     experiment: str = ""
     deleted_ns: int | None = None
+    completed_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,12 @@ class CrossCheck:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """Times are the operator's wall clock since 1970, None: it hasn't happened. `outcome`: "", finished or failed.
+    """Times are the operator's wall clock since 1970, None: it hasn't happened. `outcome`: "", finished, failed or deleted.
 
     `told_by`: who told the end, EVENT_LOG or KUBERNETES (to the second, and the log's word may still be on its way).
     `preemptions` and `interruptions` (failures, ends that nobody told) count what happened to the job as a whole, however
     many pods it has. `steps_missing` and `steps_repeated`: of all pods, what no event tells, and what was done again.
-    `notes` are sentences about what may distort the figures.
+    `heard_ns`: when the newest of what is known happened. `notes` are sentences about what may distort the figures.
     """
 
     facts: JobFacts
@@ -102,6 +104,7 @@ class JobResult:
     steps_repeated: int
     check: CrossCheck
     notes: tuple[str, ...] = ()
+    heard_ns: int | None = None
 
     @property
     def finished(self) -> bool:
@@ -116,8 +119,10 @@ class JobResult:
 
     @property
     def jct_s(self) -> float | None:
-        """From submission to the end of the last step, or to the failure."""
-        return None if self.finished_ns is None else to_s(self.finished_ns - self.facts.submitted_ns)
+        """From submission to the end of the last step, or to the failure; a job that was deleted has none."""
+        if self.finished_ns is None or self.outcome == DELETED:
+            return None
+        return to_s(self.finished_ns - self.facts.submitted_ns)
 
     @property
     def queueing_delay_s(self) -> float | None:
@@ -148,7 +153,13 @@ def job_result(facts: JobFacts, events: Iterable[JobEvent], clocks: Clocks | Non
     check = _cross_check(given)
     covered, repeated = _coverage(once)
     done = _steps_done(facts, once, outcome)
-    notes = [*check.contradictions(started_ns, finished_ns), *_clock_notes(once, clocks), *_resolution(once)]
+    missing = sum(max(0, top - seen) for top, seen in covered)
+    notes = [
+        *_contradictions(check, runs, finished_ns, given),
+        *_clock_notes(once, clocks),
+        *_resolution(once),
+        *_gap(outcome, missing),
+    ]
     return JobResult(
         facts=facts,
         first_started_ns=started_ns,
@@ -159,10 +170,11 @@ def job_result(facts: JobFacts, events: Iterable[JobEvent], clocks: Clocks | Non
         preemptions=_most(runs, PREEMPTED),
         interruptions=_most(runs, {FAILED, UNTOLD}),
         steps_done=done,
-        steps_missing=sum(max(0, top - seen) for top, seen in covered),
+        steps_missing=missing,
         steps_repeated=repeated,
         check=check,
         notes=tuple(notes),
+        heard_ns=max((time_of(event, clocks) for event in once), default=None),
     )
 
 
@@ -178,7 +190,11 @@ def _end(
     ended = {**told, **logged}
     if len(ended) >= facts.tasks:
         return FINISHED, max(ended.values()), EVENT_LOG if len(logged) >= facts.tasks else KUBERNETES
-    return ("", None, "") if facts.failed_ns is None else (FAILED, facts.failed_ns, KUBERNETES)
+    if facts.completed_ns is not None:
+        return FINISHED, max([facts.completed_ns, *ended.values()]), KUBERNETES
+    if facts.failed_ns is not None:
+        return FAILED, facts.failed_ns, KUBERNETES
+    return ("", None, "") if facts.deleted_ns is None else (DELETED, facts.deleted_ns, KUBERNETES)
 
 
 def _finishes(facts: JobFacts, events: Iterable[JobEvent], clocks: Clocks) -> dict[str, int]:
@@ -247,6 +263,16 @@ def _cross_check(events: Iterable[JobEvent]) -> CrossCheck:
     )
 
 
+def _contradictions(
+    check: CrossCheck, runs: Iterable[Run], finished_ns: int | None, given: Iterable[JobEvent]
+) -> list[str]:
+    """Of the pods that Kubernetes told of: it forgets those that are gone, and so does an operator that lost its store."""
+    told = {event.pod for event in given if event.from_kubernetes}
+    begun = min((run.begin_ns for run in runs if run.pod in told), default=None)
+    last = max(runs, key=lambda run: (run.begin_ns, run.job_key), default=None)
+    return check.contradictions(begun, finished_ns if last is not None and last.pod in told else None)
+
+
 def _wall_ns(event: JobEvent) -> tuple[int, tuple[str, int, int]]:
     return event.wall_ns, event.place
 
@@ -282,9 +308,22 @@ def _resolution(events: Iterable[JobEvent]) -> list[str]:
     return [f"times of {', '.join(pods)} are Kubernetes' own, in whole seconds: no manager told of them"]
 
 
+def _gap(outcome: str, missing: int) -> list[str]:
+    """While it runs, what is missing may be on its way."""
+    return [f"no event tells of {missing} of its steps"] if outcome == FINISHED and missing else []
+
+
 def merged(known: JobFacts, news: JobFacts) -> JobFacts:
-    """Facts of the same job, told twice: what was true first of its submission and its failure stays."""
-    failed = [at_ns for at_ns in (known.failed_ns, news.failed_ns) if at_ns is not None]
-    submitted_ns = min(known.submitted_ns, news.submitted_ns)
-    isolated_s = known.isolated_s if news.isolated_s is None else news.isolated_s
-    return replace(news, submitted_ns=submitted_ns, failed_ns=min(failed, default=None), isolated_s=isolated_s)
+    """Facts of the same job, told twice: what was told first of its submission, its isolated time and its end stays.
+
+    Its isolated time is that on the cluster that it was submitted to; and who sees it again sees it later.
+    """
+    failed, deleted = _first(known.failed_ns, news.failed_ns), _first(known.deleted_ns, news.deleted_ns)
+    isolated_s = news.isolated_s if known.isolated_s is None else known.isolated_s
+    kept = replace(news, submitted_ns=known.submitted_ns, isolated_s=isolated_s)
+    completed = _first(known.completed_ns, news.completed_ns)
+    return replace(kept, failed_ns=failed, deleted_ns=deleted, completed_ns=completed)
+
+
+def _first(known: int | None, news: int | None) -> int | None:
+    return news if known is None else known

@@ -29,12 +29,21 @@ class ApiServer:
     """One control plane without nodes; use it as a context manager. Raises ClusterError where it doesn't come up.
 
     `users`: user names by token, beside the administrator's; a service account's is system:serviceaccount:<namespace>:<name>.
+    `flags`: further flags of the API server, or others in place of ours.
     """
 
-    def __init__(self, assets: Path, directory: Path, users: Mapping[str, str] | None = None) -> None:
-        self._assets, self._users = assets, users or {}
+    def __init__(
+        self,
+        assets: Path,
+        directory: Path,
+        users: Mapping[str, str] | None = None,
+        flags: Mapping[str, object] | None = None,
+    ) -> None:
+        self._assets, self._users, self._flags = assets, users or {}, flags or {}
         self._directory = directory
         self._processes: list[subprocess.Popen[bytes]] = []
+        self.programs: dict[str, int] = {}
+        """Process ids by name."""
         self.port = _free_port()
 
     @property
@@ -57,11 +66,12 @@ class ApiServer:
         self.stop()
 
     def stop(self) -> None:
-        """End both processes, the API server first; waits for them."""
+        """End all processes, the last started first; waits for them."""
         for process in reversed(self._processes):
             process.kill()
             process.wait()
         self._processes.clear()
+        self.programs.clear()
 
     def request(
         self,
@@ -127,8 +137,9 @@ class ApiServer:
             "service-cluster-ip-range": "10.96.0.0/16",
             "endpoint-reconciler-type": "none",
             "disable-admission-plugins": "ServiceAccount",
+            **self._flags,
         }
-        self._run("kube-apiserver", self._assets / "kube-apiserver", flags)
+        self.run("kube-apiserver", self._assets / "kube-apiserver", flags)
         self._wait_until_ready()
 
     def _start_etcd(self) -> str:
@@ -146,17 +157,21 @@ class ApiServer:
         binary = next((self._assets / name for name in ("etcd", "server") if (self._assets / name).exists()), None)
         if binary is None:
             raise ClusterError(f"{self._assets}: has neither etcd nor server; build the test binaries first")
-        self._run("etcd", binary, flags)
+        self.run("etcd", binary, flags)
         return url
 
-    def _run(self, name: str, binary: Path, flags: dict[str, object]) -> None:
+    def run(self, name: str, binary: Path, flags: Mapping[str, object]) -> subprocess.Popen[bytes]:
+        """Start one more program of the control plane, which ends with it; its output goes to <name>.log."""
         command = [str(binary), *(f"--{flag}={value}" for flag, value in flags.items())]
         environment = {**os.environ, "HOME": str(self._directory)}
         with (self._directory / f"{name}.log").open("wb") as log:
             try:
-                self._processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+                process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
             except OSError as error:
                 raise ClusterError(f"{binary}: can't be started: {error.strerror}") from error
+        self._processes.append(process)
+        self.programs[name] = process.pid
+        return process
 
     def _wait_until_ready(self) -> None:
         deadline = monotonic_ns() + round(START_S * NS_PER_S)

@@ -7,19 +7,21 @@ import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
-from operators.kube import ConflictError, NotThereError
+from operators.kube import POD, ConflictError, NotThereError
 from operators.store import key_of
 
 
 class FakeApi:
     """operators.kube.Api in memory. An apply replaces labels, annotations and status that the same manager applied before.
 
-    Objects are known by name, or by `namespace/name`. `failures` are raised, one after the other, by the operation that they
-    are listed under (list, watch, get, apply, create, replace, delete); `log` has what was written.
+    Objects are known by name, or by `namespace/name`; `texts` are answers by path. `failures` are raised, one after the
+    other, by the operation that they are listed under (list, watch, get, text, apply, patch, bind, create, replace, delete);
+    `log` has what was written.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, dict[str, Any]]] = {}
+        self.texts: dict[str, str] = {}
         self.failures: dict[str, list[Exception]] = {}
         self.log: list[tuple[str, str, str]] = []
         self._version = 0
@@ -46,18 +48,25 @@ class FakeApi:
             raise NotThereError(f"{_plural(resource)} {name}: not found")
         return copy.deepcopy(found)
 
-    async def list(self, resource: type[Any], **_options: Any) -> tuple[str, list[dict[str, Any]]]:
+    async def list(self, resource: type[Any], **options: Any) -> tuple[str, list[dict[str, Any]]]:
         self._fail("list")
-        return str(self._version), copy.deepcopy(list(self._all(resource).values()))
+        found = [each for each in self._all(resource).values() if _is_within(each, options)]
+        return str(self._version), copy.deepcopy(found)
+
+    async def text(self, path: str) -> str:
+        self._fail("text")
+        if path not in self.texts:
+            raise NotThereError(f"get {path}: not found")
+        return self.texts[path]
 
     async def watch(
-        self, resource: type[Any], version: str, **_options: Any
+        self, resource: type[Any], version: str, **options: Any
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         seen = int(version)
         while True:
             self._fail("watch")
             for at, plural, kind, document in list(self._changes):
-                if at > seen and plural == _plural(resource):
+                if at > seen and plural == _plural(resource) and _is_within(document, options):
                     yield kind, copy.deepcopy(document)
             seen = self._version
             async with self._news:
@@ -99,6 +108,31 @@ class FakeApi:
         await self.wake()
         return copy.deepcopy(merged)
 
+    async def patch(self, resource: type[Any], name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
+        self._fail("patch")
+        metadata = document["metadata"]
+        found = self._all(resource).get(_key(metadata.get("namespace", ""), name))
+        if found is None:
+            raise NotThereError(f"{_plural(resource)} {name}: not found")
+        if metadata.get("uid", found["metadata"].get("uid")) != found["metadata"].get("uid"):
+            raise ConflictError(f"{_plural(resource)} {name}: uid mismatch")
+        self._check_version(resource, document, found)
+        self.log.append(("patch", _plural(resource), name))
+        self._store(resource, "MODIFIED", _merged(found, document))
+        await self.wake()
+        return copy.deepcopy(self._all(resource)[_key(metadata.get("namespace", ""), name)])
+
+    async def bind(self, pod: str, namespace: str, uid: str, node: str) -> None:
+        self._fail("bind")
+        found = self._all(POD).get(_key(namespace, pod))
+        if found is None:
+            raise NotThereError(f"pods {pod}: not found")
+        if found["metadata"].get("uid") != uid or found["spec"].get("nodeName"):
+            raise ConflictError(f"pods {pod}: is another one, or has a node")
+        self.log.append(("bind", "pods", pod))
+        self._store(POD, "MODIFIED", _merged(found, {"spec": {"nodeName": node}}))
+        await self.wake()
+
     async def create(self, resource: type[Any], document: dict[str, Any], manager: str = "") -> dict[str, Any]:
         self._fail("create")
         if key_of(document) in self._all(resource):
@@ -129,6 +163,9 @@ class FakeApi:
         if found is not None:
             self.remove(resource, key)
 
+    async def close(self) -> None:
+        """Nothing is open."""
+
     def _check_version(self, resource: type[Any], document: dict[str, Any], found: dict[str, Any]) -> None:
         version = document["metadata"].get("resourceVersion")
         if version not in (None, "", found["metadata"]["resourceVersion"]):
@@ -150,6 +187,33 @@ class FakeApi:
         pending = self.failures.get(operation)
         if pending:
             raise pending.pop(0)
+
+
+def _merged(found: Any, patch: Any) -> Any:
+    """A strategic merge as far as it is needed: maps member by member, containers by name, other lists replaced.
+
+    In a list, `{"$patch": "delete", "name": ...}` takes the element of this name away.
+    """
+    if isinstance(found, dict) and isinstance(patch, dict):
+        merged = {key: copy.deepcopy(value) for key, value in found.items()}
+        for key, value in patch.items():
+            if value is None:
+                merged.pop(key, None)
+            elif key == "containers":
+                given = {container["name"]: container for container in value}
+                merged[key] = [_merged(each, given.get(each["name"], {})) for each in found[key]]
+            elif isinstance(value, list) and any("$patch" in each for each in value if isinstance(each, dict)):
+                gone = {each["name"] for each in value}
+                merged[key] = [each for each in found.get(key, []) if each["name"] not in gone]
+            else:
+                merged[key] = _merged(found.get(key), value)
+        return merged
+    return copy.deepcopy(patch) if not isinstance(patch, dict) else _merged({}, patch)
+
+
+def _is_within(document: dict[str, Any], options: dict[str, Any]) -> bool:
+    """Whether a list with these options has the object; labels are not looked at."""
+    return options.get("namespace", "*") in ("*", document["metadata"].get("namespace", ""))
 
 
 def _plural(resource: type[Any]) -> str:

@@ -23,9 +23,24 @@ class Happening(StrEnum):
     """After a stop: the step ended, the checkpoint is written, the devices are free."""
     FINISHED = "finished"
     FAILED = "failed"
+    REMOVED = "removed"
+    """It left the cluster unfinished: somebody deleted it, or holds it back."""
+    SUBMITTED = "submitted"
+    PROGRESS = "progress"
+    """More is known of the steps that a waiting job has done."""
+    NODES = "node"
 
 
-ORDER = {Happening.FINISHED: 0, Happening.FAILED: 1, Happening.STOPPED: 2, Happening.STARTED: 3}
+ORDER = {
+    Happening.NODES: -1,
+    Happening.PROGRESS: -1,
+    Happening.FINISHED: 0,
+    Happening.FAILED: 1,
+    Happening.REMOVED: 1,
+    Happening.STOPPED: 2,
+    Happening.STARTED: 3,
+    Happening.SUBMITTED: 4,
+}
 """Simultaneous events: what frees devices comes before what takes them; then the row of the job."""
 
 
@@ -33,7 +48,8 @@ ORDER = {Happening.FINISHED: 0, Happening.FAILED: 1, Happening.STOPPED: 2, Happe
 class Event:
     """Something happened to a job at `at_ns` of emulated time (when it was seen, on a real cluster).
 
-    `steps_done` counts the job's finished steps over all its runs.
+    `steps_done` counts the job's finished steps over all its runs. The loop may hear of it later: `at_ns` of FINISHED is the
+    end of the last step, but a cluster tells it when the devices are free.
     """
 
     at_ns: int
@@ -59,8 +75,29 @@ class Start:
     steps_done: int
 
     def begin_ns(self, costs: ClusterCosts) -> int:
-        """When its first step begins."""
+        """When its first step begins, when no other start is served before."""
         return self.at_ns + to_ns(costs.begin_s(resumed=self.steps_done > 0))
+
+
+class StartQueue:
+    """Starts are served one after the other, `serial_start_s` each, in the order in which the loop asks for them.
+
+    So a burst of starts waits in line (one API server, one image store, one kubelet), while single ones don't. A start before
+    time 0 was served before the run began.
+    """
+
+    def __init__(self, costs: ClusterCosts) -> None:
+        self._costs = costs
+        self._free_ns = 0
+
+    def begin_ns(self, start: Start) -> int:
+        """Serve `start`; answers when its first step begins."""
+        begin_ns = start.begin_ns(self._costs)
+        if start.at_ns < 0:
+            return begin_ns
+        turn_ns = max(start.at_ns, self._free_ns)
+        self._free_ns = turn_ns + to_ns(self._costs.serial_start_s)
+        return begin_ns + turn_ns - start.at_ns
 
 
 class Cluster(Protocol):

@@ -17,7 +17,7 @@ from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
-from scheduler_sims.clusters.base import Event, Happening, Start
+from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue
 from scheduler_sims.clusters.leases import Leases
 from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.interface.costs import ClusterCosts
@@ -59,6 +59,7 @@ class SimulatedCluster:
         self._truth = truth
         self._costs = costs
         self._leases = leases
+        self._starts = StartQueue(costs)
         self._now_ns = 0
         self._heap: list[tuple[tuple[int, int, int], int, Event | _Run]] = []
         self._runs: dict[str, _Run] = {}
@@ -73,17 +74,16 @@ class SimulatedCluster:
 
     def wait(self, until_ns: int | None) -> list[Event]:
         events: list[Event] = []
-        while self._heap and (until_ns is None or self._heap[0][0][0] <= until_ns):
-            if events and self._heap[0][0][0] > events[0].at_ns:
-                break
-            _, number, event = heapq.heappop(self._heap)
+        heard_ns = until_ns
+        while self._heap and (heard_ns is None or self._heap[0][0][0] <= heard_ns):
+            (told_ns, *_), number, event = heapq.heappop(self._heap)
             if isinstance(event, _Run):
                 self._renew(event, number)
             elif self._valid(number, event):
                 events.append(event)
-        at_ns = events[0].at_ns if events else until_ns
-        if at_ns is not None and at_ns > self._now_ns:
-            self._now_ns, self._seen_now = at_ns, False
+                heard_ns = told_ns
+        if heard_ns is not None and heard_ns > self._now_ns:
+            self._now_ns, self._seen_now = heard_ns, False
         self._seen_now |= any(event.what is not Happening.STARTED for event in events)
         return events
 
@@ -94,7 +94,7 @@ class SimulatedCluster:
             )
         number = self._next_number()
         times = self._truth.step_times(start.job, start.allocation)
-        begin_ns = start.begin_ns(self._costs)
+        begin_ns = self._starts.begin_ns(start)
         run = _Run(start.job, times, start.steps_done, begin_ns, number, times.steps, number)
         self._runs[start.job.job_id] = run
         self._push(run, start.at_ns, Happening.STARTED, run.first)
@@ -186,8 +186,11 @@ class SimulatedCluster:
         return run.begin_ns + run.times.issue_ns(run.first, count)
 
     def _push(self, run: _Run, at_ns: int, what: Happening, steps_done: int) -> None:
+        """`at_ns`: when it happens; the loop hears of a job's end once its devices are free."""
         event = Event(at_ns, what, run.job.job_id, run.job.row, steps_done)
-        heapq.heappush(self._heap, (event.order, run.number, event))
+        told_ns = at_ns + (to_ns(self._costs.finish_s) if what is Happening.FINISHED else 0)
+        _, kind, row = event.order
+        heapq.heappush(self._heap, ((told_ns, kind, row), run.number, event))
 
     def _valid(self, number: int, event: Event) -> bool:
         run = self._runs.get(event.job_id)

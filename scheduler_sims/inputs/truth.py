@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import inf
 
@@ -11,10 +11,13 @@ from emulator_runtime.domain.job import Configuration, JobSpec
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import GIB, to_s
+from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.work import step_times
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.inputs.workload import Workload
 from scheduler_sims.interface.plan import Allocation
+
+_Times = Callable[[str, str, str | None, HostShare], StepTimes]
 
 
 class WorkloadTruth:
@@ -24,7 +27,7 @@ class WorkloadTruth:
         self._jobs: Mapping[str, JobSpec] = workload.by_id
         self._profiles = workload.profiles
         self._cluster = cluster
-        self._times = lru_cache(maxsize=None)(self._compute)
+        self._times: _Times = lru_cache(maxsize=None)(self._compute)
 
     def step_times(self, job: JobSpec, allocation: Allocation) -> StepTimes:
         """The steps of `job` with `allocation`, on devices that nobody else uses."""
@@ -56,6 +59,36 @@ class WorkloadTruth:
     def _compute(self, job_id: str, configuration: str, gpu_type: str | None, host: HostShare) -> StepTimes:
         job = self._jobs[job_id]
         return step_times(job.work[configuration], job.steps, gpu_type, host, self._profiles)
+
+
+class OpenTruth(WorkloadTruth):
+    """Step times of jobs that come and go, on GPU types that may change. One thread may tell while another one asks."""
+
+    def __init__(self, profiles: ProfileTable) -> None:
+        self._known: dict[str, JobSpec] = {}
+        self._jobs = self._known
+        self._profiles = profiles
+        self._cluster = ClusterSpec(())
+        self._found: dict[str, dict[tuple[str, str | None, HostShare], StepTimes]] = {}
+        self._times = self._remembered
+
+    def add(self, job: JobSpec) -> None:
+        self._found[job.job_id] = {}
+        self._known[job.job_id] = job
+
+    def forget(self, job_id: str) -> None:
+        self._known.pop(job_id, None)
+        self._found.pop(job_id, None)
+
+    def renew(self, cluster: ClusterSpec) -> None:
+        """These are the nodes from now on."""
+        self._cluster = cluster
+
+    def _remembered(self, job_id: str, configuration: str, gpu_type: str | None, host: HostShare) -> StepTimes:
+        found, key = self._found[job_id], (configuration, gpu_type, host)
+        if key not in found:
+            found[key] = self._compute(job_id, configuration, gpu_type, host)
+        return found[key]
 
 
 def check_fits(workload: Workload, cluster: ClusterSpec, place: str) -> None:

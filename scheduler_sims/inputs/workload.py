@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -61,6 +61,16 @@ class Workload:
     def by_id(self) -> Mapping[str, JobSpec]:
         return {job.job_id: job for job in self.jobs}
 
+    def stretched(self, factor: float) -> Workload:
+        """The same jobs on a longer (above 1) or shorter time line: submit times and durations are multiplied.
+
+        Timed work keeps its number of steps; a model's steps take as long as they do, so it gets more or fewer of them (at
+        least 1). Raises InputError for a factor that isn't above 0 and for a job that becomes too long.
+        """
+        if not 0 < factor <= MAX_SECONDS:
+            raise InputError("--stretch", f"must be a number above 0 and at most {MAX_SECONDS:g}, not {factor:g}")
+        return self if factor == 1 else replace(self, jobs=tuple(_stretched(job, factor) for job in self.jobs))
+
 
 def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
     """The workload in `path`; `profiles_path` adds the user's own profiles.
@@ -78,6 +88,20 @@ def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
     except UnicodeDecodeError as error:
         raise InputError(str(path), "is not UTF-8 text") from error
     return Workload(path.name, tuple(jobs), profiles)
+
+
+def _stretched(job: JobSpec, factor: float) -> JobSpec:
+    counted = any(isinstance(work, ModelWork) for work in job.work.values())
+    work = {name: _stretched_work(work, factor) for name, work in job.work.items()}
+    lengths = [job.submit_s * factor, *(each.duration_s for each in work.values() if isinstance(each, TimedWork))]
+    if max(lengths) > MAX_SECONDS or min(lengths[1:], default=1.0) < 1 / NS_PER_S:
+        raise InputError("--stretch", f"{factor:g} takes job {job.job_id!r} out of 1 ns to {MAX_SECONDS:g} s")
+    steps = max(1, round(job.steps * factor)) if counted else job.steps
+    return replace(job, submit_s=lengths[0], steps=steps, work=work)
+
+
+def _stretched_work(work: Work, factor: float) -> Work:
+    return replace(work, duration_s=work.duration_s * factor) if isinstance(work, TimedWork) else work
 
 
 def _read(lines: Sequence[str], place: str, profiles: ProfileTable) -> list[JobSpec]:

@@ -19,13 +19,17 @@ class ClusterCosts:
     """Added to a start that resumes from a checkpoint."""
     warm_up_s: float = 0.0
     """Added to each start: the first step's warm-up (allocator, kernel selection)."""
+    serial_start_s: float = 0.0
+    """Cluster-wide, starts are served one after the other, each for this long: of starts at once the k-th waits k times."""
     checkpoint_s: float = 0.0
     """On a stop: after the end of the current step, to write the checkpoint."""
     stop_s: float = 0.0
     """On a stop: after the checkpoint, until the devices are free."""
+    finish_s: float = 0.0
+    """From the end of a job's last step until its devices are free; its completion time doesn't contain it."""
 
     def begin_s(self, *, resumed: bool) -> float:
-        """From the start action until the first step begins."""
+        """From the start action until the first step begins, when no other start is served before."""
         return self.start_s + self.warm_up_s + (self.restore_s if resumed else 0.0)
 
     def release_s(self) -> float:

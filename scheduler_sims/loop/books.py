@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_s
 from scheduler_sims.clusters.base import Event, Happening
+from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import JobView, Phase
@@ -51,6 +52,7 @@ class JobBooks:
 
     def submit(self, job: JobSpec) -> None:
         """The job enters the system."""
+        self.specs[job.job_id] = job
         self._history[job.job_id] = _History()
         self.views[job.job_id] = JobView(
             job_id=job.job_id,
@@ -63,6 +65,20 @@ class JobBooks:
             steps_total=job.steps,
             queued_since_s=job.submit_s,
         )
+
+    def adopt(self, job: PresentJob) -> None:
+        """The job enters the system with its past; whatever it holds comes by `starting`."""
+        self.submit(job.spec)
+        self.views[job.spec.job_id] = replace(
+            self.views[job.spec.job_id],
+            steps_done=job.steps_done,
+            attained_gpu_s=job.attained_gpu_s,
+            preemptions=job.preemptions,
+        )
+
+    def progressed(self, job_id: str, steps_done: int) -> None:
+        """So many steps of a waiting job turn out to be done."""
+        self.views[job_id] = replace(self.views[job_id], steps_done=steps_done)
 
     def starting(self, job_id: str, allocation: Allocation) -> None:
         """The loop has asked the cluster to start the job."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from scheduler_sims.clusters.open import NodeState
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, TaskPlacement
 from scheduler_sims.interface.view import DeviceView, NodeView
@@ -13,8 +14,9 @@ from scheduler_sims.interface.view import DeviceView, NodeView
 class NodeLedger:
     """Free resources of one node; `view` is rebuilt only after a change."""
 
-    def __init__(self, spec: NodeSpec) -> None:
-        self.spec = spec
+    def __init__(self, state: NodeState) -> None:
+        self.state = state
+        self.spec = spec = state.spec
         self.free_cpu_milli = spec.cpu_milli
         self.free_memory_bytes = spec.memory_bytes
         self._holders: dict[str, dict[str, tuple[int, int]]] = {device.uuid: {} for device in spec.devices}
@@ -22,9 +24,15 @@ class NodeLedger:
         self._usable = {device.uuid: device.usable_memory_bytes for device in spec.devices}
         self._view: NodeView | None = None
 
+    @property
+    def held(self) -> bool:
+        """Whether somebody holds anything of it."""
+        whole = self.free_cpu_milli == self.spec.cpu_milli and self.free_memory_bytes == self.spec.memory_bytes
+        return not whole or any(self._holders.values())
+
     def copy(self) -> NodeLedger:
         """An independent copy, to try a plan on."""
-        twin = NodeLedger(self.spec)
+        twin = NodeLedger(self.state)
         twin.free_cpu_milli, twin.free_memory_bytes = self.free_cpu_milli, self.free_memory_bytes
         twin._holders = {uuid: dict(holders) for uuid, holders in self._holders.items()}
         return twin
@@ -35,11 +43,13 @@ class NodeLedger:
     def free_device_memory(self, uuid: str) -> int:
         return self._usable[uuid] - sum(memory for _, memory in self._holders[uuid].values())
 
-    def resolve(self, task: TaskPlacement) -> TaskPlacement | None:
-        """The task with all devices named, or None if it doesn't fit here now."""
+    def resolve(self, task: TaskPlacement, *, held: bool = False) -> TaskPlacement | None:
+        """The task with all devices named, or None if it doesn't fit here now. `held`: it is there already."""
         if task.cpu_milli > self.free_cpu_milli or task.memory_bytes > self.free_memory_bytes:
             return None
-        taken: set[str] = set()
+        if self.state.closed and not held:
+            return None
+        taken = set() if held else self._out_of_use()
         shares = []
         for share in task.shares:
             names = [share.device] if share.device else list(self._types)
@@ -79,8 +89,18 @@ class NodeLedger:
                 self._holders[share.device][job_id] = (milli - share.milli, memory_bytes - share.memory_bytes)
         self._view = None
 
+    def _out_of_use(self) -> set[str]:
+        """The devices that nobody gets: unhealthy ones, and as many free ones as can't be had, from the last one on."""
+        if self.state.closed:
+            return set(self._types)
+        if not self.state.absent:
+            return set(self.state.unhealthy)
+        free = [uuid for uuid, holders in self._holders.items() if uuid not in self.state.unhealthy and not holders]
+        return {*self.state.unhealthy, *free[max(0, len(free) - self.state.absent) :]}
+
     def view(self) -> NodeView:
         if self._view is None:
+            out_of_use, closed = self._out_of_use(), self.state.closed
             devices = tuple(
                 DeviceView(
                     uuid=device.uuid,
@@ -90,15 +110,16 @@ class NodeLedger:
                     free_milli=self.free_milli(device.uuid),
                     free_memory_bytes=self.free_device_memory(device.uuid),
                     holders=tuple(self._holders[device.uuid]),
+                    healthy=device.uuid not in out_of_use,
                 )
                 for device in self.spec.devices
             )
             self._view = NodeView(
                 name=self.spec.name,
-                cpu_milli=self.spec.cpu_milli,
-                memory_bytes=self.spec.memory_bytes,
-                free_cpu_milli=self.free_cpu_milli,
-                free_memory_bytes=self.free_memory_bytes,
+                cpu_milli=self.spec.cpu_milli - (self.free_cpu_milli if closed else 0),
+                memory_bytes=self.spec.memory_bytes - (self.free_memory_bytes if closed else 0),
+                free_cpu_milli=0 if closed else self.free_cpu_milli,
+                free_memory_bytes=0 if closed else self.free_memory_bytes,
                 devices=devices,
                 labels=self.spec.labels,
             )
@@ -114,7 +135,30 @@ class Ledger:
 
     @classmethod
     def of(cls, cluster: ClusterSpec) -> Ledger:
-        return cls({node.name: NodeLedger(node) for node in cluster.nodes})
+        return cls.of_states(NodeState(node) for node in cluster.nodes)
+
+    @classmethod
+    def of_states(cls, states: Iterable[NodeState]) -> Ledger:
+        return cls({state.spec.name: NodeLedger(state) for state in states})
+
+    def renewed(self, states: Iterable[NodeState], holders: Mapping[str, Allocation]) -> Ledger:
+        """The books of these nodes, with the same holders (by job id): what they hold stays in the books until they go.
+
+        A node that is gone but has holders is closed; so is a device, which nobody else gets.
+        """
+        found = {state.spec.name: state for state in states}
+        for allocation in holders.values():
+            for task in allocation.tasks:
+                state = found.get(task.node)
+                devices = {share.device for share in task.shares}
+                if state is None:
+                    found[task.node] = replace(self._nodes[task.node].state, closed=True)
+                elif lost := devices - {device.uuid for device in state.spec.devices}:
+                    found[task.node] = _with_lost(state, self._nodes[task.node].spec, lost)
+        ledger = Ledger.of_states(found.values())
+        for job_id, allocation in holders.items():
+            ledger.take(job_id, allocation)
+        return ledger
 
     def without(self, leaving: Iterable[tuple[str, Allocation]]) -> Ledger:
         """A copy in which these holders are gone: what will be free once they have stopped."""
@@ -123,12 +167,15 @@ class Ledger:
             sketch.release(job_id, allocation)
         return sketch
 
-    def resolve(self, allocation: Allocation) -> Allocation | None:
-        """The allocation with all devices named, or None if any task doesn't fit now."""
+    def resolve(self, allocation: Allocation, *, held: bool = False) -> Allocation | None:
+        """The allocation with all devices named, or None if any task doesn't fit now.
+
+        `held`: its job has it already, so the health of devices doesn't matter.
+        """
         sketch = self.without([]) if len(allocation.tasks) > 1 else self
         tasks: list[TaskPlacement] = []
         for task in allocation.tasks:
-            resolved = sketch._nodes[task.node].resolve(task) if task.node in sketch._nodes else None
+            resolved = sketch._nodes[task.node].resolve(task, held=held) if task.node in sketch._nodes else None
             if resolved is None:
                 return None
             if sketch is not self:
@@ -149,6 +196,11 @@ class Ledger:
         self.release(job_id, old)
         self.take(job_id, new)
 
+    def open_nodes(self) -> tuple[NodeSpec, ...]:
+        """All nodes that somebody could be placed on or runs on."""
+        nodes = self._nodes.values()
+        return tuple(node.spec for node in nodes if not node.state.closed or node.held)
+
     def views(self) -> dict[str, NodeView]:
         return {name: node.view() for name, node in self._nodes.items()}
 
@@ -157,3 +209,10 @@ class Ledger:
             self._nodes[name] = self._nodes[name].copy()
             self._borrowed.discard(name)
         return self._nodes[name]
+
+
+def _with_lost(state: NodeState, before: NodeSpec, lost: set[str | None]) -> NodeState:
+    """The node with the devices that it doesn't have any more, in nobody's reach."""
+    kept = tuple(device for device in before.devices if device.uuid in lost)
+    spec = replace(state.spec, devices=(*state.spec.devices, *kept))
+    return replace(state, spec=spec, unhealthy=state.unhealthy | {device.uuid for device in kept})

@@ -23,6 +23,7 @@ from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.policy import Policy
 from scheduler_sims.interface.view import ClusterView, Phase
 from scheduler_sims.loop.books import JobBooks
+from scheduler_sims.loop.checks import check_allocation, check_types
 from scheduler_sims.loop.ledger import Ledger
 from scheduler_sims.record import LagAccount
 
@@ -37,7 +38,7 @@ Explain = Callable[[float, str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Division:
+class Division:
     """A running job's CPUs and host memory, before and after."""
 
     job_id: str
@@ -46,7 +47,7 @@ class _Division:
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class Change:
     """From the plan in force to the next one: who stops, who starts where, and whose CPUs and memory change."""
 
     stops: list[str]
@@ -90,7 +91,7 @@ class SchedulerLoop:
     def run(self) -> None:
         """Run to the end. Raises PolicyError for a plan that can't be, ClusterError when the cluster breaks."""
         self._cluster.prepare(self._jobs)
-        while not self.books.done:
+        while not self._over():
             if not self._triggers:  # else: events came while the last plan was on its way
                 self._wait_for_events()
             if self._triggers:
@@ -106,9 +107,17 @@ class SchedulerLoop:
 
     def _wait_for_events(self) -> None:
         until_ns = self._next_deadline()
-        if until_ns is None and not self._anything_runs():
-            raise PolicyError(self._starvation())
+        if until_ns is None:
+            self._check_hope()
         self._absorb(self._cluster.wait(until_ns))
+
+    def _over(self) -> bool:
+        return self.books.done
+
+    def _check_hope(self) -> None:
+        """No deadline is ahead: events can only come from what runs."""
+        if not self._anything_runs():
+            raise PolicyError(self._starvation())
 
     def _absorb_until(self, end_ns: int) -> None:
         while self._cluster.now_ns() < end_ns:
@@ -205,7 +214,7 @@ class SchedulerLoop:
                 f"the policy answered {type(plan).__name__} at {view.now_s:.3f} s, not a Plan: return Plan.full(...) "
                 "or view.plan.evolve(...)"
             )
-        _check_types(plan)
+        check_types(plan)
         return plan
 
     def _view(self, now_ns: int) -> ClusterView:
@@ -237,7 +246,7 @@ class SchedulerLoop:
             to_s(wake_ns) < plan.wake_at_s
         )  # rounding must not wake the policy just before what it waits for
 
-    def _difference(self, base: Plan, plan: Plan) -> _Change:
+    def _difference(self, base: Plan, plan: Plan) -> Change:
         """What to do, in the plan's order."""
         if plan.base is base:
             wanted, gone = dict(plan.started), [job for job in base.allocations if job in plan.stopped]
@@ -246,7 +255,7 @@ class SchedulerLoop:
         else:
             wanted = dict(plan.allocations)
             gone = [job for job in base.allocations if job not in wanted]
-        change = _Change(stops=gone)
+        change = Change(stops=gone)
         for job_id, allocation in wanted.items():
             has = base.allocations.get(job_id)
             if has is None:
@@ -266,15 +275,15 @@ class SchedulerLoop:
             self._changes.add(job_id)
             self._cluster.stop(job_id)
 
-    def _resize(self, wanted: dict[str, Allocation]) -> list[_Division]:
+    def _resize(self, wanted: dict[str, Allocation]) -> list[Division]:
         """Divides CPUs and host memory anew, as far as stopping jobs leave them; answers what has to wait for those."""
         due = []
         for job_id, allocation in wanted.items():
             view = self.books.views.get(job_id)
             if view is None or view.allocation is None or view.phase not in (Phase.STARTING, Phase.RUNNING):
                 continue
-            self._check(job_id, allocation)
-            due.append(_Division(job_id, view.allocation, view.allocation.resized(allocation)))
+            check_allocation(self.books.specs.get(job_id), job_id, allocation)
+            due.append(Division(job_id, view.allocation, view.allocation.resized(allocation)))
         together = self._fit_together(due, self._ledger)
         if not together:
             self._check_divisions(due)
@@ -286,13 +295,13 @@ class SchedulerLoop:
                 waiting.append(one)
         return waiting
 
-    def _divide(self, one: _Division) -> None:
+    def _divide(self, one: Division) -> None:
         self._cluster.resize(one.job_id, one.new)
         self._ledger.resize(one.job_id, one.old, one.new)
         self.books.resized(one.job_id, one.new, self._cluster.now_ns())
         self._changes.add(one.job_id)
 
-    def _fit_together(self, divisions: Sequence[_Division], ledger: Ledger) -> bool:
+    def _fit_together(self, divisions: Sequence[Division], ledger: Ledger) -> bool:
         sketch = ledger.without((one.job_id, one.old) for one in divisions)
         for one in divisions:
             if sketch.resolve(one.new) is None:
@@ -300,7 +309,7 @@ class SchedulerLoop:
             sketch.take(one.job_id, one.new)
         return True
 
-    def _check_divisions(self, due: Sequence[_Division]) -> None:
+    def _check_divisions(self, due: Sequence[Division]) -> None:
         sketch = self._ledger.without([*self._leaving(), *((one.job_id, one.old) for one in due)])
         for one in due:
             if sketch.resolve(one.new) is None:
@@ -314,7 +323,7 @@ class SchedulerLoop:
         views = self.books.views.items()
         return [(j, v.allocation) for j, v in views if v.phase is Phase.STOPPING and v.allocation is not None]
 
-    def _start(self, starts: dict[str, Allocation], undivided: Sequence[_Division]) -> None:
+    def _start(self, starts: dict[str, Allocation], undivided: Sequence[Division]) -> None:
         """Starts what finds its place free. `undivided`: what is still to be divided anew."""
         if not starts:
             return
@@ -323,7 +332,7 @@ class SchedulerLoop:
         for one in undivided:
             sketch.take(one.job_id, one.new)
         for job_id, allocation in starts.items():
-            self._check(job_id, allocation)
+            check_allocation(self.books.specs.get(job_id), job_id, allocation)
             if job_id not in views or not views[job_id].queued:
                 continue  # stopping still, or gone: a later plan starts it
             planned = sketch.resolve(allocation)
@@ -355,37 +364,6 @@ class SchedulerLoop:
             return f"{unknown[0]!r}, which is no node of the cluster; see ClusterView.nodes"
         return f"{', '.join(allocation.nodes)}, where it does not fit beside the rest"
 
-    def _check(self, job_id: str, allocation: Allocation) -> None:
-        """A plan's allocation names a known job, one of its configurations, and enough of everything for it."""
-        spec = self.books.specs.get(job_id)
-        if spec is None:
-            raise PolicyError(f"the plan starts job {job_id!r}, which is not in the workload")
-        try:
-            configuration = spec.configuration(allocation.configuration)
-        except KeyError:
-            known = ", ".join(c.name for c in spec.configurations)
-            raise PolicyError(f"the plan runs job {job_id!r} as {allocation.configuration!r}; it has {known}") from None
-        if len(allocation.tasks) != 1:
-            raise PolicyError(
-                f"the plan gives job {job_id!r} {len(allocation.tasks)} tasks; clusters run jobs of one task yet"
-            )
-        task = allocation.tasks[0]
-        if len(task.shares) != configuration.gpus or task.cpu_milli < configuration.cpu_milli:
-            raise PolicyError(
-                f"the plan gives job {job_id!r} {len(task.shares)} GPUs and {task.cpu_milli / 1000:g} CPUs; its configuration "
-                f"{configuration.name} needs {configuration.gpus} and {configuration.cpu_milli / 1000:g}"
-            )
-        least = min((share.memory_bytes for share in task.shares), default=configuration.device_memory_bytes)
-        if task.memory_bytes < configuration.memory_bytes or least < configuration.device_memory_bytes:
-            raise PolicyError(
-                f"the plan gives job {job_id!r} {gib(task.memory_bytes)} of memory and {gib(least)} on a GPU; its configuration "
-                f"{configuration.name} needs {gib(configuration.memory_bytes)} and {gib(configuration.device_memory_bytes)}"
-            )
-        if any(configuration.gpu_types and s.gpu_type not in configuration.gpu_types for s in task.shares):
-            raise PolicyError(
-                f"the plan puts job {job_id!r} on {allocation.gpu_type}; it can use {', '.join(configuration.gpu_types or ())}"
-            )
-
     def _anything_runs(self) -> bool:
         return any(view.holds_resources for view in self.books.views.values())
 
@@ -395,19 +373,6 @@ class SchedulerLoop:
         return (
             f"the policy leaves {', '.join(stuck[:5])}{more} queued although nothing runs and nothing else will happen"
         )
-
-
-def _check_types(plan: Plan) -> None:
-    """Raises PolicyError for the slips that a type checker would have found in the policy."""
-    for job_id, allocation in plan.started.items():
-        if not isinstance(allocation, Allocation):
-            hint = "; place() found no room, so leave the job out" if allocation is None else ""
-            raise PolicyError(
-                f"the plan starts job {job_id!r} with {type(allocation).__name__}, not an Allocation{hint}"
-            )
-    wake = plan.wake_at_s
-    if wake is not None and (isinstance(wake, bool) or not isinstance(wake, int | float)):
-        raise PolicyError(f"the plan's wake_at_s is {wake!r}; give emulated seconds, or None")
 
 
 def _host(allocation: Allocation) -> str:

@@ -25,7 +25,7 @@ _NEVER_SOONER_S = 1e-3
 class _Memory:
     """The lines, and the seconds that jobs ran on CPUs in runs that this policy ended (the cluster counts GPUs only)."""
 
-    lines: Lines
+    lines: Lines | None
     cpu_s: Mapping[str, float]
 
 

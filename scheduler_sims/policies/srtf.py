@@ -17,7 +17,7 @@ from scheduler_sims.policies.waiting import Lines, Order, Waiting, answer, check
 class _Memory:
     """The lines, and the remaining time of running jobs when it was last worked out: it can only have become less."""
 
-    lines: Lines
+    lines: Lines | None
     at_most_s: Mapping[str, float]
 
 

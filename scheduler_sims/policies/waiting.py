@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from math import isfinite
+from typing import ClassVar
 
 from emulator_runtime.domain.errors import PolicyError
 from scheduler_sims.interface.plan import Allocation, Plan
@@ -55,6 +56,9 @@ class Lines:
 
     A line may still hold entries of jobs that have left it; readers pass over those. `holding`: jobs with resources.
     """
+
+    KEPT: ClassVar[bool] = False
+    """Not over a restart of the scheduler: all of it follows from the next view."""
 
     lines: Mapping[Hashable, list[Entry]]
     holding: frozenset[str]

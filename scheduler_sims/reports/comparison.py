@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.record import LagAccount, RunRecord
 from scheduler_sims.reports.metrics import FIGURE_NAMES, Figures, failed_jobs, figures, finished_jobs, mean_figures
-from scheduler_sims.reports.stats import mean, quantile, relative_error, spearman
+from scheduler_sims.reports.stats import kendall, mean, quantile, relative_error, spearman
 
 SIMULATED = "simulated"
 
@@ -27,8 +27,8 @@ QUANTILE_GRID = tuple(i / 20 for i in range(1, 20))
 class PerJobError:
     """How far single jobs are off, over the `jobs` that finished in the prediction and in at least one repeat.
 
-    `spearman` is the rank correlation of predicted and observed JCTs, ties averaged; None with fewer than two jobs or
-    where all JCTs of one side are equal.
+    `spearman` is the rank correlation of predicted and observed JCTs, ties averaged, `kendall` the other common one (tau-b);
+    None with fewer than two jobs or where all JCTs of one side are equal.
     """
 
     jobs: int
@@ -36,15 +36,31 @@ class PerJobError:
     median_abs: float | None
     p95_abs: float | None
     spearman: float | None
+    kendall: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuantileError:
+    """The JCT below which `share` of the jobs lie: predicted, observed (mean over the repeats) and the error between them."""
+
+    share: float
+    predicted_s: float | None
+    observed_s: float | None
+    error: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Errors of one policy: by figure (COMPARED), per job, and the largest one over the quantiles of the JCTs."""
+    """Errors of one policy: by figure (COMPARED), per job, and over the quantiles (QUANTILE_GRID) of the sorted JCTs."""
 
     by_figure: Mapping[str, float | None]
     per_job: PerJobError
-    jct_quantiles_max_abs: float | None
+    jct_quantiles: tuple[QuantileError, ...]
+
+    @property
+    def jct_quantiles_max_abs(self) -> float | None:
+        """The largest absolute error of a quantile; None where none is defined."""
+        return max((abs(q.error) for q in self.jct_quantiles if q.error is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +156,7 @@ def _compare_policy(policy: str, runs: list[RunRecord]) -> PolicyComparison:
         return alone
     ours, theirs = mean_jcts([predicted]), mean_jcts(repeats)
     by_figure = _figure_errors(alone.predicted, alone.observed.figures)
-    errors = Errors(by_figure, _per_job(ours, theirs), _quantile_error(predicted, repeats))
+    errors = Errors(by_figure, _per_job(ours, theirs), _quantile_errors(predicted, repeats))
     return replace(alone, error=errors, unmatched=tuple(sorted(ours.keys() ^ theirs.keys())))
 
 
@@ -198,21 +214,23 @@ def _per_job(predicted: Mapping[str, float], observed: Mapping[str, float]) -> P
     both = [job for job in predicted if job in observed]
     errors = [e for job in both if (e := relative_error(predicted[job], observed[job])) is not None]
     absolute = [abs(e) for e in errors]
+    pairs = [predicted[job] for job in both], [observed[job] for job in both]
     return PerJobError(
         jobs=len(both),
         mean_signed=mean(errors),
         median_abs=quantile(absolute, 0.5),
         p95_abs=quantile(absolute, 0.95),
-        spearman=spearman([predicted[job] for job in both], [observed[job] for job in both]),
+        spearman=spearman(*pairs),
+        kendall=kendall(*pairs),
     )
 
 
-def _quantile_error(predicted: RunRecord, repeats: Sequence[RunRecord]) -> float | None:
+def _quantile_errors(predicted: RunRecord, repeats: Sequence[RunRecord]) -> tuple[QuantileError, ...]:
     ours = [job.jct_s for job in finished_jobs(predicted)]
     samples = [[job.jct_s for job in finished_jobs(run)] for run in repeats]
-    errors = []
+    found = []
     for share in QUANTILE_GRID:
-        seen = [value for sample in samples if (value := quantile(sample, share)) is not None]
-        errors.append(relative_error(quantile(ours, share), mean(seen)))
-    known = [abs(e) for e in errors if e is not None]
-    return max(known) if known else None
+        seen = mean([value for sample in samples if (value := quantile(sample, share)) is not None])
+        told = quantile(ours, share)
+        found.append(QuantileError(share, told, seen, relative_error(told, seen)))
+    return tuple(found)

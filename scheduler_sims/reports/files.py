@@ -16,6 +16,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.files import write_whole
 from scheduler_sims.record import JobRecord, RunRecord
 from scheduler_sims.reports.comparison import Comparison, Errors, Observed, PolicyComparison
+from scheduler_sims.reports.ranking import standings
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ def read_jobs_csv(path: Path) -> list[JobRow]:
 def summary_dict(comparison: Comparison, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """All figures and errors as plain JSON values; errors are fractions, what is undefined is None."""
     policies = {policy.policy: _policy_dict(policy) for policy in comparison.policies}
-    summary: dict[str, Any] = _plain({"policies": policies, "meta": dict(meta or {})})
+    ranking = [asdict(standing) for standing in standings(comparison)]
+    summary: dict[str, Any] = _plain({"policies": policies, "ranking": ranking, "meta": dict(meta or {})})
     return summary
 
 
@@ -153,6 +155,7 @@ def _error_dict(error: Errors) -> dict[str, Any]:
     return {
         **error.by_figure,
         "per_job": asdict(error.per_job),
+        "jct_quantiles": [asdict(quantile) for quantile in error.jct_quantiles],
         "jct_quantiles_max_abs": error.jct_quantiles_max_abs,
     }
 

@@ -137,7 +137,7 @@ def _bars(run: RunRecord, drawn: list[tuple[_Place, Bar]], scale: TimeScale) -> 
     jobs = {job.job_id: (position, job) for position, job in enumerate(run.jobs)}
     colours, labels, hovers = {}, {}, {}
     for job_id, (position, job) in jobs.items():
-        failed = job.status != "finished"
+        failed = job.status == "failed"
         colours[job_id] = FAILED_COLOUR if failed else JOB_COLOURS[position % len(JOB_COLOURS)]
         labels[job_id] = plotly_text(job_id)
         hovers[job_id] = f"<b>{plotly_text(job_id)}</b>{' (failed)' if failed else ''}<br>user {plotly_text(job.user)}"

@@ -65,6 +65,7 @@ def render(runs: Sequence[RunRecord], comparison: Comparison, meta: Mapping[str,
     if runs:
         charts["jct-cdf"] = jct_cdf(runs, colours)
         sections.append(_chart_section("jct-cdf", "Job completion times", CDF_TEXT + how_drawn["jct-cdf"]))
+        sections.append(page_text.quantile_section(comparison))
     if scatter := predicted_against_observed(runs, colours):
         charts["scatter"] = scatter
         sections.append(_chart_section("scatter", "Predicted and observed JCT of each job", SCATTER_TEXT))
@@ -79,6 +80,16 @@ def render(runs: Sequence[RunRecord], comparison: Comparison, meta: Mapping[str,
     ]
     data = {"charts": charts, "gantt": _gantts(runs)}
     return _document(page_text.title(comparison), "\n".join(filter(None, sections)), _json_in_script(data))
+
+
+def write_gantt(path: Path, run: RunRecord, title: str, text: str) -> None:
+    """A page with one run's chart of devices alone. Raises InputError if the file can't be written."""
+    rows = rows_of([run])
+    figure = gantt_figure(run, rows, max(_ends(run), default=0.0))
+    choice = {"name": run.cluster, "caption": _gantt_caption(run, rows), "figure": figure}
+    body = f"<h1>{escape(title)}</h1><p class='muted'>{escape(text)}</p>{_gantt_section(choices=False)}"
+    data = {"charts": {}, "gantt": [{"policy": run.policy, "runs": [choice]}]}
+    write_atomically(path, _document(title, body, _json_in_script(data)))
 
 
 def _gantts(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
@@ -121,10 +132,11 @@ def _chart_section(name: str, heading: str, text: str) -> str:
     )
 
 
-def _gantt_section() -> str:
+def _gantt_section(*, choices: bool = True) -> str:
+    hidden = "" if choices else " style='display: none'"
     return (
         f"<section><h2>Who held which device when</h2><p class='muted'>{escape(GANTT_TEXT)}</p>"
-        "<div class='choices'><label>policy<select id='gantt-policy'></select></label>"
+        f"<div class='choices'{hidden}><label>policy<select id='gantt-policy'></select></label>"
         "<label>cluster<select id='gantt-cluster'></select></label></div>"
         "<p class='muted' id='gantt-caption'></p><div class='chart' id='gantt'></div></section>"
     )

@@ -9,13 +9,20 @@ from typing import Any
 from scheduler_sims.reports.comparison import Comparison, PolicyComparison
 from scheduler_sims.reports.distortion import failures, warnings
 from scheduler_sims.reports.formats import count, seconds
+from scheduler_sims.reports.ranking import standings
 from scheduler_sims.reports.rows import (
     ALL_COLUMNS,
+    ALL_ERROR_HEADINGS,
     ERROR_CAPTION,
-    ERROR_HEADINGS,
     ERROR_MEANING,
+    QUANTILE_CAPTION,
+    QUANTILE_HEADINGS,
+    STANDING_HEADINGS,
     error_cells,
     figure_rows,
+    quantile_rows,
+    standing_caption,
+    standing_cells,
 )
 from scheduler_sims.reports.verdict import verdict
 
@@ -32,6 +39,7 @@ DEFINITIONS = (
     ("CPU utilisation", "share of CPUs × makespan that was given to jobs, as it was divided over time."),
     ("queueing delay", "from submission to the first allocation."),
     ("Spearman", "rank correlation of predicted and observed JCTs, ties averaged; 1: the same order."),
+    ("Kendall", "the other common rank correlation (tau-b): pairs of jobs in the same order less those that aren’t."),
     ("CDF |e|", "largest absolute error of the JCT distribution at its 5%, 10%, … 95% quantiles."),
     ("spread", "(largest − smallest) / mean of the repeats' mean JCTs."),
     ("lag", "how much later than its deadline the observed cluster acted, in emulated seconds."),
@@ -72,8 +80,23 @@ def headline_section(comparison: Comparison, colours: Mapping[str, str]) -> str:
     sentences = "".join(f"<li>{escape(line)}</li>" for line in verdict(comparison))
     return (
         f"<section><h2>Result</h2><ul class='headline'>{sentences}</ul>"
-        f"{_figures_table(comparison, colours)}{_errors_table(comparison, colours)}</section>"
+        f"{_figures_table(comparison, colours)}{_errors_table(comparison, colours)}"
+        f"{_standings_table(comparison, colours)}</section>"
     )
+
+
+def quantile_section(comparison: Comparison) -> str:
+    """The distribution of the JCTs as numbers, folded away; nothing without an error."""
+    rows = [
+        _row([policy.policy, name], cells)
+        for policy in comparison.policies
+        if policy.error
+        for name, cells in quantile_rows(policy.error)
+    ]
+    if not rows:
+        return ""
+    table = _table(_head(["policy", "quantile"], QUANTILE_HEADINGS), ["<tbody>", *rows, "</tbody>"])
+    return f"<section><details><summary>{escape(QUANTILE_CAPTION)}</summary>{table}</details></section>"
 
 
 def lag_section(comparison: Comparison) -> str:
@@ -159,7 +182,22 @@ def _errors_table(comparison: Comparison, colours: Mapping[str, str]) -> str:
         rows.append(f"<tr>{name}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
     if not rows:
         return ""
-    return _table(_head(["policy"], ERROR_HEADINGS), ["<tbody>", *rows, "</tbody>"], ERROR_CAPTION)
+    return _table(_head(["policy"], ALL_ERROR_HEADINGS), ["<tbody>", *rows, "</tbody>"], ERROR_CAPTION)
+
+
+def _standings_table(comparison: Comparison, colours: Mapping[str, str]) -> str:
+    """Only beside errors: without them the first table says as much."""
+    if not any(policy.error for policy in comparison.policies):
+        return ""
+    rows = [
+        f"<tr><td class='name'>{_named(standing.policy, colours[standing.policy])}</td>"
+        f"{''.join(f'<td>{escape(cell)}</td>' for cell in standing_cells(standing))}</tr>"
+        for standing in standings(comparison)
+    ]
+    if not rows:
+        return ""
+    head = _head(["policy"], STANDING_HEADINGS)
+    return _table(head, ["<tbody>", *rows, "</tbody>"], standing_caption(comparison))
 
 
 def _named(policy: str, colour: str) -> str:

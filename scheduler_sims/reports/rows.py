@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from scheduler_sims.reports.comparison import Errors, Observed, PolicyComparison
-from scheduler_sims.reports.formats import correlation, count, percent, seconds, share
+from scheduler_sims.reports.comparison import Comparison, Errors, Observed, PolicyComparison
+from scheduler_sims.reports.formats import MISSING, correlation, count, percent, seconds, share
 from scheduler_sims.reports.metrics import Figures
+from scheduler_sims.reports.ranking import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ ALL_COLUMNS = (
     Column("failed", lambda f: count(f.failed)),
 )
 ERROR_HEADINGS = ("jobs", "mean e", "median |e|", "p95 |e|", "Spearman", "CDF |e|", "repeats", "spread")
+"""In the terminal; the page has room for more."""
+ALL_ERROR_HEADINGS = (*ERROR_HEADINGS, "Kendall")
 ERROR_CAPTION = "errors of single jobs' JCTs, and how much the repeats of an observation differ"
 ERROR_MEANING = "error = (predicted - observed) / observed"
 
@@ -51,7 +54,7 @@ def figure_rows(policy: PolicyComparison, columns: Sequence[Column]) -> Iterator
 
 
 def error_cells(error: Errors, observed: Observed) -> list[str]:
-    """The cells under ERROR_HEADINGS."""
+    """The cells under ALL_ERROR_HEADINGS."""
     jobs, spread = error.per_job, observed.spread.get("mean_jct_s")
     return [
         count(jobs.jobs),
@@ -62,4 +65,30 @@ def error_cells(error: Errors, observed: Observed) -> list[str]:
         percent(error.jct_quantiles_max_abs, signed=False),
         count(len(observed.repeats)),
         percent(spread.relative if spread else None, signed=False),
+        correlation(jobs.kendall),
     ]
+
+
+STANDING_HEADINGS = ("place predicted", "observed", "ratio predicted", "observed", "error")
+
+
+def standing_caption(comparison: Comparison) -> str:
+    """What the ratios are over."""
+    return f"policies by mean JCT; the ratio is to that of {comparison.policies[0].policy}"
+
+
+def standing_cells(standing: Standing) -> list[str]:
+    """The cells under STANDING_HEADINGS."""
+    ratios = (MISSING if r is None else f"{r:.3f}" for r in (standing.predicted_ratio, standing.observed_ratio))
+    return [count(standing.predicted_place), count(standing.observed_place), *ratios, percent(standing.error)]
+
+
+QUANTILE_HEADINGS = ("predicted", "observed", "difference", "error")
+QUANTILE_CAPTION = "Quantiles of the sorted JCTs in emulated seconds"
+
+
+def quantile_rows(errors: Errors) -> Iterator[tuple[str, list[str]]]:
+    """For each quantile its name and the cells under QUANTILE_HEADINGS."""
+    for q in errors.jct_quantiles:
+        apart = None if q.predicted_s is None or q.observed_s is None else q.predicted_s - q.observed_s
+        yield f"{100 * q.share:.0f}%", [seconds(q.predicted_s), seconds(q.observed_s), seconds(apart), percent(q.error)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import kendalltau
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -38,6 +39,16 @@ def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
     a, b = a - a.mean(), b - b.mean()
     correlation = float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
     return min(1.0, max(-1.0, correlation))
+
+
+def kendall(left: Sequence[float], right: Sequence[float]) -> float | None:
+    """Kendall's rank correlation tau-b: how many more pairs are in the same order than not, ties counted out.
+
+    None with fewer than two pairs or a constant side.
+    """
+    if len(set(left)) < 2 or len(set(right)) < 2:
+        return None
+    return float(kendalltau(left, right).statistic)
 
 
 def _ranks(values: Sequence[float]) -> NDArray[np.float64]:

@@ -11,13 +11,17 @@ from rich.text import Text
 
 from scheduler_sims.reports.comparison import Comparison
 from scheduler_sims.reports.distortion import failures, warnings
+from scheduler_sims.reports.ranking import standings
 from scheduler_sims.reports.rows import (
     ERROR_CAPTION,
     ERROR_HEADINGS,
     ERROR_MEANING,
     MAIN_COLUMNS,
+    STANDING_HEADINGS,
     error_cells,
     figure_rows,
+    standing_caption,
+    standing_cells,
 )
 
 
@@ -32,6 +36,8 @@ def render_comparison(comparison: Comparison) -> RenderableType:
     parts.append(figures_table(comparison))
     if any(policy.error for policy in comparison.policies):
         parts.append(error_table(comparison))
+        if len(comparison.policies) > 1:
+            parts.append(standing_table(comparison))
     parts.extend(Text(f"failed: {line}", style="red") for line in failures(comparison))
     return Group(*parts)
 
@@ -61,7 +67,19 @@ def error_table(comparison: Comparison) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for policy in comparison.policies:
         if policy.error and policy.observed:
-            table.add_row(Text(policy.policy), *error_cells(policy.error, policy.observed))
+            cells = error_cells(policy.error, policy.observed)[: len(ERROR_HEADINGS)]
+            table.add_row(Text(policy.policy), *cells)
+    return table
+
+
+def standing_table(comparison: Comparison) -> Table:
+    """Per policy its place and by how much it is better than the first, predicted and observed."""
+    table = _table(standing_caption(comparison))
+    table.add_column("policy", overflow="fold", min_width=16, max_width=24)
+    for heading in STANDING_HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for standing in standings(comparison):
+        table.add_row(Text(standing.policy), *standing_cells(standing))
     return table
 
 

@@ -1,7 +1,8 @@
 """The manager's border to Kubernetes: pods and inventory in, events and metrics out; nothing of it is imported elsewhere.
 
     kubelet --- PodResources (gRPC) ---> pod_resources --+
-    API server - Node (watch) ---------> node_watch -----+--> border --> the poller's thread (Poller.call_soon)
+    API server - Node (watch) ---------> node_watch -----+
+    API server - pods (watch) ---------> pod_watch ------+--> border --> the poller's thread (Poller.call_soon)
     API server - pods (list) ----------> pods -----------+
     API server <- Events (create) ------ events <-------------- border
 

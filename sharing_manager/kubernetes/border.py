@@ -1,8 +1,9 @@
-"""The border as one object: three threads that each wait for one other party, and one place where results come out.
+"""The border as one object: threads that each wait for one other party, and one place where results come out.
 
 | thread | waits for | a hang of it delays |
 |---|---|---|
 | node watch | the API server, for changes of the Node | a new inventory |
+| pod watch | the API server, for changes of the pods of EmuJobs | a new share of the node's CPUs and memory |
 | requests | the API server, for answers (pods, events) | the first attach of a pod that isn't known yet |
 | kubelet | the kubelet, each 5 seconds | the end of grants of pods that are gone |
 
@@ -25,12 +26,14 @@ from emulator_runtime.ipc.poller import CallSoon
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from sharing_manager.host_shares import HostShares
 from sharing_manager.identity import Holders, Identifier, PodAllocation, PodEvents
 from sharing_manager.kubernetes.api_server import ApiServer, Endpoint, Timeouts
 from sharing_manager.kubernetes.events import EventSender, Subject
 from sharing_manager.kubernetes.node_watch import NodeWatch
-from sharing_manager.kubernetes.objects import NodeFacts
+from sharing_manager.kubernetes.objects import NodeFacts, PodFacts
 from sharing_manager.kubernetes.pod_resources import KubeletError, PodResources
+from sharing_manager.kubernetes.pod_watch import PodWatch, ShareReader
 from sharing_manager.kubernetes.pods import PodDirectory
 from sharing_manager.kubernetes.waiting import Complaint
 
@@ -95,7 +98,7 @@ class KubernetesBorder:
         self._events = EventSender(api, node, self._wake.set, wall_ns) if api else None
         self._annotation: str | None = ""  # the last good one; "" is no annotation that can be good
         self._node_uid = ""  # of the Node that had it
-        self._had_devices = False
+        self._was_in_use = False
         self._new_since_ns: int | None = None
         self._inventory_complaint = Complaint(f"node {node}: the inventory is right again")
         self._kubelet_complaint = Complaint(f"node {node}: the kubelet says again who holds which devices")
@@ -114,15 +117,22 @@ class KubernetesBorder:
         return self._events
 
     def start(
-        self, on_inventory: OnInventory | None, on_allocations: OnAllocations | None, *, has_devices: bool = False
+        self,
+        on_inventory: OnInventory | None,
+        on_allocations: OnAllocations | None,
+        shares: HostShares | None = None,
+        *,
+        in_use: bool = False,
     ) -> None:
-        """Begin to listen; both are called in the poller's thread. `on_inventory` None: it doesn't come from the Node.
+        """Begin to listen; all are called in the poller's thread. `on_inventory` None: it doesn't come from the Node.
 
-        `has_devices`: the manager has some already, from before its restart.
+        `in_use`: the manager knows from before its restart that the node is in a pool.
         """
-        self._had_devices = has_devices
+        self._was_in_use = in_use
         if self._api and self._pods and self._events:
             pods, events = self._pods, self._events
+            if shares is not None:
+                self._follow_shares(self._api, pods, shares)
             self._run("requests", lambda: self._serve_requests(pods, events))
             if on_inventory is not None:
                 take = on_inventory
@@ -177,6 +187,19 @@ class KubernetesBorder:
         self._threads.append(thread)
         thread.start()
 
+    def _follow_shares(self, api: ApiServer, pods: PodDirectory, shares: HostShares) -> None:
+        """From the watch, and from the lists by which pods are identified: a pod may attach before the watch tells of it."""
+        watch = PodWatch(api, self._node, self._poller, shares)
+        read = ShareReader(self._node)
+
+        def listed(found: list[PodFacts]) -> None:
+            seen = {pod.uid: read(pod.notes) for pod in found if pod.notes is not None}
+            known = {uid: share for uid, share in seen.items() if share is not None}
+            self._poller.call_soon(partial(shares.glimpsed, known))
+
+        pods.on_listed = listed
+        self._run("pod-watch", lambda: watch.run(self._stopping))
+
     def _serve_requests(self, pods: PodDirectory, events: EventSender) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
@@ -227,7 +250,7 @@ class KubernetesBorder:
             self._inventory_complaint.say(str(error))
             return
         self._annotation, self._node_uid, self._new_since_ns = node.inventory, node.uid, None
-        self._had_devices = False
+        self._was_in_use = False
         self._inventory_complaint.over()
         self._poller.call_soon(partial(take, inventory))
 
@@ -238,7 +261,7 @@ class KubernetesBorder:
         the manager, which can't tell whether it is the Node that its devices came from. That the Node isn't in a pool any
         more is believed at its first change after that moment; a kubelet changes its Node every five minutes at least.
         """
-        if node.inventory is not None or node.uid == self._node_uid or not (self._annotation or self._had_devices):
+        if node.inventory is not None or node.uid == self._node_uid or not (self._annotation or self._was_in_use):
             return False
         if self._new_since_ns is None:
             self._new_since_ns = monotonic_ns()

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from sharing_manager.identity import PodIdentity
 from sharing_manager.kubernetes.api_server import ApiServerError
 from sharing_manager.kubernetes.cgroup import PodCgroup
 
+JOB_LABEL = "emugpu.dev/job"
+"""On pods: the name of the EmuJob whose they are."""
 _JOB_UID_LABELS = (
     "emugpu.dev/job-uid",  # an EmuJob's, which may need several Jobs one after the other
     "batch.kubernetes.io/controller-uid",
@@ -30,6 +33,15 @@ class NodeFacts:
     name: str
     uid: str
     inventory: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodNotes:
+    """What job-level schedulers have written on a pod; its name is `<namespace>/<name>`. `allocation` None: nothing."""
+
+    uid: str
+    name: str
+    allocation: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +76,7 @@ class ContainerFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """One pod. `started`: container id -> container, as far as the kubelet has reported them."""
+    """One pod. `started`: container id -> container, as far as the kubelet has reported them. `notes`: of an EmuJob's pod."""
 
     uid: str
     namespace: str
@@ -73,6 +85,7 @@ class PodFacts:
     containers: tuple[ContainerFacts, ...]
     started: dict[str, ContainerFacts]
     cgroup_uid: str
+    notes: PodNotes | None = None
 
     def container(self, container_id: str) -> ContainerFacts | None:
         """Which container this is; the only one needs no report. None: not known yet."""
@@ -130,6 +143,16 @@ def node(item: object) -> NodeFacts:
     )
 
 
+def pod_notes(item: object) -> PodNotes:
+    """Raises ApiServerError for a Pod without name, namespace or UID."""
+    allocation = _at(item, "metadata", "annotations", ALLOCATION_ANNOTATION)
+    return PodNotes(
+        uid=_need(item, "metadata", "uid"),
+        name=f"{_need(item, 'metadata', 'namespace')}/{_need(item, 'metadata', 'name')}",
+        allocation=allocation if isinstance(allocation, str) else None,
+    )
+
+
 def pod(item: object) -> PodFacts:
     """Raises ApiServerError for a Pod without name, namespace or UID."""
     uid = _need(item, "metadata", "uid")
@@ -143,6 +166,7 @@ def pod(item: object) -> PodFacts:
         containers=containers,
         started={id_: by_name[name] for id_, name in _started(item) if name in by_name},
         cgroup_uid=_text(item, "metadata", "annotations", _STATIC_POD_ANNOTATION) or uid,
+        notes=pod_notes(item) if _text(item, "metadata", "labels", JOB_LABEL) else None,
     )
 
 

@@ -73,6 +73,8 @@ class PodDirectory:
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
         self._known: dict[str, PodFacts] = {}
+        self.on_listed: Callable[[list[PodFacts]], None] = lambda _: None
+        """Told of each list of the node's pods before those that waited for it are answered, in the thread of `step`."""
         self._next_ns = 0
         self._failure: ApiServerError | None = None
         self._back_off = BackOff(Random(f"{node}/pods"))
@@ -140,6 +142,7 @@ class PodDirectory:
         self._next_ns = monotonic_ns() + to_ns(_AGAIN_S)
         with self._lock:
             self._known = {pod.cgroup_uid: pod for pod in pods}
+        self.on_listed(pods)
         return True
 
     def _pods_for(self, waiting: Sequence[_Waiting]) -> list[PodFacts]:

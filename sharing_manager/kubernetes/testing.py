@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -91,7 +92,8 @@ def _pod_resources(allocations: Iterable[PodAllocation]) -> Iterator[api.PodReso
 
 @dataclass
 class Fault:
-    """`what`: an HTTP status or one of HANG, DROP, GARBAGE. `requests`: "nodes", "watch", "pods", "events"; `times` left."""
+    """`what`: an HTTP status or one of HANG, DROP, GARBAGE. `requests`: "nodes", "watch" (of them), "pods", "pod watch",
+    "events"; `times` left."""
 
     what: int | str
     requests: frozenset[str]
@@ -169,6 +171,29 @@ class FakeApiServer:
             self._history.append((self._version, kind, node))
             self._changed.notify_all()
 
+    def set_pod(self, pod: dict[str, object]) -> None:
+        """Make or change a pod, which watches hear of (`pods` alone is what lists have)."""
+        with self._changed:
+            uids = [_uid_of(one) for one in self.pods]
+            kind = "MODIFIED" if _uid_of(pod) in uids else "ADDED"
+            self.pods = [one for one in self.pods if _uid_of(one) != _uid_of(pod)] + [self._version_of(pod)]
+            self._history.append((self._version, kind, self.pods[-1]))
+            self._changed.notify_all()
+
+    def delete_pod(self, uid: str) -> None:
+        with self._changed:
+            (pod,) = [one for one in self.pods if _uid_of(one) == uid]
+            self.pods = [one for one in self.pods if _uid_of(one) != uid]
+            self._history.append((self._version + 1, "DELETED", self._version_of(pod)))
+            self._changed.notify_all()
+
+    def _version_of(self, item: Mapping[str, object]) -> dict[str, object]:
+        """The object with the next version."""
+        self._version += 1
+        metadata = item["metadata"]
+        assert isinstance(metadata, dict)
+        return {**item, "metadata": {**metadata, "resourceVersion": str(self._version)}}
+
     def delete_node(self, name: str) -> None:
         with self._changed:
             self._version += 1
@@ -202,7 +227,7 @@ class FakeApiServer:
     def fail(self, what: int | str, *requests: str, times: int = 1_000_000) -> None:
         """Let requests fail: `what` as in Fault; no `requests` are all."""
         self._hung.clear()
-        self.faults = [Fault(what, frozenset(requests or ("nodes", "watch", "pods", "events")), times)]
+        self.faults = [Fault(what, frozenset(requests or ("nodes", "watch", "pods", "pod watch", "events")), times)]
 
     def release(self) -> None:
         """No more faults; what hangs is answered."""
@@ -226,14 +251,14 @@ class FakeApiServer:
             items = [node for key, node in self._nodes.items() if key == name]
             return {"kind": "NodeList", "metadata": {"resourceVersion": str(self._version)}, "items": items}
 
-    def list_pods(self, node: str, start: int) -> dict[str, object]:
-        pods = [pod for pod in self.pods if _node_of(pod) == node]
+    def list_pods(self, node: str, start: int, label: str = "") -> dict[str, object]:
+        pods = [pod for pod in self.pods if _selected(pod, node, label)]
         end = start + self.page
         metadata = {"resourceVersion": str(self._version), "continue": str(end) if end < len(pods) else ""}
         return {"kind": "PodList", "metadata": metadata, "items": pods[start:end]}
 
-    def changes(self, name: str, version: int) -> Iterator[dict[str, object]]:
-        """What happens to the Node after `version`, until the stream is cut."""
+    def changes(self, selected: Callable[[Mapping[str, object]], bool], version: int) -> Iterator[dict[str, object]]:
+        """What happens to the objects that `selected` takes after `version`, until the stream is cut."""
         cut = self._cut
         while not self._stopped and self._cut == cut:
             with self._changed:
@@ -247,7 +272,7 @@ class FakeApiServer:
                 yield {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": message}}
                 return
             for _, kind, item in news:
-                if kind == "BOOKMARK" or _name_of(item) == name:
+                if kind == "BOOKMARK" or selected(item):
                     yield {"type": kind, "object": item}
             version = max(version, *(entry[0] for entry in news)) if news else version
 
@@ -274,12 +299,17 @@ class _Handler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         fake = self.server.fake
         fake.requests.append((url.path, query))
-        name = query.get("fieldSelector", "").partition("=")[2]
-        if url.path == "/api/v1/pods":
-            self._answer("pods", lambda: fake.list_pods(name, int(query.get("continue", "0"))))
-        elif url.path == "/api/v1/nodes" and query.get("watch") == "1":
+        name, label = query.get("fieldSelector", "").partition("=")[2], query.get("labelSelector", "")
+        watched = query.get("watch") == "1"
+        if url.path == "/api/v1/pods" and watched:
+            if self._let_through("pod watch"):
+                pods = partial(_selected, node=name, label=label)
+                self._stream(fake.changes(pods, int(query["resourceVersion"])))
+        elif url.path == "/api/v1/pods":
+            self._answer("pods", lambda: fake.list_pods(name, int(query.get("continue", "0")), label))
+        elif url.path == "/api/v1/nodes" and watched:
             if self._let_through("watch"):
-                self._stream(fake.changes(name, int(query["resourceVersion"])))
+                self._stream(fake.changes(lambda item: _is_node(item, name), int(query["resourceVersion"])))
         elif url.path == "/api/v1/nodes":
             self._answer("nodes", lambda: fake.list_nodes(name))
         else:
@@ -340,11 +370,14 @@ def pod_object(
     containers: Mapping[str, str],
     labels: Mapping[str, str] | None = None,
     namespace: str = "default",
+    annotations: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """A Pod as the API server has it. `containers`: name -> container id, "" where the kubelet hasn't reported it yet."""
     statuses = [{"name": key, "containerID": f"containerd://{value}"} for key, value in containers.items() if value]
+    notes = {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
     return {
-        "metadata": {"name": name, "namespace": namespace, "uid": uid, "labels": dict(labels or {})},
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "uid": uid, **notes},
         "spec": {"nodeName": node, "containers": [{"name": key} for key in containers]},
         "status": {"containerStatuses": statuses},
     }
@@ -376,6 +409,13 @@ def _uid_of(item: Mapping[str, object]) -> str:
     return str(metadata.get("uid", "")) if isinstance(metadata, dict) else ""
 
 
-def _node_of(pod: Mapping[str, object]) -> str:
-    spec = pod["spec"]
-    return str(spec.get("nodeName", "")) if isinstance(spec, dict) else ""
+def _is_node(item: Mapping[str, object], name: str) -> bool:
+    return item.get("kind") == "Node" and _name_of(item) == name
+
+
+def _selected(pod: Mapping[str, object], node: str, label: str) -> bool:
+    """Whether this is a pod of that node which has the label."""
+    metadata, spec = pod["metadata"], pod.get("spec")
+    assert isinstance(metadata, dict)
+    labelled = not label or label in metadata.get("labels", {})
+    return isinstance(spec, dict) and spec.get("nodeName", "") == node and labelled

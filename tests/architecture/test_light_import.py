@@ -21,3 +21,12 @@ def test_simulating_without_allox_needs_no_scipy() -> None:
     code = "import sys; import scheduler_sims.policies.resolve; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "scipy" not in done.stdout.split()
+
+
+def test_the_job_controller_needs_no_scheduler() -> None:
+    """The image has neither the schedulers nor their libraries."""
+    code = (
+        "import sys, operators.jobs.__main__, operators.results.reading; print(*{n.split('.')[0] for n in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "scipy", "scheduler_sims", "emugpu", "rich", "plotly"} & set(done.stdout.split())

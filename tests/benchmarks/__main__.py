@@ -17,6 +17,7 @@ BENCHMARKS = (
     "synergy_rounds",
     "event_shipping",
     "kubernetes",
+    "emujobs",
 )
 
 

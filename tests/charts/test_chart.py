@@ -127,7 +127,7 @@ def test_programs_without_business_at_the_api_server_have_no_token(render: Rende
 RIGHTS = {
     "emugpu-node": [
         ("", "nodes", "get list watch", ""),
-        ("", "pods", "list", ""),
+        ("", "pods", "list watch", ""),
         ("events.k8s.io", "events", "create", ""),
     ],
     "emugpu-pools": [
@@ -293,6 +293,35 @@ def redis_url(objects: Objects) -> Any:
     return environment(manager).get("EMUGPU_MANAGER_REDIS_URL")
 
 
+def job_controller(objects: Objects) -> Any:
+    return objects["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]
+
+
+def test_the_job_controller_has_redis_and_a_store_of_its_own(render: Render) -> None:
+    objects = render('node={"manager":{"metricsPort":9500}}', 'jobController={"store":{"keepResults":0}}')
+    spec = job_controller(objects)
+    given = environment(spec["containers"][0])
+    assert given["EMUGPU_JOBS_REDIS_URL"] == redis_url(objects)
+    names = ("STORE", "MANAGERS_PORT", "KEEP_EVENTS_S", "KEEP_RESULTS_S", "KEEP_RESULTS")
+    assert [given[f"EMUGPU_JOBS_{name}"] for name in names] == ["/store/results.db", "9500", "3600", "2592000", "0"]
+    assert spec["volumes"] == [{"name": "store", "emptyDir": {}}]
+    assert spec["containers"][0]["volumeMounts"] == [{"name": "store", "mountPath": "/store"}]
+    assert spec["securityContext"]["fsGroup"] == 65532  # or it couldn't write to a volume that was claimed
+    off = job_controller(render('redis={"enabled":false}'))
+    assert "EMUGPU_JOBS_REDIS_URL" not in environment(off["containers"][0])
+
+
+def test_the_job_controllers_store_may_be_a_volume(render: Render) -> None:
+    kept = render('jobController={"store":{"persistence":{"enabled":true,"size":"2Gi","storageClassName":"fast"}}}')
+    claim = kept["PersistentVolumeClaim", "emugpu-jobs"]["spec"]
+    assert (claim["storageClassName"], claim["resources"]["requests"]["storage"]) == ("fast", "2Gi")
+    assert job_controller(kept)["volumes"] == [{"name": "store", "persistentVolumeClaim": {"claimName": "emugpu-jobs"}}]
+    assert kept["Deployment", "emugpu-jobs"]["spec"]["strategy"] == {"type": "Recreate"}
+    mine = render('jobController={"replicas":2,"store":{"persistence":{"enabled":true,"existingClaim":"mine"}}}')
+    assert job_controller(mine)["volumes"] == [{"name": "store", "persistentVolumeClaim": {"claimName": "mine"}}]
+    assert not any(kind == "PersistentVolumeClaim" for kind, _ in mine)
+
+
 def test_redis_of_the_chart(render: Render) -> None:
     objects = render()
     secret = objects["Secret", "emugpu-redis"]["stringData"]
@@ -437,10 +466,11 @@ def test_who_may_ask_for_metrics_can_be_said(render: Render) -> None:
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}, "podSelector": {}},
         {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
     ]
+    own = {"app.kubernetes.io/name": "emugpu", "app.kubernetes.io/instance": "emugpu"}
     named = callers(WEBHOOK, f'networkPolicy={{"metricsFrom":{json.dumps(peers)}}}')
     assert named == {
         "emugpu-jobs": peers,
-        "emugpu-node": peers,
+        "emugpu-node": [*peers, {"podSelector": {"matchLabels": own | {"app.kubernetes.io/component": "jobs"}}}],
         "emugpu-pools": peers,
         "emugpu-webhook": None,
     }  # whom the API server asks
@@ -559,6 +589,14 @@ def settings(program: str, **given: str | int) -> str:
         (settings("manager", SPOOL_BYTES="0.5"), "SPOOL_BYTES': '0.5' does not match pattern"),
         (settings("plugin", NVIDIA_SMI="yes"), "NVIDIA_SMI': 'yes' does not match pattern"),
         (settings("plugin", NVIDIA_SMI=2), "NVIDIA_SMI': maximum: got 2, want 1"),
+        (
+            'jobController={"replicas":2,"store":{"persistence":{"enabled":true}}}',
+            "jobController.store.persistence: the chart's own volume is for one replica; set jobController.replicas to 1",
+        ),
+        (
+            'jobController={"store":{"keepResults":-1}}',
+            "at '/jobController/store/keepResults': minimum: got -1, want 0",
+        ),
         ('redis={"persistence":{"size":"big"}}', "at '/redis/persistence/size': 'big' does not match pattern"),
         ('networkPolicy={"metricsFrom":[{}]}', "at '/networkPolicy/metricsFrom/0': minProperties"),
         (

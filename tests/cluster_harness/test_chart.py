@@ -11,8 +11,10 @@ import yaml
 from cluster_harness.chart import NAMESPACE, POOL_LABEL, Chart, assign_pools, label_nodes, unlabel_nodes, values
 from cluster_harness.gpus import gpus_of, missing_gpus
 from cluster_harness.kubectl import CONTROL_PLANE_LABEL, Kubectl, Node
+from cluster_harness.plan import emulating, plan
 from cluster_harness.spec import ClusterSpec, PoolSpec
 from emulator_runtime.domain.errors import ClusterError
+from operators.pools.spec import parse_spec
 
 SPEC = ClusterSpec("dev", (PoolSpec("old", 2, 4, "V100"), PoolSpec("new", 1, 8, "A100"), PoolSpec("cpu", 1, 0, "")))
 
@@ -34,6 +36,23 @@ def test_each_gpu_pool_selects_by_our_label() -> None:
     assert found["image"] == {"repository": "lab.example:5000/emugpu", "tag": "1", "pullPolicy": "IfNotPresent"}
     assert found["redis"]["image"]["repository"] == "emugpu-redis"
     assert set(values(SPEC, {})) == {"pools"}
+
+
+def test_every_pool_gets_the_emulated_amounts_and_nodes_without_gpus_become_a_pool() -> None:
+    spec = emulating(plan("dev", nodes=1, gpus=4, gpu_type="V100", cpu_nodes=2), "24", "500Gi")
+    emulated = {"cpu": "24", "memory": "500Gi"}
+    default, cpu = values(spec, {})["pools"]
+    assert (default["emulated"], default["gpus"][0]["count"]) == (emulated, 4)
+    assert cpu == {
+        "name": "cpu",
+        "nodeSelector": {"matchLabels": {POOL_LABEL: "cpu"}},
+        "gpus": [],
+        "emulated": emulated,
+    }
+    for pool in (default, cpu):
+        parse_spec(pool["name"], {name: value for name, value in pool.items() if name != "name"})
+    half = emulating(plan("dev", cpu_nodes=1), "500m", "")
+    assert values(half, {})["pools"][0]["emulated"] == {"cpu": "500m"}
 
 
 def test_values_are_values_of_the_chart() -> None:
@@ -156,6 +175,16 @@ def test_gpus_that_are_missing_are_named() -> None:
     )
     assert missing_gpus(SPEC, [node("a", "old", 4), *others]) == "1 of 3 nodes have a pool's label"
     assert str(missing_gpus(SPEC, [node(f"n{i}", "old") for i in range(5)])).endswith("and 2 more")
+
+
+def test_nodes_of_a_pool_without_gpus_are_waited_for_until_they_offer_places() -> None:
+    spec = emulating(plan("dev", cpu_nodes=2), "24", "")
+    nodes = [node("a", "cpu"), node("b", "cpu")]
+    nodes[0].allocatable["emugpu.dev/host"] = "110"
+    assert missing_gpus(spec, nodes) == "b doesn't offer emugpu.dev/host"
+    nodes[1].allocatable["emugpu.dev/host"] = "110"
+    assert missing_gpus(spec, nodes) is None
+    assert gpus_of(nodes[1]) == {}
 
 
 def test_emulated_cpus_and_memory_are_no_devices() -> None:

@@ -38,6 +38,9 @@ def ask(make_shell, pods: list[dict[str, object]], gpus: int = 8, *, ready: bool
 def test_devices_of_pods_that_hold_them() -> None:
     pods = [pod("Running", 4), pod("Pending", 2), pod("Succeeded", 1), pod("Failed", 1), pod("Pending", 8, node="")]
     assert devices_in_use(pods) == {"n1": {"emugpu.dev/emuGPU": 6}}
+    placed = pod("Running", 1)
+    placed["spec"]["containers"][0]["resources"]["limits"] |= {"emugpu.dev/host": "1"}  # type: ignore[index]
+    assert devices_in_use([placed]) == {"n1": {"emugpu.dev/emuGPU": 1}}
 
 
 def test_all_is_well(make_shell) -> None:  # type: ignore[no-untyped-def]

@@ -29,6 +29,7 @@ def test_the_new_pool_wins_under_an_equal_name() -> None:
         ((PoolSpec("a", 3, 4, "V100"),), True),
         ((*OLD.pools, PoolSpec("c", 1, 4, "V100")), True),
         ((*OLD.pools[:2], PoolSpec("other", 1, 0, "")), False),
+        ((*OLD.pools[:2], PoolSpec("cpu", 1, 0, "", "24")), True),
     ],
 )
 def test_only_names_of_pools_with_gpus_make_a_move(pools: tuple[PoolSpec, ...], answer: bool) -> None:

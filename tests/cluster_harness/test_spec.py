@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster_harness.plan import plan
+from cluster_harness.plan import emulating, plan
 from cluster_harness.spec import ClusterSpec, PoolSpec, differences
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.catalogue import gpu_spec
@@ -29,7 +29,7 @@ def test_pools_of_all_kinds_add_up() -> None:
         ("cpu", 8, 0),
     ]
     assert (spec.workers, spec.gpus) == (15, 14)
-    assert [p.name for p in spec.gpu_pools] == ["old", "gpus-1", "default"]
+    assert [p.name for p in spec.offering_pools] == ["old", "gpus-1", "default"]
 
 
 def test_an_alias_becomes_the_canonical_type() -> None:
@@ -42,8 +42,38 @@ def test_cpu_nodes_alone_make_no_gpu_nodes() -> None:
 
 
 def test_a_specification_survives_being_written_down() -> None:
-    spec = make(pools=["old=4xV100:2"], cpu_nodes=1)
+    spec = emulating(make(pools=["old=4xV100:2"], cpu_nodes=1), "24", "")
     assert ClusterSpec.from_json(spec.to_json()) == spec
+
+
+def test_a_specification_from_before_there_were_emulated_amounts() -> None:
+    text = '{"name": "dev", "pools": [{"name": "cpu", "nodes": 1, "gpus": 0, "gpu_type": ""}]}'
+    assert ClusterSpec.from_json(text).pools == (PoolSpec("cpu", 1, 0, ""),)
+
+
+def test_emulated_amounts_are_those_of_all_nodes() -> None:
+    spec = emulating(make(nodes=1, cpu_nodes=2), "24", "500Gi")
+    assert {(pool.emulated_cpus, pool.emulated_memory) for pool in spec.pools} == {("24", "500Gi")}
+    assert [pool.name for pool in spec.offering_pools] == ["default", "cpu"]
+    one = make(nodes=1, gpus=2, gpu_type="A100")
+    assert differences(one, emulating(one, "24", "500Gi")) == [
+        f"pool default has 1 node with 2 x {A100} each, asked for 1 node with 2 x {A100} each, 24 emulated CPUs, "
+        "500Gi of emulated memory"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "memory", "message"),
+    [
+        ("many", "", "--emulated-cpus: 'many' is no quantity"),
+        ("0", "", "--emulated-cpus: must be a quantity above 0, such as 24, not 0"),
+        ("4", "-1Gi", "--emulated-memory: must be a quantity above 0, such as 500Gi, not -1Gi"),
+    ],
+)
+def test_amounts_that_no_node_can_pretend_to_have(cpus: str, memory: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        emulating(make(), cpus, memory)
+    assert str(caught.value).startswith(message)
 
 
 V100, A100 = gpu_spec("V100", "test").gpu_type, gpu_spec("A100", "test").gpu_type

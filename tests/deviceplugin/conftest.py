@@ -48,7 +48,9 @@ class Node:
         file.rename(self.layout.inventory_file)
 
     def start(self, **settings: str) -> subprocess.Popen[bytes]:
-        given = {"NODE_DIR": self.layout.root, "KUBELET_DIR": self.kubelet_dir, "METRICS_PORT": "0"} | settings
+        """With GPUs alone, unless HOST is given."""
+        given = {"NODE_DIR": self.layout.root, "KUBELET_DIR": self.kubelet_dir, "METRICS_PORT": "0", "HOST": "0"}
+        given |= settings
         environment = os.environ | {f"EMUGPU_PLUGIN_{name}": str(value) for name, value in given.items()}
         log = (self.layout.root / "log").open("ab")
         command = [sys.executable, "-W", "error", "-m", "deviceplugin"]

@@ -16,9 +16,10 @@ from google.protobuf import descriptor_pb2
 
 from deviceplugin.allocator import Allocator
 from deviceplugin.api import deviceplugin_pb2
-from deviceplugin.container import ContainerReply, Offer
-from deviceplugin.daemon import Daemon, reconcile
+from deviceplugin.container import ContainerReply
+from deviceplugin.daemon import Daemon, offers_of, reconcile
 from deviceplugin.delivery import CdiDelivery
+from deviceplugin.gpus import GpuOffer
 from deviceplugin.metrics import NoMetrics
 from deviceplugin.offers import OfferBook
 from deviceplugin.plugin import ResourcePlugin, socket_name
@@ -145,8 +146,8 @@ def test_metrics_and_probes(node, kubelet, resource, eventually):
 def plugin(node, resource):
     """A resource's thread in this process, and what it has done."""
     grants = GrantFiles(node.layout.grants_dir, now=lambda: 1)
-    allocator = Allocator(node.layout, grants, FailingDelivery(0), nvidia_smi=False)
-    book = OfferBook(Offer("worker1", resource(2)))
+    allocator = Allocator(node.layout, grants, FailingDelivery(0))
+    book = OfferBook(GpuOffer("worker1", resource(2)))
     plugin = ResourcePlugin(book, allocator, NoMetrics(), node.kubelet_dir)
     yield plugin
     plugin.stop()
@@ -190,10 +191,10 @@ def test_health_is_that_of_the_resources_threads(node, resource):
 
 def test_reconcile(resource):
     inventory = Inventory("worker1", (resource(1, "a.b/x"), resource(1, "a.b/y", first=1)))
-    changes = reconcile(inventory, {"a.b/y", "a.b/z"})
+    changes = reconcile(offers_of(inventory, host=False, nvidia_smi=True), {"a.b/y", "a.b/z"})
     assert changes.stop == ("a.b/z",)
-    assert [offer.resource.name for offer in changes.update] == ["a.b/y"]
-    assert [offer.resource.name for offer in changes.start] == ["a.b/x"]
+    assert [offer.name for offer in changes.update] == ["a.b/y"]
+    assert [offer.name for offer in changes.start] == ["a.b/x"]
 
 
 class FailingDelivery:
@@ -211,10 +212,10 @@ class FailingDelivery:
 
 def test_a_failed_delivery_takes_all_grants_back(node, resource):
     grants = GrantFiles(node.layout.grants_dir, now=lambda: 1)
-    allocator = Allocator(node.layout, grants, FailingDelivery(1), nvidia_smi=False)
+    allocator = Allocator(node.layout, grants, FailingDelivery(1))
     first, second = resource(2).by_id()
     with pytest.raises(OSError, match="No space left"):
-        allocator.allocate(Offer("worker1", resource(2)), [[first], [second]])
+        allocator.allocate(GpuOffer("worker1", resource(2)), [[first], [second]])
     assert grants.all() == []
     assert [path.name for path in node.layout.grants_dir.iterdir()] == [LAST_FILE]
 

@@ -46,7 +46,7 @@ def test_help_lists_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert ended.value.code == 0
     out = capsys.readouterr().out
-    assert all(f"{name} " in out for name in COMMANDS)
+    assert all(re.search(rf"^ +{name}\s", out, re.MULTILINE) for name in COMMANDS)
 
 
 def test_no_command_and_a_misspelt_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from emugpu.commands import train
 from emulator_runtime.domain.errors import DeviceLostError, InputError
+from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.testing import FakeNode
 from emulator_runtime.workloads.train_arguments import chosen, request_of
@@ -181,6 +182,7 @@ def test_a_lost_device_ends_the_run(emugpu: Start, serve: Serve) -> None:
     assert errors == "emugpu train: CUDA error (emulated): the device is lost: device GPU-0 is unhealthy: XID 79\n"
 
 
+SENSITIVE = ("--steps", "5", "--step-time-s", "1", "--cpu-speeds")
 WRONG_ARGUMENTS = [
     (["--steps", "5"], "emugpu train: give either --model and --batch-size, or --step-time-s and --memory"),
     (["--steps", "5", "--model", "resnet50"], "emugpu train: --model and --batch-size belong together"),
@@ -193,6 +195,23 @@ WRONG_ARGUMENTS = [
     (["--steps", "5", "--step-time-s", "1", "--cpus", "2"], "--cpus: belongs to --input-cpu-s"),
     (["--steps", "5", "--step-time-s", "1", "--cpus", "0", "--input-cpu-s", "1"], "--cpus: must be > 0 and at most"),
     (["--steps", "5", "--step-time-s", "1", "--network-gbps", "0"], "--network-gbps: must be > 0 and at most"),
+    (["--steps", "5", "--step-time-s", "1", "--host-memory", "1GiB"], "--host-memory: belongs to --memory-speeds"),
+    (
+        ["--steps", "5", "--model", "vgg16", "--batch-size", "8", "--cpu-speeds", "1=1"],
+        "--cpu-speeds: belongs to --step",
+    ),
+    ([*SENSITIVE, "1=1"], "--cpu-speeds: needs --cpus: what the job has until its scheduler gives it another share"),
+    ([*SENSITIVE[:-1], "--memory-speeds", "1GiB=1"], "--memory-speeds: needs --host-memory"),
+    ([*SENSITIVE, "3=1,2=2", "--cpus", "3"], "--cpu-speeds: must have amounts above 0 that grow; '2=2' doesn't"),
+    ([*SENSITIVE, "0=1", "--cpus", "3"], "--cpu-speeds: must have CPUs above 0 and at most 1000000, not '0'"),
+    ([*SENSITIVE, "0.0001=1", "--cpus", "3"], "--cpu-speeds: must have amounts above 0 that grow"),
+    ([*SENSITIVE, "3", "--cpus", "3"], "--cpu-speeds: must be AMOUNT=SPEED,... with speeds above 0, not '3'"),
+    ([*SENSITIVE, "3=inf", "--cpus", "3"], "--cpu-speeds: must be AMOUNT=SPEED,... with speeds above 0, not '3=inf'"),
+    ([*SENSITIVE, "3=1", "--cpus", "1e7"], "--cpus: must be from 0.001 to 1000000, not 1e+07"),
+    (
+        [*SENSITIVE[:-1], "--memory-speeds", "lots=1", "--host-memory", "1GiB"],
+        "--memory-speeds: must be an amount of memory such as 10GiB",
+    ),
 ]
 WRONG_HERE = [
     (["--steps", "5", "--model", "resnet51", "--batch-size", "2"], "profiles: unknown model 'resnet51'; did you mean"),
@@ -272,6 +291,30 @@ def test_mistakes_in_configurations_are_named(
     assert str(raised.value).startswith(message)
 
 
+def test_how_fast_it_is_with_how_many_cpus_and_how_much_memory() -> None:
+    text = "--step-time-s 0.5 --cpu-speeds 3=1,4.5=1.25 --memory-speeds 60GiB=1 --cpus 3 --host-memory 62.5GiB"
+    stated = request_of(parsed(*text.split()))
+    assert stated.sensitivity == Sensitivity(cpu=((3000, 1.0), (4500, 1.25)), memory=((60 * 2**30, 1.0),))
+    assert stated.host == HostShare(3000, 125 * 2**29)
+    assert request_of(chosen(parsed("--configuration", f"a={text}"), {})) == stated
+    of_all = parsed("--cpus", "4", "--input-cpu-s", "1", "--configuration", "a=--model vgg16 --batch-size 8")
+    assert request_of(chosen(of_all, {})).host == HostShare(4000)
+
+
+def test_a_job_that_gets_more_cpus_goes_faster_from_the_next_step_on(
+    emugpu: Start, serve: Serve, tmp_path: Path
+) -> None:
+    node, log = FakeNode(shares={0: HostShare(2000), 10: HostShare(4000)}), tmp_path / "steps.csv"
+    work = ("--step-time-s", "0.02", "--cpu-speeds", "1=1,4=4", "--cpus", "1", "--steps", "20", "--log-steps", str(log))
+    code, output, errors = ended(emugpu(serve(node), "train", *work, "--json"))
+    assert code == 0, errors
+    rows = [[int(cell) for cell in line.split(",")] for line in log.read_text().splitlines()[1:]]
+    durations = [end - start for _, start, end, _ in rows]
+    assert durations == [10_000_000] * 11 + [5_000_000] * 9  # it was told beside the answer to step 10
+    assert "from step 11 on with 4 CPUs: 5.00 ms a step" in errors
+    assert json.loads(output)["profiled_step_s"] == pytest.approx((11 * 0.01 + 9 * 0.005) / 20)
+
+
 def test_what_does_not_fit_the_container_is_one_line(emugpu: Start, serve: Serve) -> None:
     path = serve(FakeNode(2))
     for arguments, message in WRONG_HERE:
@@ -284,8 +327,23 @@ def test_a_container_without_gpu_is_told_what_to_ask_for(emugpu: Start) -> None:
     code, _, errors = ended(emugpu(None, *FAST, "--steps", "5"))
     assert code == 2
     assert errors == (
-        "emugpu: EMUGPU_TOKEN: is missing: this container has no emulated GPU; ask for emuGPU in resources.limits\n"
+        "emugpu: EMUGPU_TOKEN: is missing: this container has no emulated GPU; ask for emuGPU in resources.limits "
+        "(emugpu.dev/host: 1 to train without one)\n"
     )
+
+
+def test_a_container_with_a_place_on_its_node_trains_without_a_gpu(emugpu: Start, serve: Serve) -> None:
+    node = FakeNode(0)
+    host = {"token": "", "EMUGPU_HOST_TOKEN": "h"}
+    path = serve(node)
+    code, output, errors = ended(emugpu(path, "train", "--step-time-s", "0.002", "--steps", "20", **host))
+    assert (code, errors) == (0, "")
+    assert output.startswith("CPUs (emulated); steps of 2 ms; 2.00 ms a step; 20 steps\n")
+    assert (node.ranges, node.ends) == ({"h": [[0, 20]]}, {"h": ["finish"]})
+    code, _, errors = ended(emugpu(path, *FAST, "--steps", "30", **host))
+    assert (code, errors.startswith("emugpu: --memory: is memory of a GPU, and this container has none")) == (2, True)
+    code, _, errors = ended(emugpu(path, "train", "--model", "vgg16", "--batch-size", "8", "--steps", "30", **host))
+    assert (code, errors.startswith("emugpu: --model: a model's profile is of GPUs")) == (2, True)
 
 
 # --- several pods -----------------------------------------------------------------------------------------------------
@@ -316,6 +374,15 @@ def test_three_ranks_go_step_by_step(emugpu: Start, serve: Serve, free_port: int
     for rank in range(3):  # device time, which a busy machine may see late but doesn't make longer
         rows = [line.split(",") for line in (tmp_path / str(rank)).read_text().splitlines()[1:]]
         assert (int(rows[-1][2]) - int(rows[0][1])) / 1e9 == pytest.approx(100 * 0.02, rel=0.01)
+
+
+def test_ranks_without_gpus_train_together(emugpu: Start, serve: Serve, free_port: int) -> None:
+    node = FakeNode(0)
+    arguments = ("train", "--step-time-s", "0.002", "--steps", "10")
+    results = [ended(process) for process in start_ranks(emugpu, serve(node), free_port, *arguments, nodes=2)]
+    assert [code for code, _, _ in results] == [0, 0], results
+    assert node.ranges == {"r0": [[0, 10]], "r1": [[0, 10]]}
+    assert results[0][1].startswith("rank 0: CPUs (emulated); steps of 2 ms")
 
 
 def test_ranks_begin_at_the_least_progress_of_all(emugpu: Start, serve: Serve, free_port: int) -> None:

@@ -159,7 +159,9 @@ def test_what_a_pool_leaves_out_is_filled_in(cluster: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"gpus": []}, "spec.gpus in body should have at least 1 items"),
+        ({"gpus": []}, "spec.gpus: name at least one GPU type; a pool without GPUs needs spec.emulated"),
+        ({"gpus": [], "emulated": {}}, "spec.emulated in body should have at least 1 properties"),
+        ({"resourceName": "emugpu.dev/host"}, "emugpu.dev/host is no GPU"),
         ({"gpus": [{"type": "T4"}]}, "spec.gpus[0].count: Required value"),
         ({"gpus": [{"type": "T4", "count": 64}] * 3}, "a node has 128 emulated GPUs at most"),
         (

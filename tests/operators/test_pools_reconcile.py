@@ -152,6 +152,43 @@ def test_ready_when_the_kubelets_offer_all() -> None:
     assert conflicted(status)["status"] == "False"
 
 
+CPU = {"gpus": [], "emulated": {"cpu": 90}}
+
+
+def test_a_pool_without_gpus_labels_its_nodes_and_waits_for_their_places() -> None:
+    pools, nodes = [pool(**CPU)], [node(), node("w2", allocatable={"emugpu.dev/host": 110})]
+    (patch, *_) = actions = reconcile(pools, nodes, NOW)
+    assert isinstance(patch, PatchNode)
+    assert patch.labels == {"emugpu.dev/pool": "p"}
+    inventory = json.loads(patch.annotations["emugpu.dev/inventory"])
+    assert (inventory["pool"], inventory["resources"]) == ("p", [])
+    pools, nodes = carried_out(pools, nodes, actions)
+    assert ready(pools[0].status)["message"] == (
+        "w1 doesn't offer emugpu.dev/host yet; its emugpu-node pod may be starting, or its kubelet hears of the change soon"
+    )
+    nodes[0] = replace(nodes[0], allocatable={"emugpu.dev/host": 110})
+    status = status_of(pools, nodes)
+    assert (ready(status)["status"], ready(status)["message"]) == ("True", "2 nodes offer places without GPUs")
+    assert (status["devices"], status["allocatable"]) == (0, 0)  # places are no devices
+    marked = status_of([pool(**CPU, unhealthy=[{"node": "w1", "index": 0}])], nodes)
+    assert "node w1 has no device with index 0; the other" in unhealthy_applied(marked)["message"]
+
+
+def test_places_are_no_matter_where_there_are_gpus() -> None:
+    nodes = [node(allocatable={RESOURCE: 8}), node("w2", allocatable={RESOURCE: 8, "emugpu.dev/host": 110})]
+    status = status_of([pool()], nodes)
+    assert (ready(status)["status"], status["allocatable"]) == ("True", 16)
+
+
+def test_a_node_that_gets_gpus_or_loses_them_is_labelled_anew() -> None:
+    pools, nodes = [pool()], [node()]
+    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    pools, nodes = carried_out([pool(**CPU)], nodes, reconcile([pool(**CPU)], nodes, NOW))
+    assert nodes[0].labels == {"emugpu.dev/pool": "p"}
+    _, nodes = carried_out([pool()], nodes, reconcile([pool()], nodes, NOW))
+    assert nodes[0].labels["emugpu.dev/gpu.count"] == "8"
+
+
 def test_unhealthy_devices_are_not_expected() -> None:
     sick = pool(unhealthy=[{"node": "w1", "index": 0, "reason": "x"}])
     status = status_of([sick], [node(allocatable={RESOURCE: 7})])

@@ -51,8 +51,16 @@ def test_everything_can_be_said() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({}, "EmuGPUPool p: spec: gpus is missing"),
-        ({"gpus": []}, "EmuGPUPool p: spec.gpus: must name at least one GPU type"),
+        (
+            {},
+            "EmuGPUPool p: spec: gpus must name at least one GPU type; a pool without GPUs needs emulated.cpu or .memory",
+        ),
+        ({"gpus": []}, "EmuGPUPool p: spec: gpus must name at least one GPU type"),
+        ({"emulated": {}}, "EmuGPUPool p: spec: gpus must name at least one GPU type"),
+        (
+            {"gpus": [A100], "resourceName": "emugpu.dev/host"},
+            "EmuGPUPool p: spec.resourceName: emugpu.dev/host is a place on a node, no GPU; write another name",
+        ),
         (
             {"gpus": [{"type": "A10O", "count": 1}]},
             "EmuGPUPool p: spec.gpus[0].type: unknown GPU type 'A10O'; did you mean A10G or A100",

@@ -118,11 +118,11 @@ class PodNode:
         self.log.close()
         self.manager, self.pool, self.log = self._open()
 
-    def mint(self, token: str, *devices: str) -> str:
+    def mint(self, token: str, *ids: str, resource: str = "emugpu.dev/emuGPU") -> str:
         """What Allocate does."""
         self.wall_ns += 1
         digest = token_digest(token)
-        self.minted[token] = GrantRecord(digest[:32], digest, "emugpu.dev/emuGPU", devices, self.wall_ns)
+        self.minted[token] = GrantRecord(digest[:32], digest, resource, ids, self.wall_ns)
         return token
 
     def grant(self, token: str) -> Grant:

@@ -40,8 +40,8 @@ class Border:
         self.remembered, self.notes, self.stopped = [], [], 0
         self.identifier = self.pod_events = self
 
-    def start(self, on_inventory, on_allocations, *, has_devices):
-        self.on_inventory, self.on_allocations, self.has_devices = on_inventory, on_allocations, has_devices
+    def start(self, on_inventory, on_allocations, shares, *, in_use):
+        self.on_inventory, self.on_allocations, self.in_use = on_inventory, on_allocations, in_use
 
     def remember(self, identity):
         self.remembered.append(identity)
@@ -141,7 +141,7 @@ def ready(daemon):
 def test_a_node_has_nothing_until_the_api_server_has_spoken(start, border, uuids):
     daemon = start()
     assert ready(daemon) == "the inventory has not come yet"
-    assert (daemon.cluster.missing(), border.has_devices) == ("the inventory has not come yet to this node", False)
+    assert (daemon.cluster.missing(), border.in_use) == ("the inventory has not come yet to this node", False)
     assert not daemon.layout.inventory_file.exists()
     border.on_inventory(inventory())
     assert (ready(daemon), daemon.cluster.missing()) == ("", "")
@@ -156,7 +156,7 @@ def test_a_restarted_daemon_has_what_it_published_and_the_pods_it_knew(start, bo
     assert first.manager.grants() == [grant]
     first.close()
     second = start()
-    assert (ready(second), second.cluster.missing(), border.has_devices) == ("", "", True)
+    assert (ready(second), second.cluster.missing(), border.in_use) == ("", "", True)
     assert [d.holders for d in second.pool.all()] == [{grant.holder}, set()]
     assert border.remembered == [pod("a")]
 
@@ -168,7 +168,7 @@ def test_a_restarted_daemon_that_cant_read_what_it_published_says_why_and_waits(
     first.layout.inventory_file.write_text("{")
     second = start()
     assert "is not JSON" in caplog.text and "waiting for the inventory to come anew" in caplog.text
-    assert (second.cluster.missing() != "", border.has_devices) == (True, False)
+    assert (second.cluster.missing() != "", border.in_use) == (True, False)
     border.on_inventory(inventory())
     assert second.cluster.missing() == ""
 
@@ -177,7 +177,25 @@ def test_a_restarted_daemon_of_a_node_in_no_pool_had_no_devices(start, border):
     first = start()
     border.on_inventory(Inventory("n1", ()))
     first.close()
-    assert (start().cluster.missing(), border.has_devices) == ("", False)
+    assert (start().cluster.missing(), border.in_use) == ("", False)
+
+
+def test_a_node_of_a_pool_without_gpus_is_in_use(start, border, monkeypatch):
+    """Over restarts, and it begins anew where it is wanted again after it was cleaned up."""
+    now_ns = [10**12]
+    monkeypatch.setattr(in_cluster, "monotonic_ns", lambda: now_ns[0])
+    first = start()
+    border.on_inventory(Inventory("n1", (), pool="cpu"))
+    assert (ready(first), list(read_inventory(first.layout.inventory_file, "n1").entries())) == ("", [])
+    first.close()
+    second = start()
+    assert (second.cluster.missing(), border.in_use) == ("", True)
+    border.on_inventory(Inventory("n1", (), cleanup=True))
+    now_ns[0] += in_cluster.FAREWELL_NS
+    second.cluster.turn()
+    assert (list(second.layout.root.iterdir()), second.left) == ([], 0)
+    border.on_inventory(Inventory("n1", (), pool="cpu"))
+    assert second.left == 1
 
 
 def test_what_concerns_a_pod_is_told_to_its_owner(start, border, pod, uuids):

@@ -99,6 +99,11 @@ prometheus.io/path: /metrics
 {{- end }}
 {{- end -}}
 
+{{/* A whole number that may be 0, and absent where --reuse-values brings none: "emugpu.whole" (dict "value" . "default" 1) */}}
+{{- define "emugpu.whole" -}}
+{{- if kindIs "invalid" .value -}}{{ .default }}{{- else -}}{{ printf "%.0f" (float64 .value) }}{{- end -}}
+{{- end -}}
+
 {{/* Settings given by the user: "emugpu.settings" (dict "prefix" "EMUGPU_MANAGER_" "values" ...) */}}
 {{- define "emugpu.settings" -}}
 {{- $prefix := .prefix -}}

@@ -14,8 +14,9 @@ from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.timing.host import monotonic_ns, prepare_waiting, shorten_slice
 from emulator_runtime.workloads.order import RunOrder
-from scheduler_sims.clusters.base import Event, Happening, Start
+from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue
 from scheduler_sims.clusters.local.fleet import Fleet
+from scheduler_sims.clusters.local.inbox import Inbox
 from scheduler_sims.clusters.local.job_process import JobProcess
 from scheduler_sims.clusters.local.lags import Lags
 from scheduler_sims.clusters.local.manager_process import ManagerProcess
@@ -46,7 +47,8 @@ class LocalCluster:
         self._told = told or (lambda _text: None)
         self._jobs: dict[str, JobSpec] = {}
         self._node_of: dict[str, str] = {}
-        self._events: list[Event] = []
+        self._inbox = Inbox(to_ns(spec.costs.finish_s))
+        self._starts = StartQueue(spec.costs)
         self._lags = Lags()
         self._notes: list[str] = []
         self._reconnects = 0
@@ -117,9 +119,12 @@ class LocalCluster:
 
     def wait(self, until_ns: int | None) -> list[Event]:
         """See Cluster.wait; in warp, emulated time jumps in here."""
-        self._time.wait(until_ns, lambda: bool(self._events))
-        events, self._events = sorted(self._events, key=lambda event: event.order), []
-        return events
+        while True:
+            deadlines = [ns for ns in (until_ns, self._inbox.due_ns()) if ns is not None]
+            self._time.wait(min(deadlines, default=None), self._inbox.has_news)
+            events = self._inbox.take(self.now_ns())
+            if events or (until_ns is not None and self.now_ns() >= until_ns):
+                return events
 
     def start(self, start: Start) -> None:
         job_id, task = start.job.job_id, start.allocation.tasks[0]
@@ -142,7 +147,7 @@ class LocalCluster:
             gpu_type=start.allocation.gpu_type or "",
             cpu_milli=task.cpu_milli,
             device_memory_bytes=configuration.device_memory_bytes,
-            begin_ns=start.begin_ns(costs),
+            begin_ns=self._starts.begin_ns(start),
             release_ns=to_ns(costs.release_s()),
             checkpoint=self._directory / "checkpoints" / f"{start.job.row}.json",
             profiles=self._options.profiles,
@@ -158,6 +163,9 @@ class LocalCluster:
         self._fleet.resize(job_id, allocation.tasks[0].host)
 
     def steps_done(self, job_id: str) -> int:
+        ended = self._inbox.held(job_id)
+        if ended is not None:
+            return ended.steps_done
         reply = self._managers[self._node_of[job_id]].request({"op": "steps", "job_id": job_id})
         return int(reply["steps_done"])
 
@@ -198,7 +206,7 @@ class LocalCluster:
             return
         if happening is not Happening.STARTED:
             del self._node_of[job_id]
-        self._events.append(
+        self._inbox.add(
             Event(
                 at_ns=int(message["at_ns"]),
                 what=happening,

@@ -10,14 +10,21 @@ from emulator_runtime.domain.errors import (
     RefusedError,
 )
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.ipc import client as client_module
 from emulator_runtime.ipc.client import AttachedDevice, ManagerClient
+from emulator_runtime.ipc.control import resize_message
 from emulator_runtime.ipc.frames import encode
 from emulator_runtime.ipc.replies import error_reply
 
 OK = {"ok": True}
 LEASE = {"ok": True, "start_ns": 100, "end_ns": 150}
 NEXT = {"ok": True, "start_ns": 150, "end_ns": 200}
+
+
+def messages(*several):
+    """What the server sends at once."""
+    return b"".join(encode(message) for message in several)
 
 
 def ops(messages):
@@ -49,6 +56,68 @@ def test_a_whole_run_over_one_connection(serve, client, host):
     ]
     assert client.reconnects == 0
     assert host.sleeps == []
+
+
+@pytest.fixture
+def follower(tmp_path, host):
+    """A client that asks for its share of the node."""
+    client = ManagerClient(
+        tmp_path / "sock", "secret", patience_s=2.0, follow_host=True, now=host.now, sleep=host.sleep
+    )
+    yield client
+    client.close()
+
+
+def test_shares_of_the_node_come_with_the_attachment_and_between_answers(serve, follower):
+    given = OK | {"host": {"cpu_milli": 3000, "memory_bytes": 5}}
+    server = serve([given, messages(resize_message(HostShare(4000, 6)), resize_message(HostShare(5000, 0)), LEASE)])
+    follower.attach(0)
+    assert server.received[0][0]["host"] is True
+    assert follower.new_share() == HostShare(3000, 5)
+    assert follower.new_share() is None
+    assert follower.lease(0, 50, 90) == Lease(100, 150)
+    assert follower.new_share() == HostShare(5000, 0)
+    assert follower.new_share() is None
+
+
+def test_a_manager_that_knows_no_shares_says_nothing_of_them(serve, follower):
+    serve([OK, LEASE])
+    follower.attach(0)
+    assert follower.new_share() is None
+    follower.lease(0, 50, 90)
+    assert follower.new_share() is None
+
+
+def test_a_share_that_was_changed_while_the_manager_was_away_comes_with_the_next_attachment(serve, follower):
+    serve([OK, LEASE], [OK | {"host": {"cpu_milli": 0, "memory_bytes": 9}}, NEXT])
+    follower.attach(0)
+    follower.lease(0, 50, 90)
+    follower.lease(1, 50, 150)
+    assert follower.new_share() == HostShare(0, 9)
+
+
+def test_looking_for_a_share_on_a_connection_that_is_gone_is_no_error(serve, follower):
+    serve([OK, LEASE], [OK, NEXT])
+    follower.attach(0)
+    follower.lease(0, 50, 90)
+    assert follower.new_share() is None
+    assert follower.lease(1, 50, 150) == Lease(150, 200)
+
+
+@pytest.mark.parametrize("share", [5, {"cpu_milli": -1}, {"cpu_milli": "4"}])
+def test_a_share_that_is_none_is_an_error(serve, follower, share):
+    serve([OK | {"host": share}])
+    with pytest.raises(ProtocolError, match=r"field '(host|cpu_milli)'"):
+        follower.attach(0)
+
+
+def test_a_wrong_share_between_answers_is_an_error_and_the_connection_is_closed(serve, follower):
+    serve([OK, messages({"op": "resize", "cpu_milli": "4"}, LEASE)], [OK, NEXT])
+    follower.attach(0)
+    follower.lease(0, 50, 90)
+    with pytest.raises(ProtocolError, match="field 'cpu_milli'"):
+        follower.new_share()
+    assert follower.lease(1, 50, 150) == Lease(150, 200)
 
 
 def test_stop(serve, client):

@@ -43,6 +43,12 @@ def test_access_comes_from_the_environment():
     assert (access.token, str(access.manager)) == ("t", "/run/emugpu/manager.sock")
 
 
+@pytest.mark.parametrize(("gpu", "token"), [(None, "h"), ("", "h"), ("g", "g")])
+def test_a_container_with_a_place_on_its_node_uses_it_where_it_has_no_gpu(gpu, token):
+    environ = {"EMUGPU_HOST_TOKEN": "h", "EMUGPU_MANAGER_SOCKET": "/s"}
+    assert pod_access(environ if gpu is None else environ | {"EMUGPU_TOKEN": gpu}).token == token
+
+
 @pytest.mark.parametrize("missing", ["EMUGPU_TOKEN", "EMUGPU_MANAGER_SOCKET"])
 @pytest.mark.parametrize("empty", [True, False])
 def test_a_container_without_gpu(missing, empty):

@@ -10,6 +10,7 @@ from emulator_runtime.domain.errors import (
     OutOfMemoryError,
     RefusedError,
 )
+from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.testing import FakeManager
@@ -26,7 +27,7 @@ class Observer:
     """Notes what it is told; `at` is called with each step's number."""
 
     def __init__(self, at=lambda step: None):
-        self.at, self.records, self.plans, self.waits = at, [], [], 0
+        self.at, self.records, self.plans, self.shares, self.waits = at, [], [], [], 0
 
     def planned(self, start, devices, plan):
         self.plans.append((start, devices, plan))
@@ -34,6 +35,9 @@ class Observer:
     def stepped(self, record):
         self.records.append(record)
         self.at(record.step)
+
+    def shared_anew(self, step, host, plan):
+        self.shares.append((step, host, plan.step_s, plan.input_s))
 
     def waiting(self, now_ns):
         self.waits += 1
@@ -118,8 +122,51 @@ def test_lag_is_told_and_does_not_add_up():
 
 def test_the_input_pipeline_can_be_the_slower_one():
     manager = FakeManager()
-    training(manager, input_cpu_s=0.3, cpus=2.0).run()
+    training(manager, input_cpu_s=0.3, host=HostShare(2000)).run()
     assert [lease.end_ns for lease in manager.leases] == [150 * MS * n + 100 * MS for n in range(1, 5)]
+
+
+SENSITIVE = Sensitivity(cpu=((3000, 1.0), (6000, 2.0)), memory=())
+SMALL, LARGE = HostShare(3000, 1), HostShare(6000, 1)
+
+
+def test_another_share_of_the_node_counts_from_the_next_step_on():
+    manager, observer = FakeManager(shares={2: LARGE}), Observer()
+    run = training(manager, observer=observer, sensitivity=SENSITIVE, host=SMALL)
+    assert run.run().finished
+    assert [lease.end_ns for lease in manager.leases] == [100 * MS, 200 * MS, 250 * MS, 300 * MS]
+    assert observer.shares == [(2, LARGE, 0.05, 0.0)]
+    assert (run.plan.step_s, run.pace_s) == (0.05, pytest.approx(0.075))
+
+
+def test_what_was_given_at_the_start_counts_from_the_first_step_on():
+    manager, observer = FakeManager(shares={0: LARGE}), Observer()
+    run = training(manager, observer=observer, sensitivity=SENSITIVE, host=SMALL)
+    assert run.run().finished
+    assert [lease.end_ns for lease in manager.leases] == [50 * MS * n for n in range(1, 5)]
+    assert (observer.shares, run.pace_s) == ([], None)
+
+
+def test_the_same_share_again_changes_nothing():
+    manager, observer = FakeManager(shares={1: SMALL, 2: HostShare(0, 0)}), Observer()
+    training(manager, observer=observer, sensitivity=SENSITIVE, host=SMALL).run()
+    assert manager.leases[-1].end_ns == 400 * MS
+    assert observer.shares == []
+
+
+def test_work_that_is_not_sensitive_does_not_look_at_its_share():
+    manager, observer = FakeManager(shares={1: LARGE}), Observer()
+    training(manager, observer=observer, host=SMALL).run()
+    assert manager.leases[-1].end_ns == 400 * MS
+    assert observer.shares == []
+
+
+def test_the_input_pipeline_gets_the_cpus_of_the_share():
+    manager = FakeManager(shares={2: HostShare(6000, 1)})
+    training(manager, input_cpu_s=0.6, host=SMALL).run()
+    ends = [lease.end_ns for lease in manager.leases]
+    assert ends[:2] == [300 * MS, 500 * MS]  # 200 ms for each input
+    assert ends[2:] == [700 * MS, 800 * MS]  # the third was in the making; then 100 ms
 
 
 def test_ranks_wait_for_the_last_one():

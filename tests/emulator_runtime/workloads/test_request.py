@@ -3,6 +3,7 @@
 import pytest
 
 from emulator_runtime.domain.errors import BeyondProfileError, InputError, UnknownNameError
+from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.communication import exposed_s
@@ -55,8 +56,60 @@ def test_work_without_a_profile_needs_no_known_type():
         plan(two, model="", batch_size=0, step_time_s=0.25, gradient_bytes=GIB)
 
 
+def test_without_a_gpu_a_step_takes_what_was_said():
+    timed = {"model": "", "batch_size": 0, "step_time_s": 0.25}
+    found = plan(Layout((), 0), **timed)
+    assert (found.step_s, found.peak_bytes, found.slowest) == (0.25, 0, "")
+    assert plan(Layout((), 0), gradient_bytes=GIB, **timed).step_s == 0.25  # nobody to exchange them with
+    assert plan(Layout((), 0, nodes=3), **timed).step_s == 0.25
+    ranks = plan(Layout((), 0, nodes=3), gradient_bytes=GIB, parallel="dp", network_gbps=8.0, **timed)
+    assert ranks.step_s == pytest.approx(0.25 + 2 * 2 / 3 * GIB / 1e9)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {},
+            r"--model: a model's profile is of GPUs, and this container has none \(only emugpu.dev/host\); give --step-t",
+        ),
+        (
+            {"model": "", "batch_size": 0, "step_time_s": 1.0, "memory_bytes": GIB},
+            "--memory: is memory of a GPU, and this container has none .*; leave it out, or ask for emuGPU",
+        ),
+    ],
+)
+def test_what_needs_a_gpu(fields, message):
+    with pytest.raises(InputError, match=message):
+        plan(Layout((), 0), **fields)
+
+
 def test_input_is_prepared_on_so_many_cpus():
-    assert plan(Layout((V100,), 1), input_cpu_s=0.6, cpus=4.0).input_s == pytest.approx(0.15)
+    assert plan(Layout((V100,), 1), input_cpu_s=0.6, host=HostShare(4000)).input_s == pytest.approx(0.15)
+
+
+SENSITIVE = Sensitivity(cpu=((3000, 1.0), (6000, 2.0)), memory=((60 * GIB, 1.0), (120 * GIB, 1.5)))
+
+
+@pytest.mark.parametrize(
+    ("cpu_milli", "gigabytes", "step_s"),
+    [(3000, 60, 0.3), (6000, 120, 0.2), (6000, 60, 0.3), (1500, 120, 0.6), (9000, 90, 0.24)],
+)
+def test_the_share_of_the_node_sets_the_pace(cpu_milli, gigabytes, step_s):
+    timed = {"model": "", "batch_size": 0, "step_time_s": 0.3, "sensitivity": SENSITIVE}
+    share = HostShare(cpu_milli, gigabytes * GIB)
+    assert plan(Layout((V100,), 1), host=share, **timed).step_s == pytest.approx(step_s)
+    assert plan(Layout((V100,), 1, host=share), **timed).step_s == pytest.approx(step_s)  # what is given goes before
+
+
+def test_of_an_amount_of_0_nothing_was_said():
+    request = TrainRequest(steps=1, step_time_s=1.0, host=HostShare(3000, 60 * GIB), sensitivity=SENSITIVE)
+    assert request.share(None) == request.share(HostShare(0, 0)) == HostShare(3000, 60 * GIB)
+    assert request.share(HostShare(0, 7)) == HostShare(3000, 7)
+    assert request.share(HostShare(500, 0)) == HostShare(500, 60 * GIB)
+    assert request.uses_host
+    assert not TrainRequest(steps=1, step_time_s=1.0).uses_host
+    assert TrainRequest(steps=1, step_time_s=1.0, input_cpu_s=0.1).uses_host
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from operators.clock import rfc3339
 from operators.jobs.manifests import Images
 from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
 from operators.jobs.offers import NodeOffer
-from operators.jobs.outcome import Outcome
 from operators.jobs.plan import (
     Action,
     Around,
@@ -27,6 +26,7 @@ from operators.jobs.plan import (
     WriteStatus,
     plan,
 )
+from operators.results.status import Outcome
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 V100 = "Tesla_V100-PCIE-32GB"
@@ -49,11 +49,13 @@ class World:
     log: list[Action] = field(default_factory=list)
     documents: list[dict[str, Any]] = field(default_factory=list)
     deleting: bool = False
+    predicted: str = ""
     _made: int = 0
 
     @property
     def facts(self) -> EmuJobFacts:
-        return EmuJobFacts(Key("lab", "j", "uid", "1"), rfc3339(START_NS), 1, self.deleting, self.spec, self.status)
+        key, rest = Key("lab", "j", "uid", "1"), (self.deleting, self.spec, self.status, self.predicted)
+        return EmuJobFacts(key, rfc3339(START_NS), 1, *rest)
 
     def plan(self) -> tuple[Action, ...]:
         around = Around(self.offers, PROFILES, Images("emugpu:1"), self.now_ns)

@@ -14,10 +14,12 @@ from operators.following import Pauses
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
-from operators.jobs.outcome import Outcome
 from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, ApiAwayError, ConflictError
 from operators.leader import LeadershipLostError
+from operators.results.status import Outcome
+from operators.results.timeline import JobFacts, job_result
 from operators.testing.fake_api import FakeApi
+from operators.testing.teller import Teller
 
 WALL_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 QUICK = Pauses(settle=0.001, first=0.001, longest=0.01)
@@ -26,6 +28,14 @@ QUICK = Pauses(settle=0.001, first=0.001, longest=0.01)
 def emujob(name: str = "j", **spec: Any) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "lab", "uid": f"uid-{name}", "generation": 1}
     return {"metadata": metadata, "spec": {"steps": 5, "model": "resnet50", "batchSize": 64, **spec}}
+
+
+def three_steps_done(name: str) -> Outcome:
+    """What the event log tells of an EmuJob of five steps."""
+    node, uid = Teller("w1"), f"uid-{name}"
+    node.tell("attached", 0, key=f"{uid}/0")
+    node.tell("progress", 1, 3, key=f"{uid}/0")
+    return Outcome(job_result(JobFacts(uid, "lab", name, WALL_NS, steps=5), node.events))
 
 
 def cluster() -> FakeApi:
@@ -98,7 +108,7 @@ def test_a_job_from_its_making_to_its_end() -> None:
         at.api.put(POD, {**pod, "status": {"phase": "Running"}})
         await at.until(lambda: at.status()["phase"] == "Running")
         assert at.status()["node"] == "w1"
-        at.outcomes["uid-j"] = Outcome(steps_done=3)
+        at.outcomes["uid-j"] = three_steps_done("j")
         at.controller.look_again()
         await at.until(lambda: at.status()["progress"] == "3/5")
         status = {"conditions": [{"type": "Complete", "status": "True"}], "completionTime": "2026-01-01T00:00:09Z"}
@@ -230,4 +240,59 @@ def test_a_job_whose_pod_was_turned_away_is_made_anew() -> None:
 
     api = cluster()
     api.put(EMUJOB, emujob())
+    run(story, api)
+
+
+def looks(at: Running) -> float:
+    return at.metrics.registry.get_sample_value("emugpu_jobs_reconcile_seconds_count") or 0.0
+
+
+def test_a_change_costs_one_look_however_many_there_are() -> None:
+    api = cluster()
+    for number in range(30):
+        api.put(EMUJOB, emujob(f"j{number}"))
+
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.status("j29").get("phase") == "Queued")
+        await asyncio.sleep(0.05)  # the echoes of what was written
+        before = looks(at)
+        api.put(JOB, {**api.stored(JOB, "lab/j7"), "status": {"active": 1}})
+        api.put(POD, {"metadata": {"name": "p", "namespace": "lab", "uid": "p", "labels": {"emugpu.dev/job": "j7"}}})
+        await at.until(lambda: looks(at) > before)
+        await asyncio.sleep(0.02)
+        assert looks(at) - before <= 4
+
+    run(story, api)
+
+
+def test_a_new_pool_lets_all_be_looked_at() -> None:
+    api = cluster()
+    pool = api.stored(POOL, "p")
+    api.remove(POOL, "p")
+    for name in ("j", "k"):
+        api.put(EMUJOB, emujob(name))
+
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.status("j").get("phase") == at.status("k").get("phase") == "Rejected")
+        api.put(POOL, pool)
+        await at.until(lambda: at.has(JOB, "lab/j") and at.has(JOB, "lab/k"))
+
+    run(story, api)
+
+
+def test_only_those_who_are_named_are_looked_at_again() -> None:
+    api = cluster()
+    for name in ("j", "k"):
+        api.put(EMUJOB, emujob(name))
+
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.status("j").get("phase") == at.status("k").get("phase") == "Queued")
+        await asyncio.sleep(0.05)  # the echoes of what was written
+        at.outcomes |= {f"uid-{name}": three_steps_done(name) for name in ("j", "k")}
+        at.controller.look_again("uid-k")
+        await at.until(lambda: at.status("k")["stepsDone"] == 3)
+        assert at.status("j")["stepsDone"] == 0
+        at.controller.look_again()
+        await at.until(lambda: at.status("j")["stepsDone"] == 3)
+
     run(story, api)

@@ -29,6 +29,11 @@ def test_emulated_amounts_take_the_place_of_the_machines_own() -> None:
     assert (whole.cpu_milli, whole.memory_bytes) == (24_000, 100 * GIB)
 
 
+def test_nodes_without_gpus_offer_what_their_pool_says() -> None:
+    (bare,) = offers_of([pool(gpus=[], emulated={"cpu": 90, "memory": "400Gi"})], [NodeFacts("w1", "u")])
+    assert (bare.cpu_milli, bare.memory_bytes, bare.devices) == (90_000, 400 * GIB, ())
+
+
 def test_shared_devices_count_as_often_and_other_resources_not() -> None:
     sharing = {"timeSlicing": {"resources": [{"name": "emugpu.dev/emuGPU", "replicas": 3}]}}
     (shared,) = offers_of([pool(sharing=sharing)], [NodeFacts("w1", "u")])
@@ -43,9 +48,12 @@ def test_a_node_without_known_capacity_offers_none() -> None:
     assert (node.cpu_milli, node.memory_bytes) == (0, 0)
 
 
+LABELLED = {"labels": {"emugpu.dev/job": "j"}}
+
+
 def test_which_pods_were_turned_away() -> None:
     def rejected(reason: str, phase: str = "Failed", **status: Any) -> bool:
-        return pod_facts({"metadata": {}, "status": {"phase": phase, "reason": reason, **status}}).rejected
+        return pod_facts({"metadata": LABELLED, "status": {"phase": phase, "reason": reason, **status}}).rejected
 
     assert rejected("UnexpectedAdmissionError") and rejected("OutOfcpu") and rejected("OutOfemugpu.dev/emuGPU")
     assert not rejected("Evicted") and not rejected("") and not rejected("UnexpectedAdmissionError", "Running")
@@ -59,4 +67,4 @@ def test_odd_objects_are_read_as_empty() -> None:
     failed = job_facts({"metadata": {}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}})
     assert (failed.finished, failed.failure_reason) == (True, "Failed")
     states = [{"state": {"running": {"startedAt": "2"}}}, {"state": {"terminated": {"startedAt": "1"}}}]
-    assert pod_facts({"metadata": {}, "status": {"containerStatuses": states}}).started == "1"
+    assert pod_facts({"metadata": LABELLED, "status": {"containerStatuses": states}}).started == "1"

@@ -34,6 +34,10 @@ from operators.testing.stories import running, until
 
 EMUJOBS = "/apis/emugpu.dev/v1alpha1/namespaces/default/emujobs"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
+NO_REDIS = (
+    b"jobs: EMUGPU_JOBS_REDIS_URL is empty: times come from Kubernetes, in whole seconds, and progress is known at the end "
+    b"only\n"
+)
 MERGE = "application/merge-patch+json"
 
 
@@ -69,6 +73,7 @@ def test_what_an_emujob_leaves_out_is_filled_in(cluster: ApiServer) -> None:
     }
 
 
+SPEEDS = [{"amount": 1, "speed": 1}, {"amount": "2", "speed": 1.5}]
 CPU = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTime": "3s"}}
 
 
@@ -84,6 +89,25 @@ CPU = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTim
         ({"memory": "4Gi"}, "spec.memory belongs to spec.stepTime"),
         ({"resources": {"emuGPU": 0}}, "a model's profile is of GPUs; give stepTime for a job without one"),
         ({"gpuType": "T4", "gpuTypes": ["T4"]}, "write either spec.gpuType or spec.gpuTypes"),
+        ({"sensitivity": {"cpu": SPEEDS}}, "spec.sensitivity belongs to spec.stepTime"),
+        ({"stepTime": "1s", "sensitivity": {"cpu": SPEEDS}}, "sensitivity.cpu: give resources.cpu too"),
+        (
+            {"stepTime": "1s", "sensitivity": {"memory": SPEEDS}, "resources": {"cpu": 1}},
+            "sensitivity.memory: give resources.memory too",
+        ),
+        ({"stepTime": "1s", "sensitivity": {}}, "spec.sensitivity in body should have at least 1 properties"),
+        (
+            {"stepTime": "1s", "sensitivity": {"cpu": [{"amount": 0, "speed": 1}]}, "resources": {"cpu": 1}},
+            "write CPUs as a quantity above 0",
+        ),
+        (
+            {"stepTime": "1s", "sensitivity": {"cpu": [{"amount": 1, "speed": 0}]}, "resources": {"cpu": 1}},
+            "speed: must be above 0",
+        ),
+        (
+            {"configurations": [{**CPU, "profile": {"stepTime": "3s", "sensitivity": {"memory": SPEEDS}}}]},
+            "sensitivity.memory",
+        ),
         ({"configurations": []}, "spec.configurations in body should have at least 1 items"),
         ({"configurations": [CPU, CPU]}, "spec.configurations[1]: Duplicate value"),
         ({"configurations": [CPU], "resources": {"cpu": 1}}, "write either spec.configurations, or one"),
@@ -111,6 +135,16 @@ def test_mistakes_in_an_emujob_are_told_at_once(cluster: ApiServer, spec: dict[s
 def test_a_name_that_pods_and_services_cannot_have_is_refused(cluster: ApiServer, name: str) -> None:
     status, reply = cluster.request("POST", f"{EMUJOBS}?dryRun=All", emujob(name))
     assert status == 422 and "50 characters at most, small letters" in reply["message"]
+
+
+def test_how_fast_a_job_is_with_what_it_gets_can_be_said(cluster: ApiServer) -> None:
+    sensitivity = {"cpu": SPEEDS, "memory": [{"amount": "62.5Gi", "speed": 1.0}]}
+    resources = {"cpu": "500m", "memory": "1Gi"}
+    short = emujob(stepTime="1s", resources=resources, sensitivity=sensitivity)
+    named = {**CPU, "resources": resources, "profile": {"stepTime": "3s", "sensitivity": sensitivity}}
+    for document in (short, emujob(configurations=[named])):
+        status, reply = cluster.request("POST", f"{EMUJOBS}?dryRun=All", document)
+        assert status == 201, reply
 
 
 def test_only_hold_and_weight_can_be_changed(cluster: ApiServer, jobs: None) -> None:
@@ -211,7 +245,7 @@ def test_a_scheduler_and_the_controller_share_a_job(cluster: ApiServer, jobs: No
             "emugpu.dev/allocation": json.dumps({"configuration": "cpu", "nodes": ["gpu1"], "cpu_milli": 4000}),
         }
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        resources = {"limits": {"emugpu.dev/emuGPU": "0"}, "requests": {"cpu": "10m", "memory": "32Mi"}}
+        resources = {"limits": {"emugpu.dev/host": "1"}, "requests": {"cpu": "10m", "memory": "32Mi"}}
         (container,) = job["spec"]["template"]["spec"]["containers"]
         spec = {"affinity": {"nodeAffinity": required}, "containers": [{**container, "resources": resources}]}
         patch = {"spec": {"suspend": False, "template": {"metadata": {"annotations": notes}, "spec": spec}}}
@@ -344,7 +378,7 @@ def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ApiServer, j
                 asyncio.run(until(lambda: phase(cluster, "k")() == "Queued"))
                 two.send_signal(signal.SIGTERM)
                 assert two.wait(5) == 0
-                assert two.stderr is not None and two.stderr.read() == b""
+                assert two.stderr is not None and two.stderr.read() == NO_REDIS
                 assert holder() in ("", None)
             finally:
                 one.kill()

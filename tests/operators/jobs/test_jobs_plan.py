@@ -9,13 +9,17 @@ import pytest
 from emulator_runtime.domain.units import GIB
 from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
 from operators.jobs.offers import NodeOffer
-from operators.jobs.outcome import Outcome, Prediction
 from operators.jobs.plan import CreateJob, CreateService, DeleteJob, SuspendJob
+from operators.results.status import Outcome
+from operators.results.timeline import JobFacts as ResultFacts
+from operators.results.timeline import job_result
+from operators.testing.teller import Teller
 
 Worlds = Any
 WORK: dict[str, Any] = {"steps": 100, "model": "resnet50", "batchSize": 64}
 BY_JOBS: dict[str, Any] = {"scheduler": {"actuator": "jobs", "name": "s"}}
 V100 = "Tesla_V100-PCIE-32GB"
+START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 
 
 def test_a_job_without_a_scheduler_runs_at_once(world: Worlds) -> None:
@@ -38,6 +42,15 @@ def test_a_job_without_a_scheduler_runs_at_once(world: Worlds) -> None:
     at.job, at.pods = None, []  # somebody clears the finished Job away
     assert at.settle() == []
     assert at.status["phase"] == "Succeeded"
+
+
+def test_pods_that_are_done_had_their_place(world: Worlds) -> None:
+    at = world(WORK)
+    at.settle()
+    at.kubernetes()
+    at.settle()
+    at.end_pod("Succeeded")
+    assert at.settle() == [] and at.condition("Scheduled") == ("True", "PodsBound")
 
 
 def test_a_scheduler_resumes_and_preempts(world: Worlds) -> None:
@@ -204,6 +217,31 @@ def test_the_first_configuration_that_fits_is_taken(world: Worlds) -> None:
     assert container["args"] == ["train", "--steps", "5", *configurations]
 
 
+def test_a_job_that_may_run_without_a_gpu_has_a_place_on_its_node(world: Worlds) -> None:
+    gpu = {"name": "gpu", "profile": {"stepTime": "1s", "memory": "1Gi"}}
+    cpu = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTime": "3s", "memory": "1Gi"}}
+    limits = []
+    for configurations in ([gpu, cpu], [cpu, gpu], [cpu]):
+        at = world({"steps": 5, "configurations": configurations})
+        at.settle()
+        (container,) = at.documents[0]["spec"]["template"]["spec"]["containers"]
+        limits.append(container["resources"]["limits"])
+    assert limits == [
+        {"emugpu.dev/emuGPU": "1", "emugpu.dev/host": "1"},
+        {"emugpu.dev/host": "1"},
+        {"emugpu.dev/host": "1"},
+    ]
+    assert container["args"] == ["train", "--steps", "5", "--step-time-s", "3"]  # and there is no GPU to have memory
+
+
+def test_a_job_without_a_gpu_runs_in_a_pool_without_gpus(world: Worlds) -> None:
+    at = world({"steps": 5, "stepTime": "1s", "resources": {"emuGPU": 0, "cpu": 4}})
+    at.offers = (NodeOffer("w1", 8000, 64 * GIB, ()),)
+    at.settle()
+    assert at.condition("Accepted")[0] == "True"
+    assert "affinity" not in at.documents[0]["spec"]["template"]["spec"]
+
+
 def test_a_pod_that_its_node_turned_away_is_no_failure(world: Worlds) -> None:
     at = world(WORK)
     at.settle()
@@ -329,28 +367,136 @@ def test_failures_that_kubernetes_must_not_count(world: Worlds) -> None:
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] <= 5
 
 
-def test_outcomes_take_the_place_of_what_the_api_tells(world: Worlds) -> None:
-    at = world(WORK)
-    at.outcome = Outcome(steps_done=37, prediction=Prediction(9.5, "fifo", "2026-01-01T00:00:00.000000Z"))
+def outcome(teller: Teller, *, settled: bool = False, **facts: Any) -> Outcome:
+    """What these events come to, of a job that was submitted at the start of the world."""
+    known = ResultFacts("uid", "lab", "j", START_NS, steps=100, isolated_s=10.0, **facts)
+    return Outcome(job_result(known, teller.events), settled, 0.9 if settled else None)
+
+
+def test_results_take_the_place_of_what_the_api_tells(world: Worlds) -> None:
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
+    node.tell("progress", 8, 37, key="uid/0")
+    at.outcome = outcome(node)
     at.settle()
     at.kubernetes()
     at.settle()
-    assert at.status["progress"] == "37/100"
-    assert at.status["predictedJCTSeconds"] == {"value": 9.5, "by": "fifo", "at": "2026-01-01T00:00:00.000000Z"}
-    at.outcome = Outcome(steps_done=30, prediction=Prediction(1.0, "srtf", "later"))
+    assert (at.status["progress"], at.status["stepsDoneAt"]) == ("37/100", "2026-01-01T00:00:08.000000Z")
+    run = {"node": "w1", "devices": ["GPU-1"], "from": "2026-01-01T00:00:01.500000Z", "fromStep": 0, "toStep": 37}
+    assert at.status["runs"] == [run]
+    assert at.condition("Measured") == ("True", "EventLog")
+    node.tell("released", 9, 30, key="uid/0", from_step=30)  # it goes on from an older checkpoint
+    at.outcome = outcome(node)
     at.settle()
     assert at.status["progress"] == "37/100"  # steps that were done stay done
-    assert at.status["predictedJCTSeconds"]["value"] == 9.5
+    assert at.status["runs"][0]["to"] == "2026-01-01T00:00:09.000000Z" and at.status["runs"][0]["ended"] == "released"
+    at.later(20)
+    at.complete()
+    at.settle()
+    assert "observedJCTSeconds" not in at.status  # the event log's word is on its way
+    node.tell("attached", 12, key="uid/0")
+    node.tell("finished", 19.25, 100, key="uid/0")
+    at.outcome = outcome(node, settled=True)
+    at.settle()
+    shown = ("observedJCTSeconds", "queueingDelaySeconds", "serviceSeconds", "slowdown", "fairness", "finishedAt")
+    expected = [19.25, 1.5, 14.75, 1.925, 0.9, "2026-01-01T00:00:19.250000Z"]
+    assert [at.status[name] for name in shown] == expected
+    at.outcome = None  # the source is away for a moment
+    assert at.settle() == []
+
+
+def test_without_results_times_are_kubernetes_own(world: Worlds) -> None:
+    at = world(WORK)
+    at.settle()
+    at.kubernetes()
     at.later(20)
     at.complete()
     at.settle()
     assert at.status["observedJCTSeconds"] == 20.0
-    at.outcome = Outcome(*(100, "2026-01-01T00:00:01.5Z", "2026-01-01T00:00:19.25Z", 19.25, 1.5, 17.75, 1.08, 0.9))
+    assert at.status["finishedAt"] == "2026-01-01T00:00:20Z"
+
+
+def test_an_end_that_only_kubernetes_tells_is_shown_once_it_has_settled(world: Worlds) -> None:
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    node.tell("attached", 1.5, key="uid/0")
+    at.outcome = outcome(node, completed_ns=START_NS + 20 * 10**9)
     at.settle()
-    shown = ("observedJCTSeconds", "queueingDelaySeconds", "serviceSeconds", "slowdown", "fairness", "finishedAt")
-    assert [at.status[name] for name in shown] == [19.25, 1.5, 17.75, 1.08, 0.9, "2026-01-01T00:00:19.25Z"]
-    at.outcome = None  # the source is away for a moment
-    assert at.settle() == []
+    at.kubernetes()
+    at.later(20)
+    at.complete()
+    at.settle()
+    assert at.status["phase"] == "Succeeded" and "finishedAt" not in at.status
+    at.outcome = outcome(node, settled=True, completed_ns=START_NS + 20 * 10**9)
+    at.settle()
+    assert at.status["observedJCTSeconds"] == 20.0
+
+
+def test_a_store_that_was_lost_takes_nothing_back(world: Worlds) -> None:
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    node.tell("attached", 1, key="uid/0")
+    node.tell("released", 5, 50, key="uid/0")
+    node.tell("attached", 6, key="uid/0")
+    node.tell("finished", 11, 100, key="uid/0")
+    at.outcome = outcome(node, settled=True)
+    at.settle()
+    at.kubernetes()
+    at.complete()
+    at.settle()
+    before = dict(at.status)
+    rest = Teller("w1", begin_ns=START_NS)
+    rest.events = node.events[2:]  # the older ones are gone from Redis too
+    at.outcome = outcome(rest, settled=True)
+    at.settle()
+    assert [at.status[name] for name in ("runs", "serviceSeconds")] == [before["runs"], before["serviceSeconds"]]
+    at.outcome = outcome(Teller("w1"), settled=True, completed_ns=START_NS + 30 * 10**9)
+    at.settle()
+    assert at.status["observedJCTSeconds"] == 11.0
+
+
+def test_a_clock_that_is_wrong_is_told(world: Worlds) -> None:
+    at, node = world(WORK), Teller("w1", 0.2, begin_ns=START_NS)
+    node.tell("attached", 1, key="uid/0")
+    at.outcome = Outcome(job_result(ResultFacts("uid", "lab", "j", START_NS), node.events))
+    at.settle()
+    assert at.condition("Measured") == ("False", "Doubtful")
+    (told,) = [c["message"] for c in at.status["conditions"] if c["type"] == "Measured"]
+    assert told.startswith("the clock of node w1 was at least 195 ms ahead")
+
+
+def test_a_status_shows_the_newest_runs(world: Worlds) -> None:
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    for number in range(25):
+        node.tell("attached", 2 * number, key="uid/0")
+        node.tell("released", 2 * number + 1, number + 1, key="uid/0")
+    at.outcome = outcome(node)
+    at.settle()
+    assert [run["fromStep"] for run in at.status["runs"]] == list(range(5, 25))
+
+
+def test_a_forecast_is_taken_from_the_annotation_and_stays(world: Worlds) -> None:
+    at = world(WORK)
+    at.predicted = '{"seconds": 9.5, "by": "fifo", "at": "2026-01-01T00:00:00.000000Z"}'
+    at.settle()
+    assert at.status["predictedJCTSeconds"] == {"value": 9.5, "by": "fifo", "at": "2026-01-01T00:00:00.000000Z"}
+    at.predicted = '{"seconds": 1, "by": "srtf", "at": "2026-01-01T00:01:00Z"}'
+    at.settle()
+    assert at.status["predictedJCTSeconds"]["value"] == 9.5
+    at.predicted = ""
+    at.settle()
+    assert at.status["predictedJCTSeconds"]["value"] == 9.5
+
+
+def test_a_forecast_that_can_not_be_read_is_told_once(world: Worlds) -> None:
+    at = world(WORK)
+    at.predicted = '{"seconds": "soon", "by": "fifo", "at": "2026-01-01T00:00:00Z"}'
+    at.settle()
+    at.kubernetes()
+    at.settle()
+    assert at.told().count("PredictionUnreadable") == 1
+    assert at.condition("Predicted") == ("False", "Unreadable") and "predictedJCTSeconds" not in at.status
+    at.predicted = '{"seconds": 9.5, "by": "fifo", "at": "2026-01-01T00:00:00Z"}'
+    at.settle()
+    assert at.condition("Predicted") == ("True", "AtSubmission")
 
 
 def test_a_plan_is_pure(world: Worlds) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from operators.results.events import JobEvent
 from operators.results.store import ResultStore
 from operators.results.timeline import JobFacts
+from operators.testing.teller import Teller
 from sharing_manager.store.client import client_of
 from sharing_manager.store.entries import Entry
 from sharing_manager.store.server import RedisLink
@@ -23,26 +23,6 @@ from sharing_manager.store.server import RedisLink
 S = 1_000_000_000
 T0 = 1_700_000_000 * S
 SERVER = shutil.which("redis-server") or "/usr/bin/redis-server"
-
-
-class Teller:
-    """A node's manager: `tell` makes the next event of its stream."""
-
-    def __init__(self, node: str, ahead_s: float = 0.0) -> None:
-        self.node, self._ahead_s, self._reached = node, ahead_s, {}
-        self.events: list[JobEvent] = []
-
-    def tell(self, kind, at_s, steps=None, *, key="job/0", detail="", pod="pod-1", from_step=None) -> JobEvent:
-        start = self._reached.get(key, 0) if from_step is None else from_step
-        done = start if steps is None else steps
-        self._reached[key] = done
-        number = len(self.events) + 1
-        wall_ns = T0 + round((at_s + self._ahead_s) * S)
-        received_ns = T0 + round(at_s * S) + 5_000_000
-        story = (kind, key, start, done, detail, "team", pod, 0, received_ns)
-        event = JobEvent(f"emugpu:events:{self.node}", 1000, number, self.node, number, 7, wall_ns, *story)
-        self.events.append(event)
-        return event
 
 
 @pytest.fixture

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators.results.clocks import ClockOffset, Clocks
 from operators.results.events import BEGINS, ENDS, JobEvent
 from operators.results.figures import covered_ns
 from operators.results.store import Batch, ResultStore
+from operators.results.thinning import thinned
 from operators.results.timeline import JobFacts, job_result
 
 S = 1_000_000_000
@@ -74,6 +75,7 @@ def test_a_result_is_consistent_whatever_was_told(facts, events):
     assert (result.first_started_ns is None) == (not result.runs)
 
 
+@settings(deadline=None)  # it waits for the disk
 @given(streams(), st.data())
 def test_the_store_gives_back_what_was_written_in_any_batches(tmp_path_factory, events, data):
     facts = JobFacts("job", "team", "train", 0, steps=10)
@@ -96,3 +98,19 @@ def test_the_store_gives_back_what_was_written_in_any_batches(tmp_path_factory, 
 def test_the_union_of_spans_is_what_counting_says(spans):
     closed = [(begin, begin + length) for begin, length in spans]
     assert covered_ns(closed) == len({second for begin, end in closed for second in range(begin, end)})
+
+
+@given(FACTS, streams(), st.lists(st.integers(0, 3000), min_size=1, max_size=4), st.data())
+def test_what_is_thinned_tells_the_same(facts, events, ages_s, data):
+    """At any moment, again and again, and whatever of it is told once more under other ids."""
+    kept = {event.place: event for event in events}
+    for age_s in sorted(ages_s):
+        done = thinned(kept.values(), (60 + age_s) * S)
+        for event in done.gone:
+            del kept[event.place]
+        kept |= {event.place: event for event in done.changed}
+    assert job_result(facts, kept.values(), CLOCKS) == job_result(facts, events, CLOCKS)
+    told = [event for event in events if not event.from_kubernetes]
+    again = data.draw(st.lists(st.sampled_from(told), max_size=8)) if told else []
+    moved = [replace(event, epoch=2) for event in again]
+    assert job_result(facts, [*kept.values(), *moved], CLOCKS) == job_result(facts, events, CLOCKS)

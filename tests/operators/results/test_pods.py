@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from operators.results.pods import events_of_pod, time_ns
+from operators.results.pods import Demand, demand_of, events_of_pod, time_ns
 from operators.results.timeline import job_result
 from sharing_manager.kubernetes.objects import pod as manager_pod
 
@@ -70,10 +70,32 @@ def test_a_container_that_was_restarted_has_two_runs():
 
 def test_what_tells_nothing_gives_no_events():
     assert told(pod({"waiting": {"reason": "ContainerCreating"}})) == []
-    assert told(pod({"running": {"startedAt": clock(3)}}, labels={})) == []
     assert told({"metadata": pod({})["metadata"]}) == []
-    assert events_of_pod(pod({"running": {"startedAt": clock(3)}}), 5, container="other") == []
     assert [time_ns(text) for text in (None, "", "soon")] == [0, 0, 0]
+
+
+def test_a_pod_of_no_job_has_its_own_uid():
+    document = pod({"running": {"startedAt": clock(3)}}, labels={})
+    assert [event.job_key for event in events_of_pod(document, 5)] == ["u1"] == [manager_pod(document).job_key]
+
+
+def test_containers_that_ask_for_devices_have_work_of_their_own():
+    state = {"running": {"startedAt": clock(3)}}
+    document = pod(state)
+    limits = {"a": {"emugpu.dev/emuGPU": "2", "cpu": 1}, "b": {"emugpu.dev/emuGPU": "1"}, "log": {"cpu": 1}}
+    containers = [{"name": name, "resources": {"limits": limit}} for name, limit in limits.items()]
+    document["spec"]["containers"] = containers
+    document["status"]["containerStatuses"] = [{"name": name, "state": state} for name in limits]
+    events = events_of_pod(document, 5)
+    assert [event.job_key for event in events] == ["job/0/a", "job/0/b"]
+    assert len({event.place for event in events}) == 2
+    assert demand_of(document["spec"]) == Demand(("a", "b"), 3)
+
+
+def test_a_place_on_an_emulated_node_is_no_device():
+    limits = {"emugpu.dev/emuGPU": "0", "emugpu.dev/host": "1"}
+    assert demand_of({"containers": [{"name": "a", "resources": {"limits": limits}}]}) == Demand(("a",), 0)
+    assert demand_of({"containers": [{"name": "a", "resources": {"limits": {"cpu": "1"}}}]}) == Demand((), 0)
 
 
 def test_a_pod_that_is_seen_again_tells_nothing_new(facts):
@@ -91,6 +113,23 @@ def test_where_a_manager_tells_more_kubernetes_is_only_the_cross_check(teller, f
     result = job_result(facts(steps=10), [*node.events, *events_of_pod(pod(ended(3, 9, 0)), 5)])
     assert (result.jct_s, result.queueing_delay_s, len(result.runs), result.notes) == (8.5, 3.25, 1, ())
     assert result.check.finish_gap_s(result.finished_ns) == 0.5
+
+
+def test_a_pod_that_kubernetes_has_forgotten_contradicts_nothing(teller, facts):
+    node = teller("n1")
+    node.tell("attached", 3, pod="train-u0")
+    node.tell("released", 8, 5, pod="train-u0")
+    node.tell("attached", 21, pod="train-u1")
+    node.tell("progress", 24, 9, pod="train-u1")
+    newer = events_of_pod(pod({"running": {"startedAt": clock(20)}}), 5)
+    assert job_result(facts(steps=10), [*node.events, *newer]).notes == ()
+    node.tell("gone", 25, 9, pod="train-u1")
+    node.tell("attached", 31, pod="train-u2")
+    node.tell("finished", 40, 10, pod="train-u2")
+    assert job_result(facts(steps=10), [*node.events, *events_of_pod(pod(ended(20, 26, 137)), 5)]).notes == ()
+    early = events_of_pod(pod(ended(32, 41, 0), uid="u2"), 5)
+    (note,) = job_result(facts(steps=10), [*node.events, *early]).notes
+    assert note.startswith("its first run begins 1.000 s before Kubernetes started a container")
 
 
 def test_an_end_that_only_kubernetes_tells_is_taken_and_said_to_be_its(teller, facts):

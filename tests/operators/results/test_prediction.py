@@ -12,7 +12,7 @@ from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from operators.results.prediction import isolated_s, predict_experiment, predict_job
-from operators.results.resumed import PresentJob
+from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.inputs.truth import WorkloadTruth

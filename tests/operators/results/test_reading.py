@@ -41,8 +41,8 @@ def test_a_reader_sees_what_the_writer_has_committed(store, reader, told, facts)
     store.write(Batch(tuple(told), unread=(("emugpu:events:n2", (1, 1)),)))
     store.note_prediction("job", Prediction(5.0, "fifo", T0))
     store.note_experiment(ExperimentPrediction("exp", "las", 2, {"a": 3.0}))
-    store.archive(T0 + 2 * S)
     failed = job_result(facts("failed", failed_ns=T0 + S), [])
+    store.archive([failed])
     assert reader.jobs() == [failed, job_result(facts(), told)]
     assert (reader.job("failed"), reader.job("job")) == (failed, job_result(facts(), told))
     assert reader.events("job") == told
@@ -75,7 +75,7 @@ def test_the_version_grows_with_what_changes_and_says_of_which_jobs(store, reade
     store.note_prediction("other", Prediction(5.0, "fifo", T0))
     store.note_prediction("other", Prediction(6.0, "fifo", T0))
     assert news() == ["other"]
-    store.archive(T0 + 100 * S)
+    store.archive([store.job("job")])
     assert news() == ["job"]
     assert store.forget(T0 + 100 * S, 10) == 1
     assert news() == [] and versions[-1] > versions[-2]  # it is gone, and the version says so
@@ -105,7 +105,9 @@ def test_one_answer_is_of_one_moment(store, reader, told, facts):
 
 
 def test_where_there_is_no_store_yet_it_is_told_and_none_is_made(tmp_path):
-    with pytest.raises(ClusterError, match=r"r\.db: can't read this file as the operator's store: .*is the operator running"):
+    with pytest.raises(
+        ClusterError, match=r"r\.db: can't read this file as the operator's store: .*is the operator running"
+    ):
         ResultReader.open(tmp_path / "r.db")
     assert list(tmp_path.iterdir()) == []
 

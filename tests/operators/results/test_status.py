@@ -5,8 +5,7 @@ from math import inf
 
 import pytest
 
-from operators.results.predicted import Prediction
-from operators.results.status import fairness, status_of
+from operators.results.status import Outcome, fairness, members_of
 from operators.results.timeline import job_result
 
 S = 1_000_000_000
@@ -16,45 +15,53 @@ T0 = 1_700_000_000 * S
 @pytest.fixture
 def finished(teller, facts):
     node = teller("n1")
-    node.tell("attached", 4.25)
+    node.tell("attached", 4.25, detail="GPU-1,GPU-2")
     node.tell("finished", 20, 10)
     return job_result(facts(steps=10, gpus=4, isolated_s=10.0), node.events)
 
 
 def test_all_that_is_known_of_a_finished_job(finished):
-    assert status_of(finished, Prediction(15.5, "las", T0), 1.25) == {
-        "submittedAt": "2023-11-14T22:13:20.000000Z",
+    run = {"node": "n1", "devices": ["GPU-1", "GPU-2"], "fromStep": 0, "toStep": 10, "ended": "finished"}
+    assert members_of(Outcome(finished, settled=True, fairness=1.25)) == {
         "startedAt": "2023-11-14T22:13:24.250000Z",
         "finishedAt": "2023-11-14T22:13:40.000000Z",
         "stepsDone": 10,
-        "preemptions": 0,
+        "stepsDoneAt": "2023-11-14T22:13:40.000000Z",
         "observedJCTSeconds": 20.0,
         "queueingDelaySeconds": 4.25,
         "serviceSeconds": 15.75,
         "slowdown": 2.0,
         "fairness": 1.25,
-        "predictedJCTSeconds": {"value": 15.5, "by": "las", "at": "2023-11-14T22:13:20.000000Z"},
+        "runs": [run | {"from": "2023-11-14T22:13:24.250000Z", "to": "2023-11-14T22:13:40.000000Z"}],
     }
 
 
 def test_what_is_not_known_yet_is_left_out(facts):
-    assert status_of(job_result(facts(), []), None, None) == {
-        "submittedAt": "2023-11-14T22:13:20.000000Z",
-        "stepsDone": 0,
-        "preemptions": 0,
-        "serviceSeconds": 0.0,
-    }
+    waiting = {"stepsDone": 0, "serviceSeconds": 0.0, "runs": []}
+    assert members_of(Outcome(job_result(facts(), []))) == waiting
+
+
+def test_a_job_that_failed_has_an_end_and_no_completion_time(facts):
+    failed = job_result(facts(failed_ns=T0 + 7 * S), [])
+    assert members_of(Outcome(failed)) == {"stepsDone": 0, "serviceSeconds": 0.0, "runs": []}
+    told = members_of(Outcome(failed, settled=True))
+    assert (told["finishedAt"], "observedJCTSeconds" in told) == ("2023-11-14T22:13:27.000000Z", False)
+
+
+def test_what_kubernetes_told_is_shown_once_nothing_better_comes(facts):
+    complete = job_result(facts(completed_ns=T0 + 7 * S), [])
+    assert "finishedAt" not in members_of(Outcome(complete))
+    assert members_of(Outcome(complete, settled=True))["observedJCTSeconds"] == 7.0
 
 
 def test_fairness_counts_the_others_while_the_job_was_there(finished, facts):
-    waiting = job_result(replace(facts("other"), submitted_ns=T0 + 10 * S), [])
-    assert fairness(finished, [finished], 4, T0 + 100 * S) == 2.0
+    assert fairness(finished, [], 4) == 2.0
     # 1.5 jobs on average: it is owed 4 / 1.5 of its 4 GPUs, so 15 s.
-    assert fairness(finished, [finished, waiting], 4, T0 + 100 * S) == pytest.approx(20 / 15)
-    assert fairness(waiting, [finished], 4, T0 + 100 * S) is None
+    assert fairness(finished, [(T0 + 10 * S, 2**62)], 4) == pytest.approx(20 / 15)
+    assert fairness(job_result(facts("other"), []), [], 4) is None
 
 
 @pytest.mark.parametrize("isolated_s", [None, inf])
 def test_without_an_isolated_time_there_is_no_fairness(finished, isolated_s):
     unknown = replace(finished, facts=replace(finished.facts, isolated_s=isolated_s))
-    assert (fairness(unknown, [], 4, T0), unknown.slowdown) == (None, None)
+    assert (fairness(unknown, [], 4), unknown.slowdown) == (None, None)

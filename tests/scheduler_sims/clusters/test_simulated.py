@@ -180,6 +180,62 @@ def test_a_shared_device_is_refused(drive):
         drive(TEN).start("a", milli=500)
 
 
+def test_starts_are_served_one_after_the_other(drive):
+    """Of four at once the k-th waits k times; one that comes while the line is still busy waits for the rest of it."""
+    jobs = [Job(name, gpu_s=10, steps=10) for name in "abcde"]
+    driven = drive(*jobs, start_s=1.0, serial_start_s=0.5)
+    for device, name in enumerate("abcd"):
+        driven.start(name, device=device)
+    assert [told[1:3] for told in driven.wait()] == [("started", name) for name in "abcd"]
+    driven.wait(1.75)
+    driven.start("e")
+    assert driven.wait() == [(1.75, "started", "e", 0)]
+    ends = [told for _ in range(5) for told in driven.wait()]
+    assert ends == [
+        (at, "finished", n, 10) for at, n in [(11.0, "a"), (11.5, "b"), (12.0, "c"), (12.5, "d"), (13, "e")]
+    ]
+
+
+def test_a_line_that_is_empty_again_delays_nobody(drive):
+    driven = drive(TEN, Job("b", gpu_s=10, steps=1), serial_start_s=0.5)
+    driven.start("a")
+    driven.wait()
+    driven.wait(0.5)
+    driven.start("b", device=1)
+    driven.wait()
+    assert [driven.wait(), driven.wait()] == [[(10.0, "finished", "a", 10)], [(10.5, "finished", "b", 1)]]
+
+
+def test_a_start_before_the_run_has_had_its_turn(drive):
+    driven = drive(TEN, Job("b", gpu_s=10, steps=1), serial_start_s=3.0)
+    share = DeviceShare(device_uuid("n1", 0), "Tesla-T4")
+    allocation = Allocation("gpu", (TaskPlacement("n1", (share,), 1000),))
+    driven.cluster.start(Start(driven.jobs["a"], allocation, -4 * S, 2))
+    driven.start("b", device=1)
+    driven.wait()
+    driven.wait()
+    assert [driven.wait(), driven.wait()] == [[(4.0, "finished", "a", 10)], [(10.0, "finished", "b", 1)]]
+
+
+def test_the_loop_hears_of_an_end_when_the_devices_are_free(drive):
+    driven = drive(TEN, finish_s=1.5)
+    driven.start("a")
+    driven.wait()
+    assert driven.wait(11.25) == []
+    driven.cluster.stop("a")  # it is over, whoever doesn't know yet
+    driven.cluster.resize("a", Allocation("gpu", (TaskPlacement("n1", (), 2000),)))
+    assert driven.cluster.steps_done("a") == 10
+    assert driven.wait() == [(10.0, "finished", "a", 10)]
+    assert driven.cluster.now_ns() == 11.5 * S
+
+
+def test_the_completion_time_is_the_last_step_s_and_the_next_job_waits_for_the_device(simulate):
+    jobs = [Job("a", gpu_s=10), Job("b", gpu_s=10), Job("c", gpu_s=10, submit_s=31)]
+    run = simulate(resolve_policy("fifo")[1], [Node("n1", gpus=1)], jobs, start_s=2.0, finish_s=0.5)
+    assert [run.records[name].finish_s for name in "abc"] == [12.0, 24.5, 43.0]
+    assert [(s.start_s, s.end_s) for s in run.loop.books.spans] == [(0.0, 12.0), (12.5, 24.5), (31.0, 43.0)]
+
+
 def test_it_is_never_late_and_can_be_closed_twice(drive):
     driven = drive(TEN)
     driven.start("a")
@@ -204,8 +260,10 @@ class Recording(SimulatedCluster):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.told = defaultdict(list)
+        self.started = []
 
     def start(self, start):
+        self.started.append((start.job.job_id, start.at_ns))
         self.told[start.job.job_id].append(("start", start.at_ns, start.steps_done, start))
         super().start(start)
 
@@ -271,11 +329,13 @@ def test_any_run_keeps_its_books(simulate, policy, nodes, jobs, costs):
 def check_events(run, job, costs):
     """Each step is run once, each run costs what it should, and the record says what happened."""
     told, record = run.cluster.told[job.job_id], run.records[job.job_id]
+    waits = waits_of(run, costs)
     steps_done, stops, began_ns = 0, 0, 0
     for kind, at_ns, steps, _ in told:
         if kind == "start":
             assert steps == steps_done
             began_ns = at_ns + to_ns(costs.begin_s(resumed=steps_done > 0))
+            began_ns += waits[job.job_id, at_ns]
         elif kind == "started":
             assert (steps, at_ns) == (steps_done, told[0][1] if not stops else at_ns)
         else:
@@ -290,6 +350,16 @@ def check_events(run, job, costs):
     assert (record.preemptions, record.status) == (stops, "finished")
     assert (to_ns(record.start_s), to_ns(record.finish_s)) == (told[0][1], told[-1][1])
     assert record.start_s >= record.submit_s
+
+
+def waits_of(run, costs):
+    """How long each start waited for those before it: they are served one after the other."""
+    waits, free_ns = {}, 0
+    for job_id, at_ns in run.cluster.started:
+        turn_ns = max(at_ns, free_ns)
+        waits[job_id, at_ns] = turn_ns - at_ns
+        free_ns = turn_ns + to_ns(costs.serial_start_s)
+    return waits
 
 
 def check_spans(run):

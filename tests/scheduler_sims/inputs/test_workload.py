@@ -246,3 +246,45 @@ def test_a_named_type_without_a_profile_is_refused(refused):
 @pytest.mark.parametrize("column", ["batch_size", "steps"])
 def test_a_model_needs_a_batch_size_and_steps(refused, column):
     assert refused(model_row(**{column: ""})) == f"jobs.csv:2: {column}: is missing, but model is resnet50"
+
+
+# --- another time line --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def load_whole(tmp_path):
+    def load_whole(text):
+        path = tmp_path / "whole.csv"
+        path.write_text(text)
+        return load_workload(path)
+
+    return load_whole
+
+
+def test_stretching_multiplies_submit_times_and_durations_and_keeps_the_steps(load_whole):
+    text = "job_id,submit_s,gpu_duration_s,cpu_duration_s,steps\na,3,10,57,50\n"
+    (job,) = load_whole(text).stretched(4).jobs
+    assert (job.submit_s, job.steps, job.work) == (12, 50, {"gpu": TimedWork(40.0), "cpu": TimedWork(228.0)})
+
+
+@pytest.mark.parametrize(("factor", "steps"), [(4, 80), (0.5, 10), (0.01, 1)])
+def test_a_model_gets_more_or_fewer_steps(load_whole, factor, steps):
+    job, other = load_whole(model_row(submit_s="8")).stretched(factor).jobs[0], load_whole(model_row()).jobs[0]
+    assert (job.submit_s, job.steps, job.work) == (8 * factor, steps, other.work)
+
+
+def test_speeds_stay_what_they_are(load_whole):
+    text = "job_id,gpu_duration_s,cpus,speedup,best_cpus\na,10,2,3,8\n"
+    before, after = load_whole(text).jobs[0], load_whole(text).stretched(2).jobs[0]
+    assert after.work["gpu"] == TimedWork(20.0, before.work["gpu"].sensitivity)
+
+
+def test_a_factor_of_one_changes_nothing(load_whole):
+    workload = load_whole(row())
+    assert workload.stretched(1.0) is workload
+
+
+@pytest.mark.parametrize("factor", [0, -1, float("nan"), float("inf"), 1e8, 1e-11])
+def test_a_factor_that_makes_no_sense_is_refused(load_whole, factor):
+    with pytest.raises(InputError, match="--stretch"):
+        load_whole(row()).stretched(factor)

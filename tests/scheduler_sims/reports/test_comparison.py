@@ -39,6 +39,8 @@ def test_errors_of_single_jobs_keep_their_sign_in_the_mean_only(job, run):
     assert per_job.spearman == 1
     # the 50% quantile is 16 against 20; between the jobs the error is smaller
     assert policy.error.jct_quantiles_max_abs == pytest.approx(0.2)
+    middle = policy.error.jct_quantiles[9]
+    assert (middle.share, middle.predicted_s, middle.observed_s, middle.error) == (0.5, 16, 20, pytest.approx(-0.2))
 
 
 def test_a_job_swap_is_invisible_in_quantiles_and_visible_per_job(job, run):
@@ -46,12 +48,12 @@ def test_a_job_swap_is_invisible_in_quantiles_and_visible_per_job(job, run):
     (policy,) = compare([predicted, observed(run, 1, [job("a", 0, 0, 20), job("b", 0, 0, 10)])]).policies
     assert policy.error.jct_quantiles_max_abs == 0
     assert policy.error.per_job.median_abs == pytest.approx(0.75)
-    assert policy.error.per_job.spearman == -1
+    assert (policy.error.per_job.spearman, policy.error.per_job.kendall) == (-1, pytest.approx(-1))
 
 
 def test_one_job_and_one_repeat(job, run):
     (policy,) = compare([run([job("a", 0, 0, 9)]), observed(run, 1, [job("a", 0, 0, 10)])]).policies
-    assert policy.error.per_job.spearman is None
+    assert (policy.error.per_job.spearman, policy.error.per_job.kendall) == (None, None)
     assert policy.error.per_job.mean_signed == pytest.approx(-0.1)
     assert policy.observed.spread["mean_jct_s"].relative is None
 

@@ -106,9 +106,9 @@ def test_summary_has_the_documented_keys(runs, tmp_path):
     assert fifo["observed"]["lag"]["step"]["count"] == 200
     assert set(fifo["error"]) == {
         *("mean_jct", "median_jct", "p95_jct", "makespan", "utilisation", "mean_queueing_delay"),
-        *("cpu_utilisation", "per_job", "jct_quantiles_max_abs"),
+        *("cpu_utilisation", "per_job", "jct_quantiles", "jct_quantiles_max_abs"),
     }
-    assert set(fifo["error"]["per_job"]) == {"jobs", "mean_signed", "median_abs", "p95_abs", "spearman"}
+    assert set(fifo["error"]["per_job"]) == {"jobs", "mean_signed", "median_abs", "p95_abs", "spearman", "kendall"}
     predicted, observed = fifo["predicted"]["mean_jct_s"], fifo["observed"]["mean_jct_s"]
     assert fifo["error"]["mean_jct"] == pytest.approx((predicted - observed) / observed)
     assert fifo["error"]["mean_jct"] == pytest.approx(80 / 81.7 - 1)  # 80/3 s against (80.85 + 82.55)/2/3 s

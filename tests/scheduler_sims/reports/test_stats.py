@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from scheduler_sims.reports.stats import mean, quantile, relative_error, spearman
+from scheduler_sims.reports.stats import kendall, mean, quantile, relative_error, spearman
 
 
 def test_nothing_has_no_mean_and_no_quantile():
@@ -40,3 +40,13 @@ def test_spearman_with_ties_is_that_of_scipy(pairs):
         assert found is None
     else:
         assert found == pytest.approx(spearmanr(left, right).statistic)
+
+
+def test_kendall_by_hand():
+    assert kendall([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
+    assert kendall([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx((5 - 1) / 6)  # one pair of six is the other way round
+
+
+@pytest.mark.parametrize("pairs", [[], [(1, 2)], [(5, 1), (5, 2)], [(1, 0), (2, 0)]])
+def test_kendall_is_undefined_for_one_job_and_constant_times(pairs):
+    assert kendall([a for a, _ in pairs], [b for _, b in pairs]) is None

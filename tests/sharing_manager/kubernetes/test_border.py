@@ -35,11 +35,11 @@ def start(poller, api, kubelet, proc, pod_path):
     """`start()`: a border of process 7's node with what it has told in `.inventories` and `.allocations`."""
     borders = []
 
-    def start(*, has_devices=False, **parts):
+    def start(*, in_use=False, **parts):
         arguments = {"api": api, "kubelet": None, "proc": proc(7, pod_path), "poll_s": 0.05, **parts}
         border = KubernetesBorder("n1", poller, **arguments)
         border.inventories, border.allocations = [], []
-        border.start(border.inventories.append, border.allocations.append, has_devices=has_devices)
+        border.start(border.inventories.append, border.allocations.append, in_use=in_use)
         borders.append(border)
         return border
 
@@ -101,7 +101,7 @@ def test_a_node_that_is_made_anew_keeps_its_devices_until_it_is_told_about_them(
 
 def test_after_a_restart_a_node_without_annotation_yet_keeps_its_devices(fake, start, eventually, monkeypatch) -> None:
     fake.set_node("n1", None)  # made anew while the manager was away
-    border = start(has_devices=True)
+    border = start(in_use=True)
     problem = eventually(lambda: border.status().inventory_problem)
     assert problem == "node n1: has no annotation emugpu.dev/inventory yet; its devices stay"
     assert border.inventories == []
@@ -116,7 +116,7 @@ def test_after_a_restart_a_node_that_left_its_pool_has_no_devices_in_the_end(
 ) -> None:
     monkeypatch.setattr(border_module, "NEW_NODE_S", 0.2)
     fake.set_node("n1", None)
-    border = start(has_devices=True)
+    border = start(in_use=True)
     eventually(lambda: border.status().inventory_problem)
     time.sleep(0.25)
     fake.set_node("n1", None)

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from sharing_manager.kubernetes import node_watch
+from sharing_manager.kubernetes import watching
 from sharing_manager.kubernetes.node_watch import NodeWatch
 from sharing_manager.kubernetes.testing import DROP, GARBAGE, HANG
 from sharing_manager.kubernetes.waiting import FIRST_S, BackOff
@@ -20,7 +20,7 @@ def first_wait_s() -> float:
 @pytest.fixture
 def watch(api, first_wait_s, monkeypatch):
     """The inventories that a watch of n1 has seen, in order."""
-    monkeypatch.setattr(node_watch, "BackOff", partial(BackOff, first_s=first_wait_s))
+    monkeypatch.setattr(watching, "BackOff", partial(BackOff, first_s=first_wait_s))
     seen: list[str | None] = []
     stopping = threading.Event()
     thread = threading.Thread(
@@ -155,4 +155,4 @@ def test_a_hung_network_is_noticed_in_mid_watch(fake, watch, eventually) -> None
     fake.set_node("n1", "a")
     watch.start()
     eventually(lambda: lists(fake) == 2)
-    assert node_watch._WATCH_S < 150  # of a healthy server the end of the watch comes first
+    assert watching._WATCH_S < 150  # of a healthy server the end of the watch comes first

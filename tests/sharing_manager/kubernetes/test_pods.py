@@ -109,9 +109,9 @@ def in_memory(fake, monkeypatch):
     """What the API server has in its memory: these pods, whatever `fake.pods` says."""
     held, up_to_date = [], fake.list_pods
 
-    def listed(node, start):
+    def listed(node, start, label):
         if "resourceVersion" not in fake.requests[-1][1]:
-            return up_to_date(node, start)
+            return up_to_date(node, start, label)
         return {"metadata": {"resourceVersion": "1"}, "items": list(held)}
 
     monkeypatch.setattr(fake, "list_pods", listed)

@@ -40,7 +40,9 @@ MIXED_CLUSTER = """
 nodes:
   - {name: v, gpus: 2, gpu_type: V100, cpus: 16}
   - {name: a, gpus: 2, gpu_type: A100, cpus: 16}
-costs: {coalesce_s: 0.1, decide_s: 0.05, start_s: 1, restore_s: 2, warm_up_s: 0.5, checkpoint_s: 1.5, stop_s: 0.25}
+costs:
+  {coalesce_s: 0.1, decide_s: 0.05, start_s: 1, restore_s: 2, warm_up_s: 0.5, checkpoint_s: 1.5, stop_s: 0.25,
+   serial_start_s: 0.5, finish_s: 0.75}
 """
 ONE_GPU = "nodes: [{name: n, gpus: 1, gpu_type: T4, cpus: 8}]"
 TWO_GPUS = "nodes: [{name: n, gpus: 1, gpu_type: T4, cpus: 8, count: 2}]"

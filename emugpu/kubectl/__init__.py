@@ -1,0 +1,1 @@
+"""`kubectl emugpu`: what a cluster's emulated GPUs and EmuJobs do, read through the API server and never changed."""

@@ -1,0 +1,72 @@
+"""One command's view of the API server: asked synchronously, and what it refuses is said in words that help a user."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.timing.host import wall_ns
+from operators.kube import Api, ForbiddenError, Json, NotThereError
+
+T = TypeVar("T")
+RIGHTS = "docs/kubectl.md lists the rights that each command needs"
+NO_EMUJOBS = "this cluster knows no EmuJobs: install the chart (`emugpu cluster up`, or Helm)"
+
+
+class ClosableApi(Api, Protocol):
+    """An Api with connections."""
+
+    async def close(self) -> None: ...
+
+
+class Cluster:
+    """Use it as a context manager. `namespace`: the one that is meant where a command isn't told another.
+
+    `wall_ns` says what time it is: nanoseconds since 1970.
+    """
+
+    def __init__(self, api: ClosableApi, namespace: str, wall_ns: Callable[[], int] = wall_ns) -> None:
+        self._api, self.namespace, self._wall_ns = api, namespace, wall_ns
+        self._runner = asyncio.Runner()
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return self._wall_ns() / 1e9
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runner.run(self._api.close())
+        self._runner.close()
+
+    def ask(self, question: Callable[[Api], Coroutine[Any, Any, T]]) -> T:
+        """The answer. Raises ClusterError, in one line, where there is none."""
+        try:
+            return self._runner.run(question(self._api))
+        except ForbiddenError as error:
+            raise ClusterError(f"{refusal(error)}; {RIGHTS}") from error
+
+
+def refusal(error: Exception) -> str:
+    """What the API server said, without the hint for the operator's own accounts."""
+    return str(error).partition("; the chart's RBAC")[0]
+
+
+async def listed(api: Api, resource: type[Any], **options: Any) -> list[Json]:
+    """All objects. Raises NotThereError where the cluster has no such resource."""
+    return (await api.list(resource, **options))[1]
+
+
+async def if_allowed(answer: Awaitable[T], otherwise: T, missing: list[str]) -> T:
+    """The answer, or `otherwise` where it is refused or not there; then `missing` gets the reason."""
+    try:
+        return await answer
+    except (ForbiddenError, NotThereError) as error:
+        missing.append(refusal(error))
+        return otherwise

@@ -1,0 +1,167 @@
+"""`kubectl emugpu experiment`: EmuJobs that carry the label emugpu.dev/experiment, policy by policy.
+
+`list` shows each run's job completion times (of its finished jobs), `report ID` prints the comparison of the policies and
+with --out writes report.html, jobs.csv and summary.json, as `emugpu compare` does, from what was observed. ID is the label,
+or what the labels ID-1, ID-2 of several runs have in common. Experiments are looked for in all namespaces, unless -n names one.
+
+exit status: 0, 1 where a job of the reported experiment failed or hasn't ended, 2 for an error
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lightkube.operators import exists
+
+from emugpu.commands.runs import check_out, leave
+from emugpu.kubectl import options, output
+from emugpu.kubectl.cluster import NO_EMUJOBS, Cluster, listed
+from emugpu.kubectl.experiments import Grounds, Run, finished_only, numbered, record_of, runs_of
+from emugpu.kubectl.jobs_seen import EXPERIMENT_LABEL
+from emugpu.kubectl.output import Answer, Cell, count, seconds, timestamp
+from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
+from operators.kube import EMUJOB, NODE, POOL, Api, NotThereError
+from operators.pools.objects import node_facts, pool_facts
+from scheduler_sims.reports.metrics import figures
+
+VERBS = ("list", "report")
+_HEADINGS = (
+    "EXPERIMENT",
+    "POLICY",
+    "RUN",
+    "JOBS",
+    "DONE",
+    "FAILED",
+    "MEAN JCT",
+    "MEDIAN",
+    "P95",
+    "MAKESPAN",
+    "BEGUN (UTC)",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("verb", nargs="?", choices=VERBS, default="list", help="default: list")
+    parser.add_argument("experiment", nargs="?", default="", metavar="ID", help="of report: which experiment")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="of report: where the three files go")
+    options.add_output(parser, "wide", "json", "csv")
+
+
+def run(args: argparse.Namespace) -> int:
+    """The module's text says what the exit status means. Raises errors of the tree."""
+    if args.verb == "list":
+        if args.experiment or args.out:
+            raise InputError("experiment list", "takes no ID and no --out; `experiment report ID --out DIR` does")
+        return _list(args)
+    if not args.experiment:
+        raise InputError("experiment report", "name an experiment; `kubectl emugpu experiment list` shows them")
+    if args.output not in ("", "json"):
+        raise InputError("-o", f"a report has no form {args.output}; --out DIR writes jobs.csv")
+    if args.out is not None:
+        check_out(args.out)
+    return _report(args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    with options.cluster_of(args) as cluster:
+        runs, grounds = _asked(cluster, args)
+        output.show(answer(runs, grounds, cluster.now_s(), wide=args.output == "wide"), args.output)
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    with options.cluster_of(args) as cluster:
+        runs, grounds = _asked(cluster, args)
+        own = numbered([run for run in runs if run.belongs_to(args.experiment)])
+        if not own:
+            known = {name for run in runs for name in (run.experiment, run.family)}
+            raise UnknownNameError("experiment report", "experiment", args.experiment, known)
+        records = [record_of(run, grounds, cluster.now_s()) for run in own]
+    args.json = args.output == "json"
+    return leave(args, records, meta_of(own, grounds))
+
+
+def meta_of(runs: Sequence[Run], grounds: Grounds) -> dict[str, Any]:
+    """What was compared, for the report's header and the summary."""
+    return {
+        "workload": f"EmuJobs of experiment {', '.join(dict.fromkeys(run.experiment for run in runs))}",
+        "jobs": max(len(run.members) for run in runs),
+        "cluster": f"namespace {', '.join(dict.fromkeys(run.namespace for run in runs))}",
+        "nodes": len(grounds.cluster.nodes),
+        "gpus": grounds.cluster.gpus,
+        "clock": "real time",
+    }
+
+
+def _asked(cluster: Cluster, args: argparse.Namespace) -> tuple[list[Run], Grounds]:
+    return cluster.ask(lambda api: _look(api, args.namespace or "*"))
+
+
+async def _look(api: Api, namespace: str) -> tuple[list[Run], Grounds]:
+    """Raises ClusterError where there are no EmuJobs."""
+    try:
+        jobs, pools, nodes = await asyncio.gather(
+            listed(api, EMUJOB, namespace=namespace, labels={EXPERIMENT_LABEL: exists()}),
+            listed(api, POOL),
+            listed(api, NODE),
+        )
+    except NotThereError as error:
+        raise ClusterError(NO_EMUJOBS) from error
+    return runs_of(jobs), Grounds.of([pool_facts(pool) for pool in pools], [node_facts(node) for node in nodes])
+
+
+# -- list --------------------------------------------------------------------------------------------------------------
+
+
+def answer(runs: Sequence[Run], grounds: Grounds, now_s: float, *, wide: bool) -> Answer:
+    """A line per run."""
+    rows = [row(run, grounds, now_s) for run in runs]
+    headings = (*_HEADINGS, *(("NAMESPACE", "QUEUEING", "PREEMPTIONS") if wide else ()))
+    none = f"no EmuJob has the label {EXPERIMENT_LABEL}"
+    return Answer(output.columns(headings, [_cells(each, wide=wide) for each in rows]), rows, rows, none)
+
+
+def row(run: Run, grounds: Grounds, now_s: float) -> dict[str, Any]:
+    """For programs. Times are of the jobs that have finished; the makespan only where all have ended."""
+    found = {name: None if value is None else round(value, 6) for name, value in _figures(run, grounds, now_s).items()}
+    return {
+        "experiment": run.experiment,
+        "policy": run.policy,
+        "repeat": run.repeat,
+        "namespace": run.namespace,
+        "jobs": len(run.members),
+        "finished": run.count("Succeeded"),
+        "failed": run.count("Failed", "Rejected"),
+        "going": run.going,
+        "mean_jct_s": found["mean_jct_s"],
+        "median_jct_s": found["median_jct_s"],
+        "p95_jct_s": found["p95_jct_s"],
+        "makespan_s": None if run.going else found["makespan_s"],
+        "mean_queueing_delay_s": found["mean_queueing_delay_s"],
+        "preemptions": sum(member.job.preemptions for member in run.members),
+        "begun": timestamp(run.begun_s),
+    }
+
+
+def _figures(run: Run, grounds: Grounds, now_s: float) -> dict[str, float | None]:
+    return figures(finished_only(record_of(run, grounds, now_s))).as_dict()
+
+
+def _cells(row: dict[str, Any], *, wide: bool) -> list[Cell]:
+    cells = [
+        Cell(row["experiment"]),
+        Cell(row["policy"]),
+        count(row["repeat"]),
+        count(row["jobs"]),
+        count(row["finished"]),
+        Cell(str(row["failed"]), "red" if row["failed"] else "", right=True),
+        *(seconds(row[name]) for name in ("mean_jct_s", "median_jct_s", "p95_jct_s", "makespan_s")),
+        Cell(str(row["begun"])[:19].replace("T", " ")),
+    ]
+    if wide:
+        cells += [Cell(row["namespace"]), seconds(row["mean_queueing_delay_s"]), count(row["preemptions"])]
+    return cells

@@ -1,0 +1,143 @@
+"""`kubectl emugpu explain JOB`: what happened to an EmuJob, in time order, and why it waits.
+
+It puts together the status with its conditions and runs, the pods, and the events about all of these. Kubernetes keeps
+events for an hour; the times of pods and conditions are whole seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from emugpu.kubectl import options, output
+from emugpu.kubectl.cluster import if_allowed, listed
+from emugpu.kubectl.commands.jobs import row
+from emugpu.kubectl.jobs_seen import JobSeen, job_seen, jobs_in
+from emugpu.kubectl.nodes_seen import NodeSeen, nodes_with_gpus
+from emugpu.kubectl.output import PHASE_STYLES, Answer, Cell, duration, timestamp
+from emugpu.kubectl.spans import Places
+from emugpu.kubectl.story import Objects, Told, story, told_once
+from emugpu.kubectl.why import WAITING, pods_of, reasons
+from emugpu.smi.devices import clean
+from emulator_runtime.domain.errors import UnknownNameError
+from operators.jobs.names import JOB_LABEL
+from operators.kube import EMUJOB, EVENT, NODE, POD, Api, Json, NotThereError
+
+_DAY_S = 86400.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", help="the EmuJob's name")
+    options.add_output(parser, "json")
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """All that was found."""
+
+    job: JobSeen
+    told: Sequence[Told]
+    why: Sequence[str]
+    missing: Sequence[str]
+
+
+def run(args: argparse.Namespace) -> int:
+    """0. Raises errors of the tree."""
+    with options.cluster_of(args) as cluster:
+        found = cluster.ask(lambda api: _explained(api, args.job, cluster.namespace))
+        output.show(answer(found, cluster.now_s()), args.output)
+    return 0
+
+
+async def _explained(api: Api, name: str, namespace: str) -> Explained:
+    """Raises UnknownNameError where there is no such EmuJob, ClusterError where there are no EmuJobs at all."""
+    try:
+        document = await api.get(EMUJOB, name, namespace)
+    except NotThereError as error:
+        known = [job.name for job in await jobs_in(api, namespace)]
+        raise UnknownNameError(f"namespace {namespace}", "EmuJob", name, known) from error
+    job, missing = job_seen(document), list[str]()
+    none: list[Json] = []
+    pods, events, nodes = await asyncio.gather(
+        if_allowed(listed(api, POD, namespace=namespace), otherwise=none, missing=missing),
+        if_allowed(listed(api, EVENT, namespace=namespace), otherwise=none, missing=missing),
+        if_allowed(listed(api, NODE), otherwise=none, missing=missing),
+    )
+    own = pods_of(pods, name, JOB_LABEL)
+    objects = Objects(tuple(own), tuple(events), Places.of_nodes(nodes))
+    why = reasons(job, document, own, *await _around(api, job, missing))
+    return Explained(job, told_once(story(job, objects)), why, list(dict.fromkeys(missing)))
+
+
+async def _around(api: Api, job: JobSeen, missing: list[str]) -> tuple[list[JobSeen], list[NodeSeen]]:
+    """The other jobs and the nodes, where the job waits."""
+    if job.phase not in WAITING:
+        return [], []
+    no_jobs: list[JobSeen] = []
+    no_nodes: list[NodeSeen] = []
+    return await asyncio.gather(
+        if_allowed(jobs_in(api, "*" if job.scheduler else job.namespace), otherwise=no_jobs, missing=missing),
+        if_allowed(nodes_with_gpus(api), otherwise=no_nodes, missing=missing),
+    )
+
+
+def answer(found: Explained, now_s: float) -> Answer:
+    """A heading, why it waits, and the story with the seconds since the submission."""
+    job = found.job
+    lines = [_heading(job, now_s)]
+    lines += [Text(f"  {clean(line)}", "yellow") for line in found.why]
+    lines += [Text(), *_table(found.told, job.submitted_s)]
+    document = {
+        "job": row(job),
+        "why": list(found.why),
+        "story": [
+            {"at": timestamp(line.at_s), "source": line.source, "text": line.text, "warning": line.warning}
+            for line in found.told
+        ],
+    }
+    return Answer(lines, document, notes=[f"not seen: {reason}" for reason in found.missing])
+
+
+def _heading(job: JobSeen, now_s: float) -> Text:
+    share = f" ({100 * job.steps_done / job.steps:.0f}%)" if job.steps else ""
+    text = Text(f"EmuJob {job.key}: ", no_wrap=True).append(
+        job.phase or "not seen yet", PHASE_STYLES.get(job.phase, "bold")
+    )
+    text.append(f", {job.steps_done}/{job.steps} steps{share}")
+    took_s = job.observed_jct_s if job.observed_jct_s is not None else job.age_s(now_s)
+    if took_s is not None:
+        text.append(f", {duration(took_s)} {'in all' if job.finished_s is not None else 'so far'}")
+    if job.predicted_jct_s is not None:
+        text.append(f", {duration(job.predicted_jct_s)} predicted")
+    return text
+
+
+def _table(told: Sequence[Told], submitted_s: float | None) -> list[Text]:
+    days = bool(told) and told[-1].at_s - told[0].at_s > _DAY_S
+    rows = [
+        [
+            Cell(_time(line, days=days)),
+            Cell(_since(line, submitted_s), right=True),
+            Cell(line.source),
+            Cell(line.text, "red" if line.warning else ""),
+        ]
+        for line in told
+    ]
+    return output.columns(("TIME (UTC)", "SINCE", "WHO", "WHAT"), rows)
+
+
+def _time(line: Told, *, days: bool) -> str:
+    text = timestamp(line.at_s) or ""
+    return text[5 if days else 11 : 19 if line.coarse else 23].replace("T", " ")
+
+
+def _since(line: Told, submitted_s: float | None) -> str:
+    """After the submission; without digits that nobody told."""
+    if submitted_s is None:
+        return output.MISSING
+    since_s = line.at_s - submitted_s
+    return f"+{max(0.0, since_s):.0f}s    " if line.coarse else f"{since_s:+.3f}s"

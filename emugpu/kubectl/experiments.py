@@ -1,0 +1,149 @@
+"""Experiments as the cluster tells of them: EmuJobs with one label, a run for each namespace and scheduler among them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from emugpu.kubectl.jobs_seen import JobSeen, job_seen
+from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.profiles.table import ProfileTable
+from operators.documents import object_at, text_at, texts_of
+from operators.experiments.manifests import ROW
+from operators.experiments.records import About, run_record, told_by
+from operators.jobs.offers import NodeOffer, offers_of
+from operators.jobs.spec import EmuJobSpec, parse_spec
+from operators.jobs.workload import cluster_spec, job_spec
+from operators.kube import Json
+from operators.pools.objects import NodeFacts, PoolFacts
+from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.record import RunRecord
+
+NOT_OVER = ("", "Pending", "Queued", "Starting", "Running", "Preempted")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An EmuJob of an experiment, as it is shown and as the API server sent it."""
+
+    job: JobSeen
+    document: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The EmuJobs of one policy, once, in order of submission. `repeat` counts runs of the same policy from 1.
+
+    `experiment` is their label; `emugpu compare` gives each run of an experiment X a label of its own, X-1, X-2 and so on.
+    """
+
+    experiment: str
+    namespace: str
+    policy: str
+    repeat: int
+    members: tuple[Member, ...]
+
+    @property
+    def begun_s(self) -> float:
+        """The first submission, seconds since 1970."""
+        return min((m.job.submitted_s for m in self.members if m.job.submitted_s is not None), default=0.0)
+
+    @property
+    def going(self) -> int:
+        """How many jobs haven't ended."""
+        return sum(member.job.phase in NOT_OVER for member in self.members)
+
+    def belongs_to(self, experiment: str) -> bool:
+        """Whether this is the experiment that is meant, or one of its runs."""
+        return self.experiment == experiment or self.family == experiment
+
+    @property
+    def family(self) -> str:
+        """The experiment that this is a run of, by the label's number; the label where it has none."""
+        return re.sub(r"-\d+$", "", self.experiment)
+
+    def count(self, *phases: str) -> int:
+        return sum(member.job.phase in phases for member in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """The cluster that the jobs ran on, as it is now."""
+
+    cluster: ClusterSpec
+    offers: tuple[NodeOffer, ...]
+
+    @classmethod
+    def of(cls, pools: Sequence[PoolFacts], nodes: Sequence[NodeFacts]) -> Grounds:
+        return cls(cluster_spec(pools, nodes), offers_of(pools, nodes))
+
+
+def runs_of(documents: Iterable[Json]) -> list[Run]:
+    """The runs of all experiments: by experiment, then in order of their beginning."""
+    groups: dict[tuple[str, str, str], list[Member]] = {}
+    for document in documents:
+        job = job_seen(document)
+        if job.experiment:
+            scheduler = job.scheduler or f"{_pod_scheduler(document)} (Kubernetes)"
+            groups.setdefault((job.experiment, job.namespace, scheduler), []).append(Member(job, document))
+    found = []
+    for (experiment, namespace, scheduler), members in groups.items():
+        ordered = sorted(members, key=lambda member: (member.job.submitted_s or 0.0, member.job.name))
+        found.append(Run(experiment, namespace, _policy(ordered, scheduler), 1, tuple(ordered)))
+    found.sort(key=lambda run: (run.experiment, run.begun_s, run.namespace))
+    return numbered(found)
+
+
+def record_of(run: Run, grounds: Grounds, now_s: float) -> RunRecord:
+    """The run as all reports want it. A job that hasn't ended is one that failed by now, and says so."""
+    profiles, notes, jobs = ProfileTable.bundled(), list[str](), list[JobSpec]()
+    for row, member in enumerate(run.members):
+        try:
+            jobs.append(_job(member, run.begun_s, _row(member, row), grounds, profiles))
+        except EmuGpuError as error:
+            notes.append(f"{member.job.key} is left out: {error}")
+    about = About(run.policy, run.repeat, round(now_s * 1e9), notes=tuple(notes))
+    record = run_record(about, jobs, [told_by(member.document) for member in run.members], grounds.cluster)
+    return replace(record, lag={})  # when a job should have been submitted isn't known here
+
+
+def finished_only(record: RunRecord) -> RunRecord:
+    """Without the jobs that haven't finished: for figures while a run goes on."""
+    done = tuple(job for job in record.jobs if job.status == "finished")
+    return replace(record, jobs=done, spans=(), host_spans=())
+
+
+def _job(member: Member, begun_s: float, row: int, grounds: Grounds, profiles: ProfileTable) -> JobSpec:
+    """Raises what a spec that can't be read raises."""
+    job = member.job
+    spec: EmuJobSpec = parse_spec(job.namespace, job.name, object_at(member.document, "spec"))
+    submit_s = max(0.0, (job.submitted_s or begun_s) - begun_s)
+    return job_spec(job.job_id, spec, submit_s, row, grounds.offers, profiles)
+
+
+def _row(member: Member, otherwise: int) -> int:
+    text = texts_of(object_at(member.document, "metadata"), "annotations").get(ROW, "")
+    return int(text) if text.isascii() and text.isdecimal() else otherwise
+
+
+def _pod_scheduler(document: Json) -> str:
+    return text_at(object_at(document, "spec", "scheduler"), "schedulerName") or "default-scheduler"
+
+
+def _policy(members: Sequence[Member], scheduler: str) -> str:
+    """What the predictions of the submission name, where they agree; else the scheduler."""
+    named = {member.job.predicted_by for member in members} - {""}
+    return named.pop() if len(named) == 1 else scheduler
+
+
+def numbered(runs: Iterable[Run]) -> list[Run]:
+    """With the repeats of each policy counted within its experiment."""
+    counts: dict[tuple[str, str], int] = {}
+    found = []
+    for run in runs:
+        key = run.family, run.policy
+        counts[key] = counts.get(key, 0) + 1
+        found.append(replace(run, repeat=counts[key]))
+    return found

@@ -1,0 +1,55 @@
+"""A namespace of its own for each run: nothing of the run before is left in it, and nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.domain.units import to_ns
+from operators.experiments.manifests import EXPERIMENT_LABEL
+from operators.kube import EMUJOB, NAMESPACE, Api, NotThereError
+
+GONE_S = 180.0
+"""Pods get seconds to end; a namespace waits for all of them."""
+_LOOK_S = 0.5
+
+
+async def make(api: Api, name: str, experiment: str) -> None:
+    """Raises ConflictError where there is such a namespace already."""
+    labels = {EXPERIMENT_LABEL: experiment, "app.kubernetes.io/managed-by": "emugpu-experiment"}
+    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    await api.create(NAMESPACE, document)
+
+
+async def clear(api: Api, name: str, wall_ns: Callable[[], int]) -> None:
+    """Deletes the EmuJobs, whose owner then takes what belongs to them, then the namespace, and waits until all is gone.
+
+    Raises ClusterError where it isn't after GONE_S.
+    """
+    limit_ns = wall_ns() + to_ns(GONE_S)
+    try:
+        _, found = await api.list(EMUJOB, namespace=name)
+    except NotThereError:  # the kind is gone, so there are none of it
+        found = []
+    for document in found:
+        await api.delete(EMUJOB, document["metadata"]["name"], name)
+    await api.delete(NAMESPACE, name)
+    while await _is_there(api, name):
+        if wall_ns() > limit_ns:
+            problem = f"is still being deleted after {GONE_S:g} s; see `kubectl get namespace {name} -o yaml`"
+            raise ClusterError(f"namespace {name} {problem}")
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _is_there(api: Api, name: str) -> bool:
+    try:
+        await api.get(NAMESPACE, name)
+    except NotThereError:
+        return False
+    return True
+
+
+def limit_s(predicted_makespan_s: float) -> float:
+    """How long an observed run is waited for: one that takes three times as long as predicted won't tell anything any more."""
+    return 3 * predicted_makespan_s + 600.0

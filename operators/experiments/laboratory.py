@@ -1,0 +1,218 @@
+"""Runs on a real cluster, each from nothing: a namespace, a scheduler, the jobs; and whatever happens, nothing of them is left.
+
+Each part of a run is an event loop of its own, so that an interruption anywhere still comes to the part that clears up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.units import to_ns, to_s
+from operators.clock import rfc3339_micro
+from operators.experiments import arena, probe_policy
+from operators.experiments.calibrate import Calibration, calibrated
+from operators.experiments.manifests import EXPERIMENT_LABEL, Destination, emujob_document, names_of
+from operators.experiments.observing import Orders, Progress, Surroundings, observe
+from operators.experiments.present import Present, look
+from operators.experiments.probing import probe_jobs, probes_of
+from operators.experiments.records import About, Told, run_record
+from operators.experiments.scheduler_process import READY_S, Files, SchedulerProcess
+from operators.kube import Api
+from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.record import RunRecord
+
+PROBE_GATHER_S = 1.0
+LEAD_S = 5.0
+"""From a scheduler's start until time 0 of its run: it is ready by then, and counts rounds from the first submission on."""
+_PHASE_LIMIT_S = 240.0
+_TICK_S = 0.1
+
+T = TypeVar("T")
+
+
+class Connection(Api, Protocol):
+    """An API server, until it's closed."""
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a laboratory is given. `scheduler_options`: of every scheduler program (the cluster, estimates, profiles).
+
+    `keep`: namespaces stay, for somebody to look at. `python`: what runs `-m emugpu`.
+    """
+
+    api: Callable[[], Connection]
+    wall_ns: Callable[[], int]
+    directory: Path
+    say: Callable[[str], None]
+    scheduler_options: Sequence[str] = ()
+    keep: bool = False
+    python: Sequence[str] = (sys.executable, "-m", "emugpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One observed run. `policy` empty: no scheduler of ours, Kubernetes' own called `pod_scheduler` places the pods."""
+
+    title: str
+    jobs: Sequence[JobSpec]
+    limit_s: float
+    policy: str = ""
+    gather_s: float = 0.0
+    repeat: int = 1
+    pod_scheduler: str = "default-scheduler"
+
+
+@dataclass(slots=True)
+class _Field:
+    """Where a run takes place, and what is noted about it on the way."""
+
+    to: Destination
+    begin_ns: int
+    scheduler: SchedulerProcess | None = None
+
+    def check(self) -> None:
+        if self.scheduler is not None:
+            self.scheduler.check()
+
+
+class Laboratory:
+    """`experiment` names the runs: a few letters and digits, another one for each use of a cluster."""
+
+    def __init__(self, experiment: str, tools: Tools) -> None:
+        self.experiment = experiment
+        self._tools = tools
+        self._numbers = count(1)
+
+    def look(self) -> Present:
+        """What there is. Raises InputError where there is no emugpu, ClusterError where it can't be reached."""
+        return self._with_api(look)
+
+    def calibrate(self, cluster: ClusterSpec, told: Callable[[str], None] = lambda _text: None) -> Calibration:
+        """Runs the probes. Raises ClusterError where they don't come through."""
+        jobs = probe_jobs(cluster)
+        setting = Setting("calibration", (), 0.0, policy=f"{probe_policy.__file__}:Probing", gather_s=PROBE_GATHER_S)
+        with self._field(setting) as place:
+            told_by_all: list[Told] = []
+            for number, phase in enumerate(jobs.phases, 1):
+                told(f"calibrating, part {number} of {len(jobs.phases)}")
+                told_by_all += self._run(place, phase, _PHASE_LIMIT_S, _unheard)
+            assert place.scheduler is not None
+            decisions = place.scheduler.decisions()
+        return calibrated(probes_of(jobs, told_by_all, decisions, PROBE_GATHER_S))
+
+    def check_jobs(self, jobs: Sequence[JobSpec], *, by_kubernetes: bool) -> None:
+        """Raises InputError for a job that has no form as an EmuJob, before anything runs."""
+        names = names_of(jobs)
+        for job in jobs:
+            emujob_document(job, names[job.job_id], Destination("any", "any", "" if by_kubernetes else "any"))
+
+    def observe(self, setting: Setting, cluster: ClusterSpec, progress: Progress) -> RunRecord:
+        """The record of one run. Raises ClusterError where it can't be brought to its end."""
+        began_ns = self._tools.wall_ns()
+        with self._field(setting) as place:
+            told = self._run(place, setting.jobs, setting.limit_s, progress)
+            ended_ns = self._tools.wall_ns()
+            notes: list[str] = []
+            decisions = 0
+            if place.scheduler is not None:
+                made = place.scheduler.decisions()
+                decisions = len(made)
+                notes += [*place.scheduler.notes(), *_too_early(setting.jobs, [one.jobs for one in made])]
+        about = About(setting.title, setting.repeat, ended_ns, to_s(ended_ns - began_ns), decisions, tuple(notes))
+        return run_record(about, setting.jobs, told, cluster)
+
+    # --- parts of a run -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _field(self, setting: Setting) -> Iterator[_Field]:
+        number = next(self._numbers)
+        name = f"emugpu-exp-{self.experiment}-{number}"
+        scheduler = f"exp-{self.experiment}-{number}" if setting.policy else ""
+        to = Destination(name, f"{self.experiment}-{number}", scheduler, setting.pod_scheduler)
+        try:
+            self._with_api(lambda api: arena.make(api, name, self.experiment))
+            place = _Field(to, self._tools.wall_ns() + to_ns(LEAD_S if scheduler else 0.0))
+            with self._scheduler(setting, place) as place.scheduler:
+                yield place
+        finally:
+            if not self._tools.keep:
+                self._with_api(lambda api: arena.clear(api, name, self._tools.wall_ns))
+
+    @contextmanager
+    def _scheduler(self, setting: Setting, place: _Field) -> Iterator[SchedulerProcess | None]:
+        if not setting.policy:
+            yield None
+            return
+        files = Files.within(self._tools.directory, place.to.scheduler)
+        with SchedulerProcess(self._command(setting, place), files, self._tools.say) as process:
+            asyncio.run(_until_ready(process))
+            yield process
+
+    def _command(self, setting: Setting, place: _Field) -> list[str]:
+        to = place.to
+        until = ("--until-done", f"{EXPERIMENT_LABEL}={to.experiment}", "--jobs", str(len(setting.jobs)))
+        return [
+            *(*self._tools.python, "scheduler", "--policy", setting.policy, "--name", to.scheduler),
+            *("--namespace", to.namespace, "--decide-every", f"{setting.gather_s:g}", "--json"),
+            *("--epoch", rfc3339_micro(place.begin_ns)),
+            *(until if setting.jobs else ()),
+            *self._tools.scheduler_options,
+        ]
+
+    def _run(self, place: _Field, jobs: Sequence[JobSpec], limit_s: float, progress: Progress) -> list[Told]:
+        begin_ns = max(place.begin_ns, self._tools.wall_ns())
+        orders = Orders(jobs, names_of(jobs), place.to, begin_ns, limit_s)
+        around = Surroundings(self._tools.wall_ns, progress, place.check)
+        return self._with_api(lambda api: observe(api, orders, around))
+
+    def _with_api(self, work: Callable[[Api], Coroutine[Any, Any, T]]) -> T:
+        async def run() -> T:
+            api = self._tools.api()
+            try:
+                return await work(api)
+            finally:
+                await api.close()
+
+        return asyncio.run(run())
+
+
+async def _until_ready(process: SchedulerProcess) -> None:
+    """Raises ClusterError where it never is, or has ended."""
+    loop = asyncio.get_running_loop()
+    limit = loop.time() + READY_S
+    while not process.ready:
+        process.check()
+        if loop.time() > limit:
+            raise ClusterError(f"the scheduler is not ready after {READY_S:g} s: {process.last_words()}")
+        await asyncio.sleep(_TICK_S)
+
+
+def _too_early(jobs: Sequence[JobSpec], known: Sequence[int]) -> list[str]:
+    """Whether the first decision about any job was about all jobs of that instant, as it is in the prediction."""
+    first_s = min((job.submit_s for job in jobs), default=0.0)
+    wanted, seen = sum(job.submit_s == first_s for job in jobs), next((number for number in known if number), 0)
+    if not 0 < seen < wanted:
+        return []
+    return [f"the scheduler decided when {seen} of the {wanted} jobs submitted together had come (see coalesce_s)"]
+
+
+def most_at_once(jobs: Sequence[JobSpec]) -> int:
+    """The largest number of jobs of one instant."""
+    return max(Counter(job.submit_s for job in jobs).values(), default=0)
+
+
+def _unheard(_ended: int, _now_s: float) -> None:
+    """Nobody watches."""

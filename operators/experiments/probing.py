@@ -1,0 +1,125 @@
+"""The probe jobs of a calibration, and what their statuses and the scheduler's decisions tell about costs. No clock, no API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
+from emulator_runtime.domain.units import to_ns
+from operators.experiments.calibrate import ProbeRun, Probes, ProbeStop
+from operators.experiments.probe_policy import user_of
+from operators.experiments.records import Told
+from scheduler_sims.inputs.cluster_file import ClusterSpec
+
+BURST, CHAIN, VISITS = 12, 10, 3
+STEP_S = 1.0
+"""Of a probe of one step."""
+YIELD_STEP_S = 0.1
+_YIELD_STEPS = 300
+_FIRST_VISIT_S, _BETWEEN_S = 7.0, 8.0
+_CPU_MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the scheduler decided at a time (nanoseconds since 1970): jobs by id. `jobs`: how many it knew then."""
+
+    at_ns: int
+    started: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
+    jobs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeJobs:
+    """In the order in which they are run, each kind after the one before. `warm_up` is not looked at: first times are slow."""
+
+    warm_up: tuple[JobSpec, ...]
+    burst: tuple[JobSpec, ...]
+    chain: tuple[JobSpec, ...]
+    yielding: tuple[JobSpec, ...]
+    """The one that yields, then its visitors."""
+
+    @property
+    def phases(self) -> tuple[tuple[JobSpec, ...], ...]:
+        return (self.warm_up, self.burst, self.chain, self.yielding)
+
+
+def probe_jobs(cluster: ClusterSpec) -> ProbeJobs:
+    """For a cluster's places: its GPUs, then its nodes without one."""
+    on_gpu = [bool(node.devices) for node in cluster.nodes for _ in node.devices]
+    places = [*on_gpu, *(False for node in cluster.nodes if not node.devices)]
+    some = list(enumerate(places))[:BURST]
+    visits = [_FIRST_VISIT_S + _BETWEEN_S * number for number in range(VISITS)]
+    host = _job("yields", 0, user_of(0, yields=True), gpu=places[0], steps=_YIELD_STEPS, step_s=YIELD_STEP_S)
+    return ProbeJobs(
+        warm_up=tuple(_job(f"warm-up-{place}", place, user_of(place), gpu=gpu) for place, gpu in some),
+        burst=tuple(_job(f"burst-{place}", place, user_of(place), gpu=gpu) for place, gpu in some),
+        chain=tuple(_job(f"chain-{number}", number, user_of(0), gpu=places[0]) for number in range(CHAIN)),
+        yielding=(
+            host,
+            *(_job(f"visit-{n}", n + 1, user_of(0), gpu=places[0], submit_s=at_s) for n, at_s in enumerate(visits)),
+        ),
+    )
+
+
+def probes_of(jobs: ProbeJobs, told: Iterable[Told], decisions: Sequence[Decision], coalesce_s: float) -> Probes:
+    """What the probes showed; those that didn't finish, or of which the log told nothing, are left out."""
+    by_id = {one.job_id: one for one in told if one.settled and one.stays and one.submitted_ns is not None}
+    runs = {
+        job.job_id: _runs(job, by_id[job.job_id], decisions)
+        for phase in jobs.phases
+        for job in phase
+        if job.job_id in by_id
+    }
+    host = jobs.yielding[0].job_id
+    return Probes(
+        burst=[run for job in jobs.burst for run in runs.get(job.job_id, ())],
+        chain=sorted((run for job in jobs.chain for run in runs.get(job.job_id, ())), key=lambda run: run.begin_ns),
+        stops=_stops(host, runs, [job.job_id for job in jobs.yielding[1:]], decisions),
+        coalesce_s=coalesce_s,
+    )
+
+
+def _job(
+    job_id: str,
+    row: int,
+    user: str,
+    *,
+    gpu: bool,
+    submit_s: float = 0.0,
+    steps: int = 1,
+    step_s: float = STEP_S,
+) -> JobSpec:
+    way = Configuration("gpu", 1, _CPU_MILLI) if gpu else Configuration("cpu", 0, _CPU_MILLI)
+    return JobSpec(job_id, user, submit_s, steps, (way,), {way.name: TimedWork(step_s * steps)}, row)
+
+
+def _runs(job: JobSpec, told: Told, decisions: Iterable[Decision]) -> list[ProbeRun]:
+    """Each run with the decision that began it; its steps tell when its first one began."""
+    (work,) = job.work.values()
+    assert isinstance(work, TimedWork)
+    step_ns = to_ns(work.duration_s) // job.steps
+    asked = [decision.at_ns for decision in decisions if job.job_id in decision.started]
+    found = []
+    for at_ns, stay in zip(asked, told.stays, strict=False):
+        found.append(ProbeRun(told.submitted_ns or 0, at_ns, stay.until_ns - stay.steps * step_ns, stay.until_ns))
+    return found if len(asked) == len(told.stays) else []
+
+
+def _stops(
+    host: str, runs: Mapping[str, Sequence[ProbeRun]], visitors: Sequence[str], decisions: Sequence[Decision]
+) -> list[ProbeStop]:
+    asked = [decision.at_ns for decision in decisions if host in decision.stopped]
+    own = runs.get(host, ())
+    if len(own) != len(asked) + 1:
+        return []  # it did not go as planned: nobody can tell which stop ended which run
+    visits = sorted(run.asked_ns for visitor in visitors for run in runs.get(visitor, ()))
+    found = []
+    for at_ns, (before, after) in zip(asked, pairwise(own), strict=True):
+        nexts = [visit for visit in visits if at_ns <= visit <= after.asked_ns]
+        if nexts:
+            found.append(ProbeStop(at_ns, before.end_ns, nexts[0], after))
+    return found

@@ -1,0 +1,47 @@
+"""How long an EmuJob would run alone: the measure that slow-down and fairness are counted in.
+
+Computed as the training container does, from the same profiles; no scheduler is asked, so the controller needs none of their
+libraries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.job import TimedWork
+from emulator_runtime.domain.sensitivity import HostShare
+from emulator_runtime.domain.step import StepTimes
+from emulator_runtime.domain.units import to_s
+from emulator_runtime.profiles.table import ProfileTable
+from emulator_runtime.workloads.request import Layout, TrainRequest, plan_step
+from emulator_runtime.workloads.work import step_times
+from operators.jobs.offers import NodeOffer, usable_types
+from operators.jobs.spec import Configuration, EmuJobSpec
+
+
+def isolated_s(spec: EmuJobSpec, offers: Sequence[NodeOffer], profiles: ProfileTable) -> float | None:
+    """Seconds of all its steps in its fastest configuration on the fastest GPU type that the pools offer, with the CPUs and the
+    memory that it asks for; None where they offer nothing on which it runs."""
+    times = (each for c in spec.configurations for each in _times(spec, c, offers, profiles))
+    return min((to_s(each.end_ns(0, spec.steps)) for each in times), default=None)
+
+
+def _times(
+    spec: EmuJobSpec, configuration: Configuration, offers: Sequence[NodeOffer], profiles: ProfileTable
+) -> Iterator[StepTimes]:
+    types, problem = usable_types(spec, configuration, offers, profiles)
+    if problem:
+        return
+    if not configuration.model:
+        work = TimedWork(to_s(configuration.step_time_ns * spec.steps), configuration.sensitivity)
+        host = HostShare(configuration.cpu_milli, configuration.memory_bytes)
+        yield step_times(work, spec.steps, None, host, profiles)
+        return
+    request = TrainRequest(spec.steps, model=configuration.model, batch_size=configuration.batch_size)
+    for gpu_type in types:
+        layout = Layout((gpu_type,) * configuration.gpus, configuration.gpus * spec.nodes, spec.nodes)
+        try:
+            yield plan_step(request, layout, profiles).times(spec.steps)
+        except EmuGpuError:
+            continue  # no profile of it there: the job can't be on that type

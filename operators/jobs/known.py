@@ -1,0 +1,133 @@
+"""Everything that the controller follows, and which EmuJob each piece of news is about: so that a change costs one look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from operators.following import Followed
+from operators.jobs.names import JOB_LABEL
+from operators.jobs.objects import (
+    EmuJobFacts,
+    JobFacts,
+    PodFacts,
+    ServiceFacts,
+    emujob_facts,
+    job_facts,
+    pod_facts,
+    service_facts,
+)
+from operators.jobs.observer import Scene
+from operators.jobs.offers import NodeOffer, offers_of
+from operators.jobs.plan import Action, CreateJob, CreateService, Mine, SuspendJob, WriteStatus
+from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
+from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
+from operators.results.status import Outcome
+from operators.store import Heard, Index, Store
+
+Named = EmuJobFacts | JobFacts | ServiceFacts
+"""What bears its EmuJob's name."""
+
+
+class Known:
+    """The stores of six kinds. `news` is told the name of each EmuJob that something has changed about, by namespace and name;
+    `heard` of each EmuJob before and after a change.
+    """
+
+    def __init__(self, news: Callable[[str], None], heard: Heard[EmuJobFacts], wall_ns: Callable[[], int]) -> None:
+        self._news, self._heard = news, heard
+        self._pods_of: Index[PodFacts] = Index(_job_of)
+        self.emujobs: Store[EmuJobFacts] = Store(lambda d: emujob_facts(d, wall_ns()), self._heard_emujob)
+        self.jobs: Store[JobFacts] = Store(lambda d: job_facts(d, wall_ns()), self._heard_job)
+        self.pods: Store[PodFacts] = Store(lambda d: pod_facts(d, wall_ns()), self._heard_pod)
+        self.services: Store[ServiceFacts] = Store(service_facts, self._heard_named)
+        self.pools: Store[PoolFacts] = Store(pool_facts, self._heard_place)
+        self.nodes: Store[NodeFacts] = Store(node_facts, self._heard_place)
+        self.managers: Mapping[str, str] = {}
+        """Node -> address of its sharing manager; never changed, only replaced."""
+        self._vanished = False
+        self._offers: tuple[NodeOffer, ...] | None = None
+        self.followed = (
+            Followed(EMUJOB, self.emujobs, everywhere()),
+            Followed(JOB, self.jobs, everywhere()),
+            Followed(POD, self.pods, everywhere()),  # who asks for emulated GPUs bears no label
+            Followed(SERVICE, self.services, everywhere(JOB_LABEL)),
+            Followed(POOL, self.pools),
+            Followed(NODE, self.nodes),
+        )
+
+    @property
+    def synced(self) -> bool:
+        """Whether each kind was listed once: before that what isn't there may be."""
+        return all(followed.store.synced for followed in self.followed)
+
+    def offers(self) -> Sequence[NodeOffer]:
+        """What the pools offer on their nodes now."""
+        if self._offers is None:
+            self._offers = offers_of(self.pools.values(), self.nodes.values())
+        return self._offers
+
+    def mine(self, facts: EmuJobFacts, outcome: Outcome | None) -> Mine:
+        """What there is by this EmuJob's name."""
+        name = str(facts.key)
+        return Mine(self.jobs.get(name), tuple(self._pods_of.get(name)), self.services.get(name) is not None, outcome)
+
+    def scene(self, now_ns: int) -> Scene:
+        """All that is seen."""
+        return Scene(self.emujobs.values(), self.jobs.values(), self.pods.values(), self.offers(), now_ns)
+
+    def scene_of(self, name: str, now_ns: int) -> Scene:
+        """What bears this name, and the pods of the EmuJob that does."""
+        emujob, job, pod = self.emujobs.get(name), self.jobs.get(name), self.pods.get(name)
+        pods = [*self._pods_of.get(name), *([pod] if pod is not None and not pod.job else [])]
+        emujobs, jobs = [emujob] if emujob is not None else [], [job] if job is not None else []
+        return Scene(emujobs, jobs, pods, self.offers(), now_ns, whole=False)
+
+    def take_vanished(self) -> bool:
+        """Whether something that results are kept of has gone since this was asked last."""
+        vanished, self._vanished = self._vanished, False
+        return vanished
+
+    def wrote(self, action: Action, document: Json) -> None:
+        """Take what a write has answered; the watch's echo will be no news any more."""
+        store: Store[Any] | None = None
+        match action:
+            case WriteStatus():
+                store = self.emujobs
+            case CreateJob() | SuspendJob():
+                store = self.jobs
+            case CreateService():
+                store = self.services
+        if store is not None:
+            store.update("MODIFIED", document)
+
+    def _heard_emujob(self, before: EmuJobFacts | None, after: EmuJobFacts | None) -> None:
+        self._heard(before, after)
+        self._vanished |= after is None
+        self._heard_named(before, after)
+
+    def _heard_job(self, before: JobFacts | None, after: JobFacts | None) -> None:
+        self._vanished |= after is None and before is not None and bool(before.demand.containers)
+        self._heard_named(before, after)
+
+    def _heard_pod(self, before: PodFacts | None, after: PodFacts | None) -> None:
+        self._pods_of.heard(before, after)
+        pods = [pod for pod in (before, after) if pod is not None]
+        self._vanished |= after is None and any(pod.work and not pod.job for pod in pods)
+        if any(pod.manager for pod in pods):
+            others = {node: address for node, address in self.managers.items() if before is None or node != before.node}
+            self.managers = others | ({after.node: after.manager} if after is not None and after.manager else {})
+        for name in {_job_of(pod) or (str(pod.key) if pod.work else "") for pod in pods} - {""}:
+            self._news(name)
+
+    def _heard_named(self, before: Named | None, after: Named | None) -> None:
+        found = after or before
+        if found is not None:
+            self._news(str(found.key))
+
+    def _heard_place(self, _before: object, _after: object) -> None:
+        self._offers = None
+
+
+def _job_of(pod: PodFacts) -> str:
+    return f"{pod.key.namespace}/{pod.job}" if pod.job else ""

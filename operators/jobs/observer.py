@@ -1,0 +1,175 @@
+"""Tells the results what the controller sees: which jobs there are, how they ended, and what their pods' containers say.
+
+Of EmuJobs, and of plain Jobs and Pods that ask for emulated GPUs. What was told already isn't told again, so that looking at
+everything after each change costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.profiles.table import ProfileTable
+from operators.clock import ns_of
+from operators.documents import text_at
+from operators.jobs.isolated import isolated_s
+from operators.jobs.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
+from operators.jobs.offers import NodeOffer
+from operators.jobs.spec import EmuJobSpec, parse_spec
+from operators.jobs.status import FINAL, prediction_of
+from operators.results import timeline
+from operators.results.events import ENDS, JobEvent
+from operators.results.predicted import Prediction
+from operators.results.status import Outcome
+
+
+class ResultKeeper(Protocol):
+    """The part of operators.results.results.Results that is needed here; nothing of it waits."""
+
+    cluster_gpus: int
+
+    def outcome(self, uid: str) -> Outcome | None: ...
+    def note(self, facts: timeline.JobFacts, prediction: Prediction | None = None) -> None: ...
+    def tell(self, events: Iterable[JobEvent]) -> None: ...
+    def open_jobs(self) -> list[timeline.JobFacts]: ...
+    def gone(self, uid: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything that the controller sees, once all of it was listed; or, not `whole`, what belongs to one name of it.
+
+    `now_ns`: wall clock.
+    """
+
+    emujobs: Sequence[EmuJobFacts]
+    jobs: Sequence[JobFacts]
+    pods: Sequence[PodFacts]
+    offers: Sequence[NodeOffer]
+    now_ns: int
+    whole: bool = True
+
+
+class Observer:
+    """`look` at each scene."""
+
+    def __init__(self, results: ResultKeeper, profiles: ProfileTable) -> None:
+        self._results, self._profiles = results, profiles
+        self._told: dict[str, tuple[JobEvent, ...]] = {}
+        self._specs: dict[str, tuple[int, EmuJobSpec | None]] = {}
+        self._noted: dict[str, timeline.JobFacts] = {}
+
+    def look(self, scene: Scene) -> None:
+        if scene.whole:
+            self._results.cluster_gpus = sum(len(offer.devices) for offer in scene.offers)
+        owned = {job.owner: job for job in scene.jobs if job.owner}
+        for emujob in scene.emujobs:
+            self._emujob(emujob, owned.get(emujob.key.uid), scene)
+        plain = [job for job in scene.jobs if job.demand.containers]
+        for job in plain:
+            self._note(_of_job(job))
+        for pod in scene.pods:
+            if pod.demand.containers and pod.work == pod.key.uid:
+                self._note(_of_pod(pod, scene.now_ns))
+        self._events(scene.pods)
+        if scene.whole:
+            self._gone(scene, plain)
+
+    def _emujob(self, emujob: EmuJobFacts, job: JobFacts | None, scene: Scene) -> None:
+        """Once its submission is in its status: whoever comes later must find the same."""
+        submitted_ns, spec = ns_of(text_at(emujob.status, "submittedAt")), self._spec(emujob)
+        if submitted_ns is None or spec is None:
+            return
+        uid, before = emujob.key.uid, self._noted.get(emujob.key.uid)
+        isolated = before.isolated_s if before is not None else None
+        if isolated is None and text_at(emujob.status, "phase") not in FINAL:
+            isolated = isolated_s(spec, scene.offers, self._profiles)
+        gpus = spec.configuration(job.configuration).gpus if job is not None else None
+        if gpus is None:
+            gpus = before.gpus if before is not None else spec.configurations[0].gpus
+        failed_ns = ns_of(job.completed) if job is not None and job.failure_reason else None
+        facts = timeline.JobFacts(
+            uid=uid,
+            namespace=emujob.key.namespace,
+            name=emujob.key.name,
+            submitted_ns=submitted_ns,
+            tasks=spec.nodes,
+            steps=spec.steps,
+            gpus=gpus,
+            isolated_s=isolated,
+            policy=spec.scheduler,
+            failed_ns=failed_ns if text_at(emujob.status, "phase") == "Failed" else None,
+            experiment=emujob.experiment,
+            completed_ns=ns_of(job.completed) if job is not None and job.complete else None,
+        )
+        prediction, _ = prediction_of(emujob)
+        self._note(facts, prediction)
+
+    def _spec(self, emujob: EmuJobFacts) -> EmuJobSpec | None:
+        known = self._specs.get(emujob.key.uid)
+        if known is None or known[0] != emujob.generation:
+            try:
+                spec = parse_spec(emujob.key.namespace, emujob.key.name, emujob.spec)
+            except InputError:  # its status says it
+                spec = None
+            known = self._specs[emujob.key.uid] = emujob.generation, spec
+        return known[1]
+
+    def _note(self, facts: timeline.JobFacts, prediction: Prediction | None = None) -> None:
+        before = self._noted.get(facts.uid)
+        if before is not None:  # seen again it was received later
+            facts = timeline.merged(before, facts)
+        self._noted[facts.uid] = facts
+        self._results.note(facts, prediction)
+
+    def _events(self, pods: Sequence[PodFacts]) -> None:
+        news = [event for pod in pods if self._told.get(pod.key.uid, ()) != pod.events for event in pod.events]
+        if news:
+            self._results.tell(news)
+        self._told |= {pod.key.uid: pod.events for pod in pods if pod.events}
+
+    def _gone(self, scene: Scene, plain: Sequence[JobFacts]) -> None:
+        """Whose object isn't there any more: also those of before the start of this program."""
+        present = {emujob.key.uid for emujob in scene.emujobs} | {job.key.uid for job in plain}
+        present |= {pod.work for pod in scene.pods if pod.work}
+        pods = {pod.key.uid for pod in scene.pods}
+        self._told = {uid: events for uid, events in self._told.items() if uid in pods}
+        for facts in self._results.open_jobs():
+            if facts.uid not in present:
+                self._results.note(replace(facts, deleted_ns=scene.now_ns))
+        for uid in self._noted.keys() - present:
+            del self._noted[uid]
+            self._specs.pop(uid, None)
+            self._results.gone(uid)
+
+
+def _of_job(job: JobFacts) -> timeline.JobFacts:
+    return timeline.JobFacts(
+        uid=job.key.uid,
+        namespace=job.key.namespace,
+        name=job.key.name,
+        submitted_ns=submission_ns(job.created, job.seen_ns),
+        tasks=job.tasks * len(job.demand.containers),
+        gpus=job.demand.devices,
+        failed_ns=ns_of(job.completed) if job.failure_reason else None,
+        completed_ns=ns_of(job.completed) if job.complete else None,
+        kind="Job",
+    )
+
+
+def _of_pod(pod: PodFacts, now_ns: int) -> timeline.JobFacts:
+    failed_ns = None
+    if pod.phase == "Failed" and not pod.deleting:
+        failed_ns = max((event.wall_ns for event in pod.events if event.kind in ENDS), default=now_ns)
+    return timeline.JobFacts(
+        uid=pod.key.uid,
+        namespace=pod.key.namespace,
+        name=pod.key.name,
+        submitted_ns=submission_ns(pod.created, pod.seen_ns),
+        tasks=len(pod.demand.containers),
+        gpus=pod.demand.devices,
+        failed_ns=failed_ns,
+        kind="Pod",
+    )

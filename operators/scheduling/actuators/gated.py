@@ -1,0 +1,28 @@
+"""Actuator `gated`: pods wait behind a scheduling gate; it is opened with a node selector, and a scheduler of pods binds them.
+
+A gated pod's node selector may be added to, and its gates may be taken away (Kubernetes, Pod scheduling readiness).
+"""
+
+from __future__ import annotations
+
+from operators.jobs.names import GATE
+from operators.kube import POD
+from operators.scheduling.actuators.by_pods import ByPods, notes
+from operators.scheduling.hands import Hands, Wanted
+from operators.scheduling.objects import PodSight
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+class Gated(ByPods):
+    """Opens the gate; to stop is to delete the pods."""
+
+    def has_place(self, pod: PodSight) -> bool:
+        return GATE not in pod.gates
+
+    async def let_go(self, hands: Hands, pod: PodSight, node: str, wanted: Wanted) -> None:
+        spec = {
+            "schedulingGates": [{"$patch": "delete", "name": GATE}],  # other people's gates stay
+            "nodeSelector": {_HOSTNAME: wanted.hosts[node]},
+        }
+        await hands.patch(POD, pod.facts.key, {"metadata": {"annotations": notes(wanted)}, "spec": spec})

@@ -1,0 +1,265 @@
+"""Kubernetes as the scheduler loop's cluster: the loop's own thread asks, an event loop in another one answers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.units import NS_PER_S
+from operators.kube import EMUJOB, NODE, POOL, Api, NotThereError
+from operators.leader import Leader
+from operators.scheduling.errors import NoEmuJobsError, NotYetError
+from operators.scheduling.memory import Keeper, Memory
+from operators.scheduling.objects import Order
+from operators.scheduling.scope import Scope
+from operators.scheduling.watcher import Tools, Watcher
+from scheduler_sims.clusters.base import Event, Happening, Start
+from scheduler_sims.interface.plan import Allocation
+from scheduler_sims.record import LagAccount
+
+_CALL_S = 30.0
+"""The longest that the loop waits for an answer of the other thread, beyond the time limits of requests. Host seconds."""
+_SYNC_S = 60.0
+_KEEP_S = 0.1
+"""Between two writes of the memory."""
+_ENDED = (Happening.FINISHED, Happening.FAILED, Happening.REMOVED)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach the API server and who may act there. Both are made in the thread that uses them."""
+
+    api: Callable[[], Api]
+    leader: Callable[[Api], Leader]
+    namespace: str
+    lasting_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """Whose memory is kept: the text of --policy, the module of its class; `epoch_ns` None: as kept, else now."""
+
+    policy: str
+    module: str
+    epoch_ns: int | None = None
+
+
+class KubernetesCluster:
+    """`connect`, then a scheduler loop drives it; `close` leaves what runs alone. Emulated time is the wall clock's."""
+
+    name = "kubernetes"
+
+    def __init__(self, connection: Connection, scope: Scope, make_tools: Callable[[KubernetesCluster], Tools]) -> None:
+        self._connection, self._scope = connection, scope
+        self._inbox: SimpleQueue[list[Event] | BaseException | None] = SimpleQueue()
+        self._tools = make_tools(self)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kubernetes", daemon=True)
+        self._ended: list[str] = []
+        self._api: Api | None = None
+        self._leader: Leader | None = None
+        self._watcher: Watcher | None = None
+        self._keeper: Keeper | None = None
+        self._working: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._unkept: Memory | None = None
+        self.memory = Memory(0, "")
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def connect(self, thinking: Thinking) -> Memory:
+        """Returns once it is this program's turn and all that there is has been seen; what the one before it kept.
+
+        Raises NoEmuJobsError where the chart isn't installed, and what Api raises.
+        """
+        self._thread.start()
+        return self._call(self._connect(thinking), None)
+
+    def prepare(self, jobs: Sequence[JobSpec]) -> None:
+        """It is ready since `connect`, and jobs come by themselves."""
+
+    def close(self) -> None:
+        """What runs goes on; another scheduler of this name may act at once."""
+        if self._loop.is_closed():
+            return
+        if self._thread.is_alive():
+            self._call(self._disconnect())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
+
+    async def _connect(self, thinking: Thinking) -> Memory:
+        connection, say = self._connection, self._tools.say
+        self._api = connection.api()
+        await _check(self._api, self._scope.namespace)
+        self._leader = connection.leader(self._api)
+        await self._leader.acquire(say)
+        self._keeper = Keeper(self._api, connection.namespace, connection.lasting_name)
+        kept = await self._keeper.load(thinking.policy, thinking.module)
+        now_ns = self._tools.wall_ns()
+        epoch_ns = thinking.epoch_ns if thinking.epoch_ns is not None else kept.epoch_ns if kept is not None else now_ns
+        self.memory = Memory(epoch_ns, thinking.policy)
+        if kept is not None and kept.epoch_ns == epoch_ns:
+            self.memory = kept
+            if kept.problem:
+                say(kept.problem)
+        self._watcher = Watcher(self._api, self._scope, self._tools, epoch_ns, self.memory.pasts)
+        self._working = asyncio.create_task(self._work(self._watcher, self._leader))
+        async with asyncio.timeout(_SYNC_S):
+            await self._watcher.synced.wait()
+        return self.memory
+
+    async def _work(self, watcher: Watcher, leader: Leader) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(leader.keep(self._tools.say))
+                group.create_task(watcher.run())
+        except* Exception as errors:
+            self._inbox.put(_first(errors))
+
+    async def _disconnect(self) -> None:
+        if self._keeping is not None:
+            await self._keeping
+        if self._working is not None:
+            self._working.cancel()
+            await asyncio.wait([self._working])
+        if self._leader is not None:
+            await self._leader.release()
+        close = getattr(self._api, "close", None)
+        if close is not None:
+            await close()
+
+    # --- the loop's side --------------------------------------------------------------------------------------------
+
+    def now_ns(self) -> int:
+        return self._tools.wall_ns() - self.memory.epoch_ns
+
+    def wait(self, until_ns: int | None) -> list[Event]:
+        """Raises LeadershipLostError when another scheduler of this name may act now."""
+        for job_id in self._ended:  # the loop has heard of their end, and asks no more
+            self._tools.truth.forget(job_id)
+        events = self._next(until_ns)
+        self._ended = [event.job_id for event in events if event.what in _ENDED]
+        return events
+
+    def wake(self) -> None:
+        """Ends a `wait`; may be called by a signal's handler."""
+        self._inbox.put(None)
+
+    def tell(self, events: list[Event]) -> None:
+        """Called by the other thread."""
+        self._inbox.put(events)
+
+    def start(self, start: Start) -> None:
+        self._call(self._watching.start(start))
+
+    def stop(self, job_id: str) -> None:
+        self._call(self._watching.stop(job_id))
+
+    def resize(self, job_id: str, allocation: Allocation) -> None:
+        self._call(self._watching.resize(job_id, allocation))
+
+    def steps_done(self, job_id: str) -> int:
+        return self._watching.steps_done(job_id)
+
+    def settle(self) -> None:
+        """Nothing is on its way: what runs goes on without a scheduler."""
+
+    def lag(self) -> dict[str, LagAccount]:
+        return {}
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    # --- beside the loop --------------------------------------------------------------------------------------------
+
+    @property
+    def may_act(self) -> bool:
+        return self._leader is not None and self._leader.holds
+
+    @property
+    def done(self) -> int:
+        """Jobs that the scope waits for and that have ended."""
+        return self._watching.done
+
+    def uid_of(self, job_id: str) -> str:
+        """The EmuJob's uid of a job that the loop knows; empty where it is none."""
+        return self._watching.uid_of(job_id)
+
+    def order_of(self, job_id: str) -> Order | None:
+        """The EmuJob of a job that the loop knows."""
+        return self._watching.order_of(job_id)
+
+    def annotate(self, uid: str, name: str, text: str) -> None:
+        """Write an annotation of an EmuJob that is there, in the background; it is of no importance to anybody's run."""
+        asyncio.run_coroutine_threadsafe(self._watching.annotate(uid, name, text), self._loop)
+
+    def keep(self, memory: Memory, kept: Callable[[str], None]) -> None:
+        """Writes it in the background, the newest only; `kept` gets what save answers, or why it failed."""
+        self._loop.call_soon_threadsafe(self._keep, memory, kept)
+
+    def _keep(self, memory: Memory, kept: Callable[[str], None]) -> None:
+        self._watching.pasts = memory.pasts
+        self._unkept = memory
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.create_task(self._save(kept))
+
+    async def _save(self, kept: Callable[[str], None]) -> None:
+        while self._unkept is not None and self._keeper is not None and self.may_act:
+            memory, self._unkept = self._unkept, None
+            try:
+                kept(await self._keeper.save(memory))
+            except EmuGpuError as error:
+                kept(f"what this scheduler remembers can't be kept: {error}")
+            await asyncio.sleep(_KEEP_S)
+
+    @property
+    def _watching(self) -> Watcher:
+        assert self._watcher is not None, "connect comes first"
+        return self._watcher
+
+    def _next(self, until_ns: int | None) -> list[Event]:
+        timeout_s = None if until_ns is None else max(0.0, (until_ns - self.now_ns()) / NS_PER_S)
+        events: list[Event] = []
+        try:
+            item = self._inbox.get(timeout=timeout_s)
+            while True:
+                if isinstance(item, BaseException):
+                    raise item
+                events += item or []
+                item = self._inbox.get_nowait()
+        except Empty:
+            return events
+
+    def _call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = _CALL_S) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        except TimeoutError as error:
+            future.cancel()
+            raise NotYetError(f"the API server has not answered for {_CALL_S:g} s") from error
+        except BaseException:
+            future.cancel()
+            raise
+
+
+async def _check(api: Api, namespace: str) -> None:
+    """What is needed is there, and may be read."""
+    for resource, within in ((EMUJOB, {"namespace": namespace or "*"}), (POOL, {}), (NODE, {})):
+        try:
+            await api.list(resource, **within)
+        except NotThereError as error:
+            problem = "this cluster knows no EmuJobs; install the chart (helm install emugpu charts/emugpu)"
+            raise NoEmuJobsError(f"{problem}: {error}") from error
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,18 @@
+"""The words by which a scheduler program finds its jobs and what it has decided before."""
+
+from __future__ import annotations
+
+FIELD_MANAGER = "emugpu-scheduler"
+"""Under this name its fields are listed in an object's managedFields."""
+
+PLANNED_DEVICES = "emugpu.dev/planned-devices"
+"""Annotation of what runs: the devices that the scheduler's books count for it. The kubelet picks the real ones."""
+JOB_ID = "emugpu.dev/job-id"
+"""Annotation of an EmuJob: the name that it has in its workload."""
+ROW = "emugpu.dev/row"
+"""Annotation of an EmuJob: its row in its workload, by which jobs of one instant are told apart."""
+
+
+def lasting_name(scheduler: str) -> str:
+    """The Lease and the ConfigMap of the scheduler of this name."""
+    return f"emugpu-scheduler-{scheduler}"

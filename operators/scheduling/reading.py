@@ -1,0 +1,137 @@
+"""An EmuJob as a job of the scheduler's: its work, what it has been through, what it holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.profiles.table import ProfileTable
+from operators.clock import seconds_of
+from operators.documents import text_at, whole_at
+from operators.jobs.allocation import Allocation as Noted
+from operators.jobs.allocation import read_allocation
+from operators.jobs.offers import NodeOffer
+from operators.jobs.spec import EmuJobSpec, parse_spec
+from operators.jobs.workload import job_spec
+from operators.scheduling.actuators import ACTUATORS
+from operators.scheduling.names import JOB_ID, ROW
+from operators.scheduling.objects import Mine, Order
+from operators.scheduling.past import NEW, Pasts
+from scheduler_sims.clusters.open import NodeState, PresentJob
+from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.inputs.truth import check_fits
+from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
+
+
+@dataclass(frozen=True)
+class Around:
+    """What all jobs share. `epoch_ns`: the wall clock at emulated time 0."""
+
+    states: Sequence[NodeState]
+    offers: Sequence[NodeOffer]
+    profiles: ProfileTable
+    epoch_ns: int
+    devices: Mapping[str, Device] = field(init=False)
+    cluster: ClusterSpec = field(init=False)
+
+    def __post_init__(self) -> None:
+        nodes = tuple(state.spec for state in self.states)
+        object.__setattr__(self, "cluster", ClusterSpec(nodes))
+        object.__setattr__(self, "devices", {device.uuid: device for node in nodes for device in node.devices})
+
+
+def job_id_of(order: Order, *, alone: bool) -> str:
+    """Its name in its workload where one namespace is scheduled `alone`; else its name with its namespace's."""
+    return order.annotations.get(JOB_ID, order.key.name) if alone else str(order.key)
+
+
+def row_of(order: Order) -> int | None:
+    """Its row in its workload; None where it doesn't say one."""
+    text = order.annotations.get(ROW, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def read_job(order: Order, mine: Mine, around: Around, job_id: str, row: int) -> JobSpec:
+    """The job as submitted. Raises InputError for one that can't be read, has several pods, or is larger than the cluster."""
+    spec = parse_spec(order.key.namespace, order.key.name, order.facts.spec)
+    if spec.nodes > 1:
+        raise InputError(job_id, f"has {spec.nodes} pods; policies place jobs of one pod, so it is left alone")
+    if ACTUATORS[spec.actuator].one_size and mine.job is not None:
+        gpus = spec.configuration(mine.job.facts.configuration).gpus
+        spec = replace(spec, configurations=tuple(c for c in spec.configurations if c.gpus == gpus))
+    submitted_s = seconds_of(order.time("submittedAt")) or 0.0
+    found = job_spec(job_id, spec, submitted_s - around.epoch_ns / 1e9, row, around.offers, around.profiles)
+    check_fits(Workload("job", (found,), around.profiles), around.cluster, "it waits for nodes")
+    return found
+
+
+def gpus_of(order: Order, configuration: str) -> int:
+    """GPUs of each pod in a configuration."""
+    return _spec_of(order).configuration(configuration).gpus
+
+
+def noted(order: Order, allocation: Allocation) -> tuple[Noted, tuple[str, ...]]:
+    """What the annotation says, and the devices that are counted for it."""
+    first = allocation.tasks[0]
+    devices = tuple(share.device for task in allocation.tasks for share in task.shares if share.device)
+    return Noted(allocation.configuration, allocation.nodes, first.cpu_milli, first.memory_bytes), devices
+
+
+def held_by(mine: Mine, spec: JobSpec, around: Around) -> Allocation | None:
+    """What a job that runs has, as its pods' annotations say (its Job's, before it has pods); None where they don't."""
+    sights = [(pod.allocation, pod.devices) for pod in mine.live if pod.allocation]
+    if not sights and mine.job is not None:
+        sights = [(mine.job.facts.allocation, mine.job.devices)]
+    text, devices_text = sights[0] if sights else ("", "")
+    found = read_allocation(text, spec.job_id)
+    known = {node.name for node in around.cluster.nodes}
+    if found is None or not known.issuperset(found.nodes):
+        return None
+    try:
+        wanted = spec.configuration(found.configuration)
+    except KeyError:
+        return None
+    devices = [around.devices[uuid] for uuid in devices_text.split(",") if uuid in around.devices]
+    tasks = []
+    for node in found.nodes:
+        own = [device for device in devices if device.node == node][: wanted.gpus]
+        missing = wanted.gpus - len(own)
+        gpu_type = own[0].gpu_type if own else _type_on(node, wanted.gpu_types, around)
+        named = [(device.uuid, device.gpu_type) for device in own] + [(None, gpu_type)] * missing
+        shares = tuple(DeviceShare(uuid, kind, memory_bytes=wanted.device_memory_bytes) for uuid, kind in named)
+        tasks.append(TaskPlacement(node, shares, found.cpu_milli, found.memory_bytes))
+    return Allocation(found.configuration, tuple(tasks))
+
+
+def present(mine: Mine, spec: JobSpec, around: Around, pasts: Pasts, now_s: float) -> PresentJob:
+    """A job that is there, as one that waits."""
+    assert mine.order is not None
+    past, last = pasts.get(mine.order.key.uid, NEW), mine.order.last_run
+    ended_s = seconds_of(text_at(last, "to"))
+    end_s = now_s if ended_s is None else min(now_s, ended_s - around.epoch_ns / 1e9)
+    return PresentJob(
+        spec,
+        min(mine.order.steps_done, spec.steps - 1),
+        attained_gpu_s=past.until(end_s),
+        preemptions=whole_at(mine.order.facts.status, "preemptions"),
+    )
+
+
+def present_with(job: PresentJob, held: Allocation, pasts: Pasts, uid: str, now_s: float) -> PresentJob:
+    """The same as one that holds this; since when is what the scheduler wrote down, else since now."""
+    past = pasts.get(uid, NEW)
+    since_s = now_s if past.since_s is None else min(now_s, past.since_s)
+    return replace(job, allocation=held, running_since_s=since_s, attained_gpu_s=past.attained_gpu_s)
+
+
+def _spec_of(order: Order) -> EmuJobSpec:
+    return parse_spec(order.key.namespace, order.key.name, order.facts.spec)
+
+
+def _type_on(node: str, allowed: tuple[str, ...] | None, around: Around) -> str:
+    types = [d.gpu_type for d in around.devices.values() if d.node == node and (not allowed or d.gpu_type in allowed)]
+    return types[0] if types else ""

@@ -1,0 +1,40 @@
+"""Whose jobs a scheduler program schedules, and which it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from operators.scheduling.actuators import ACTUATORS
+from operators.scheduling.objects import Order
+
+_FINAL = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """So many jobs with this label have ended, and their status says so."""
+
+    label: str
+    value: str
+    jobs: int
+
+    def counts(self, order: Order) -> bool:
+        return order.labels.get(self.label) == self.value and order.phase in _FINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The EmuJobs of the scheduler `name`, in one namespace (empty: all), and with these labels (empty: any)."""
+
+    name: str
+    namespace: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    until: Until | None = None
+
+    def has(self, order: Order) -> bool:
+        return (
+            order.scheduler == self.name
+            and order.actuator in ACTUATORS
+            and all(order.labels.get(name) == value for name, value in self.labels.items())
+        )

@@ -1,0 +1,45 @@
+"""Stores that remember which of their objects have changed since somebody looked, so that nobody has to look at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from operators.store import Store, key_of
+
+T = TypeVar("T")
+
+
+class DirtyStore(Store[T], Generic[T]):
+    """`owner_of` says by facts under which name a change is noted in `dirty` (an EmuJob's name, for its pods)."""
+
+    def __init__(self, facts_of: Callable[[Mapping[str, Any]], T], owner_of: Callable[[T], str]) -> None:
+        super().__init__(facts_of)
+        self._owner_of = owner_of
+        self.dirty: set[str] = set()
+
+    def replace(self, documents: Iterable[Mapping[str, Any]]) -> bool:
+        before = self.values()
+        changed = super().replace(documents)
+        if changed:
+            self.dirty.update(self._owner_of(facts) for facts in (*before, *self.values()))
+        return changed
+
+    def update(self, kind: str, document: Mapping[str, Any]) -> bool:
+        before = self.get(key_of(document))
+        changed = super().update(kind, document)
+        if changed:
+            facts = before if kind == "DELETED" and before is not None else self._facts_of(document)
+            self.dirty.add(self._owner_of(facts))
+        return changed
+
+    def forget(self, name: str) -> None:
+        facts = self.get(name)
+        if facts is not None:
+            self.dirty.add(self._owner_of(facts))
+        super().forget(name)
+
+    def take_dirty(self) -> set[str]:
+        """What has changed since the last call."""
+        found, self.dirty = self.dirty, set()
+        return found

@@ -1,0 +1,40 @@
+"""A node's sharing manager in miniature: what its event stream tells, for tests of all that is made of it."""
+
+from __future__ import annotations
+
+from operators.results.events import JobEvent
+
+T0_NS = 1_700_000_000 * 1_000_000_000
+"""When the stories of tests begin: 2023-11-14T22:13:20Z."""
+
+
+class Teller:
+    """`tell` makes the next event of the node's stream. Its clock is ahead by `ahead_s`; times are seconds after `begin_ns`."""
+
+    def __init__(self, node: str, ahead_s: float = 0.0, *, begin_ns: int = T0_NS) -> None:
+        self.node, self._ahead_s, self._begin_ns = node, ahead_s, begin_ns
+        self._reached: dict[str, int] = {}
+        self.events: list[JobEvent] = []
+
+    def tell(
+        self,
+        kind: str,
+        at_s: float,
+        steps: int | None = None,
+        *,
+        key: str = "job/0",
+        detail: str = "",
+        pod: str = "pod-1",
+        from_step: int | None = None,
+    ) -> JobEvent:
+        """An event after which `steps` are done; None: as many as before."""
+        start = self._reached.get(key, 0) if from_step is None else from_step
+        done = start if steps is None else steps
+        self._reached[key] = done
+        number = len(self.events) + 1
+        wall_ns = self._begin_ns + round((at_s + self._ahead_s) * 1e9)
+        received_ns = self._begin_ns + round(at_s * 1e9) + 5_000_000
+        story = (kind, key, start, done, detail, "team", pod, 0, received_ns)
+        event = JobEvent(f"emugpu:events:{self.node}", 1000, number, self.node, number, 7, wall_ns, *story)
+        self.events.append(event)
+        return event

@@ -1,0 +1,32 @@
+"""Takes a job that is in the cluster already into a loop's books: what it holds, what it has been through."""
+
+from __future__ import annotations
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.units import to_ns
+from scheduler_sims.clusters.base import Event, Happening
+from scheduler_sims.clusters.open import PresentJob
+from scheduler_sims.interface.plan import Allocation
+from scheduler_sims.loop.books import JobBooks
+from scheduler_sims.loop.ledger import Ledger
+
+
+def adopt(books: JobBooks, ledger: Ledger, job: PresentJob) -> Allocation | None:
+    """What it holds from now on, all devices named. Raises InputError, with nothing changed, where that can't be."""
+    job_id, resolved = job.spec.job_id, None
+    if job.allocation is not None:
+        resolved = ledger.resolve(job.allocation, held=True)
+        if resolved is None:
+            where = ", ".join(job.allocation.nodes)
+            problem = "that isn't there or another job holds it; look at the cluster again"
+            raise InputError(f"job {job_id!r}", f"can't be running on {where}: {problem}")
+    books.adopt(job)
+    if resolved is None:
+        return None
+    books.starting(job_id, resolved)
+    ledger.take(job_id, resolved)
+    if job.started:
+        books.started(Event(to_ns(job.running_since_s), Happening.STARTED, job_id, job.spec.row))
+    if job.stopping:
+        books.stopping(job_id)
+    return resolved

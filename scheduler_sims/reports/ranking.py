@@ -1,0 +1,48 @@
+"""Policies beside each other: is the better one better by as much as was predicted?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scheduler_sims.reports.comparison import Comparison
+from scheduler_sims.reports.stats import relative_error
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a policy stands by mean JCT: its place (1 is the shortest), and its mean JCT over that of the first policy.
+
+    `error` is that of the ratio. None: not predicted, not observed, or nothing to compare with.
+    """
+
+    policy: str
+    predicted_place: int | None
+    observed_place: int | None
+    predicted_ratio: float | None
+    observed_ratio: float | None
+    error: float | None
+
+
+def standings(comparison: Comparison) -> list[Standing]:
+    """One for each policy, in their order; nothing to say of fewer than two."""
+    if len(comparison.policies) < 2:
+        return []
+    predicted = {p.policy: p.predicted.mean_jct_s if p.predicted else None for p in comparison.policies}
+    observed = {p.policy: p.observed.figures.mean_jct_s if p.observed else None for p in comparison.policies}
+    found = []
+    for policy in predicted:
+        ours, theirs = _ratio(predicted, policy), _ratio(observed, policy)
+        places = _place(predicted, policy), _place(observed, policy)
+        found.append(Standing(policy, *places, ours, theirs, relative_error(ours, theirs)))
+    return found
+
+
+def _ratio(means: Mapping[str, float | None], policy: str) -> float | None:
+    first, own = next(iter(means.values())), means[policy]
+    return own / first if own is not None and first else None
+
+
+def _place(means: Mapping[str, float | None], policy: str) -> int | None:
+    own = means[policy]
+    return None if own is None else 1 + sum(other is not None and other < own for other in means.values())

@@ -1,0 +1,96 @@
+"""Follows some objects of the API server for as long as the daemon lives, through restarts, hangs and lost history.
+
+list -> watch from the list's version -> the server ends the watch every two minutes -> watch on from the last version seen.
+Whatever goes wrong: wait a little, list again. Only the objects' metadata is transferred (a Node's status is large, and
+changes often).
+
+Source: Kubernetes API concepts: "Efficient detection of changes", "410 Gone", "Watch bookmarks", PartialObjectMetadata.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from random import Random
+from threading import Event
+from typing import Protocol
+
+from emulator_runtime.domain.units import to_ns
+from emulator_runtime.timing.host import monotonic_ns
+from sharing_manager.kubernetes import objects
+from sharing_manager.kubernetes.api_server import ApiServer, ApiServerError
+from sharing_manager.kubernetes.waiting import BackOff, Complaint
+
+_WATCH_S = 120
+_STEADY_S = 5.0
+"""A watch that lasted this long was a good one: the next failure is a new one (host seconds)."""
+_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_WATCH = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_GONE = 410
+
+
+class Follower(Protocol):
+    """Who is told, in the watch's thread. Both raise ApiServerError for an object that can't be one."""
+
+    def listed(self, items: Sequence[object]) -> str:
+        """All the objects as they are; answers what is wrong with that, "" for nothing."""
+        ...
+
+    def changed(self, item: object, *, deleted: bool) -> None:
+        """One of them has come, is another now, or is gone."""
+        ...
+
+
+class Watch:
+    """The objects at `path` that `query` selects. `what` completes the line "node <node>: can't follow ..."."""
+
+    def __init__(
+        self, api: ApiServer, node: str, follower: Follower, *, path: str, query: Mapping[str, str], what: str
+    ) -> None:
+        self._api, self._follower = api, follower
+        self._path, self._selection = path, query
+        self._problem = f"node {node}: can't follow {what}"
+        self._back_off = BackOff(Random(f"{node}/{what}"))
+        self._complaint = Complaint(f"node {node}: the API server answers again")
+        self._version = ""
+
+    def run(self, stopping: Event) -> None:
+        """Returns after `stopping` was set and the API server's client was closed."""
+        while not stopping.is_set():
+            since_ns = monotonic_ns()
+            try:
+                self._follow()
+            except ApiServerError as error:
+                self._version = ""
+                if stopping.is_set():
+                    return
+                if error.status != _GONE:  # which is no failure: the server doesn't keep its history for ever
+                    self._complaint.say(f"{self._problem}: {error}")
+            if monotonic_ns() - since_ns >= to_ns(_STEADY_S):
+                self._back_off.reset()
+            else:
+                stopping.wait(self._back_off.next_s())
+
+    def _follow(self) -> None:
+        """Until the server ends the watch."""
+        if not self._version:
+            self._list()
+        query = {**self._selection, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(_WATCH_S)}
+        with contextlib.closing(
+            self._api.watch(self._path, {**query, "resourceVersion": self._version}, _WATCH)
+        ) as lines:
+            for line in lines:
+                change = objects.change(line)
+                self._version = change.resource_version
+                if change.kind != "BOOKMARK":
+                    self._follower.changed(change.item, deleted=change.kind == "DELETED")
+                    self._complaint.over()
+
+    def _list(self) -> None:
+        found = objects.listing(self._api.get(self._path, self._selection, _LIST))
+        problem = self._follower.listed(found.items)
+        if problem:
+            self._complaint.say(problem)
+        else:
+            self._complaint.over()
+        self._version = found.resource_version

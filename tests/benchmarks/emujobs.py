@@ -1,0 +1,361 @@
+"""EmuJobs by the thousand: how far our controller lags behind, and what it costs beside the same Jobs without it.
+
+1,000 EmuJobs of 1, 2, 4 and 8 GPUs that run for 30 to 120 s are submitted at 5/s to 625 nodes with 8 V100 each. Kubernetes'
+programs are the real ones, kwok plays the kubelets (kwok_cluster.py); ours are real processes. Each turn has a new cluster:
+
+    Jobs alone    the peer: the same Jobs, pod for pod, created directly; the lags are the Job controller's own
+    EmuJobs       python -m operators.jobs makes the Jobs; kube-scheduler places the pods
+    scheduled     and `emugpu scheduler --policy fifo` says which Job goes on when and where (actuator jobs)
+
+Lags are from the client's time of an answer, or from when a watch told of a change, until a watch tells of what follows;
+all by the clock of this process. A decision of the scheduler is from its first event until all of it is written. CPU and
+requests are from the first submission until the last end; memory is the peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+from emulator_runtime.domain.errors import ClusterError, EmuGpuError
+from operators.documents import condition_holds, object_at, text_at, texts_of
+from operators.jobs.manifests import Images, job_document
+from operators.jobs.names import JOB_LABEL
+from operators.jobs.objects import EmuJobFacts, Key
+from operators.jobs.spec import parse_spec
+from tests.benchmarks.kwok_cluster import GPUS, RUN_TIME, KwokCluster
+
+NAMESPACE = "default"
+EMUJOBS = f"/apis/emugpu.dev/v1alpha1/namespaces/{NAMESPACE}/emujobs"
+JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+SIZES = (1, 1, 1, 2, 2, 4, 8)
+BENCHMARK, OTHERS = "(this benchmark)", "(all other processes)"
+IMAGE = "emugpu:benchmark"
+PATIENCE_S = 300.0
+"""After the last job should have ended."""
+ALONE, PLAIN, SCHEDULED = "Jobs alone", "EmuJobs", "scheduled"
+CONTROLLER, SCHEDULER = "operators.jobs", "emugpu scheduler"
+OURS = {PLAIN: (CONTROLLER,), SCHEDULED: (CONTROLLER, SCHEDULER)}
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is done. `run_s`: the shortest and the longest time that a job runs."""
+
+    jobs: int = 1000
+    nodes: int = 625
+    rate_per_s: float = 5.0
+    run_s: tuple[int, int] = (30, 120)
+
+
+QUICK = Size(jobs=100, nodes=50, run_s=(5, 20))
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """One job of the mixture."""
+
+    name: str
+    gpus: int
+    run_s: int
+
+    def emujob(self, *, scheduled: bool = False) -> dict[str, Any]:
+        """The EmuJob; its pod says to kwok how long it runs."""
+        spec = {
+            "steps": 10 * self.run_s,
+            "stepTime": "100ms",
+            "memory": "4Gi",
+            "resources": {"emuGPU": self.gpus},
+            "template": {"annotations": {RUN_TIME: f"{self.run_s}s"}},
+            **({"scheduler": {"actuator": "jobs", "name": "benchmark"}} if scheduled else {}),
+        }
+        return {"apiVersion": "emugpu.dev/v1alpha1", "kind": "EmuJob", "metadata": {"name": self.name}, "spec": spec}
+
+    def job(self) -> dict[str, Any]:
+        """The Job that our controller makes of it, without an owner."""
+        facts = EmuJobFacts(Key(NAMESPACE, self.name, "0"), spec=self.emujob()["spec"])
+        spec = parse_spec(NAMESPACE, self.name, facts.spec)
+        document = job_document(facts, spec, Images(IMAGE), spec.configurations[0], ())
+        del document["metadata"]["ownerReferences"]
+        return document
+
+
+def mixture(size: Size) -> list[Submitted]:
+    """The same jobs in each turn and each run."""
+    gpus, run_s = Random("emujobs/gpus"), Random("emujobs/run_s")
+    return [Submitted(f"job-{n:04}", gpus.choice(SIZES), run_s.randint(*size.run_s)) for n in range(size.jobs)]
+
+
+def main(argv: list[str]) -> int:
+    """Print the tables; 1 where a cluster can't be started or a job didn't end."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks emujobs", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="100 jobs of 5 to 20 s, 50 nodes")
+    parser.add_argument("--turn", action="append", choices=TURNS, help="only this one; more than once for several")
+    options = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing outlives a stopped benchmark
+    size = QUICK if options.quick else Size()
+    print(
+        f"{size.jobs} jobs at {size.rate_per_s:g}/s, {size.nodes} nodes x {GPUS} GPUs, {os.cpu_count()} cores",
+        flush=True,
+    )
+    turns: dict[str, Turn] = {}
+    try:
+        for name in options.turn or TURNS:
+            turns[name] = run_turn(name, size)
+            print_lags(name, turns[name])
+    except EmuGpuError as error:
+        print(f"{error}", file=sys.stderr)
+        return 1
+    print_costs(turns, size)
+    return int(any(turn.unfinished for turn in turns.values()))
+
+
+# ---- one turn
+
+
+@dataclass
+class Turn:
+    """What one turn has shown. `at`: for each thing that can happen to a job, when it first did, by the job's name."""
+
+    at: dict[str, dict[str, float]] = field(default_factory=dict)
+    rate_per_s: float = 0.0
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    memory_mib: dict[str, float] = field(default_factory=dict)
+    requests: dict[tuple[str, str], int] = field(default_factory=dict)
+    decisions_ms: list[float] = field(default_factory=list)
+    unfinished: int = 0
+    load: float = 0.0
+
+    def mark(self, what: str, name: str, now_s: float) -> None:
+        self.at.setdefault(what, {}).setdefault(name, now_s)
+
+    def lags(self, since: str, until: str) -> list[float]:
+        """Milliseconds, of all jobs that both have happened to; sorted."""
+        began, ended = self.at.get(since, {}), self.at.get(until, {})
+        return sorted(1e3 * (ended[name] - began[name]) for name in began if name in ended)
+
+
+def run_turn(name: str, size: Size) -> Turn:
+    """Raises ClusterError where the cluster or a program of ours doesn't come up."""
+    turn = Turn()
+    with KwokCluster(size.nodes) as cluster:
+        pids = {**cluster.server.programs, **start_programs(name, cluster), BENCHMARK: os.getpid()}
+        cluster.follow(JOBS, lambda kind, job, now_s: see_job(turn, job, now_s))
+        cluster.follow(PODS, lambda kind, pod, now_s: see_pod(turn, pod, now_s))
+        cluster.follow(EMUJOBS, lambda kind, emujob, now_s: see_emujob(turn, emujob, now_s))
+        before, cpu_s = cluster.requests(), cpu_of_all(pids)
+        submit(cluster, name, mixture(size), size.rate_per_s, turn)
+        turn.unfinished = wait_for(turn, "Complete" if name == ALONE else "phase Succeeded", size)
+        turn.load = os.getloadavg()[0]
+        turn.requests = {key: count - before.get(key, 0) for key, count in cluster.requests().items()}
+        turn.cpu_s = {program: used_s - cpu_s[program] for program, used_s in cpu_of_all(pids).items()}
+        turn.memory_mib = {program: peak_mib(pid) for program, pid in pids.items()}
+        if name == SCHEDULED:
+            turn.decisions_ms = sorted(decisions_ms(cluster.output(SCHEDULER)))
+        if turn.unfinished:
+            for program in OURS.get(name, ()):
+                print(f"{program} says: {cluster.logs(program)}", file=sys.stderr)
+    return turn
+
+
+def start_programs(name: str, cluster: KwokCluster) -> dict[str, int]:
+    """Our programs of this turn, ready to act; process ids by name."""
+    pids = {}
+    for program in OURS.get(name, ()):
+        port = free_port()
+        pids[program] = (start_controller if program == CONTROLLER else start_scheduler)(cluster, port)
+        wait_ready(program, port, cluster)
+    return pids
+
+
+def start_controller(cluster: KwokCluster, port: int) -> int:
+    values = {"IMAGE": IMAGE, "IDENTITY": "benchmark", "NAMESPACE": NAMESPACE, "METRICS_PORT": str(port)}
+    variables = {f"EMUGPU_JOBS_{key}": value for key, value in values.items()}
+    return cluster.program(CONTROLLER, "operators.jobs", **variables).pid
+
+
+def start_scheduler(cluster: KwokCluster, port: int) -> int:
+    command = f"emugpu scheduler --policy fifo --name benchmark --json --metrics-port {port}"
+    return cluster.program(SCHEDULER, *command.split()).pid
+
+
+def decisions_ms(output: str) -> list[float]:
+    """How long each decision took that started something."""
+    decisions = [json.loads(line) for line in output.splitlines()]
+    return [1e3 * decision["took_s"] for decision in decisions if decision["started"]]
+
+
+def submit(cluster: KwokCluster, name: str, jobs: Sequence[Submitted], rate_per_s: float, turn: Turn) -> None:
+    """At a steady rate whatever the answers take; one that is late is made up for."""
+    connection = cluster.connect()
+    path = JOBS if name == ALONE else EMUJOBS
+    documents = [job.job() if name == ALONE else job.emujob(scheduled=name == SCHEDULED) for job in jobs]
+    began_s = time.monotonic()
+    for number, document in enumerate(documents):
+        time.sleep(max(0.0, began_s + number / rate_per_s - time.monotonic()))
+        connection.send("POST", path, document)
+        turn.mark("accepted", document["metadata"]["name"], time.monotonic())
+    accepted_s = sorted(turn.at["accepted"].values())
+    turn.rate_per_s = (len(documents) - 1) / (accepted_s[-1] - accepted_s[0])
+
+
+def wait_for(turn: Turn, what: str, size: Size) -> int:
+    """Until it has happened to all jobs; to how many it didn't."""
+    deadline_s = time.monotonic() + size.run_s[1] + PATIENCE_S
+    while len(turn.at.get(what, {})) < size.jobs and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    return size.jobs - len(turn.at.get(what, {}))
+
+
+# ---- what is seen
+
+
+def see_job(turn: Turn, job: Mapping[str, Any], now_s: float) -> None:
+    name = text_at(object_at(job, "metadata"), "name")
+    turn.mark("Job", name, now_s)
+    if not object_at(job, "spec").get("suspend"):
+        turn.mark("let go", name, now_s)
+    if condition_holds(object_at(job, "status"), "Complete"):
+        turn.mark("Complete", name, now_s)
+
+
+def see_pod(turn: Turn, pod: Mapping[str, Any], now_s: float) -> None:
+    name = texts_of(object_at(pod, "metadata"), "labels").get(JOB_LABEL, "")
+    turn.mark("pod", name, now_s)
+    turn.mark(f"pod {text_at(object_at(pod, 'status'), 'phase')}", name, now_s)
+
+
+def see_emujob(turn: Turn, emujob: Mapping[str, Any], now_s: float) -> None:
+    phase = text_at(object_at(emujob, "status"), "phase")
+    turn.mark(f"phase {phase}", text_at(object_at(emujob, "metadata"), "name"), now_s)
+
+
+def cpu_of_all(pids: Mapping[str, int]) -> dict[str, float]:
+    """Of these processes, and of all others together."""
+    used_s = {program: cpu_of(pid) for program, pid in pids.items()}
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
+    return {**used_s, OTHERS: (user + nice + system + irq + softirq) / _TICKS - sum(used_s.values())}
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU that a process has used so far."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return sum(map(int, file.read().rpartition(")")[2].split()[11:13])) / _TICKS
+
+
+def peak_mib(pid: int) -> float:
+    """The largest resident set of a process so far (proc_pid_status(5), VmHWM)."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) / 1024
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def wait_ready(program: str, port: int, cluster: KwokCluster, within_s: float = 60.0) -> None:
+    """Until a program's /readyz says so. Raises ClusterError with what it printed where it doesn't."""
+    deadline_s = time.monotonic() + within_s
+    while time.monotonic() < deadline_s:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise ClusterError(f"{program} was not ready within {within_s:g} s: {cluster.logs(program)}")
+
+
+# ---- tables
+
+
+LAGS = {
+    ALONE: (
+        ("Job accepted until its pod is there", "accepted", "pod"),
+        ("pod ended until the Job is complete", "pod Succeeded", "Complete"),
+    ),
+    PLAIN: (
+        ("EmuJob accepted until its Job is there", "accepted", "Job"),
+        ("pod runs until phase Running", "pod Running", "phase Running"),
+        ("Job complete until phase Succeeded", "Complete", "phase Succeeded"),
+        ("pod ended until phase Succeeded", "pod Succeeded", "phase Succeeded"),
+    ),
+}
+LAGS[SCHEDULED] = (*LAGS[PLAIN], ("Job is there until it is let go", "Job", "let go"))
+TURNS = tuple(LAGS)
+
+
+def print_lags(name: str, turn: Turn) -> None:
+    """One turn's block; times in milliseconds."""
+    print(f"\n{name:38}{'count':>8}{'p50 ms':>10}{'p99 ms':>10}{'max ms':>10}")
+    for what, since, until in LAGS[name]:
+        print_quantiles(what, turn.lags(since, until))
+    if name == SCHEDULED:
+        print_quantiles("a decision", turn.decisions_ms)
+    print(f"accepted {turn.rate_per_s:.2f}/s, not ended {turn.unfinished}, load average {turn.load:.1f}", flush=True)
+
+
+def print_quantiles(what: str, values: Sequence[float]) -> None:
+    figures = [f"{rank(values, share):.0f}" if values else "-" for share in (0.5, 0.99, 1.0)]
+    print(f"{what:38}{len(values):8}" + "".join(f"{figure:>10}" for figure in figures))
+
+
+def rank(values: Sequence[float], share: float) -> float:
+    """The quantile of sorted values."""
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def print_costs(turns: Mapping[str, Turn], size: Size) -> None:
+    """CPU, memory and requests of all turns beside each other; ratios to the peer."""
+    titles = "".join(f"{name:>24}" for name in turns)
+    print(f"\n{'CPU s, peak MiB':36}{titles}")
+    programs = list(dict.fromkeys(program for turn in turns.values() for program in turn.cpu_s))
+    for program in programs:
+        cells = [cost(turn.cpu_s.get(program), turn.memory_mib.get(program)) for turn in turns.values()]
+        print(f"{program:36}" + "".join(cells))
+    ours = (CONTROLLER, SCHEDULER)
+    beside = (*ours, BENCHMARK, OTHERS)
+    print_row("Kubernetes and kwok, CPU s per job", turns, lambda turn: total(turn.cpu_s, without=beside) / size.jobs)
+    print_row("and ours", turns, lambda turn: total(turn.cpu_s, without=beside[2:]) / size.jobs)
+    print_row("API requests per job", turns, lambda turn: sum(turn.requests.values()) / size.jobs)
+    keys = {key for turn in turns.values() for key, count in turn.requests.items() if count >= size.jobs / 2}
+    for verb, resource in sorted(keys, key=lambda key: (key[1], key[0])):
+        print_row(f"  {verb} {resource}", turns, partial(requests_of, verb, resource, size.jobs))
+
+
+def cost(cpu_s: float | None, memory_mib: float | None) -> str:
+    if cpu_s is None:
+        return f"{'-':>14}{'':10}"
+    return f"{cpu_s:14.1f}" + (f"{memory_mib:10.0f}" if memory_mib is not None else f"{'':10}")
+
+
+def total(values: Mapping[str, float], *, without: Sequence[str]) -> float:
+    return sum(value for name, value in values.items() if name not in without)
+
+
+def requests_of(verb: str, resource: str, jobs: int, turn: Turn) -> float:
+    return turn.requests.get((verb, resource), 0) / jobs
+
+
+def print_row(what: str, turns: Mapping[str, Turn], figure: Callable[[Turn], float]) -> None:
+    peer = figure(turns[ALONE]) if ALONE in turns else 0.0
+    cells = ""
+    for turn in turns.values():
+        ratio = f"{figure(turn) / peer:.2f} x" if peer else ""
+        cells += f"{figure(turn):14.3f}{ratio:>10}"
+    print(f"{what:36}{cells}")

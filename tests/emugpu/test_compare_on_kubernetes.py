@@ -1,0 +1,199 @@
+"""What `emugpu compare --on kubernetes` refuses, and what it leaves behind; the cluster is in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emugpu.__main__ import main
+from emugpu.commands import on_kubernetes
+from emulator_runtime.domain.errors import ClusterError
+from operators import kube
+from operators.experiments import laboratory
+from operators.experiments.calibrate import Calibration
+from operators.experiments.laboratory import Setting
+from operators.kube import NODE, POD, POOL
+from operators.testing.fake_api import FakeApi
+from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.record import JobRecord, RunRecord
+
+WORKLOAD = "job_id,user,gpu_duration_s,cpu_duration_s,cpu_cpus\na,u,300,,\nb,u,200,900,2\n"
+CLUSTER = "nodes: [{name: n, gpus: 1, gpu_type: V100, cpus: 8}]"
+MEASURED = Calibration(12, 10, 3, 1.0, 0.05, 0.25, 2.0, 0.5, 1.0, 3.0, 0.5)
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
+    """A cluster with one node, as the file describes it."""
+    fake = FakeApi()
+    spec = {"gpus": [{"type": "V100", "count": 1}], "emulated": {"cpu": 8, "memory": "64Gi"}}
+    fake.put(POOL, {"metadata": {"name": "p", "uid": "p", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec})
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": {"cpu": "2", "memory": "8Gi"}}
+    fake.put(NODE, {"metadata": {"name": "w1", "uid": "w1"}, "status": status})
+    monkeypatch.setattr(kube, "configured", lambda _file, _context: None)
+    monkeypatch.setattr(kube, "KubeApi", lambda _config: fake)
+    return fake
+
+
+@pytest.fixture
+def compare(tmp_path: Path) -> Callable[..., int]:
+    (tmp_path / "w.csv").write_text(WORKLOAD)
+    (tmp_path / "c.yaml").write_text(CLUSTER)
+
+    def compare(*arguments: str, on: str = "kubernetes") -> int:
+        files = (str(tmp_path / "w.csv"), "--cluster", str(tmp_path / "c.yaml"))
+        return main(["compare", *files, "--on", on, *arguments])
+
+    return compare
+
+
+class Runs:
+    """Takes the place of what runs jobs: notes what it is asked for, and answers with times of its own."""
+
+    def __init__(self) -> None:
+        self.settings: list[Setting] = []
+
+    def observe(self, _lab: Any, setting: Setting, cluster: ClusterSpec, progress: Any) -> RunRecord:
+        self.settings.append(setting)
+        progress(len(setting.jobs), 1.0)
+        ends = {"a": 305.5, "b": 205.5}
+        jobs = tuple(JobRecord(j.job_id, j.user, j.row, 0.0, 1.0, ends[j.job_id], 0, ("w1/0",)) for j in setting.jobs)
+        return RunRecord(setting.title, "kubernetes", setting.repeat, 1, ("w1",), jobs, ())
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    made = Runs()
+    monkeypatch.setattr(laboratory.Laboratory, "observe", lambda *arguments: made.observe(*arguments))
+    monkeypatch.setattr(laboratory.Laboratory, "calibrate", lambda _lab, _cluster, _told: MEASURED)
+    return made
+
+
+def test_predicted_and_observed_side_by_side_with_what_was_measured(
+    api: FakeApi, runs: Runs, compare: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policies = ("--policy", "fifo", "--policy", "sjf")
+    assert compare(*policies, "--repeat", "2", "--default-scheduler", "--out", str(tmp_path / "out")) == 0
+    fifo, again, sjf, _, default, _ = runs.settings
+    assert [(s.title, s.policy, s.repeat) for s in (fifo, again, sjf)] == [
+        ("fifo", "fifo", 1),
+        ("fifo", "fifo", 2),
+        ("sjf", "sjf", 1),
+    ]
+    assert (default.title, default.policy, default.pod_scheduler) == ("default-scheduler", "", "default-scheduler")
+    assert fifo.gather_s == 0.4  # 0.3 + 1.3 x 0.05 for the second of two jobs at once
+    assert fifo.limit_s == pytest.approx(3 * (0.4 + 0.25 + 2 + 300 + 1 + 0.4 + 0.25 + 2 + 200) + 600)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["meta"]["calibration"]["start_s"] == 2.0
+    assert summary["meta"]["nodes by name"] == {"n": "w1"}
+    assert summary["meta"]["costs"]["serial_start_s"] == "0.5 s"
+    assert summary["policies"]["default-scheduler"]["predicted"] is None
+    assert summary["policies"]["fifo"]["error"]["mean_jct"] is not None
+    assert len(summary["ranking"]) == 3
+    assert "start_s 2.0" in (tmp_path / "out" / "report.html").read_text()
+    assert "predicted" in capsys.readouterr().out
+
+
+def test_costs_that_are_a_large_part_are_a_warning(
+    api: FakeApi, runs: Runs, compare: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare("--policy", "sjf", "--stretch", "0.1") == 0
+    assert "takes 4.25 s on this cluster" in " ".join(capsys.readouterr().out.split())
+
+
+def test_without_calibration_the_file_s_costs_count(
+    api: FakeApi, runs: Runs, compare: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def calibrate(*_: object) -> Calibration:
+        raise ClusterError("nobody asked for that")
+
+    monkeypatch.setattr(laboratory.Laboratory, "calibrate", calibrate)
+    assert compare("--policy", "sjf", "--no-calibration", "--json") == 0
+    assert runs.settings[0].gather_s == 0.0
+
+
+def test_schedulers_are_told_what_policies_know(
+    api: FakeApi, compare: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+
+    class Noted:
+        def __init__(self, _name: str, tools: Any) -> None:
+            found.append(tools)
+            raise ClusterError("far enough")
+
+    monkeypatch.setattr(laboratory, "Laboratory", Noted)
+    options = ("--estimates", "error:0.2", "--seed", "7", "--context", "lab", "--kubeconfig", "/k", "--keep")
+    assert compare("--policy", "sjf", *options) == 2
+    assert list(found[0].scheduler_options) == [
+        *("--kubeconfig", "/k", "--context", "lab", "--estimates", "error:0.2", "--seed", "7")
+    ]
+    assert found[0].keep
+
+
+@pytest.mark.parametrize("flag", [["--speed", "1"], ["--warp"], ["--realtime"]])
+def test_this_machine_s_clocks_are_refused(
+    compare: Callable[..., int], flag: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare("--policy", "sjf", *flag) == 2
+    error = capsys.readouterr().err
+    assert f"{flag[0]}: is for this machine" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        ["--kubeconfig", "f"],
+        ["--context", "c"],
+        ["--default-scheduler"],
+        ["--scheduler-name", "v"],
+        ["--keep"],
+        ["--no-calibration"],
+    ],
+)
+def test_options_of_a_cluster_are_refused_on_this_machine(
+    compare: Callable[..., int], flag: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare("--policy", "sjf", *flag, on="local") == 2
+    assert f"{flag[0]}: belongs to --on kubernetes" in capsys.readouterr().err
+
+
+def test_another_cluster_is_refused_before_anything_runs(
+    api: FakeApi, compare: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.put(NODE, {**api.stored(NODE, "w1"), "metadata": {"name": "w2", "uid": "w2"}})
+    assert compare("--policy", "sjf") == 2
+    error = capsys.readouterr().err
+    assert "describes 1 nodes with 1 Tesla_V100-PCIE-32GB, 8 CPUs; the cluster's pools have 2 nodes" in error
+    assert "`emugpu cluster up --node-gpus 1x1xV100 --emulated-cpus 8` makes such a cluster" in error
+    assert api.log == []
+
+
+def test_a_cluster_in_use_is_refused(
+    api: FakeApi, compare: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    container = {"name": "c", "resources": {"limits": {"emugpu.dev/emuGPU": "1"}}}
+    api.put(POD, {"metadata": {"name": "p", "namespace": "lab"}, "spec": {"containers": [container]}, "status": {}})
+    assert compare("--policy", "sjf") == 2
+    assert "lab/p use emulated devices" in capsys.readouterr().err
+
+
+def test_a_job_that_kubernetes_can_not_run_is_told(
+    api: FakeApi, compare: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "w.csv").write_text("job_id,cpu_duration_s\nc,10\n")
+    assert compare("--policy", "sjf", "--scheduler-name", "volcano") == 2
+    assert "job 'c': runs on CPUs only" in capsys.readouterr().err
+
+
+def test_where_no_cluster_is_configured_one_line_says_so(
+    compare: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert compare("--policy", "sjf", "--kubeconfig", str(tmp_path / "nothing")) == 2
+    error = capsys.readouterr().err
+    assert "--kubeconfig" in error and error.count("\n") == 1
+    assert on_kubernetes.KUBE_SCHEDULER == "default-scheduler"

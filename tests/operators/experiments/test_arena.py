@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from emulator_runtime.domain.errors import ClusterError
+from operators.experiments import arena
+from operators.kube import EMUJOB, NAMESPACE, ConflictError, NotThereError
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena, "_LOOK_S", 0.01)
+
+
+def clock() -> Any:
+    """Ten seconds go by between any two looks."""
+    times = iter(range(0, 10**15, 10**10))
+    return lambda: next(times)
+
+
+def test_a_namespace_comes_and_goes_with_what_is_in_it(world: Any) -> None:
+    asyncio.run(arena.make(world.api(), "exp-1", "1f"))
+    labels = world.stored(NAMESPACE, "exp-1")["metadata"]["labels"]
+    assert labels["emugpu.dev/experiment"] == "1f"
+    job = {"metadata": {"name": "a", "namespace": "exp-1"}, "spec": {"steps": 1}}
+    other = {"metadata": {"name": "a", "namespace": "other"}, "spec": {"steps": 1}}
+    world.put(EMUJOB, job)
+    world.put(EMUJOB, other)
+    asyncio.run(arena.clear(world.api(), "exp-1", clock()))
+    assert world.log[-2:] == [("delete", "emujobs", "a"), ("delete", "namespaces", "exp-1")]
+    assert list(world.objects["emujobs"]) == ["other/a"]
+
+
+def test_somebody_else_s_namespace_is_left_alone(world: Any) -> None:
+    world.put(NAMESPACE, {"metadata": {"name": "exp-1"}})
+    with pytest.raises(ConflictError):
+        asyncio.run(arena.make(world.api(), "exp-1", "1f"))
+
+
+def test_what_is_not_there_needs_no_clearing(world: Any) -> None:
+    world.failures["list"] = [NotThereError("the server has no such kind")]
+    asyncio.run(arena.clear(world.api(), "exp-1", clock()))
+
+
+def test_a_namespace_that_stays_is_told(world: Any) -> None:
+    asyncio.run(arena.make(world.api(), "exp-1", "1f"))
+    world.stays = True
+    with pytest.raises(ClusterError, match="namespace exp-1 is still being deleted after 180 s; see `kubectl get"):
+        asyncio.run(arena.clear(world.api(), "exp-1", clock()))
+
+
+def test_a_run_may_take_three_times_as_long_as_predicted() -> None:
+    assert (arena.limit_s(0.0), arena.limit_s(100.0)) == (600.0, 900.0)

@@ -1,0 +1,115 @@
+"""The probes on the simulated cluster: what calibration finds there is what the simulator was told to charge."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.units import GIB, to_ns
+from emulator_runtime.profiles.table import ProfileTable
+from operators.experiments.calibrate import calibrated
+from operators.experiments.probe_policy import Probing
+from operators.experiments.probing import BURST, CHAIN, VISITS, Decision, ProbeJobs, probe_jobs, probes_of
+from operators.experiments.records import Stay, Told
+from scheduler_sims.clusters.base import Event, Happening, Start
+from scheduler_sims.clusters.simulated import SimulatedCluster
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.inputs.truth import WorkloadTruth
+from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.costs import ClusterCosts
+from scheduler_sims.interface.estimates import parse_estimates
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
+
+DAY_NS = 86_400 * 10**9
+
+
+class Watched(SimulatedCluster):
+    """Notes starts, stops and ends as a scheduler's lines and the statuses would."""
+
+    def __init__(self, truth: WorkloadTruth, costs: ClusterCosts) -> None:
+        super().__init__(truth, costs)
+        self.decisions: list[Decision] = []
+        self.ends: dict[str, list[tuple[int, int]]] = defaultdict(list)
+
+    def start(self, start: Start) -> None:
+        super().start(start)
+        self.decisions.append(Decision(DAY_NS + start.at_ns, (start.job.job_id,)))
+
+    def stop(self, job_id: str) -> None:
+        super().stop(job_id)
+        self.decisions.append(Decision(DAY_NS + self.now_ns(), (), (job_id,)))
+
+    def wait(self, until_ns: int | None) -> list[Event]:
+        events = super().wait(until_ns)
+        for event in events:
+            if event.what is not Happening.STARTED:
+                self.ends[event.job_id].append((event.at_ns, event.steps_done))
+        return events
+
+
+def run_phases(cluster: ClusterSpec, jobs: ProbeJobs) -> tuple[list[Told], list[Decision]]:
+    told, decisions = [], []
+    for phase in jobs.phases:
+        truth = WorkloadTruth(Workload("probes", phase, ProfileTable.bundled()), cluster)
+        watched = Watched(truth, cluster.costs)
+        SchedulerLoop(watched, cluster, Probing(), parse_estimates("none", truth, 0), phase).run()
+        decisions += watched.decisions
+        for job in phase:
+            stays, done = [], 0
+            for at_ns, steps in watched.ends[job.job_id]:
+                last = steps == job.steps
+                released_ns = 0 if last else to_ns(cluster.costs.release_s())
+                stays.append(Stay("w", (), 0, DAY_NS + at_ns - released_ns, steps - done))
+                done = steps
+            submitted_ns = DAY_NS + to_ns(job.submit_s)
+            told.append(Told(job.job_id, "Succeeded", submitted_ns=submitted_ns, stays=tuple(stays), finished_ns=1))
+    return told, decisions
+
+
+def cluster_of(gpus: int, cpu_nodes: int, costs: ClusterCosts) -> ClusterSpec:
+    with_gpu = tuple(
+        NodeSpec(f"g{n}", 8000, 0, (Device(f"g{n}", 0, "Tesla_V100-PCIE-32GB", 32 * GIB),)) for n in range(gpus)
+    )
+    return ClusterSpec((*with_gpu, *(NodeSpec(f"c{n}", 8000, 0) for n in range(cpu_nodes))), costs)
+
+
+quarters = st.integers(0, 8).map(lambda number: number / 4)
+short = st.integers(0, 3).map(lambda number: number / 4)
+"""Shorter than a probe: so that a chain is no burst, and who yields has begun."""
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    costs=st.builds(
+        ClusterCosts,
+        coalesce_s=quarters,
+        decide_s=quarters,
+        start_s=short,
+        restore_s=short,
+        serial_start_s=short,
+        stop_s=quarters,
+        finish_s=quarters,
+    ),
+    gpus=st.integers(1, 14),
+    cpu_nodes=st.integers(0, 3),
+)
+def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus: int, cpu_nodes: int) -> None:
+    cluster = cluster_of(gpus, cpu_nodes, costs)
+    jobs = probe_jobs(cluster)
+    told, decisions = run_phases(cluster, jobs)
+    probes = probes_of(jobs, told, decisions, costs.coalesce_s)
+    assert (len(probes.burst), len(probes.chain)) == (min(BURST, gpus + cpu_nodes), CHAIN)
+    assert len(probes.stops) == VISITS
+    found = calibrated(probes)
+    # A start's decision is as old as `decide_s` in the simulator; a scheduler notes when it looked, so there it is no cost.
+    assert found.hear_s == pytest.approx(costs.decide_s)
+    assert found.start_s == pytest.approx(costs.start_s)
+    assert found.restart_s == pytest.approx(costs.restore_s)
+    assert found.finish_s == pytest.approx(costs.finish_s)
+    if len(probes.burst) > 1:
+        assert found.serial_start_s == pytest.approx(costs.serial_start_s)
+    assert found.stop_s == pytest.approx(costs.stop_s, abs=0.1)  # a step of the one that yields

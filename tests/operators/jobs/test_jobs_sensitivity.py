@@ -1,0 +1,124 @@
+"""Jobs whose speed follows their share of a node: from the specification to what the process in the pod makes of it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
+from emulator_runtime.domain.units import GIB
+from emulator_runtime.node.host_share import share_of_allocation
+from emulator_runtime.workloads.request import TrainRequest
+from emulator_runtime.workloads.train_arguments import add_arguments, chosen, request_of
+from operators.jobs.allocation import Allocation
+from operators.jobs.manifests import arguments
+from operators.jobs.objects import EmuJobFacts, Key
+from operators.jobs.spec import EmuJobSpec, parse_spec
+
+CPU = [{"amount": "3", "speed": 1}, {"amount": "4500m", "speed": 1.25}, {"amount": 6, "speed": 1.5}]
+MEMORY = [{"amount": "62.5Gi", "speed": 1.0}, {"amount": "125Gi", "speed": 1 / 3 + 1}]
+RESOURCES = {"cpu": 3, "memory": "62.5Gi"}
+CURVES = Sensitivity(
+    cpu=((3000, 1.0), (4500, 1.25), (6000, 1.5)), memory=((125 * GIB // 2, 1.0), (125 * GIB, 1 / 3 + 1))
+)
+
+
+def parsed(**spec: Any) -> EmuJobSpec:
+    return parse_spec("lab", "j", {"steps": 10, **spec})
+
+
+def trained(spec: EmuJobSpec, configuration: str = "") -> TrainRequest:
+    """What `emugpu train` is asked for in the pod of such a job."""
+    facts = EmuJobFacts(Key("lab", "j", "uid", "1"), "2026-01-01T00:00:00Z", 1, False, {}, {})
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    verb, *given = arguments(facts, spec)
+    assert verb == "train"
+    return request_of(chosen(parser.parse_args(given), {"EMUGPU_CONFIGURATION": configuration}))
+
+
+def test_the_short_form() -> None:
+    spec = parsed(stepTime="80ms", memory="1Gi", resources=RESOURCES, sensitivity={"cpu": CPU, "memory": MEMORY})
+    (only,) = spec.configurations
+    assert only.sensitivity == CURVES
+    request = trained(spec)
+    assert (request.sensitivity, request.host) == (CURVES, HostShare(3000, 125 * GIB // 2))
+    assert (request.step_time_s, request.memory_bytes) == (0.08, GIB)
+
+
+def test_each_configuration_has_its_own() -> None:
+    sensitive = {"stepTime": "1s", "sensitivity": {"cpu": CPU}}
+    gpu = {"name": "gpu", "resources": {"cpu": "1500m"}, "profile": sensitive}
+    cpu = {"name": "cpu", "resources": {"emuGPU": 0, "memory": "1Gi"}, "profile": {"stepTime": "3s"}}
+    deep = {"name": "deep", "resources": RESOURCES, "profile": {"stepTime": "2s", "sensitivity": {"memory": MEMORY}}}
+    spec = parsed(configurations=[gpu, cpu, deep])
+    on_gpu, on_cpu, by_memory = (trained(spec, name) for name in ("gpu", "cpu", "deep"))
+    assert (on_gpu.sensitivity, on_gpu.host.cpu_milli) == (Sensitivity(CURVES.cpu, ()), 1500)
+    assert (on_cpu.sensitivity, on_cpu.step_time_s) == (None, 3.0)
+    assert (by_memory.sensitivity, by_memory.host.memory_bytes) == (Sensitivity((), CURVES.memory), 125 * GIB // 2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"sensitivity": {}}, "spec.sensitivity: must have cpu, memory or both"),
+        ({"sensitivity": {"cpu": []}}, "spec.sensitivity.cpu: must have at least one amount with its speed"),
+        ({"sensitivity": {"gpu": []}}, "spec.sensitivity: unknown field 'gpu'"),
+        ({"sensitivity": {"cpu": [{"amount": 1}]}}, "spec.sensitivity.cpu[0]: speed is missing"),
+        (
+            {"sensitivity": {"cpu": [{"amount": 1, "speed": 0}]}},
+            "spec.sensitivity.cpu[0].speed: must be a number above 0",
+        ),
+        (
+            {"sensitivity": {"cpu": [*CPU, CPU[0]]}},
+            "spec.sensitivity.cpu[3].amount: must be above 0, and above the amount",
+        ),
+        ({"sensitivity": {"cpu": [{"amount": "1u", "speed": 1}]}}, "spec.sensitivity.cpu[0].amount: must be above 0"),
+        (
+            {"sensitivity": {"memory": [{"amount": "1GB", "speed": 1}]}},
+            "spec.sensitivity.memory[0].amount: '1GB' is no",
+        ),
+        (
+            {"sensitivity": {"cpu": CPU}, "resources": {"memory": 1}},
+            "spec.sensitivity.cpu: needs resources.cpu, which the job has until its scheduler gives it another share",
+        ),
+        (
+            {"sensitivity": {"memory": MEMORY}, "resources": {"cpu": 1}},
+            "spec.sensitivity.memory: needs resources.memory",
+        ),
+        (
+            {"sensitivity": {"cpu": CPU}, "stepTime": None, "model": "vgg16", "batchSize": 8},
+            "spec.sensitivity: belongs to stepTime",
+        ),
+    ],
+)
+def test_mistakes_are_named(spec: dict[str, Any], message: str) -> None:
+    whole = {"stepTime": "80ms", "resources": RESOURCES, **spec}
+    with pytest.raises(InputError) as caught:
+        parsed(**{name: value for name, value in whole.items() if value is not None})
+    assert str(caught.value).startswith(f"EmuJob lab/j: {message}")
+
+
+def test_a_manager_reads_what_a_scheduler_writes() -> None:
+    written = Allocation("gpu", ("w1", "w2"), 4500, 125 * GIB, ("GPU-1",)).to_json()
+    assert share_of_allocation(written, "pod lab/j") == HostShare(4500, 125 * GIB)
+    assert share_of_allocation('{"configuration":"gpu","nodes":["w1"]}', "pod lab/j") == HostShare(0, 0)
+    assert share_of_allocation('{"cpu_milli":1,"new":{"a":1}}', "pod lab/j") == HostShare(1, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "pod lab/j: must be an object, as job-level schedulers write it"),
+        ("{", "pod lab/j:1:2: is not JSON"),
+        ('{"cpu_milli": -1}', "pod lab/j: cpu_milli: must be from 0 to"),
+        ('{"memory_bytes": "1Gi"}', "pod lab/j: memory_bytes: must be a whole number"),
+    ],
+)
+def test_an_allocation_that_is_none(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        share_of_allocation(text, "pod lab/j")
+    assert str(caught.value).startswith(message)

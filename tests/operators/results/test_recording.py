@@ -1,0 +1,136 @@
+"""What the controller runs beside itself, put together from settings: from Redis to an outcome, and to the file's end."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from operators.jobs.recording import Clocks, Links, Recording
+from operators.jobs.settings import Settings
+from operators.results.reading import ResultReader
+
+CLOCKS = Clocks(wall_ns, monotonic_ns)
+
+
+class Leader:
+    def __init__(self):
+        self.leads, self.changes, self.managers = True, 0, {}
+
+    def links(self):
+        return Links(lambda: self.leads, self.change, lambda: self.managers)
+
+    def change(self):
+        self.changes += 1
+
+
+def settings(**more):
+    return Settings(image="i", identity="me", **more)
+
+
+def wait_for(condition, within_s=10.0):
+    give_up = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def record():
+    made = []
+
+    def record(registry=None, leader=None, **more):
+        made.append(Recording(settings(**more), registry or CollectorRegistry(), CLOCKS, (leader or Leader()).links()))
+        made[-1].start()
+        return made[-1]
+
+    yield record
+    for recording in made:
+        recording.stop()
+
+
+def test_from_redis_to_an_outcome_and_to_a_reader(server, record, facts, tmp_path):
+    path, leader = tmp_path / "results.db", Leader()
+    recording = record(leader=leader, redis_url=server.url, store=str(path))
+    recording.results.note(facts(steps=3))
+    wait_for(lambda: recording.problem == "" and recording.results.outcome("job"))
+    server.write("a", [1, 2, 3])
+    wait_for(lambda: recording.results.outcome("job").result.finished)
+    assert leader.changes >= 2
+    reader = ResultReader.open(path)
+    assert [result.steps_done for result in reader.jobs()] == [3]
+    reader.close()
+
+
+def test_who_does_not_lead_takes_nothing_away(server, record, facts):
+    leader = Leader()
+    leader.leads = False
+    recording = record(leader=leader, redis_url=server.url)
+    recording.results.note(facts(steps=3))
+    server.write("a", [1, 2, 3])
+    wait_for(lambda: recording.results.outcome("job"))
+    time.sleep(0.5)
+    assert recording.results.outcome("job").result.steps_done == 0
+    leader.leads = True
+    wait_for(lambda: recording.results.outcome("job").result.finished)
+
+
+def test_without_redis_kubernetes_word_counts_at_once_and_it_is_said(record, facts, capsys):
+    recording = record()
+    recording.results.note(facts(completed_ns=1_700_000_009 * 10**9))
+    wait_for(lambda: recording.results.outcome("job"))
+    assert recording.results.outcome("job").settled
+    assert capsys.readouterr().err.startswith("jobs: EMUGPU_JOBS_REDIS_URL is empty: times come from Kubernetes")
+
+
+def test_a_store_that_nobody_named_is_gone_at_the_end(record, facts):
+    recording = record()
+    recording.results.note(facts())
+    wait_for(lambda: recording.results.outcome("job"))
+    path: Path = recording._path
+    assert path.exists()
+    recording.stop()
+    recording.stop()
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"redis_url": "host:6379"}, "EMUGPU_JOBS_REDIS_URL: 'host://6379' is not a Redis URL"),
+        ({"keep_results": "many"}, "EMUGPU_JOBS_KEEP_RESULTS: must be a whole number"),
+        ({"keep_events_s": "-1"}, "EMUGPU_JOBS_KEEP_EVENTS_S: must be a whole number"),
+        ({"managers_port": "65536"}, "EMUGPU_JOBS_MANAGERS_PORT: must be a whole number from 0 to 65535"),
+    ],
+)
+def test_settings_that_are_wrong_are_told_before_anything_starts(wrong, words):
+    with pytest.raises(EmuGpuError) as caught:
+        Recording(settings(**wrong), CollectorRegistry(), CLOCKS, Leader().links())
+    assert words in str(caught.value)
+
+
+def test_the_nodes_clocks_are_measured_at_their_managers(record, facts, server, monkeypatch):
+    """A node that is half a second ahead: what it told is put right."""
+    asked = []
+
+    def second(node, host, port, timeout_s=2.0):
+        asked.append((node, host, port))
+        return (wall_ns() + 500_000_000) // 10**9
+
+    monkeypatch.setattr("operators.jobs.recording.second_of", second)
+    leader = Leader()
+    leader.managers = {"a": "10.0.0.7"}
+    recording = record(leader=leader, redis_url=server.url, managers_port="9400")
+    recording.results.note(facts(steps=3))
+    server.write("a", [1])
+    first = 1_700_000_000 * 10**9 + 1  # the Server's story begins then
+    wait_for(lambda: recording.results.outcome("job") and recording.results.outcome("job").result.runs)
+    assert recording.results.outcome("job").result.first_started_ns == first
+    wait_for(lambda: recording.results.outcome("job").result.first_started_ns < first, within_s=40)
+    ahead_ns = first - recording.results.outcome("job").result.first_started_ns
+    assert abs(ahead_ns - 500_000_000) < 50_000_000
+    assert set(asked) == {("a", "10.0.0.7", 9400)}
