@@ -81,7 +81,7 @@ def _probes(app: FastAPI) -> APIRouter:
     @router.get("/readyz")
     async def ready() -> Response:
         known: Services = app.state.services
-        problem = known.source.snapshot().cluster.problem
-        return PlainTextResponse(f"{problem or 'ok'}\n", 503 if problem else 200)
+        missing = known.source.waits_for()
+        return PlainTextResponse(f"waits for {missing}\n" if missing else "ok\n", 503 if missing else 200)
 
     return router

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
@@ -118,8 +119,22 @@ async def _of_validation(_request: Request, error: Exception) -> JSONResponse:
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "input", f"{place}: {first['msg']}")
 
 
-async def _of_routing(_request: Request, error: Exception) -> JSONResponse:
+async def _of_routing(request: Request, error: Exception) -> JSONResponse:
     """No such path, or not with this method."""
     assert isinstance(error, HTTPException)
     code = HTTPStatus(error.status_code).phrase.casefold().replace(" ", "-")
-    return problem(error.status_code, code, str(error.detail), error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_methods(request))
+    return problem(error.status_code, code, str(error.detail), headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Of all routes of the path: each knows its own only."""
+    app: FastAPI = request.app
+    operations = app.openapi()["paths"]
+    for path, methods in operations.items():
+        pattern = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))
+        if re.fullmatch(pattern, request.url.path):
+            return sorted(method.upper() for method in methods)
+    return ["GET"]

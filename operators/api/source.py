@@ -17,6 +17,10 @@ class Source(Protocol):
         """What is known now; the same object until something changes."""
         ...
 
+    def waits_for(self) -> str:
+        """What must come before it can tell anything; empty: nothing."""
+        ...
+
     async def timeline(self, uid: str) -> Timeline | None:
         """One job's story; None: there is no such job."""
         ...

@@ -38,7 +38,7 @@ async def shown(who: SignedIn, known: Known) -> Response:
     return json_reply(Session, await _session(known, who.principal, None))
 
 
-@router.delete("/session", status_code=204, summary="Sign out", responses=documented(403))
+@router.delete("/session", status_code=204, summary="Sign out", responses=documented(403, 422))
 async def end(
     request: Request,
     who: SignedIn,

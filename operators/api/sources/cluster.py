@@ -63,6 +63,10 @@ class ClusterSource:
     def snapshot(self) -> Snapshot:
         return self._snapshot
 
+    def waits_for(self) -> str:
+        missing = [str(each.resource._api_info.plural) for each in self._followed if not each.store.synced]
+        return f"the first list of {', '.join(missing)}" if missing else ""
+
     async def timeline(self, uid: str) -> Timeline | None:
         snapshot = self._snapshot
         job = snapshot.job(uid)

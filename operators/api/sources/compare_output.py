@@ -29,6 +29,9 @@ class CompareOutput:
     def snapshot(self) -> Snapshot:
         return self._snapshot
 
+    def waits_for(self) -> str:
+        return ""
+
     async def timeline(self, uid: str) -> Timeline | None:
         snapshot = self._snapshot
         job = snapshot.job(uid)

@@ -84,9 +84,13 @@ class Told:
     changes: Changes = field(default_factory=lambda: Changes("ab"))
     asked: list[tuple[str, bool]] = field(default_factory=list)
     refusal: Exception | None = None
+    missing: str = ""
 
     def snapshot(self) -> Snapshot:
         return self.now
+
+    def waits_for(self) -> str:
+        return self.missing
 
     async def timeline(self, uid: str) -> Timeline | None:
         found = self.now.job(uid)

@@ -135,7 +135,7 @@ def test_a_wrong_token_begins_no_session(place: Any) -> None:
         assert (reply.status_code, "set-cookie" in reply.headers) == (401, False)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(data=st.data())
 def test_forged_cookies_are_nobodys(place: Any, data: st.DataObject) -> None:
     """Whatever is done to a good cookie, it is not good any more."""

@@ -121,12 +121,13 @@ class Story:
 def test_jobs_nodes_and_devices_appear() -> None:
     async def work(story: Story) -> None:
         assert story.source.snapshot().cluster.problem == "nothing was listed yet"
+        assert story.source.waits_for() == "the first list of emujobs, emugpupools, nodes"
         story.api.put(EMUJOB, running("a"))
         story.api.put(NODE, node("w1"))
         story.api.put(POOL, pool(emulated={"cpu": 24, "memory": "500Gi"}))
         await story.until(lambda: story.source.snapshot().devices)
         snapshot = story.source.snapshot()
-        assert snapshot.cluster.problem == ""
+        assert snapshot.cluster.problem == story.source.waits_for() == ""
         (job,) = snapshot.jobs
         assert (job.name, job.namespace, job.phase, job.devices, job.steps_done) == (
             "a",

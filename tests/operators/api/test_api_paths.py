@@ -194,13 +194,11 @@ def test_an_error_that_passes_says_when_to_come_again(place: Any) -> None:
     assert (reply.status_code, reply.headers["retry-after"]) == (503, "2")
 
 
-def test_probes(place: Any, make_snapshot: Any) -> None:
+def test_probes(place: Any) -> None:
     assert place.client.get("/readyz").status_code == 200
-    from dataclasses import replace
-
-    place.source.now = replace(place.source.now, cluster=replace(place.source.now.cluster, problem="no list yet"))
+    place.source.missing = "the first list of nodes"
     reply = place.client.get("/readyz")
-    assert (reply.status_code, reply.text) == (503, "no list yet\n")
+    assert (reply.status_code, reply.text) == (503, "waits for the first list of nodes\n")
 
 
 def test_a_source_that_has_ended_is_not_healthy(place: Any) -> None:
