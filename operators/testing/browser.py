@@ -22,7 +22,7 @@ from emulator_runtime.domain.units import to_ns
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 _OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-extensions", "--mute-audio"),

@@ -200,14 +200,19 @@ def place(client: TestClient) -> Iterator[Place]:
 
 @pytest.fixture(scope="session")
 def make_services() -> Callable[..., Services]:
-    return lambda **options: services_of(Told(), Rights(), lambda: 0, **options)
+    return lambda source=None, **options: services_of(source or Told(), Rights(), lambda: 0, **options)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def make_told() -> Callable[[], Told]:
+    return Told
+
+
+@pytest.fixture(scope="session")
 def make_job() -> Any:
     return job
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_snapshot() -> Any:
     return sample
