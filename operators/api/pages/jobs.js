@@ -93,7 +93,7 @@ async function page(state) {
   if (clock === "emulated") filters.run ||= observedFirst(items.flatMap((each) => each.runs))?.id ?? "";
   filterForm(state, items);
   show();
-  byId("jobs").dataset.shown = "yes";
+  byId("jobs").dataset.shown = String(Math.round(performance.now())); // for tests and benchmarks
   performance.mark("jobs-shown");
 }
 
