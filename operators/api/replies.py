@@ -36,6 +36,10 @@ class ClusterState:
     cluster: Cluster
     version: Annotated[int, Field(description="Grows with every change of anything.")]
     now_s: Annotated[float, Field(description="The time on its clock.")]
+    event: Annotated[
+        str,
+        Field(description="The newest event's id: a stream of events after it misses nothing.", examples=["8f3a-17"]),
+    ]
     jobs: Annotated[dict[str, int], Field(description="How many there are in each phase.", examples=[{"Running": 3}])]
     nodes: int
     devices: int

@@ -18,7 +18,8 @@ DRAIN_S = 2
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 takes a free one. Raises ClusterError where it can't be had."""
+    """A socket that listens there (empty: on all addresses); port 0 takes a free one. Raises ClusterError where it can't."""
+    host = host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family)
     try:

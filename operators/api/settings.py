@@ -14,7 +14,7 @@ class Settings(EnvSettings):
 
     PREFIX: ClassVar[str] = "EMUGPU_API_"
 
-    host: str = setting("address to listen on", "0.0.0.0")
+    host: str = setting("address to listen on; empty: all", "")
     port: str = setting("port of the API and the dashboard (HTTP)", "9404")
     store: str = setting("the operator's store, read only; empty: Kubernetes' word alone", "")
     title: str = setting("what the pages call the cluster", "this cluster")

@@ -71,7 +71,7 @@ export async function framed(page, told = null) {
     byId("foot").textContent = state.cluster.title;
     await page(state);
     if (told) {
-      follow(told, (word) => {
+      follow(told, state.event, (word) => {
         link.dataset.state = word;
         link.textContent = word === "live" ? "live" : "connecting";
       });

@@ -15,12 +15,13 @@ router = APIRouter(tags=["cluster"], responses=documented(401, 403, 422, 503))
 @router.get("/clusters", response_model=Clusters, summary="What this API is about")
 async def clusters(known: Known, scope: Reader) -> Response:
     """There is one: the cluster that the API runs in, or the comparisons that it was started on."""
-    snapshot = known.source.snapshot()
+    snapshot, changes = known.source.snapshot(), known.source.changes
     devices = [device for device in snapshot.devices if device.index is not None]
     state = ClusterState(
         cluster=snapshot.cluster,
         version=snapshot.version,
         now_s=snapshot.now_s,
+        event=changes.id_of(changes.last),
         jobs=by_phase(visible(snapshot, scope)),
         nodes=len(snapshot.nodes),
         devices=len(devices),

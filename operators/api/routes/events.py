@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from operators.api.changes import Change
@@ -43,6 +43,10 @@ async def events(
     request: Request,
     known: Known,
     scope: Reader,
+    after: Annotated[
+        str | None,
+        Query(description="As the header, for a stream's first opening; the header goes before it.", max_length=80),
+    ] = None,
     last_event_id: Annotated[
         str | None,
         Header(description="Goes on after this event; what can't be told any more is a `reset`.", max_length=80),
@@ -52,19 +56,17 @@ async def events(
     open_streams: set[object] = request.app.state.streams
     if len(open_streams) >= known.streams.most:
         raise BusyError(f"{known.streams.most} streams are open already; try again later")
-    stream = _told(known, scope, last_event_id, open_streams)
+    stream = _told(known, scope, last_event_id or after, open_streams)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
 
-async def _told(
-    known: Services, scope: Scope, last_event_id: str | None, open_streams: set[object]
-) -> AsyncIterator[str]:
+async def _told(known: Services, scope: Scope, after: str | None, open_streams: set[object]) -> AsyncIterator[str]:
     me = object()
     open_streams.add(me)
     try:
         async with asyncio.timeout(known.streams.lasts_s):
-            async for text in _endless(known, scope, last_event_id):
+            async for text in _endless(known, scope, after):
                 yield text
     except TimeoutError:
         return
@@ -72,9 +74,9 @@ async def _told(
         open_streams.discard(me)
 
 
-async def _endless(known: Services, scope: Scope, last_event_id: str | None) -> AsyncIterator[str]:
+async def _endless(known: Services, scope: Scope, after: str | None) -> AsyncIterator[str]:
     changes = known.source.changes
-    number = changes.last if last_event_id is None else changes.number_of(last_event_id)
+    number = changes.last if after is None else changes.number_of(after)
     if number is None:
         number = changes.last
         yield f"retry: {RETRY_MS}\nid: {changes.id_of(number)}\nevent: reset\ndata: {{}}\n\n"

@@ -41,6 +41,13 @@ def test_what_changed_since_an_event_is_told(place: Any) -> None:
     assert [event["id"] for event in events(place, last="ab-2")] == ["ab-2", "ab-3"]
 
 
+def test_a_page_that_loads_while_something_changes_misses_nothing(place: Any) -> None:
+    (state,) = place.get("/clusters")["items"]
+    place.source.change("u1", phase="Preempted")
+    assert [event.get("event") for event in events(place, after=state["event"])] == [None, "job"]
+    assert len(events(place, after=state["event"], last="ab-1")) == 1  # once connected, the header counts
+
+
 def test_a_job_that_is_gone_is_told(place: Any) -> None:
     place.source.changes.tell("job", "u9", "lab")
     assert json.loads(events(place, last="ab-0")[1]["data"]) == {"uid": "u9", "gone": True}
