@@ -12,7 +12,7 @@ from cluster_harness.cache import Cache
 from cluster_harness.components import Clients, clients
 from cluster_harness.engine import Engine, ensure_engine, running_engine
 from cluster_harness.gpus import missing_gpus
-from cluster_harness.images import CHECKOUT, Image, ImageBuilder
+from cluster_harness.images import CHECKOUT, OPTIONAL, Image, ImageBuilder
 from cluster_harness.kind import Kind
 from cluster_harness.kubectl import Kubectl
 from cluster_harness.node_commit import NodeImages, with_product
@@ -257,10 +257,14 @@ class Clusters:
         return built
 
     def load(self, name: str, reference: str) -> None:
-        """Brings an image of the engine, or an archive, onto all nodes. Raises ClusterError."""
+        """Brings an image of the engine, an archive, or one of ours (OPTIONAL) onto all nodes. Raises ClusterError."""
         state = self.state(name)
         way = self._way(state)
-        image = self._saved(reference, state) if state.way == KIND else Image(reference, Path(reference))
+        if reference in OPTIONAL and state.way == KIND:
+            builder = ImageBuilder(self.cache, way.kubectl.shell, self.steps, on_the_spot=state.on_the_spot)
+            image = builder.build_optional(reference)
+        else:
+            image = self._saved(reference, state) if state.way == KIND else Image(reference, Path(reference))
         with self.steps.step(f"load {image.reference}") as note:
             way.load([image], note)
 

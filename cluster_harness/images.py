@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,19 @@ SPECS = {
     "emugpu-redis": ImageSpec(entrypoint=["redis-server"], env={"PATH": _PATH}, working_dir="/data"),
     "emugpu-base-any": ImageSpec(command=["sh"], env={"PATH": _PATH}),
 }
-_FOLDERS = {"emugpu": "emugpu", "emugpu-redis": "redis", "emugpu-base-any": "base-any"}
+OPTIONAL = {
+    "emugpu-scheduler": ImageSpec(
+        entrypoint=["emugpu"],
+        env={
+            "PATH": _PATH,
+            "PYTHONPATH": "/opt/emugpu/packages:/opt/emugpu/site:/opt/emugpu/more",
+            "PYTHONUNBUFFERED": "1",
+        },
+    )
+}
+"""Images that are made where somebody asks for them (`emugpu cluster load NAME`)."""
+_FOLDERS = {"emugpu": "emugpu", "emugpu-redis": "redis", "emugpu-base-any": "base-any", "emugpu-scheduler": "scheduler"}
+_PRODUCT = ("emugpu", "emugpu-scheduler")
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,12 @@ class ImageBuilder:
             raise ClusterError(f"{self.checkout}: {_NEEDS_CHECKOUT}")
         return {name: self._image(name) for name in SPECS}
 
+    def build_optional(self, name: str) -> Image:
+        """One of OPTIONAL. Raises ClusterError."""
+        if not (self.checkout / "images").is_dir():
+            raise ClusterError(f"{self.checkout}: {_NEEDS_CHECKOUT}")
+        return self._image(name)
+
     def _image(self, name: str) -> Image:
         key = self.key(name)
         reference = f"{name}:{key}"
@@ -70,9 +89,11 @@ class ImageBuilder:
     def key(self, name: str) -> str:
         """What the image is made from: its scripts; for the product our packages and tools as well."""
         sources = [self.checkout / "images/assemble", self.checkout / "images" / _FOLDERS[name]]
-        if name == "emugpu":
+        if name in _PRODUCT:
             sources += [self.checkout / package for package in PACKAGES]
             sources += [self.checkout / "pyproject.toml", *self._smi()]
+        if name == "emugpu-scheduler":
+            sources += [self.checkout / "images/emugpu", self.checkout / "scheduler_sims"]
         return content_key(*sources, Path(__file__), Path(archive.__file__), versions.DEBIAN_SUITE)
 
     def _usual_name(self, name: str) -> str:
@@ -82,26 +103,37 @@ class ImageBuilder:
         chart = yaml.safe_load((self.checkout / "charts/emugpu/Chart.yaml").read_text(encoding="utf-8"))
         return f"{name}:{chart['appVersion']}"
 
+    def _names(self, name: str) -> list[str]:
+        """Further names: the usual one; and the scheduler's image has the tag of the product's, by which the chart finds it."""
+        return [self._usual_name(name), *([f"{name}:{self.key('emugpu')}"] if name == "emugpu-scheduler" else [])]
+
     def _smi(self) -> list[Path]:
         return [self.checkout / "smi"] if (self.checkout / "smi/go.mod").exists() else []
 
     def _docker_build(self, name: str, reference: str, path: Path) -> None:
         folder = self.checkout / "images" / _FOLDERS[name]
-        context = self.checkout if name == "emugpu" else self.checkout / "images"
+        context = self.checkout if name in _PRODUCT else self.checkout / "images"
+        product = ("--build-arg", f"PRODUCT={self._image('emugpu').reference}") if name == "emugpu-scheduler" else ()
         with self.steps.step(f"docker build {reference}"):
             shell = self.shell.with_env(DOCKER_BUILDKIT="1")
-            shell.run("docker", "build", "-f", folder / "Dockerfile", "-t", reference, context, timeout_s=1800)
-            shell.run("docker", "tag", reference, self._usual_name(name))
-            shell.run("docker", "save", "-o", path, reference, self._usual_name(name))
+            shell.run(
+                "docker", "build", "-f", folder / "Dockerfile", *product, "-t", reference, context, timeout_s=1800
+            )
+            for other in self._names(name):
+                shell.run("docker", "tag", reference, other)
+            shell.run("docker", "save", "-o", path, reference, *self._names(name))
 
     def _assemble(self, name: str, reference: str, path: Path) -> None:
-        trees, work = [self._base(name)], path.with_name(f"{path.name}.product")
+        base = "emugpu" if name in _PRODUCT else name
+        trees, work = [self._base(base)], path.with_name(f"{path.name}.product")
         try:
-            if name == "emugpu":
+            if name in _PRODUCT:
                 with self.steps.step("put the product together"):
                     trees.append(self._product(trees[0], work))
+            if name == "emugpu-scheduler":
+                trees += [self._more(trees[0]), self._simulator(trees[0], work)]
             with self.steps.step(f"write {reference}"):
-                write_image(path, reference, trees, SPECS[name], also=[self._usual_name(name)])
+                write_image(path, reference, trees, (SPECS | OPTIONAL)[name], also=self._names(name))
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -126,9 +158,46 @@ class ImageBuilder:
 
         return self.cache.ensure(f"base-{name}", key, make)
 
-    def _requirements(self) -> list[str]:
+    def _requirements(self, *names: str) -> list[str]:
         script = self.checkout / "images/emugpu/requirements.py"
-        return self.shell.run(sys.executable, script, self.checkout / "pyproject.toml").splitlines()
+        return self.shell.run(sys.executable, script, self.checkout / "pyproject.toml", *names).splitlines()
+
+    def _more(self, base: Path) -> Path:
+        """A tree with what policies compute with, in /opt/emugpu/more."""
+        names = (self.checkout / "images/scheduler/packages").read_text(encoding="utf-8").split()
+        wanted = self._requirements(*names)
+        key = content_key(self.checkout / "images/emugpu/finish", base.name, *wanted)
+
+        def make(path: Path) -> None:
+            with self.steps.step("install the Python packages of emugpu-scheduler"):
+                self._with_more(base, path, lambda merged: self._pip(merged, ["--no-deps", *wanted], "more"))
+
+        return self.cache.ensure("base-emugpu-scheduler", key, make)
+
+    def _simulator(self, base: Path, work: Path) -> Path:
+        """A tree with the policies and their loop, beside what they compute with."""
+
+        def copy(merged: Path) -> None:
+            ignore = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(self.checkout / "scheduler_sims", merged / "opt/emugpu/more/scheduler_sims", ignore=ignore)
+
+        tree = work / "simulator"
+        self._with_more(base, tree, copy)
+        return tree
+
+    def _with_more(self, base: Path, tree: Path, fill: Callable[[Path], None]) -> None:
+        """`tree` has what `fill` puts into /opt/emugpu/more, compiled by the image's own Python."""
+        merged = tree.with_name(f"{tree.name}.merged")
+        shutil.rmtree(merged, ignore_errors=True)
+        merged.parent.mkdir(parents=True, exist_ok=True)
+        self.shell.run("cp", "-al", base, merged)
+        try:
+            fill(merged)
+            self.shell.run(self.checkout / "images/emugpu/finish", merged, "more")
+            (tree / "opt/emugpu").mkdir(parents=True)
+            (merged / "opt/emugpu/more").rename(tree / "opt/emugpu/more")
+        finally:
+            shutil.rmtree(merged, ignore_errors=True)
 
     def _in_debian(self, packages: Path, path: Path) -> None:
         rootfs = debian_rootfs(self.cache, self.shell, self.steps)
@@ -145,10 +214,10 @@ class ImageBuilder:
             finally:
                 shutil.rmtree(work, ignore_errors=True)
 
-    def _pip(self, root: Path, wanted: list[str]) -> None:
+    def _pip(self, root: Path, wanted: list[str], folder: str = "site") -> None:
         """Installs wheels with this process's pip, run by the image's Python: see images/emugpu/python."""
         pip = self.shell.run(sys.executable, "-c", "import pip; print(*pip.__path__)").strip()
-        options = ("--quiet", "--no-compile", "--only-binary=:all:", "--target", root / "opt/emugpu/site")
+        options = ("--quiet", "--no-compile", "--only-binary=:all:", "--target", root / "opt/emugpu" / folder)
         self.shell.run(self.checkout / "images/emugpu/python", root, pip, "install", *options, *wanted)
 
     def _product(self, base: Path, work: Path) -> Path:

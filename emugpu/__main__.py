@@ -32,21 +32,13 @@ COMMANDS = {
     "train": "train a model on the emulated GPUs of this container",
     "smi": "show the emulated GPUs of this container",
 }
-<<<<<<< HEAD
-OWN_SIGNALS = frozenset({"train", "dashboard"})
-=======
-OWN_SIGNALS = frozenset({"train", "scheduler"})
->>>>>>> main
+OWN_SIGNALS = frozenset({"train", "scheduler", "dashboard"})
 """Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""
 EXTRAS = {
     "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "cluster_harness"),
     "node": ("grpc", "google", "prometheus_client", "redis", "sharing_manager", "deviceplugin"),
-<<<<<<< HEAD
     "operator": ("fastapi", "pydantic", "lightkube", "starlette", "uvicorn", "operators"),
-=======
-    "operator": ("lightkube", "starlette", "uvicorn", "operators"),
     "kubectl": ("msgspec",),
->>>>>>> main
 }
 """What brings a package that is missing, by the name under which it is imported; ours may be missing in an image."""
 EXIT_INPUT = 2

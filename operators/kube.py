@@ -155,13 +155,13 @@ class KubeApi:
         return found.resourceVersion, documents
 
     async def watch(self, resource: type[Any], version: str, **options: Any) -> AsyncIterator[tuple[str, Json]]:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + WATCH_S
+        deadline = asyncio.get_running_loop().time() + WATCH_S
         events = self._client.watch(resource, resource_version=version, **options)
         try:
             async with aclosing(cast(AsyncGenerator[tuple[str, Any], None], events)) as stream:
                 while True:
-                    kind, item = await asyncio.wait_for(anext(stream), deadline - loop.time())
+                    async with asyncio.timeout_at(deadline):  # Python 3.11's wait_for can lose a cancellation
+                        kind, item = await anext(stream)
                     yield kind, _plain(item)
         except (TimeoutError, StopAsyncIteration):
             return
@@ -240,7 +240,8 @@ class KubeApi:
         """What AsyncClient.delete does, with a body: preconditions can be said in no other way."""
         client: Any = self._client._client
         request = client.prepare_request("delete", resource, None, name, **_within(namespace))
-        request.data = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+        policy = "Background" if resource is POD else "Foreground"  # pods own nothing, and would wait for the collector
+        request.data = {"propagationPolicy": policy, "preconditions": {"uid": uid}}
         client.handle_response("delete", await client.send(client.build_adapter_request(request)), request)
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cases.conftest import EXAMPLES, allocatable
-from e2e.cases.kube import RESOURCE, Kubectl, Node, eventually
+from e2e.cases.kube import RESOURCE, Kubectl, Node, Object, eventually
 from e2e.cases.ledger import Ledger, check_every_step_once
 
 Pools = Callable[[Path], None]
@@ -35,11 +35,13 @@ def test_data_parallel(kubectl: Kubectl) -> None:
 
 def test_emujob(kubectl: Kubectl) -> None:
     apply(kubectl, "emujob/emujob.yaml")
-    done = eventually(
-        "its end", lambda: kubectl.get("emujob", "resnet50").get("status", {}).get("finishedAt"), within_s=120
-    )
-    status = kubectl.get("emujob", "resnet50")["status"]
-    assert (status["phase"], status["progress"]) == ("Succeeded", "100/100"), done
+
+    def seen() -> Object:
+        found: Object = kubectl.get("emujob", "resnet50").get("status", {})
+        return found
+
+    eventually("its end", lambda: seen().get("phase") == "Succeeded", within_s=120)
+    assert seen()["progress"] == "100/100"
 
 
 def test_ddp(kubectl: Kubectl, ledger: Ledger) -> None:
@@ -120,6 +122,7 @@ def test_nvidia_compatibility(kubectl: Kubectl, pools: Pools, admin: Kubectl, wo
 @pytest.fixture(autouse=True)
 def examples_are_all_tested() -> None:
     tested = {
-        "one-pod", "data-parallel", "ddp", "out-of-memory", "quota", "time-slicing", "mixed-cluster", "nvidia-compatibility",
+        "one-pod", "emujob", "data-parallel", "ddp", "out-of-memory", "quota", "time-slicing", "mixed-cluster",
+        "nvidia-compatibility",
     }  # fmt: skip
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == tested

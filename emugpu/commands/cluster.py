@@ -53,7 +53,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_verb(verbs, "down", "delete the cluster (an existing one: what `up` added to it)", run_down)
     _add_verb(verbs, "kubeconfig", "print the path of its kubeconfig", run_kubeconfig)
     load = _add_verb(verbs, "load", "bring an image of the local engine, or an archive, onto all nodes", run_load)
-    load.add_argument("image", metavar="IMAGE", help="name:tag, or the path of a `docker save` archive")
+    load.add_argument(
+        "image",
+        metavar="IMAGE",
+        help="name:tag, the path of a `docker save` archive, or emugpu-scheduler: made from this checkout",
+    )
 
 
 def _add_verb(

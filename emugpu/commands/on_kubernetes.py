@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emugpu.commands.runs import Bars, leave, load, meta_of, observed_title
+from emugpu.commands.runs import Bars, leave, load, meta_of, observed_title, write_files
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import wall_ns
 from scheduler_sims.experiment import Experiment
@@ -79,6 +79,7 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
             comparison.prepare(bars)
             for policy, title in titles.items():
                 comparison.run_policy(bars, policy, title)
+                write_files(args, comparison.runs, comparison.meta())  # what comes later may be interrupted
             for name in comparison.pod_schedulers:
                 comparison.run_pod_scheduler(bars, name)
     return leave(args, comparison.runs, comparison.meta())
@@ -97,7 +98,7 @@ class _Comparison:
 
     def prepare(self, bars: Bars) -> None:
         """Check that the cluster is the one of the file, and measure what acting on it costs."""
-        from operators.experiments.laboratory import most_at_once
+        from operators.experiments.laboratory import GATHER_S
         from operators.experiments.matching import match
 
         jobs, file_spec = self._experiment.workload.jobs, self._experiment.spec
@@ -109,16 +110,15 @@ class _Comparison:
         costs = file_spec.costs
         if not self._args.no_calibration:
             bar = bars.bar("calibration")
-            self._calibration = self._laboratory.calibrate(present.spec, bar.tell)
-            gather_s = max(costs.coalesce_s, self._calibration.gather_s(most_at_once(jobs)))
+            gather_s = max(costs.coalesce_s, GATHER_S)
+            self._calibration = self._laboratory.calibrate(present.spec, gather_s, bar.tell)
             costs = self._calibration.costs(gather_s)
             bar.update(len(jobs), 0.0)
         self._experiment = self._experiment.on(replace(present.spec, costs=costs))
 
     def run_policy(self, bars: Bars, policy: str, title: str) -> None:
         """Its prediction, then what is observed."""
-        bar = bars.bar(f"{title}: predicted")
-        predicted = replace(self._experiment.simulate(policy, progress=bar.update, explain=bar.explain), policy=title)
+        predicted = self._predict(bars, policy, title)
         self.runs.append(predicted)
         found = figures(predicted)
         self._longest_s = max(self._longest_s, found.makespan_s or 0.0)
@@ -145,6 +145,13 @@ class _Comparison:
             "calibration": calibration,
             "nodes by name": self._names,
         }
+
+    def _predict(self, bars: Bars, policy: str, title: str) -> RunRecord:
+        from operators.experiments.calibrate import as_submitted
+
+        bar = bars.bar(f"{title}: predicted")
+        run = replace(self._experiment.simulate(policy, progress=bar.update, explain=bar.explain), policy=title)
+        return run if self._calibration is None else as_submitted(run, self._calibration.arrive_s)
 
     def _setting(self, title: str, repeat: int, makespan_s: float) -> Setting:
         from operators.experiments.arena import limit_s

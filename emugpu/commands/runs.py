@@ -116,14 +116,20 @@ def leave(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, A
         print(json.dumps(summary_dict(comparison, meta), indent=2))
     else:
         print_comparison(comparison, result_console(_TABLE_WIDTH))
+    write_files(args, runs, meta)
+    if args.out is not None and not args.json:
+        print(f"report: {args.out / REPORT}   jobs: {args.out / JOBS}")
+    return int(any(job.status == "failed" for run in runs for job in run.jobs))
+
+
+def write_files(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> None:
+    """The report, the jobs and the summary of what has been run until now, where --out says."""
     if args.out is not None:
+        comparison = compare(runs)
         write_jobs_csv(args.out / JOBS, runs)
         write_spans_csv(args.out / SPANS, runs)
         write_summary(args.out / SUMMARY, comparison, meta)
         write_report(args.out / REPORT, runs, comparison, meta)
-        if not args.json:
-            print(f"report: {args.out / REPORT}   jobs: {args.out / JOBS}")
-    return int(any(job.status == "failed" for run in runs for job in run.jobs))
 
 
 def observed_title(title: str, repeat: int, repeats: int) -> str:

@@ -42,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_how(parser)
     out = parser.add_argument_group("output")
     out.add_argument("--explain", action="store_true", help="print the policy's reasons on stderr")
-    out.add_argument("--json", action="store_true", help="print one line of JSON per decision")
+    out.add_argument("--json", action="store_true", help="print a line of JSON when it is ready, and one per decision")
     out.add_argument(
         "--metrics-port", type=int, default=0, metavar="PORT", help="serve /metrics there (default: don't)"
     )
@@ -64,6 +64,13 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="LABEL=VALUE",
         help="only those with this label; may be repeated",
+    )
+    where.add_argument(
+        "--actuator",
+        action="append",
+        default=[],
+        choices=["jobs", "gated", "binding"],
+        help="only those with this actuator; may be repeated (default: any)",
     )
     where.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="the cluster (default: $KUBECONFIG, or the pod's own)"
@@ -107,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
         name=_name(args.name),
         namespace=args.namespace,
         labels=parse_labels(args.label, "--label"),
+        actuators=tuple(args.actuator),
         kubeconfig=args.kubeconfig,
         context=args.context,
         costs=_costs(args.cluster_costs, args.decide_every),

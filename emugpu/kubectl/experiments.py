@@ -11,13 +11,13 @@ from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
 from operators.documents import object_at, text_at, texts_of
-from operators.experiments.manifests import ROW
 from operators.experiments.records import About, run_record, told_by
 from operators.jobs.offers import NodeOffer, offers_of
 from operators.jobs.spec import EmuJobSpec, parse_spec
 from operators.jobs.workload import cluster_spec, job_spec
 from operators.kube import Json
 from operators.pools.objects import NodeFacts, PoolFacts
+from operators.scheduling.names import ROW
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations, pairwise
 from statistics import median
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.units import to_s
 from scheduler_sims.interface.costs import ClusterCosts
+from scheduler_sims.record import RunRecord
 
 SHARE_OF_MEAN_JCT = 0.05
 """Costs above this share of the mean JCT are a warning: then the cluster's own doing is a large part of the result."""
-_LEAST_GATHER_S = 0.3
-_ROOM = 1.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,13 @@ class ProbeStop:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """`burst`: started at once; `chain`: one after the other on one device, in order; `stops`: one after the other.
+    """`alone`: submitted when nothing else was; `burst`: submitted and started at once; `chain`: submitted at once, started one
+    after the other on one device, in this order; `stops`: one after the other.
 
     `coalesce_s`: with which the scheduler gathered events meanwhile.
     """
 
+    alone: Sequence[ProbeRun]
     burst: Sequence[ProbeRun]
     chain: Sequence[ProbeRun]
     stops: Sequence[ProbeStop] = ()
@@ -70,18 +71,21 @@ class Probes:
 class Calibration:
     """What was measured, seconds; `costs` are the same in the simulator's words.
 
-    `arrive_s`: from one submission of many at once to the next. `hear_s`: from a submission until the scheduler decides, beyond
-    `coalesce_s`. `start_s`: from there to the first step. `serial_start_s`: more for each further start of a burst. `restart_s`:
-    more for a job that goes on. `finish_s`: from the end of a last step until the scheduler decides, beyond `coalesce_s` and
-    `hear_s`. `stop_s`: from the decision to stop a job until its devices are free.
+    `arrive_s`: from one submission of many at once to the next. `submit_s`: from a submission alone until the scheduler decides,
+    `serial_submit_s`: more for each further one at once. `start_s`: from a decision to the first step. `serial_start_s`: more
+    for each further start of a burst. `restart_s`: more for a job that goes on. `finish_s`: from the end of a last step until
+    the scheduler decides about the device. `stop_s`: from the decision to stop a job until then. The time for which the
+    scheduler gathered events (`coalesce_s`) is in none of them.
     """
 
+    alone: int
     burst: int
     chain: int
     stops: int
     coalesce_s: float
     arrive_s: float
-    hear_s: float
+    submit_s: float
+    serial_submit_s: float
     start_s: float
     serial_start_s: float
     finish_s: float
@@ -91,17 +95,14 @@ class Calibration:
     @property
     def hand_over_s(self) -> float:
         """From the end of a job's last step until the next job's first one begins on the same device."""
-        return self.finish_s + self.coalesce_s + self.hear_s + self.start_s
-
-    def gather_s(self, at_once: int) -> float:
-        """How long a scheduler has to gather events to see so many jobs of one instant together, with some room."""
-        return round(_LEAST_GATHER_S + _ROOM * self.arrive_s * (at_once - 1), 1)
+        return self.finish_s + self.coalesce_s + self.start_s
 
     def costs(self, coalesce_s: float) -> ClusterCosts:
         """For a scheduler that gathers events for `coalesce_s`."""
         return ClusterCosts(
+            submit_s=self.submit_s,
+            serial_submit_s=self.serial_submit_s,
             coalesce_s=coalesce_s,
-            decide_s=self.hear_s,
             start_s=self.start_s,
             restore_s=self.restart_s,
             serial_start_s=self.serial_start_s,
@@ -116,24 +117,28 @@ class Calibration:
 
 def calibrated(probes: Probes) -> Calibration:
     """Pure. Raises ClusterError where there are too few probes to say anything."""
-    if not probes.burst or len(probes.chain) < 2:
-        few = f"{len(probes.burst)} of the burst and {len(probes.chain)} of the chain"
+    if not probes.alone or not probes.burst or len(probes.chain) < 2:
+        few = f"{len(probes.alone)} alone, {len(probes.burst)} of the burst and {len(probes.chain)} of the chain"
         raise ClusterError(
             f"too few probe jobs came through to calibrate ({few}); look at the operator and the scheduler"
         )
-    hear_s = max(0.0, median(_heard_s(probes)) - probes.coalesce_s)
-    start_s = median(run.start_s for run in probes.chain)
+    gathered_s = probes.coalesce_s
+    start_s = max(0.0, median(run.start_s for run in probes.chain))
+    submit_s = max(0.0, median(_heard_s([run]) for run in probes.alone) - gathered_s)
     gaps = [to_s(after.asked_ns - before.end_ns) for before, after in pairwise(probes.chain)]
-    gathered_s = probes.coalesce_s + hear_s
     freed = [to_s(stop.next_asked_ns - stop.asked_ns) - gathered_s for stop in probes.stops]
+    batches = [batch for batch in (probes.burst, probes.chain) if len(batch) > 1]
+    later = [(_heard_s(batch) - gathered_s - submit_s) / (len(batch) - 1) for batch in batches]
     return Calibration(
+        alone=len(probes.alone),
         burst=len(probes.burst),
         chain=len(probes.chain),
         stops=len(probes.stops),
-        coalesce_s=probes.coalesce_s,
-        arrive_s=_slope_s([run.submitted_ns for run in probes.burst]),
-        hear_s=hear_s,
-        start_s=max(0.0, start_s),
+        coalesce_s=gathered_s,
+        arrive_s=_slope_s([run.submitted_ns for run in max(batches, key=len)]),
+        submit_s=submit_s,
+        serial_submit_s=max(0.0, median(later)),
+        start_s=start_s,
         serial_start_s=_slope_s(_of_one_decision(probes.burst)),
         finish_s=max(0.0, median(gaps) - gathered_s),
         stop_s=max(0.0, median(freed)) if freed else 0.0,
@@ -141,9 +146,24 @@ def calibrated(probes: Probes) -> Calibration:
     )
 
 
-def _heard_s(probes: Probes) -> list[float]:
-    """From a submission to the decision that answers it; of the chain only the first job is started when it comes."""
-    return [to_s(run.asked_ns - run.submitted_ns) for run in (*probes.burst, probes.chain[0])]
+def as_submitted(predicted: RunRecord, arrive_s: float) -> RunRecord:
+    """The record with jobs of one instant submitted one after the other, as a cluster's operator sees them come.
+
+    The simulator takes them to come together; what it does with them stays.
+    """
+    seen: Counter[float] = Counter()
+    jobs = []
+    for job in predicted.jobs:
+        late_s = arrive_s * seen[job.submit_s]
+        seen[job.submit_s] += 1
+        latest_s = job.finish_s if job.start_s is None else job.start_s
+        jobs.append(replace(job, submit_s=min(job.submit_s + late_s, max(latest_s, job.submit_s))))
+    return replace(predicted, jobs=tuple(jobs))
+
+
+def _heard_s(batch: Sequence[ProbeRun]) -> float:
+    """From the first submission of a batch to the first decision about it."""
+    return to_s(min(run.asked_ns for run in batch) - min(run.submitted_ns for run in batch))
 
 
 def _of_one_decision(burst: Sequence[ProbeRun]) -> list[int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +30,8 @@ from operators.kube import Api
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord
 
-PROBE_GATHER_S = 1.0
+GATHER_S = 0.3
+"""What comes within so many seconds is decided together. Jobs of one instant wait for each other however long it takes."""
 LEAD_S = 5.0
 """From a scheduler's start until time 0 of its run: it is ready by then, and counts rounds from the first submission on."""
 _PHASE_LIMIT_S = 240.0
@@ -100,10 +100,12 @@ class Laboratory:
         """What there is. Raises InputError where there is no emugpu, ClusterError where it can't be reached."""
         return self._with_api(look)
 
-    def calibrate(self, cluster: ClusterSpec, told: Callable[[str], None] = lambda _text: None) -> Calibration:
-        """Runs the probes. Raises ClusterError where they don't come through."""
+    def calibrate(
+        self, cluster: ClusterSpec, gather_s: float, told: Callable[[str], None] = lambda _text: None
+    ) -> Calibration:
+        """Runs the probes with a scheduler that gathers events for so long. Raises ClusterError where they don't come through."""
         jobs = probe_jobs(cluster)
-        setting = Setting("calibration", (), 0.0, policy=f"{probe_policy.__file__}:Probing", gather_s=PROBE_GATHER_S)
+        setting = Setting("calibration", (), 0.0, policy=f"{probe_policy.__file__}:Probing", gather_s=gather_s)
         with self._field(setting) as place:
             told_by_all: list[Told] = []
             for number, phase in enumerate(jobs.phases, 1):
@@ -111,7 +113,7 @@ class Laboratory:
                 told_by_all += self._run(place, phase, _PHASE_LIMIT_S, _unheard)
             assert place.scheduler is not None
             decisions = place.scheduler.decisions()
-        return calibrated(probes_of(jobs, told_by_all, decisions, PROBE_GATHER_S))
+        return calibrated(probes_of(jobs, told_by_all, decisions, gather_s))
 
     def check_jobs(self, jobs: Sequence[JobSpec], *, by_kubernetes: bool) -> None:
         """Raises InputError for a job that has no form as an EmuJob, before anything runs."""
@@ -206,12 +208,7 @@ def _too_early(jobs: Sequence[JobSpec], known: Sequence[int]) -> list[str]:
     wanted, seen = sum(job.submit_s == first_s for job in jobs), next((number for number in known if number), 0)
     if not 0 < seen < wanted:
         return []
-    return [f"the scheduler decided when {seen} of the {wanted} jobs submitted together had come (see coalesce_s)"]
-
-
-def most_at_once(jobs: Sequence[JobSpec]) -> int:
-    """The largest number of jobs of one instant."""
-    return max(Counter(job.submit_s for job in jobs).values(), default=0)
+    return [f"the scheduler decided when {seen} of the {wanted} jobs submitted together had come"]
 
 
 def _unheard(_ended: int, _now_s: float) -> None:

@@ -12,14 +12,10 @@ from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
 from emulator_runtime.domain.units import to_ns
 from operators.kube import Json
+from operators.scheduling.names import BATCH, JOB_ID, ROW
 
 EXPERIMENT_LABEL = "emugpu.dev/experiment"
 """On the EmuJobs of one run: which."""
-JOB_ID = "emugpu.dev/job-id"
-"""Annotation: what the workload calls the job, which need not be a name that Kubernetes takes."""
-ROW = "emugpu.dev/row"
-"""Annotation: the job's row in the workload, by which jobs of one instant are told apart."""
-
 _MOST_OF_NAME = 50
 """A pod's name is the job's, an index and a random end, 63 characters in all."""
 _MOST_OF_TENANT = 63
@@ -47,8 +43,11 @@ def names_of(jobs: Iterable[JobSpec]) -> dict[str, str]:
     return names
 
 
-def emujob_document(job: JobSpec, name: str, to: Destination) -> Json:
-    """The EmuJob to create, without its CPU ways where Kubernetes places it. Raises InputError where it has no such form."""
+def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -> Json:
+    """The EmuJob to create, without its CPU ways where Kubernetes places it. Raises InputError where it has no such form.
+
+    `batch`: NAME/NUMBER of the jobs that are submitted together with it; empty: it comes alone.
+    """
     ways = [c for c in job.configurations if to.scheduler or c.on_gpu]
     if not ways:
         problem = "runs on CPUs only, which Kubernetes' scheduler can't divide; leave --default-scheduler out"
@@ -63,7 +62,7 @@ def emujob_document(job: JobSpec, name: str, to: Destination) -> Json:
             "name": name,
             "namespace": to.namespace,
             "labels": {EXPERIMENT_LABEL: to.experiment},
-            "annotations": {JOB_ID: job.job_id, ROW: str(job.row)},
+            "annotations": {JOB_ID: job.job_id, ROW: str(job.row), **({BATCH: batch} if batch else {})},
         },
         "spec": {
             "tenant": job.user,

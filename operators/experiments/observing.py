@@ -16,7 +16,7 @@ from emulator_runtime.domain.units import to_ns, to_s
 from operators.experiments.manifests import Destination, emujob_document
 from operators.experiments.records import Told, told_by
 from operators.following import Followed, Pauses, follow
-from operators.kube import EMUJOB, Api, ConflictError
+from operators.kube import EMUJOB, Api, ConflictError, Json
 from operators.store import Store
 
 SETTLE_S = 60.0
@@ -68,18 +68,24 @@ async def observe(api: Api, orders: Orders, around: Surroundings) -> list[Told]:
 async def submit(api: Api, orders: Orders, around: Surroundings) -> None:
     """Creates each EmuJob at its time; jobs of one instant directly one after the other, in the workload's order."""
     ordered = sorted(orders.jobs, key=lambda job: (job.submit_s, job.row))
-    documents = {job.job_id: emujob_document(job, orders.names[job.job_id], orders.to) for job in ordered}
-    for submit_s, batch in groupby(ordered, key=lambda job: job.submit_s):
-        left_ns = orders.begin_ns + to_ns(submit_s) - around.wall_ns()
+    batches = [list(batch) for _, batch in groupby(ordered, key=lambda job: job.submit_s)]
+    documents = [[_document(job, batch, orders) for job in batch] for batch in batches]
+    for batch, wanted in zip(batches, documents, strict=True):
+        left_ns = orders.begin_ns + to_ns(batch[0].submit_s) - around.wall_ns()
         await asyncio.sleep(max(0.0, to_s(left_ns)))
-        for job in batch:
-            await _create(api, documents[job.job_id], around.pauses)
+        for document in wanted:
+            await _create(api, document, around.pauses)
 
 
-async def _create(api: Api, document: Mapping[str, object], pauses: Pauses) -> None:
+def _document(job: JobSpec, batch: Sequence[JobSpec], orders: Orders) -> Json:
+    together = f"{orders.names[batch[0].job_id]}/{len(batch)}" if len(batch) > 1 else ""
+    return emujob_document(job, orders.names[job.job_id], orders.to, together)
+
+
+async def _create(api: Api, document: Json, pauses: Pauses) -> None:
     for failed in range(1, _TRIES + 1):
         try:
-            await api.create(EMUJOB, dict(document))
+            await api.create(EMUJOB, document)
             return
         except ConflictError:
             return  # an earlier try came through, only its answer didn't

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
 
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import to_ns
@@ -13,11 +13,12 @@ from operators.experiments.probe_policy import user_of
 from operators.experiments.records import Told
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 
-BURST, CHAIN, VISITS = 12, 10, 3
+ALONE, BURST, CHAIN, VISITS = 3, 12, 10, 3
 STEP_S = 1.0
 """Of a probe of one step."""
 YIELD_STEP_S = 0.1
 _YIELD_STEPS = 300
+_BETWEEN_ALONE_S = 9.0
 _FIRST_VISIT_S, _BETWEEN_S = 7.0, 8.0
 _CPU_MILLI = 1000
 
@@ -37,6 +38,7 @@ class ProbeJobs:
     """In the order in which they are run, each kind after the one before. `warm_up` is not looked at: first times are slow."""
 
     warm_up: tuple[JobSpec, ...]
+    alone: tuple[JobSpec, ...]
     burst: tuple[JobSpec, ...]
     chain: tuple[JobSpec, ...]
     yielding: tuple[JobSpec, ...]
@@ -44,7 +46,7 @@ class ProbeJobs:
 
     @property
     def phases(self) -> tuple[tuple[JobSpec, ...], ...]:
-        return (self.warm_up, self.burst, self.chain, self.yielding)
+        return (self.warm_up, self.alone, self.burst, self.chain, self.yielding)
 
 
 def probe_jobs(cluster: ClusterSpec) -> ProbeJobs:
@@ -53,16 +55,22 @@ def probe_jobs(cluster: ClusterSpec) -> ProbeJobs:
     places = [*on_gpu, *(False for node in cluster.nodes if not node.devices)]
     some = list(enumerate(places))[:BURST]
     visits = [_FIRST_VISIT_S + _BETWEEN_S * number for number in range(VISITS)]
-    host = _job("yields", 0, user_of(0, yields=True), gpu=places[0], steps=_YIELD_STEPS, step_s=YIELD_STEP_S)
-    return ProbeJobs(
-        warm_up=tuple(_job(f"warm-up-{place}", place, user_of(place), gpu=gpu) for place, gpu in some),
-        burst=tuple(_job(f"burst-{place}", place, user_of(place), gpu=gpu) for place, gpu in some),
-        chain=tuple(_job(f"chain-{number}", number, user_of(0), gpu=places[0]) for number in range(CHAIN)),
+    host = _job("yields", user_of(0, yields=True), gpu=places[0], steps=_YIELD_STEPS, step_s=YIELD_STEP_S)
+    jobs = ProbeJobs(
+        warm_up=tuple(_job(f"warm-up-{place}", user_of(place), gpu=gpu) for place, gpu in some),
+        alone=tuple(
+            _job(f"alone-{n}", user_of(n % len(some)), gpu=some[n % len(some)][1], submit_s=n * _BETWEEN_ALONE_S)
+            for n in range(ALONE)
+        ),
+        burst=tuple(_job(f"burst-{place}", user_of(place), gpu=gpu) for place, gpu in some),
+        chain=tuple(_job(f"chain-{number}", user_of(0), gpu=places[0]) for number in range(CHAIN)),
         yielding=(
             host,
-            *(_job(f"visit-{n}", n + 1, user_of(0), gpu=places[0], submit_s=at_s) for n, at_s in enumerate(visits)),
+            *(_job(f"visit-{n}", user_of(0), gpu=places[0], submit_s=at_s) for n, at_s in enumerate(visits)),
         ),
     )
+    rows = count()
+    return ProbeJobs(*(tuple(replace(job, row=next(rows)) for job in phase) for phase in jobs.phases))
 
 
 def probes_of(jobs: ProbeJobs, told: Iterable[Told], decisions: Sequence[Decision], coalesce_s: float) -> Probes:
@@ -76,6 +84,7 @@ def probes_of(jobs: ProbeJobs, told: Iterable[Told], decisions: Sequence[Decisio
     }
     host = jobs.yielding[0].job_id
     return Probes(
+        alone=[run for job in jobs.alone for run in runs.get(job.job_id, ())],
         burst=[run for job in jobs.burst for run in runs.get(job.job_id, ())],
         chain=sorted((run for job in jobs.chain for run in runs.get(job.job_id, ())), key=lambda run: run.begin_ns),
         stops=_stops(host, runs, [job.job_id for job in jobs.yielding[1:]], decisions),
@@ -85,7 +94,6 @@ def probes_of(jobs: ProbeJobs, told: Iterable[Told], decisions: Sequence[Decisio
 
 def _job(
     job_id: str,
-    row: int,
     user: str,
     *,
     gpu: bool,
@@ -94,7 +102,7 @@ def _job(
     step_s: float = STEP_S,
 ) -> JobSpec:
     way = Configuration("gpu", 1, _CPU_MILLI) if gpu else Configuration("cpu", 0, _CPU_MILLI)
-    return JobSpec(job_id, user, submit_s, steps, (way,), {way.name: TimedWork(step_s * steps)}, row)
+    return JobSpec(job_id, user, submit_s, steps, (way,), {way.name: TimedWork(step_s * steps)}, row=0)
 
 
 def _runs(job: JobSpec, told: Told, decisions: Iterable[Decision]) -> list[ProbeRun]:

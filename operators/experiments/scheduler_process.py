@@ -57,7 +57,7 @@ class SchedulerProcess:
 
     @property
     def ready(self) -> bool:
-        """Whether it has made a decision, be it about nothing: it knows the cluster then."""
+        """Whether it has said its first line: it knows the cluster then."""
         return self._files.decisions.stat().st_size > 0
 
     def check(self) -> None:
@@ -112,7 +112,7 @@ def _decisions(lines: IO[str]) -> Iterator[Decision]:
     for line in lines:
         document = _document(line)
         at_ns = ns_of(str(document.get("at", "")))
-        if at_ns is not None:
+        if at_ns is not None and "started" in document:  # else it is the line that says that it is ready
             jobs = whole_at(document, "queued") + whole_at(document, "holding")
             yield Decision(at_ns, tuple(document.get("started", ())), tuple(document.get("stopped", ())), jobs)
 

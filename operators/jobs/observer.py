@@ -60,13 +60,17 @@ class Observer:
         self._told: dict[str, tuple[JobEvent, ...]] = {}
         self._specs: dict[str, tuple[int, EmuJobSpec | None]] = {}
         self._noted: dict[str, timeline.JobFacts] = {}
+        self._last: dict[str, tuple[EmuJobFacts, JobFacts | None]] = {}
 
     def look(self, scene: Scene) -> None:
         if scene.whole:
             self._results.cluster_gpus = sum(len(offer.devices) for offer in scene.offers)
         owned = {job.owner: job for job in scene.jobs if job.owner}
         for emujob in scene.emujobs:
-            self._emujob(emujob, owned.get(emujob.key.uid), scene)
+            job, before = owned.get(emujob.key.uid), self._last.get(emujob.key.uid)
+            if before is None or before[0] is not emujob or before[1] is not job or self._is_open(emujob):
+                self._emujob(emujob, job, scene)
+                self._last[emujob.key.uid] = emujob, job
         plain = [job for job in scene.jobs if job.demand.containers]
         for job in plain:
             self._note(_of_job(job))
@@ -76,6 +80,11 @@ class Observer:
         self._events(scene.pods)
         if scene.whole:
             self._gone(scene, plain)
+
+    def _is_open(self, emujob: EmuJobFacts) -> bool:
+        """Its time alone isn't known yet: pools may say it later."""
+        noted = self._noted.get(emujob.key.uid)
+        return noted is None or noted.isolated_s is None
 
     def _emujob(self, emujob: EmuJobFacts, job: JobFacts | None, scene: Scene) -> None:
         """Once its submission is in its status: whoever comes later must find the same."""
@@ -142,6 +151,7 @@ class Observer:
         for uid in self._noted.keys() - present:
             del self._noted[uid]
             self._specs.pop(uid, None)
+            self._last.pop(uid, None)
             self._results.gone(uid)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -106,14 +107,16 @@ def _problem(
     spec: EmuJobSpec, configuration: Configuration, types: Mapping[str, int], offers: Sequence[NodeOffer]
 ) -> str:
     """Why there are not enough nodes; empty where there are."""
-    enough = [offer for offer in offers if not _lacks(configuration, types, offer)]
-    if len(enough) >= spec.nodes:
+    kinds = Counter((offer.cpu_milli, offer.memory_bytes, offer.devices) for offer in offers)
+    lacks = {kind: _lacks(configuration, types, NodeOffer("", *kind)) for kind in kinds}  # nodes of a pool are alike
+    enough = sum(count for kind, count in kinds.items() if not lacks[kind])
+    if enough >= spec.nodes:
         return ""
     if enough:
-        return f"needs {spec.nodes} nodes, only {len(enough)} are large enough"
+        return f"needs {spec.nodes} nodes, only {enough} are large enough"
     if not offers:
         return "no pool has a node"
-    return "; ".join(sorted({_lacks(configuration, types, offer) for offer in offers})[:2])
+    return "; ".join(sorted(set(lacks.values()))[:2])
 
 
 def _lacks(configuration: Configuration, types: Mapping[str, int], offer: NodeOffer) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -207,8 +207,7 @@ class KubernetesCluster:
         self._loop.call_soon_threadsafe(self._keep, memory, kept)
 
     def _keep(self, memory: Memory, kept: Callable[[str], None]) -> None:
-        self._watching.pasts = memory.pasts
-        self._unkept = memory
+        self._unkept = replace(memory, pasts=self._watching.remember(memory.pasts))
         if self._keeping is None or self._keeping.done():
             self._keeping = asyncio.create_task(self._save(kept))
 

@@ -17,6 +17,12 @@ def in_words(decision: Decision) -> str:
     return f"{decision.at_s:10.3f} s  {done}  [{decision.queued} wait, {decision.holding} run]"
 
 
+def ready_as_json(name: str, policy: str, namespace: str, at_ns: int) -> str:
+    """The first line: the scheduler has seen all that there is, and decides from now on. `at_ns`: wall clock."""
+    document = {"at": rfc3339_micro(at_ns), "scheduler": name, "policy": policy, "namespace": namespace}
+    return json.dumps(document, separators=(",", ":"))
+
+
 def as_json(decision: Decision, epoch_ns: int) -> str:
     """One line."""
     document = {

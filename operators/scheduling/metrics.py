@@ -33,8 +33,11 @@ class SchedulerMetrics:
 
     def count(self, decision: Decision) -> None:
         self._decisions.observe(decision.took_s)
-        self._queued.set(decision.queued)
-        self._holding.set(decision.holding)
         counts = (decision.started, decision.stopped, decision.resized, decision.refused)
         for counter, jobs in zip(self._actions, counts, strict=True):
             counter.inc(len(jobs))
+
+    def jobs(self, queued: int, holding: int) -> None:
+        """How many there are now."""
+        self._queued.set(queued)
+        self._holding.set(holding)

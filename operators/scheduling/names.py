@@ -11,6 +11,8 @@ JOB_ID = "emugpu.dev/job-id"
 """Annotation of an EmuJob: the name that it has in its workload."""
 ROW = "emugpu.dev/row"
 """Annotation of an EmuJob: its row in its workload, by which jobs of one instant are told apart."""
+BATCH = "emugpu.dev/batch"
+"""Annotation of an EmuJob: NAME/NUMBER, the jobs that were submitted together with it and how many they are."""
 
 
 def lasting_name(scheduler: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scheduler_sims.interface.view import JobView
@@ -27,5 +26,3 @@ class Past:
 
 
 NEW = Past()
-Pasts = Mapping[str, Past]
-"""By the EmuJob's uid."""

@@ -21,7 +21,7 @@ from operators.results.predicted import ANNOTATION as PREDICTED
 from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
 from operators.scheduling.foretelling import Foreteller, Question, present_job
 from operators.scheduling.identity import Host
-from operators.scheduling.lines import as_json, in_words
+from operators.scheduling.lines import as_json, in_words, ready_as_json
 from operators.scheduling.memory import Memory
 from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.names import lasting_name
@@ -39,7 +39,8 @@ from scheduler_sims.loop.open_loop import Decision, Listeners, OpenLoop
 from scheduler_sims.policies.resolve import resolve_policy
 
 EXIT_LOST = 1
-TERMS = Terms(lease=10.0, give_up=6.5, retry=1.5)
+TERMS = Terms()
+"""Generous: a program that was killed is known as gone at once where its machine is still there (identity.py)."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Options:
     name: str = ""
     namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    actuators: tuple[str, ...] = ()
     kubeconfig: Path | None = None
     context: str = ""
     costs: ClusterCosts = field(default_factory=ClusterCosts)
@@ -96,14 +98,17 @@ class Program:
                 stack.callback(server.close)
             stack.callback(self._cluster.close)
             stack.enter_context(self._signals())
-            memory = self._cluster.connect(
-                Thinking(self._options.policy, _module(self._policy), self._options.epoch_ns)
-            )
+            try:
+                memory = self._connect()
+            except KeyboardInterrupt:  # a signal while it was another one's turn
+                return 0
             self._loop = self._make_loop(memory)
             if self._options.predictions:
                 self._foreteller.start()
                 stack.callback(self._foreteller.close)
             self._say(f"{self.title} schedules EmuJobs of scheduler {self.name}{self._where()}")
+            if self._options.json:
+                self._print(ready_as_json(self.name, self._options.policy, self._options.namespace, wall_ns()))
             try:
                 with redirect_stdout(sys.stderr):  # what a policy prints must not get into our own output
                     self._loop.run()
@@ -142,8 +147,11 @@ class Program:
             )
 
         connection = Connection(lambda: KubeApi(config), leader, namespace, lasting)
-        scope = Scope(self.name, options.namespace, options.labels, options.until)
+        scope = Scope(self.name, options.namespace, options.labels, options.actuators, options.until)
         return KubernetesCluster(connection, scope, tools)
+
+    def _connect(self) -> Memory:
+        return self._cluster.connect(Thinking(self._options.policy, _module(self._policy), self._options.epoch_ns))
 
     def _make_loop(self, memory: Memory) -> OpenLoop:
         explain = self._explain if self._options.explain else None
@@ -152,7 +160,7 @@ class Program:
             self._options.costs,
             self._policy,
             self._estimates,
-            Listeners(self._decided, self._failed, explain, self._submitted),
+            Listeners(self._decided, self._failed, explain, self._submitted, self._noted),
             over=self._over,
             state=memory.state,
         )
@@ -168,6 +176,13 @@ class Program:
             self._print(as_json(decision, self._cluster.memory.epoch_ns))
         else:
             self._print(in_words(decision))
+        self._keep()
+
+    def _noted(self) -> None:
+        assert self._loop is not None
+        views = self._loop.books.views.values()
+        queued = sum(view.queued for view in views)
+        self._metrics.jobs(queued, len(views) - queued)
         self._keep()
 
     def _submitted(self, job: PresentJob) -> None:

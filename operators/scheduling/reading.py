@@ -19,7 +19,7 @@ from operators.jobs.workload import job_spec
 from operators.scheduling.actuators import ACTUATORS
 from operators.scheduling.names import JOB_ID, ROW
 from operators.scheduling.objects import Mine, Order
-from operators.scheduling.past import NEW, Pasts
+from operators.scheduling.past import Past
 from scheduler_sims.clusters.open import NodeState, PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import check_fits
@@ -55,15 +55,19 @@ def row_of(order: Order) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def read_job(order: Order, mine: Mine, around: Around, job_id: str, row: int) -> JobSpec:
-    """The job as submitted. Raises InputError for one that can't be read, has several pods, or is larger than the cluster."""
+def read_job(order: Order, mine: Mine, around: Around, name: tuple[str, int], submitted: str) -> JobSpec:
+    """The job called `name` (its id and row), submitted then (RFC 3339).
+
+    Raises InputError for one that can't be read, has several pods, or is larger than the cluster.
+    """
+    job_id, row = name
     spec = parse_spec(order.key.namespace, order.key.name, order.facts.spec)
     if spec.nodes > 1:
         raise InputError(job_id, f"has {spec.nodes} pods; policies place jobs of one pod, so it is left alone")
     if ACTUATORS[spec.actuator].one_size and mine.job is not None:
         gpus = spec.configuration(mine.job.facts.configuration).gpus
         spec = replace(spec, configurations=tuple(c for c in spec.configurations if c.gpus == gpus))
-    submitted_s = seconds_of(order.time("submittedAt")) or 0.0
+    submitted_s = seconds_of(submitted) or 0.0
     found = job_spec(job_id, spec, submitted_s - around.epoch_ns / 1e9, row, around.offers, around.profiles)
     check_fits(Workload("job", (found,), around.profiles), around.cluster, "it waits for nodes")
     return found
@@ -74,7 +78,7 @@ def gpus_of(order: Order, configuration: str) -> int:
     return _spec_of(order).configuration(configuration).gpus
 
 
-def noted(order: Order, allocation: Allocation) -> tuple[Noted, tuple[str, ...]]:
+def noted(allocation: Allocation) -> tuple[Noted, tuple[str, ...]]:
     """What the annotation says, and the devices that are counted for it."""
     first = allocation.tasks[0]
     devices = tuple(share.device for task in allocation.tasks for share in task.shares if share.device)
@@ -107,11 +111,10 @@ def held_by(mine: Mine, spec: JobSpec, around: Around) -> Allocation | None:
     return Allocation(found.configuration, tuple(tasks))
 
 
-def present(mine: Mine, spec: JobSpec, around: Around, pasts: Pasts, now_s: float) -> PresentJob:
+def present(mine: Mine, spec: JobSpec, around: Around, past: Past, now_s: float) -> PresentJob:
     """A job that is there, as one that waits."""
     assert mine.order is not None
-    past, last = pasts.get(mine.order.key.uid, NEW), mine.order.last_run
-    ended_s = seconds_of(text_at(last, "to"))
+    ended_s = seconds_of(text_at(mine.order.last_run, "to"))
     end_s = now_s if ended_s is None else min(now_s, ended_s - around.epoch_ns / 1e9)
     return PresentJob(
         spec,
@@ -121,9 +124,8 @@ def present(mine: Mine, spec: JobSpec, around: Around, pasts: Pasts, now_s: floa
     )
 
 
-def present_with(job: PresentJob, held: Allocation, pasts: Pasts, uid: str, now_s: float) -> PresentJob:
+def present_with(job: PresentJob, held: Allocation, past: Past, now_s: float) -> PresentJob:
     """The same as one that holds this; since when is what the scheduler wrote down, else since now."""
-    past = pasts.get(uid, NEW)
     since_s = now_s if past.since_s is None else min(now_s, past.since_s)
     return replace(job, allocation=held, running_since_s=since_s, attained_gpu_s=past.attained_gpu_s)
 

@@ -25,16 +25,17 @@ class Until:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The EmuJobs of the scheduler `name`, in one namespace (empty: all), and with these labels (empty: any)."""
+    """The EmuJobs of the scheduler `name`, in one namespace (empty: all), with these labels and actuators (empty: any)."""
 
     name: str
     namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    actuators: tuple[str, ...] = ()
     until: Until | None = None
 
     def has(self, order: Order) -> bool:
         return (
             order.scheduler == self.name
-            and order.actuator in ACTUATORS
+            and order.actuator in (self.actuators or ACTUATORS)
             and all(order.labels.get(name) == value for name, value in self.labels.items())
         )

@@ -29,8 +29,9 @@ class DirtyStore(Store[T], Generic[T]):
         before = self.get(key_of(document))
         changed = super().update(kind, document)
         if changed:
-            facts = before if kind == "DELETED" and before is not None else self._facts_of(document)
-            self.dirty.add(self._owner_of(facts))
+            self.dirty.update(
+                self._owner_of(facts) for facts in (before, self.get(key_of(document))) if facts is not None
+            )
         return changed
 
     def forget(self, name: str) -> None:

@@ -116,6 +116,8 @@ def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str | None:
 
 def _largest(cluster: ClusterSpec) -> str:
     """The most of each resource that any node has."""
+    if not cluster.nodes:
+        return "there is no node at all"
     usable = max((device.usable_memory_bytes for node in cluster.nodes for device in node.devices), default=0)
     on_gpu = f" with up to {usable / GIB:.1f} GiB usable" if usable else ""
     return (

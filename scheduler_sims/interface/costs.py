@@ -9,6 +9,10 @@ from dataclasses import dataclass, fields
 class ClusterCosts:
     """Costs of scheduling actions (section `costs` of a cluster file), emulated seconds, all 0 by default."""
 
+    submit_s: float = 0.0
+    """From a submission until the scheduler hears of it."""
+    serial_submit_s: float = 0.0
+    """Of jobs submitted at the same instant the scheduler hears together, for each beyond the first so much later."""
     coalesce_s: float = 0.0
     """Events that come within this time after the first are handled together."""
     decide_s: float = 0.0

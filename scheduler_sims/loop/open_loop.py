@@ -62,13 +62,14 @@ class OpenBooks(JobBooks):
 class Listeners:
     """Who hears what: each decision, what goes wrong (and whether to go on all the same), reasons for `--explain`.
 
-    `submitted` hears of each job that comes, before any decision about it.
+    `submitted` hears of each job that comes, before any decision about it; `noted` when the books have changed.
     """
 
     decided: Callable[[Decision], None]
     failed: Callable[[PolicyError], bool]
     explain: Explain | None = None
     submitted: Callable[[PresentJob], None] = lambda _job: None
+    noted: Callable[[], None] = lambda: None
 
 
 class OpenLoop(SchedulerLoop):
@@ -120,6 +121,11 @@ class OpenLoop(SchedulerLoop):
         while self._cluster.now_ns() < end_ns and not self._over():
             self._absorb(self._cluster.wait(end_ns))
 
+    def _absorb(self, events: Sequence[Event]) -> None:
+        super()._absorb(events)
+        if events:
+            self._listeners.noted()
+
     def _note(self, event: Event) -> None:
         if isinstance(event, Submitted):
             self._listeners.submitted(event.job)
@@ -157,7 +163,7 @@ class OpenLoop(SchedulerLoop):
     # --- decisions ------------------------------------------------------------------------------------------------
 
     def _decide(self) -> None:
-        began_ns = self._cluster.now_ns()
+        began_ns, before = self._cluster.now_ns(), self.decisions
         self._decision = Decision(to_s(began_ns), tuple(sorted(self._triggers)))
         try:
             super()._decide()
@@ -165,6 +171,8 @@ class OpenLoop(SchedulerLoop):
             if not self._listeners.failed(error):
                 raise
             self._retry_ns = self._cluster.now_ns() + to_ns(PATIENCE_S)
+        if self.decisions == before:
+            return  # there was no job, or no plan
         views = self.books.views.values()
         self._decision.queued = sum(view.queued for view in views)
         self._decision.holding = len(views) - self._decision.queued

@@ -7,6 +7,7 @@ can't carry out just now is tried again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -75,6 +76,8 @@ class SchedulerLoop:
         self._estimates = estimates
         self._jobs = jobs
         self.books = JobBooks(jobs, spec)
+        self._at_once = Counter(job.submit_s for job in jobs)
+        self.books.waiting.sort(key=lambda job: (self._heard_ns(job), job.submit_s, job.row), reverse=True)
         self._ledger = Ledger.of(spec)
         self._state: object = None
         self._wake_ns: int | None = None
@@ -125,7 +128,12 @@ class SchedulerLoop:
             self._absorb(self._cluster.wait(end_ns if submit_ns is None else min(end_ns, submit_ns)))
 
     def _next_submit(self) -> int | None:
-        return to_ns(self.books.waiting[-1].submit_s) if self.books.waiting else None
+        return self._heard_ns(self.books.waiting[-1]) if self.books.waiting else None
+
+    def _heard_ns(self, job: JobSpec) -> int:
+        """When the loop hears of a submission."""
+        others = max(0, self._at_once[job.submit_s] - 1)
+        return to_ns(job.submit_s) + to_ns(self._costs.submit_s + self._costs.serial_submit_s * others)
 
     def _next_deadline(self) -> int | None:
         deadlines = [d for d in (self._next_submit(), self._wake_ns, self._retry_ns) if d is not None]
@@ -135,7 +143,7 @@ class SchedulerLoop:
         for event in events:
             self._note(event)
         now_ns = self._cluster.now_ns()
-        while self.books.waiting and to_ns(self.books.waiting[-1].submit_s) <= now_ns:
+        while self.books.waiting and self._heard_ns(self.books.waiting[-1]) <= now_ns:
             job = self.books.waiting.pop()
             self.books.submit(job)
             self._changed(job.job_id, "submitted")

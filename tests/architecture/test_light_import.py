@@ -30,3 +30,11 @@ def test_the_job_controller_needs_no_scheduler() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"numpy", "scipy", "scheduler_sims", "emugpu", "rich", "plotly"} & set(done.stdout.split())
+
+
+def test_the_scheduler_program_draws_nothing() -> None:
+    """Its image has what policies compute with, and nothing for tables and charts."""
+    code = "import sys; import operators.scheduling.program, emugpu.commands.scheduler; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not found & {"rich", "plotly", "cluster_harness", "starlette", "redis"}

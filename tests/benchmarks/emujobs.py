@@ -23,9 +23,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -35,6 +34,19 @@ from operators.jobs.manifests import Images, job_document
 from operators.jobs.names import JOB_LABEL
 from operators.jobs.objects import EmuJobFacts, Key
 from operators.jobs.spec import parse_spec
+from tests.benchmarks.emujobs_report import (
+    ALONE,
+    BENCHMARK,
+    CONTROLLER,
+    OTHERS,
+    PLAIN,
+    SCHEDULED,
+    SCHEDULER,
+    TURNS,
+    Turn,
+    print_costs,
+    print_lags,
+)
 from tests.benchmarks.kwok_cluster import GPUS, RUN_TIME, KwokCluster
 
 NAMESPACE = "default"
@@ -42,12 +54,9 @@ EMUJOBS = f"/apis/emugpu.dev/v1alpha1/namespaces/{NAMESPACE}/emujobs"
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 SIZES = (1, 1, 1, 2, 2, 4, 8)
-BENCHMARK, OTHERS = "(this benchmark)", "(all other processes)"
 IMAGE = "emugpu:benchmark"
 PATIENCE_S = 300.0
 """After the last job should have ended."""
-ALONE, PLAIN, SCHEDULED = "Jobs alone", "EmuJobs", "scheduled"
-CONTROLLER, SCHEDULER = "operators.jobs", "emugpu scheduler"
 OURS = {PLAIN: (CONTROLLER,), SCHEDULED: (CONTROLLER, SCHEDULER)}
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -120,33 +129,11 @@ def main(argv: list[str]) -> int:
     except EmuGpuError as error:
         print(f"{error}", file=sys.stderr)
         return 1
-    print_costs(turns, size)
+    print_costs(turns, size.jobs)
     return int(any(turn.unfinished for turn in turns.values()))
 
 
 # ---- one turn
-
-
-@dataclass
-class Turn:
-    """What one turn has shown. `at`: for each thing that can happen to a job, when it first did, by the job's name."""
-
-    at: dict[str, dict[str, float]] = field(default_factory=dict)
-    rate_per_s: float = 0.0
-    cpu_s: dict[str, float] = field(default_factory=dict)
-    memory_mib: dict[str, float] = field(default_factory=dict)
-    requests: dict[tuple[str, str], int] = field(default_factory=dict)
-    decisions_ms: list[float] = field(default_factory=list)
-    unfinished: int = 0
-    load: float = 0.0
-
-    def mark(self, what: str, name: str, now_s: float) -> None:
-        self.at.setdefault(what, {}).setdefault(name, now_s)
-
-    def lags(self, since: str, until: str) -> list[float]:
-        """Milliseconds, of all jobs that both have happened to; sorted."""
-        began, ended = self.at.get(since, {}), self.at.get(until, {})
-        return sorted(1e3 * (ended[name] - began[name]) for name in began if name in ended)
 
 
 def run_turn(name: str, size: Size) -> Turn:
@@ -159,7 +146,7 @@ def run_turn(name: str, size: Size) -> Turn:
         cluster.follow(EMUJOBS, lambda kind, emujob, now_s: see_emujob(turn, emujob, now_s))
         before, cpu_s = cluster.requests(), cpu_of_all(pids)
         submit(cluster, name, mixture(size), size.rate_per_s, turn)
-        turn.unfinished = wait_for(turn, "Complete" if name == ALONE else "phase Succeeded", size)
+        turn.unfinished = wait_for(cluster, turn, "Complete" if name == ALONE else "phase Succeeded", size)
         turn.load = os.getloadavg()[0]
         turn.requests = {key: count - before.get(key, 0) for key, count in cluster.requests().items()}
         turn.cpu_s = {program: used_s - cpu_s[program] for program, used_s in cpu_of_all(pids).items()}
@@ -207,16 +194,18 @@ def submit(cluster: KwokCluster, name: str, jobs: Sequence[Submitted], rate_per_
     began_s = time.monotonic()
     for number, document in enumerate(documents):
         time.sleep(max(0.0, began_s + number / rate_per_s - time.monotonic()))
+        cluster.check()
         connection.send("POST", path, document)
         turn.mark("accepted", document["metadata"]["name"], time.monotonic())
     accepted_s = sorted(turn.at["accepted"].values())
     turn.rate_per_s = (len(documents) - 1) / (accepted_s[-1] - accepted_s[0])
 
 
-def wait_for(turn: Turn, what: str, size: Size) -> int:
+def wait_for(cluster: KwokCluster, turn: Turn, what: str, size: Size) -> int:
     """Until it has happened to all jobs; to how many it didn't."""
     deadline_s = time.monotonic() + size.run_s[1] + PATIENCE_S
     while len(turn.at.get(what, {})) < size.jobs and time.monotonic() < deadline_s:
+        cluster.check()
         time.sleep(0.1)
     return size.jobs - len(turn.at.get(what, {}))
 
@@ -279,83 +268,3 @@ def wait_ready(program: str, port: int, cluster: KwokCluster, within_s: float = 
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
     raise ClusterError(f"{program} was not ready within {within_s:g} s: {cluster.logs(program)}")
-
-
-# ---- tables
-
-
-LAGS = {
-    ALONE: (
-        ("Job accepted until its pod is there", "accepted", "pod"),
-        ("pod ended until the Job is complete", "pod Succeeded", "Complete"),
-    ),
-    PLAIN: (
-        ("EmuJob accepted until its Job is there", "accepted", "Job"),
-        ("pod runs until phase Running", "pod Running", "phase Running"),
-        ("Job complete until phase Succeeded", "Complete", "phase Succeeded"),
-        ("pod ended until phase Succeeded", "pod Succeeded", "phase Succeeded"),
-    ),
-}
-LAGS[SCHEDULED] = (*LAGS[PLAIN], ("Job is there until it is let go", "Job", "let go"))
-TURNS = tuple(LAGS)
-
-
-def print_lags(name: str, turn: Turn) -> None:
-    """One turn's block; times in milliseconds."""
-    print(f"\n{name:38}{'count':>8}{'p50 ms':>10}{'p99 ms':>10}{'max ms':>10}")
-    for what, since, until in LAGS[name]:
-        print_quantiles(what, turn.lags(since, until))
-    if name == SCHEDULED:
-        print_quantiles("a decision", turn.decisions_ms)
-    print(f"accepted {turn.rate_per_s:.2f}/s, not ended {turn.unfinished}, load average {turn.load:.1f}", flush=True)
-
-
-def print_quantiles(what: str, values: Sequence[float]) -> None:
-    figures = [f"{rank(values, share):.0f}" if values else "-" for share in (0.5, 0.99, 1.0)]
-    print(f"{what:38}{len(values):8}" + "".join(f"{figure:>10}" for figure in figures))
-
-
-def rank(values: Sequence[float], share: float) -> float:
-    """The quantile of sorted values."""
-    return values[min(len(values) - 1, int(share * len(values)))]
-
-
-def print_costs(turns: Mapping[str, Turn], size: Size) -> None:
-    """CPU, memory and requests of all turns beside each other; ratios to the peer."""
-    titles = "".join(f"{name:>24}" for name in turns)
-    print(f"\n{'CPU s, peak MiB':36}{titles}")
-    programs = list(dict.fromkeys(program for turn in turns.values() for program in turn.cpu_s))
-    for program in programs:
-        cells = [cost(turn.cpu_s.get(program), turn.memory_mib.get(program)) for turn in turns.values()]
-        print(f"{program:36}" + "".join(cells))
-    ours = (CONTROLLER, SCHEDULER)
-    beside = (*ours, BENCHMARK, OTHERS)
-    print_row("Kubernetes and kwok, CPU s per job", turns, lambda turn: total(turn.cpu_s, without=beside) / size.jobs)
-    print_row("and ours", turns, lambda turn: total(turn.cpu_s, without=beside[2:]) / size.jobs)
-    print_row("API requests per job", turns, lambda turn: sum(turn.requests.values()) / size.jobs)
-    keys = {key for turn in turns.values() for key, count in turn.requests.items() if count >= size.jobs / 2}
-    for verb, resource in sorted(keys, key=lambda key: (key[1], key[0])):
-        print_row(f"  {verb} {resource}", turns, partial(requests_of, verb, resource, size.jobs))
-
-
-def cost(cpu_s: float | None, memory_mib: float | None) -> str:
-    if cpu_s is None:
-        return f"{'-':>14}{'':10}"
-    return f"{cpu_s:14.1f}" + (f"{memory_mib:10.0f}" if memory_mib is not None else f"{'':10}")
-
-
-def total(values: Mapping[str, float], *, without: Sequence[str]) -> float:
-    return sum(value for name, value in values.items() if name not in without)
-
-
-def requests_of(verb: str, resource: str, jobs: int, turn: Turn) -> float:
-    return turn.requests.get((verb, resource), 0) / jobs
-
-
-def print_row(what: str, turns: Mapping[str, Turn], figure: Callable[[Turn], float]) -> None:
-    peer = figure(turns[ALONE]) if ALONE in turns else 0.0
-    cells = ""
-    for turn in turns.values():
-        ratio = f"{figure(turn) / peer:.2f} x" if peer else ""
-        cells += f"{figure(turn):14.3f}{ratio:>10}"
-    print(f"{what:36}{cells}")

@@ -114,6 +114,7 @@ class KwokCluster:
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
         self._stack = ExitStack()
+        self._ours: dict[str, subprocess.Popen[bytes]] = {}
         self.directory = Path(tempfile.mkdtemp(prefix="emugpu-kwok-"))
         self._stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
 
@@ -141,7 +142,14 @@ class KwokCluster:
         with (self.directory / f"{name}.out").open("wb") as out, (self.directory / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=out, stderr=log, env=environment, stdin=subprocess.DEVNULL)
         self._stack.callback(end, process)
+        self._ours[name] = process
         return process
+
+    def check(self) -> None:
+        """Raises ClusterError with what it said where one of our programs has ended by itself."""
+        for name, process in self._ours.items():
+            if process.poll() is not None:
+                raise ClusterError(f"{name} has ended with {process.returncode}: {self.logs(name)}")
 
     def follow(self, path: str, tell: Callable[[str, Mapping[str, Any], float], None]) -> None:
         """Tell of all changes from now on: kind, object, and when it came here (monotonic seconds)."""
@@ -205,9 +213,9 @@ class KwokCluster:
         self._until(lambda: self._answers(path), "the definitions are not served")
         spec = {"gpus": [{"type": "V100", "count": GPUS}], "emulated": {"cpu": 96, "memory": "512Gi"}}
         self._apply(path, {"apiVersion": "emugpu.dev/v1alpha1", "kind": "EmuGPUPool", **named("v100"), "spec": spec})
-        controller = self.program("pools", "operators.pools", EMUGPU_POOLS_METRICS_PORT="0")
-        self._until(self._pool_is_ready, f"not all nodes got their devices; {controller.args}")
-        end(controller)
+        self.program("pools", "operators.pools", EMUGPU_POOLS_METRICS_PORT="0")
+        self._until(self._pool_is_ready, "not all nodes had their devices")
+        end(self._ours.pop("pools"))
 
     def _pool_is_ready(self) -> bool:
         status = self.admin.send("GET", "/apis/emugpu.dev/v1alpha1/emugpupools/v100").get("status", {})
@@ -227,8 +235,10 @@ class KwokCluster:
     def _until(self, condition: Callable[[], bool], problem: str) -> None:
         deadline_s = time.monotonic() + START_S
         while not condition():
+            self.check()
             if time.monotonic() > deadline_s:
-                raise ClusterError(f"after {START_S:.0f} s {problem}; pools: {self.logs('pools')}")
+                said = "; ".join(self.logs(name) for name in self._ours)
+                raise ClusterError(f"after {START_S:.0f} s {problem}; {said}")
             time.sleep(0.2)
 
 
@@ -255,7 +265,7 @@ def node_document(name: str) -> dict[str, Any]:
 
 def stage(
     name: str,
-    expressions: list[tuple[str, str, list[str]]],
+    expressions: list[Expression],
     following: Mapping[str, Any],
     *,
     kind: str = "Pod",
@@ -297,7 +307,9 @@ containerStatuses:
     }
 
 
-HERE, LEAVING = (".metadata.deletionTimestamp", "DoesNotExist", []), (".metadata.deletionTimestamp", "Exists", [])
+Expression = tuple[str, str, list[str]]
+HERE: Expression = (".metadata.deletionTimestamp", "DoesNotExist", [])
+LEAVING: Expression = (".metadata.deletionTimestamp", "Exists", [])
 RUNS = "running: {startedAt: {{ $began | Quote }}}"
 DONE = "terminated: {exitCode: 0, reason: Completed, startedAt: {{ $began | Quote }}, finishedAt: {{ $now | Quote }}}"
 STOPPED = DONE.replace("exitCode: 0, reason: Completed", "exitCode: 143, reason: Error")

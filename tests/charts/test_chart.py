@@ -127,6 +127,8 @@ def test_programs_without_business_at_the_api_server_have_no_token(render: Rende
     assert without == {"emugpu-redis", "emugpu-webhook", "emugpu-test"}
 
 
+SCHEDULER = 'scheduler={"enabled":true,"policy":"las:threshold_s=300","jobNamespace":"lab","extraArgs":["--explain"]}'
+
 RIGHTS = {
     "emugpu-node": [
         ("", "nodes", "get list watch", ""),
@@ -158,6 +160,20 @@ RIGHTS = {
         ("coordination.k8s.io", "leases", "create", ""),
         ("coordination.k8s.io", "leases", "get update", "emugpu-jobs"),
     ],
+    "emugpu-scheduler": [
+        ("emugpu.dev", "emujobs", "list watch get patch", ""),
+        ("emugpu.dev", "emugpupools", "list watch", ""),
+        ("batch", "jobs", "list watch get patch", ""),
+        ("", "pods", "list watch get patch delete", ""),
+        ("", "pods/binding", "create", ""),
+        ("", "nodes", "list watch", ""),
+    ],
+    "emugpu-scheduler-memory": [
+        ("coordination.k8s.io", "leases", "create", ""),
+        ("", "configmaps", "create", ""),
+        ("coordination.k8s.io", "leases", "get update", "emugpu-scheduler-las"),
+        ("", "configmaps", "get patch", "emugpu-scheduler-las"),
+    ],
     "emugpu-prepare": [
         (
             "apiextensions.k8s.io",
@@ -177,7 +193,7 @@ RIGHTS = {
 
 def test_rights_are_exactly_these(render: Render) -> None:
     found: dict[str, list[tuple[str, ...]]] = {}
-    for (kind, name), document in sorted(render(WEBHOOK).items()):
+    for (kind, name), document in sorted(render(WEBHOOK, SCHEDULER).items()):
         if kind in ("ClusterRole", "Role"):
             for rule in document["rules"]:
                 row = (rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", ()))
@@ -434,9 +450,32 @@ def test_the_readme_lists_all_rights(render: Render) -> None:
         listed.setdefault(account, set()).add((group.strip("`").replace("core", ""), resource, row[2].replace(",", "")))
     wanted: dict[str, set[tuple[str, str, str]]] = {}
     for name, rules in RIGHTS.items():
-        account = name.removesuffix("-events").removesuffix("-lease").replace("-api", "-jobs")
+        account = re.sub("-(events|lease|memory)$", "", name).replace("-api", "-jobs")
         wanted.setdefault(account, set()).update(rule[:3] for rule in rules)
     assert listed == wanted
+
+
+def test_a_scheduler_runs_where_it_is_asked_for(render: Render) -> None:
+    assert not any(name == "emugpu-scheduler" for _, name in render())
+    objects = render(SCHEDULER)
+    (container,) = objects["Deployment", "emugpu-scheduler"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["emugpu", "scheduler"]
+    assert container["args"] == [
+        "--policy=las:threshold_s=300",
+        "--metrics-port=9406",
+        "--namespace=lab",
+        "--explain",
+    ]
+    assert container["image"].startswith("emugpu-scheduler:")
+    (own,) = [image for name, image in ((n, c["image"]) for n, c in containers(objects)) if name.endswith("/jobs")]
+    assert container["image"].partition(":")[2] == own.partition(":")[2]
+    for kind in ("Role", "RoleBinding"):
+        assert objects[kind, "emugpu-scheduler-memory"]["metadata"]["namespace"] == "lab"
+    everywhere = render('scheduler={"enabled":true,"name":"mine","image":{"repository":"r/s","tag":"2"}}')
+    assert everywhere["Role", "emugpu-scheduler-memory"]["metadata"]["namespace"] == "emugpu"
+    assert everywhere["Role", "emugpu-scheduler-memory"]["rules"][2]["resourceNames"] == ["emugpu-scheduler-mine"]
+    (container,) = everywhere["Deployment", "emugpu-scheduler"]["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], container["args"][-1]) == ("r/s:2", "--name=mine")
 
 
 def test_redis_has_room_to_rewrite_its_file(render: Render) -> None:
@@ -466,6 +505,7 @@ SECTIONS = (
         "node",
         "controller",
         "jobController",
+        "scheduler",
         "webhook",
         "redis",
         "rbac",

@@ -15,7 +15,7 @@ import pytest
 
 from cluster_harness import images as module
 from cluster_harness.cache import Cache
-from cluster_harness.images import CHECKOUT, PACKAGES, SPECS, ImageBuilder
+from cluster_harness.images import CHECKOUT, OPTIONAL, PACKAGES, SPECS, ImageBuilder
 from emulator_runtime.domain.errors import ClusterError
 
 IMAGES = CHECKOUT / "images"
@@ -28,7 +28,7 @@ def checkout(tmp_path: Path) -> Path:
     (root / "charts/emugpu").mkdir(parents=True)
     (root / "charts/emugpu/Chart.yaml").write_text("appVersion: 1.2.3\n")
     shutil.copytree(IMAGES, root / "images")
-    for package in PACKAGES:
+    for package in (*PACKAGES, "scheduler_sims"):
         (root / package).mkdir()
         (root / package / "__init__.py").write_text("")
     shutil.copy(CHECKOUT / "pyproject.toml", root)
@@ -111,6 +111,78 @@ def test_assembled_on_the_spot(
     (checkout / "operators" / "__init__.py").write_text("changed = True\n")
     builder(checkout, shell, steps, on_the_spot=True).build()
     assert not any("chroot" in line or "--target" in line for line in shell.ran[before:])  # only our packages again
+
+
+def test_the_schedulers_image_has_the_products_tag_too(checkout: Path, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
+    """By that the chart finds it; it is made where it is asked for only."""
+
+    def save(words: list[str]) -> str:
+        Path(words[3]).write_text("archive")
+        return ""
+
+    shell = make_shell({"docker save": save})
+    found = builder(checkout, shell, steps)
+    assert not any("scheduler" in name for name in found.build())
+    before = shell.count("docker build")
+    image = found.build_optional("emugpu-scheduler")
+    (line,) = [line for line in shell.ran if "docker build" in line and "images/scheduler/Dockerfile" in line]
+    assert f"--build-arg PRODUCT=emugpu:{found.key('emugpu')}" in line
+    assert shell.count("docker build") == before + 1
+    for other in ("1.2.3", found.key("emugpu")):
+        assert f"docker tag {image.reference} emugpu-scheduler:{other}" in shell.ran
+    (checkout / "scheduler_sims" / "__init__.py").write_text("changed = True\n")
+    assert found.key("emugpu-scheduler") != image.reference.partition(":")[2]
+
+
+def test_the_schedulers_image_is_assembled_on_top_of_the_products(
+    checkout: Path,
+    tmp_path: Path,
+    make_shell,
+    steps,
+    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+) -> None:
+    rootfs = tmp_path / "rootfs"
+    for folder in ("tmp", "etc"):
+        (rootfs / folder).mkdir(parents=True)
+    monkeypatch.setattr(module, "debian_rootfs", lambda *_: rootfs)
+
+    def assemble(words: list[str]) -> str:
+        (rootfs / "tmp/images/out/usr/local/bin").mkdir(parents=True)
+        return ""
+
+    def copy(words: list[str]) -> str:
+        shutil.copytree(words[2], words[3])
+        return ""
+
+    def finish(words: list[str]) -> str:
+        for folder in ("tools", "more"):
+            (Path(words[1]) / "opt/emugpu" / folder).mkdir(parents=True, exist_ok=True)
+        return ""
+
+    shell = make_shell(
+        {"chroot": assemble, "cp -al": copy, "finish": finish, "requirements.py": "numpy>=1\n", "import pip": "/pip\n"}
+    )
+    image = builder(checkout, shell, steps, on_the_spot=True).build_optional("emugpu-scheduler")
+    with tarfile.open(image.archive) as archive:
+        assert len([m for m in archive.getnames() if m.endswith("layer.tar")]) == 4
+    assert [line for line in shell.ran if "opt/emugpu/more" in line and line.endswith("--no-deps numpy>=1")]
+    left = [path.name for path in tmp_path.rglob("*") if path.name.endswith((".merged", ".product"))]
+    assert left == []
+
+
+def test_no_checkout_makes_no_schedulers_image(tmp_path: Path, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ClusterError, match="give --image"):
+        ImageBuilder(Cache(tmp_path), make_shell(), steps, True, tmp_path).build_optional("emugpu-scheduler")
+
+
+def test_the_schedulers_dockerfile_and_the_builder_agree() -> None:
+    text = (IMAGES / "scheduler" / "Dockerfile").read_text(encoding="utf-8")
+    assert f"ENV PYTHONPATH={OPTIONAL['emugpu-scheduler'].env['PYTHONPATH']}\n" in text
+    script, pyproject = IMAGES / "emugpu" / "requirements.py", CHECKOUT / "pyproject.toml"
+    names = (IMAGES / "scheduler" / "packages").read_text(encoding="utf-8").split()
+    done = subprocess.run([sys.executable, script, pyproject, *names], capture_output=True, text=True, check=True)
+    extras = tomllib.loads(pyproject.read_text())["project"]["optional-dependencies"]
+    assert done.stdout.splitlines() == [line for line in extras["scheduler"] if line.startswith(("numpy", "scipy"))]
 
 
 def test_the_dockerfile_and_the_builder_agree() -> None:

@@ -23,7 +23,21 @@ from scheduler_sims.record import JobRecord, RunRecord
 
 WORKLOAD = "job_id,user,gpu_duration_s,cpu_duration_s,cpu_cpus\na,u,300,,\nb,u,200,900,2\n"
 CLUSTER = "nodes: [{name: n, gpus: 1, gpu_type: V100, cpus: 8}]"
-MEASURED = Calibration(12, 10, 3, 1.0, 0.05, 0.25, 2.0, 0.5, 1.0, 3.0, 0.5)
+MEASURED = Calibration(
+    alone=3,
+    burst=12,
+    chain=10,
+    stops=3,
+    coalesce_s=0.3,
+    arrive_s=0.05,
+    submit_s=0.25,
+    serial_submit_s=0.1,
+    start_s=2.0,
+    serial_start_s=0.5,
+    finish_s=1.0,
+    stop_s=3.0,
+    restart_s=0.5,
+)
 
 
 @pytest.fixture
@@ -69,7 +83,7 @@ class Runs:
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
     monkeypatch.setattr(laboratory.Laboratory, "observe", lambda *arguments: made.observe(*arguments))
-    monkeypatch.setattr(laboratory.Laboratory, "calibrate", lambda _lab, _cluster, _told: MEASURED)
+    monkeypatch.setattr(laboratory.Laboratory, "calibrate", lambda _lab, _cluster, _gather_s, _told: MEASURED)
     return made
 
 
@@ -85,8 +99,8 @@ def test_predicted_and_observed_side_by_side_with_what_was_measured(
         ("sjf", "sjf", 1),
     ]
     assert (default.title, default.policy, default.pod_scheduler) == ("default-scheduler", "", "default-scheduler")
-    assert fifo.gather_s == 0.4  # 0.3 + 1.3 x 0.05 for the second of two jobs at once
-    assert fifo.limit_s == pytest.approx(3 * (0.4 + 0.25 + 2 + 300 + 1 + 0.4 + 0.25 + 2 + 200) + 600)
+    assert fifo.gather_s == 0.3
+    assert fifo.limit_s == pytest.approx(3 * (0.35 + 0.3 + 2 + 300 + 1 + 0.3 + 2 + 200) + 600)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["meta"]["calibration"]["start_s"] == 2.0
     assert summary["meta"]["nodes by name"] == {"n": "w1"}
@@ -98,11 +112,25 @@ def test_predicted_and_observed_side_by_side_with_what_was_measured(
     assert "predicted" in capsys.readouterr().out
 
 
+def test_an_experiment_that_breaks_off_leaves_what_it_has(
+    api: FakeApi, runs: Runs, compare: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def observe(_lab: Any, setting: Setting, *arguments: Any) -> RunRecord:
+        if setting.title == "sjf":
+            raise ClusterError("the cluster is gone")
+        return runs.observe(_lab, setting, *arguments)
+
+    monkeypatch.setattr(laboratory.Laboratory, "observe", observe)
+    assert compare("--policy", "fifo", "--policy", "sjf", "--out", str(tmp_path / "out")) == 2
+    assert list(json.loads((tmp_path / "out" / "summary.json").read_text())["policies"]) == ["fifo"]
+    assert (tmp_path / "out" / "report.html").exists()
+
+
 def test_costs_that_are_a_large_part_are_a_warning(
     api: FakeApi, runs: Runs, compare: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare("--policy", "sjf", "--stretch", "0.1") == 0
-    assert "takes 4.25 s on this cluster" in " ".join(capsys.readouterr().out.split())
+    assert "takes 3.30 s on this cluster" in " ".join(capsys.readouterr().out.split())
 
 
 def test_without_calibration_the_file_s_costs_count(

@@ -36,7 +36,15 @@ def kube_assets() -> Path:
 
 @pytest.fixture(scope="session")
 def api_server(kube_assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    accounts = ("emugpu-pools", "emugpu-jobs", "emugpu-cleanup", "emugpu-prepare", "emugpu-node", "emugpu-nobody")
+    accounts = (
+        "emugpu-pools",
+        "emugpu-jobs",
+        "emugpu-scheduler",
+        "emugpu-cleanup",
+        "emugpu-prepare",
+        "emugpu-node",
+        "emugpu-nobody",
+    )
     users = {name: f"system:serviceaccount:emugpu:{name}" for name in accounts}
     with ApiServer(kube_assets, tmp_path_factory.mktemp("api-server"), users) as server:
         yield server
@@ -47,6 +55,7 @@ def cluster(api_server: ApiServer, helm: str) -> ApiServer:
     """The API server with everything that the chart installs (its workloads as objects only)."""
     chart = Path(__file__).parents[2] / "charts" / "emugpu"
     command = [helm, "template", "emugpu", str(chart), "--namespace", "emugpu", "--include-crds", "--set", "pools=null"]
+    command += ["--set", "scheduler.enabled=true,scheduler.name=s,scheduler.jobNamespace=default"]
     rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     documents = [document for document in yaml.safe_load_all(rendered) if document]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "emugpu"}}

@@ -187,7 +187,8 @@ def test_an_event_is_one_of_its_kind() -> None:
 
 def pod(name: str, on: str, *, ready: bool) -> dict[str, Any]:
     conditions = [{"type": "Ready", "status": str(ready)}]
-    return {"metadata": {"name": name}, "spec": {"nodeName": on}, "status": {"conditions": conditions}}
+    metadata = {"name": name, "namespace": "emugpu", "labels": {"a": "b"}}
+    return {"metadata": metadata, "spec": {"nodeName": on}, "status": {"conditions": conditions}}
 
 
 def owned(name: str) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def world() -> World:
 
 SCHEDULER = """
 import json, os, signal, sys, time
-print(json.dumps({"at": "2026-01-01T00:00:00.000000Z", "triggers": ["node"], "queued": 0, "holding": 0}), flush=True)
+print(json.dumps({"at": "2026-01-01T00:00:00.000000Z", "scheduler": "s", "policy": "p", "namespace": ""}), flush=True)
 print("scheduler: arguments", *sys.argv[1:], file=sys.stderr, flush=True)
 %s
 """

@@ -42,6 +42,11 @@ def test_a_job_of_two_ways() -> None:
     assert (cpu.gpus, cpu.cpu_milli, cpu.memory_bytes) == (0, 90_000, 8 * GIB)
 
 
+def test_a_job_of_a_batch_says_so() -> None:
+    document = emujob_document(job(), "a", TO, "a/40")
+    assert document["metadata"]["annotations"]["emugpu.dev/batch"] == "a/40"
+
+
 def test_a_model_s_batch_is_that_of_the_whole_job() -> None:
     way = replace(ON_GPU, gpus=4)
     document = emujob_document(job(configurations=(way,), work={"gpu": ModelWork("resnet50", 16)}), "a", TO)

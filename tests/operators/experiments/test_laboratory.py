@@ -13,7 +13,7 @@ from emulator_runtime.domain.errors import ClusterError, InputError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments import laboratory as module
-from operators.experiments.laboratory import Laboratory, Setting, Tools, most_at_once
+from operators.experiments.laboratory import Laboratory, Setting, Tools
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 
 pytestmark = pytest.mark.processes
@@ -43,7 +43,7 @@ def test_a_run_leaves_a_record_and_nothing_else(
     setting = Setting("SRTF", jobs, 30.0, policy="srtf", gather_s=1.5, repeat=2)
     record = Laboratory("1f", tools).observe(setting, two_nodes, unheard)
     assert [(job.job_id, job.status) for job in record.jobs] == [("a", "finished"), ("b", "finished")]
-    assert (record.policy, record.repeat, record.cluster, record.decisions) == ("SRTF", 2, "kubernetes", 1)
+    assert (record.policy, record.repeat, record.cluster, record.decisions) == ("SRTF", 2, "kubernetes", 0)
     assert world.objects["namespaces"] == {} and world.objects["emujobs"] == {}
     said = (tmp_path / "exp-1f-1.log").read_text()
     assert "scheduler --policy srtf --name exp-1f-1 --namespace emugpu-exp-1f-1 --decide-every 1.5 --json" in said
@@ -106,8 +106,8 @@ def test_probes_that_do_not_come_through_are_told(
     """Here no decision ever names them, so nothing can be measured."""
     jobs = module.probe_jobs(two_nodes)
     monkeypatch.setattr(module, "probe_jobs", lambda _cluster: replace(jobs, yielding=jobs.yielding[:1]))
-    with pytest.raises(ClusterError, match="0 of the burst and 0 of the chain"):
-        Laboratory("1f", tools).calibrate(two_nodes)
+    with pytest.raises(ClusterError, match="0 alone, 0 of the burst and 0 of the chain"):
+        Laboratory("1f", tools).calibrate(two_nodes, 0.3)
     assert world.objects["namespaces"] == {}
 
 
@@ -122,8 +122,7 @@ def test_jobs_without_a_form_are_found_before_anything_runs(tools: Tools, job_sp
 
 def test_a_decision_before_all_jobs_of_the_first_instant_had_come_is_noted(job_spec: Specs) -> None:
     jobs = [job_spec("a"), job_spec("b", 1), job_spec("c", 2), job_spec("d", 3, submit_s=9.0)]
-    assert most_at_once(jobs) == 3
     assert module._too_early(jobs, [0, 0, 2, 3]) == [
-        "the scheduler decided when 2 of the 3 jobs submitted together had come (see coalesce_s)"
+        "the scheduler decided when 2 of the 3 jobs submitted together had come"
     ]
     assert module._too_early(jobs, [0, 3, 2]) == module._too_early(jobs, []) == []

@@ -44,6 +44,8 @@ def test_jobs_are_submitted_in_their_order_at_their_time(world: Any, job_spec: S
     jobs = [job_spec("late", 0, submit_s=0.3), job_spec("b", 2), job_spec("a", 1)]
     told = run(world, orders_of(jobs))
     assert world.submitted == ["a", "b", "late"]
+    notes = [each["metadata"]["annotations"].get("emugpu.dev/batch") for each in world.objects["emujobs"].values()]
+    assert notes == ["a/2", "a/2", None]
     assert all(one.settled for one in told.values())
     gap_ns = (told["late"].submitted_ns or 0) - (told["a"].submitted_ns or 0)
     assert 0.25e9 < gap_ns < 2e9

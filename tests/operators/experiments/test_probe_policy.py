@@ -13,7 +13,7 @@ from emulator_runtime.domain.units import GIB, to_ns
 from emulator_runtime.profiles.table import ProfileTable
 from operators.experiments.calibrate import calibrated
 from operators.experiments.probe_policy import Probing
-from operators.experiments.probing import BURST, CHAIN, VISITS, Decision, ProbeJobs, probe_jobs, probes_of
+from operators.experiments.probing import ALONE, BURST, CHAIN, VISITS, Decision, ProbeJobs, probe_jobs, probes_of
 from operators.experiments.records import Stay, Told
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.simulated import SimulatedCluster
@@ -86,8 +86,9 @@ short = st.integers(0, 3).map(lambda number: number / 4)
 @given(
     costs=st.builds(
         ClusterCosts,
+        submit_s=quarters,
+        serial_submit_s=short,
         coalesce_s=quarters,
-        decide_s=quarters,
         start_s=short,
         restore_s=short,
         serial_start_s=short,
@@ -102,11 +103,11 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
     jobs = probe_jobs(cluster)
     told, decisions = run_phases(cluster, jobs)
     probes = probes_of(jobs, told, decisions, costs.coalesce_s)
-    assert (len(probes.burst), len(probes.chain)) == (min(BURST, gpus + cpu_nodes), CHAIN)
-    assert len(probes.stops) == VISITS
+    counts = (len(probes.alone), len(probes.burst), len(probes.chain), len(probes.stops))
+    assert counts == (ALONE, min(BURST, gpus + cpu_nodes), CHAIN, VISITS)
     found = calibrated(probes)
-    # A start's decision is as old as `decide_s` in the simulator; a scheduler notes when it looked, so there it is no cost.
-    assert found.hear_s == pytest.approx(costs.decide_s)
+    assert found.submit_s == pytest.approx(costs.submit_s)
+    assert found.serial_submit_s == pytest.approx(costs.serial_submit_s)
     assert found.start_s == pytest.approx(costs.start_s)
     assert found.restart_s == pytest.approx(costs.restore_s)
     assert found.finish_s == pytest.approx(costs.finish_s)

@@ -58,7 +58,8 @@ Begin = Callable[[list[str]], SchedulerProcess]
 def test_its_decisions_are_read_and_it_ends_when_told(begin: Begin, scheduler: Commands) -> None:
     code = """
 line = {"at": "2026-01-01T00:00:01.5Z", "started": {"a": {}, "b": {}}, "stopped": ["c"], "queued": 3, "holding": 2}
-print(json.dumps(line), "not json", json.dumps(line)[:30], sep="\\n", end="", flush=True)
+nothing = {"at": "2026-01-01T00:00:01Z", "started": {}, "stopped": [], "queued": 0, "holding": 0}
+print(json.dumps(nothing), json.dumps(line), "not json", json.dumps(line)[:30], sep="\\n", end="", flush=True)
 time.sleep(600)
 """
     process = begin(scheduler(code))
@@ -66,7 +67,7 @@ time.sleep(600)
     assert process.ready
     start_ns = 1_767_225_600_000_000_000
     assert process.decisions() == [
-        Decision(start_ns),
+        Decision(start_ns + 1_000_000_000),
         Decision(start_ns + 1_500_000_000, ("a", "b"), ("c",), jobs=5),
     ]
     process.check()

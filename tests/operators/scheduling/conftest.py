@@ -16,7 +16,7 @@ import pytest
 from emulator_runtime.profiles.table import ProfileTable
 from operators.clock import rfc3339, rfc3339_micro
 from operators.following import Pauses
-from operators.kube import EMUJOB, JOB, NODE, POD, POOL
+from operators.kube import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL
 from operators.scheduling.memory import Keeper, Memory
 from operators.scheduling.past import Past
 from operators.scheduling.scope import Scope
@@ -67,7 +67,11 @@ class MiniatureApi(FakeApi):
         self.now_ns = START_NS
 
     async def patch(self, resource: type[Any], name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
-        return await self._counted(super().patch(resource, name, document, manager))
+        pending = self.failures.pop("patch", []) if resource is CONFIG_MAP else []  # they are meant for jobs and pods
+        try:
+            return await self._counted(super().patch(resource, name, document, manager))
+        finally:
+            self.failures.setdefault("patch", []).extend(pending)
 
     async def bind(self, pod: str, namespace: str, uid: str, node: str) -> None:
         await self._counted(super().bind(pod, namespace, uid, node))
@@ -224,7 +228,7 @@ class World:
             elif document["spec"].get("suspend") and not job["spec"].get("suspend"):
                 self.api.put(JOB, {**job, "spec": {**job["spec"], "suspend": True}})
         for key, job in list(self.api.objects.get("jobs", {}).items()):
-            if key not in self.api.objects["emujobs"] and not self.pods(job["metadata"]["name"]):
+            if self._is_orphan(key, job) and not self._own_pods(job):
                 self.api.remove(JOB, key)
 
     def _phase(self, job: dict[str, Any] | None, status: Mapping[str, Any]) -> str:
@@ -279,12 +283,7 @@ class World:
     def _job_controller(self) -> None:
         """Kubernetes' own: pods of Jobs that go on, none of those that are suspended."""
         for key, job in list(self.api.objects.get("jobs", {}).items()):
-            orphan = key not in self.api.objects["emujobs"]
-            own = [
-                p
-                for p in self.pods(job["metadata"]["name"])
-                if p["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
-            ]
+            orphan, own = self._is_orphan(key, job), self._own_pods(job)
             status = json.loads(json.dumps(job.get("status", {})))
             if job["spec"]["suspend"] or orphan:
                 for pod in own:
@@ -294,7 +293,7 @@ class World:
                 alive = [p for p in own if p["status"]["phase"] != "Failed"]
                 for index in range(len(alive), job["spec"]["completions"]):
                     self._make_pod(job, index)
-                own = list(self.pods(job["metadata"]["name"]))
+                own = self._own_pods(job)
             live = [p for p in own if p["status"]["phase"] in ("Pending", "Running")]
             status["active"] = sum("deletionTimestamp" not in p["metadata"] for p in live)
             status["terminating"] = len(live) - status["active"]
@@ -310,6 +309,15 @@ class World:
                 status["conditions"].append({"type": "Complete", "status": "True"})
             if status != job.get("status"):
                 self.api.put(JOB, {**self.api.stored(JOB, key), "status": status})
+
+    def _is_orphan(self, key: str, job: dict[str, Any]) -> bool:
+        order = self.api.objects["emujobs"].get(key)
+        return order is None or order["metadata"]["uid"] != job["metadata"]["ownerReferences"][0]["uid"]
+
+    def _own_pods(self, job: dict[str, Any]) -> list[dict[str, Any]]:
+        uid = job["metadata"]["uid"]
+        found = self.pods(job["metadata"]["name"])
+        return [pod for pod in found if pod["metadata"].get("ownerReferences", [{"uid": ""}])[0]["uid"] == uid]
 
     def _make_pod(self, job: dict[str, Any], index: int) -> None:
         self.made += 1
@@ -458,7 +466,7 @@ class Lab:
             ClusterCosts(),
             policy,
             parse_estimates("oracle", self.truth, 0),
-            Listeners(self._decided, self._failed),
+            Listeners(self._decided, self._failed, noted=self._keep),
             over=lambda: self.finished() or self.world.now_ns >= self.until_ns,
             state=self.memory.state,
         )
@@ -474,9 +482,12 @@ class Lab:
     def _decided(self, decision: Decision) -> None:
         self.decisions.append(decision)
         self.check()
+        self._keep()
+
+    def _keep(self) -> None:
         views = self.loop.books.views
         pasts = {self.watcher.uid_of(job_id): Past.of(view) for job_id, view in views.items()}
-        self.watcher.pasts = pasts
+        pasts = self.watcher.remember(pasts)
         self._run(self.keeper.save(Memory(START_NS, self.policy, self.loop.state, pasts)))
 
     def _failed(self, error: Exception) -> bool:

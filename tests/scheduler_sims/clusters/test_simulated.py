@@ -236,6 +236,19 @@ def test_the_completion_time_is_the_last_step_s_and_the_next_job_waits_for_the_d
     assert [(s.start_s, s.end_s) for s in run.loop.books.spans] == [(0.0, 12.0), (12.5, 24.5), (31.0, 43.0)]
 
 
+def test_the_scheduler_hears_of_submissions_later_and_of_those_of_one_instant_together(simulate):
+    jobs = [Job("a", gpu_s=10), Job("b", gpu_s=5), Job("c", gpu_s=1), Job("d", gpu_s=1, submit_s=0.75)]
+    run = simulate(resolve_policy("sjf")[1], [Node("n1", gpus=4)], jobs, submit_s=0.5, serial_submit_s=0.25)
+    assert {name: record.start_s for name, record in run.records.items()} == {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.25}
+    assert [record.submit_s for record in run.records.values()] == [0.0, 0.0, 0.0, 0.75]
+
+
+def test_a_late_batch_does_not_hold_up_who_comes_after_it(simulate):
+    jobs = [Job("a", gpu_s=9), Job("b", gpu_s=9), Job("c", gpu_s=9), Job("d", gpu_s=9, submit_s=1.0)]
+    run = simulate(resolve_policy("fifo")[1], [Node("n1", gpus=1)], jobs, serial_submit_s=2.0)
+    assert {name: record.start_s for name, record in run.records.items()} == {"d": 1.0, "a": 10.0, "b": 19.0, "c": 28.0}
+
+
 def test_it_is_never_late_and_can_be_closed_twice(drive):
     driven = drive(TEN)
     driven.start("a")

@@ -110,7 +110,10 @@ def test_an_unknown_name_comes_with_a_suggestion(refused, text, message):
         ("nodes: []", "cluster.yaml: nodes: must be a list of at least one node"),
         ("nodes: {name: n}", "cluster.yaml: nodes: must be a list of at least one node"),
         ("nodes: [5]", "cluster.yaml: nodes[0]: must be a mapping with name, count"),
-        ("nodes: [{name: n, cpus: 1}]\ncosts: 5", "cluster.yaml: costs: must be a mapping with coalesce_s"),
+        (
+            "nodes: [{name: n, cpus: 1}]\ncosts: 5",
+            "cluster.yaml: costs: must be a mapping with submit_s, serial_submit_s",
+        ),
         (
             "nodes: [{name: n, cpus: 1}]\ncosts: {stop_s: -1}",
             "costs.stop_s: must be a number >= 0 and at most 1e+08, not -1",

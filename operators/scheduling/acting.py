@@ -1,0 +1,145 @@
+"""Carries out what the loop wants.
+
+A start is one write while the loop waits; a stop and a new division of CPUs and memory are wanted from then on, and tried until
+they are so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from emulator_runtime.domain.errors import EmuGpuError
+from operators.following import Pauses
+from operators.jobs.names import ALLOCATION
+from operators.kube import EMUJOB, JOB, POD, ConflictError, NotThereError
+from operators.leader import LeadershipLostError
+from operators.scheduling.actuators import ACTUATORS
+from operators.scheduling.errors import NotYetError
+from operators.scheduling.hands import Hands, Wanted
+from operators.scheduling.objects import Mine, Order
+from operators.scheduling.reading import gpus_of, noted
+from operators.scheduling.seen import Seen, state_of
+from operators.scheduling.sight import State
+from operators.scheduling.track import Track
+from operators.scheduling.tracking import HOLDS, Known
+from scheduler_sims.interface.plan import Allocation
+
+ATTEMPTS = 3
+"""So often a start looks again and writes again where the Job has changed under it, such as its status."""
+
+
+class Actor:
+    """`lost` is raised as soon as it may not act any more, or breaks; somebody must wait for it."""
+
+    def __init__(self, seen: Seen, hands: Hands, pauses: Pauses, say: Callable[[str], None]) -> None:
+        self._seen, self._hands, self._pauses, self._say = seen, hands, pauses, say
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def start(self, track: Track, allocation: Allocation) -> None:
+        """Raises NotYetError (a retry helps) where the job can't be started at the moment, or nobody knows whether it was."""
+        if track.known is not Known.QUEUED:
+            raise NotYetError(f"job {track.job_id!r} is not waiting any more")
+        track.writing = True
+        try:
+            await self._start(track, allocation)
+        except (ConflictError, NotThereError) as error:
+            raise NotYetError(f"job {track.job_id!r} has changed at this moment: {error}") from error
+        except (LeadershipLostError, NotYetError):
+            raise
+        except EmuGpuError as error:
+            self._say(f"{track.job_id} can't be started: {error}; trying again")
+            raise NotYetError(str(error)) from error
+        finally:
+            track.writing = False
+
+    def enforce(self, track: Track) -> None:
+        """See to it that the job is as it should be; one task per job at a time."""
+        if track.enforcing is None or track.enforcing.done():
+            track.enforcing = asyncio.create_task(self._enforcing(track))
+            track.enforcing.add_done_callback(self._enforced)
+
+    async def annotate(self, order: Order, name: str, text: str) -> None:
+        """Says what went wrong; nobody waits for it."""
+        try:
+            await self._hands.patch(EMUJOB, replace(order.key, version=""), {"metadata": {"annotations": {name: text}}})
+        except NotThereError:
+            return
+        except EmuGpuError as error:
+            self._say(str(error))
+
+    async def _start(self, track: Track, allocation: Allocation) -> None:
+        for attempt in range(ATTEMPTS):
+            mine = self._seen.mine(track)
+            if mine.order is None or state_of(mine) is not State.IDLE:
+                raise NotYetError(f"job {track.job_id!r} is not ready to be started")
+            note, devices = noted(allocation)
+            gpus = gpus_of(mine.order, allocation.configuration)
+            try:
+                wanted = Wanted(note, devices, gpus, self._seen.hosts(note.nodes))
+                await ACTUATORS[mine.order.actuator].start(self._hands, mine, wanted)
+                return
+            except ConflictError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                await self._look_again(mine)
+
+    async def _look_again(self, mine: Mine) -> None:
+        if mine.job is not None:
+            await self._hands.look_again(JOB, mine.job.facts.key)
+        for pod in mine.live:
+            await self._hands.look_again(POD, pod.facts.key)
+
+    def _enforced(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None and not self.lost.done():
+            self.lost.set_exception(task.exception() or RuntimeError())
+
+    async def _enforcing(self, track: Track) -> None:
+        failures = 0
+        while not track.writing:
+            mine = self._seen.mine(track)
+            try:
+                if not await self._act(track, mine):
+                    return
+                failures = 0
+            except (ConflictError, NotThereError):
+                failures += 1
+                await self._look_again_or_not(mine)
+            except LeadershipLostError:
+                raise
+            except EmuGpuError as error:
+                failures += 1
+                self._say(str(error))
+            if failures:
+                await asyncio.sleep(self._pauses.after(failures) if failures > 1 else 0)
+
+    async def _look_again_or_not(self, mine: Mine) -> None:
+        try:
+            await self._look_again(mine)
+        except EmuGpuError as error:
+            self._say(str(error))
+
+    async def _act(self, track: Track, mine: Mine) -> bool:
+        """One write towards what is wanted; False where all is so."""
+        order = mine.order
+        if order is None or state_of(mine) not in HOLDS:
+            return False
+        if track.known in (Known.STOPPING, Known.STRANGE, Known.QUEUED):
+            await ACTUATORS[order.actuator].stop(self._hands, mine)
+            return True
+        if track.known not in (Known.STARTING, Known.RUNNING) or track.allocation is None:
+            return False
+        return await self._divide(order, mine, noted(track.allocation)[0].to_json())
+
+    async def _divide(self, order: Order, mine: Mine, text: str) -> bool:
+        """The pods' annotation is what counts; the EmuJob's is the record."""
+        note = {"metadata": {"annotations": {ALLOCATION: text}}}
+        pod = next((each for each in mine.live if each.allocation != text and not each.deleting), None)
+        if pod is not None:
+            await self._hands.patch(POD, replace(pod.facts.key, version=""), note)
+        elif order.annotations.get(ALLOCATION) != text and mine.live:
+            await self._hands.patch(EMUJOB, replace(order.key, version=""), note)
+        else:
+            return False
+        return True

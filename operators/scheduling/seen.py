@@ -1,0 +1,108 @@
+"""Everything that a scheduler follows, and how the objects of one EmuJob are found among it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from operators.following import Followed
+from operators.jobs.names import JOB_LABEL
+from operators.kube import EMUJOB, JOB, NODE, POD, POOL, everywhere, on_nodes
+from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
+from operators.scheduling.actuators import ACTUATORS
+from operators.scheduling.objects import (
+    JobSight,
+    Mine,
+    Order,
+    PodSight,
+    Usage,
+    job_sight,
+    order_of,
+    pod_sight,
+    usage_of,
+)
+from operators.scheduling.sight import State, look
+from operators.scheduling.stores import DirtyStore
+from operators.scheduling.track import Track
+from operators.store import Store
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+class Seen:
+    """The stores. `usages` is of all pods of the cluster, and needn't be complete for anything to be done."""
+
+    def __init__(self) -> None:
+        self.orders: DirtyStore[Order] = DirtyStore(order_of, lambda order: str(order.key))
+        self.jobs: DirtyStore[JobSight] = DirtyStore(job_sight, lambda job: str(job.facts.key))
+        self.pods: DirtyStore[PodSight] = DirtyStore(
+            pod_sight, lambda pod: f"{pod.facts.key.namespace}/{pod.facts.job}"
+        )
+        self.pools: DirtyStore[PoolFacts] = DirtyStore(pool_facts, lambda _pool: "")
+        self.nodes: DirtyStore[NodeFacts] = DirtyStore(node_facts, lambda _node: "")
+        self.usages: DirtyStore[Usage] = DirtyStore(usage_of, lambda usage: usage.node)
+
+    def followed(self, namespace: str) -> tuple[Followed, ...]:
+        """What must be listed before anything is done, of one namespace or all (empty)."""
+        within = {"namespace": namespace or "*"}
+        labelled = {**everywhere(JOB_LABEL), **within}
+        return (
+            Followed(EMUJOB, self.orders, within),
+            Followed(JOB, self.jobs, labelled),
+            Followed(POD, self.pods, labelled),
+            Followed(POOL, self.pools),
+            Followed(NODE, self.nodes),
+        )
+
+    def followed_beside(self) -> Followed:
+        """Other people's pods."""
+        return Followed(POD, self.usages, on_nodes())
+
+    @property
+    def written(self) -> Mapping[type[Any], Store[Any]]:
+        """The stores of what a scheduler writes."""
+        return {EMUJOB: self.orders, JOB: self.jobs, POD: self.pods}
+
+    def take_changed(self) -> set[str]:
+        """The names (namespace/name) of the EmuJobs of which something has changed since the last call."""
+        return self.orders.take_dirty() | self.jobs.take_dirty() | self.pods.take_dirty()
+
+    def order(self, track: Track) -> Order | None:
+        """The EmuJob itself; None where it is gone, whatever has its name now."""
+        order = self.orders.get(track.key)
+        return order if order is not None and order.key.uid == track.uid else None
+
+    def mine(self, track: Track, pods: Iterable[PodSight] | None = None) -> Mine:
+        """All objects of a job; `pods`: its own, where they were found already."""
+        job = self.jobs.get(track.key)
+        own = job if job is not None and job.facts.owner == track.uid and not job.facts.deleting else None
+        if pods is None:
+            pods = (pod for pod in self.pods.values() if pod.order == track.uid)
+        return Mine(self.order(track), own, tuple(pods))
+
+    def pods_by_order(self) -> Mapping[str, list[PodSight]]:
+        """By the EmuJob's uid; a missing one has none."""
+        found: defaultdict[str, list[PodSight]] = defaultdict(list)
+        for pod in self.pods.values():
+            found[pod.order].append(pod)
+        return found
+
+    def used_by_others(self, own: Mapping[str, Track]) -> Counter[str]:
+        """GPUs by node that pods have which aren't of one's own EmuJobs (by uid)."""
+        found = Counter[str]()
+        for usage in self.usages.values():
+            if usage.gpus and usage.order not in own:
+                found[usage.node] += usage.gpus
+        return found
+
+    def hosts(self, nodes: Iterable[str]) -> dict[str, str]:
+        """The hostname labels of nodes, by name."""
+        known = {name: self.nodes.get(name) for name in nodes}
+        return {name: node.labels.get(_HOSTNAME, name) if node is not None else name for name, node in known.items()}
+
+
+def state_of(mine: Mine) -> State:
+    """What a job looks like."""
+    actuator = ACTUATORS.get(mine.order.actuator) if mine.order is not None else None
+    return look(mine, actuator.look if actuator is not None else lambda _mine: State.UNREADY)

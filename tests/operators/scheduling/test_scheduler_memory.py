@@ -1,0 +1,90 @@
+"""What a scheduler keeps for its successor."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import pytest
+
+from operators.kube import CONFIG_MAP, ApiAwayError
+from operators.scheduling.memory import Keeper, Memory, from_document, to_document
+from operators.scheduling.past import Past
+from operators.testing.fake_api import FakeApi
+from scheduler_sims.policies.synergy.policy import Round
+
+EPOCH_NS = 1_767_225_600_000_000_000
+PASTS = {"u1": Past(12.5, 3.0, 2), "u2": Past()}
+MEMORY = Memory(EPOCH_NS, "synergy", Round(3, {}, {"a": 2}), PASTS)
+
+
+def kept(memory: Memory, policy: str = "synergy") -> Memory | None:
+    document, problem = to_document("ns", "n", memory)
+    assert not problem
+    return from_document(document, policy, "")
+
+
+def test_it_comes_back() -> None:
+    assert kept(MEMORY) == MEMORY
+
+
+def test_another_policy_keeps_the_jobs_past_only() -> None:
+    found = kept(MEMORY, "las")
+    assert found is not None
+    assert (found.state, found.pasts, found.epoch_ns) == (None, PASTS, EPOCH_NS)
+    assert found.problem == "what policy synergy remembered is dropped: the policy is las now"
+
+
+def test_a_state_that_is_not_plain_is_told_and_the_rest_kept() -> None:
+    document, problem = to_document("ns", "n", Memory(EPOCH_NS, "own", object(), PASTS))
+    assert problem.startswith("what policy own remembers is not kept over a restart: a object is no plain data")
+    found = from_document(document, "own", "")
+    assert found is not None
+    assert (found.state, found.pasts) == (None, PASTS)
+
+
+def test_a_state_that_is_too_large_is_told() -> None:
+    huge = [str(number) * 50 for number in range(200_000)]
+    document, problem = to_document("ns", "n", Memory(EPOCH_NS, "own", huge))
+    assert problem == "what policy own remembers is too large to be kept over a restart"
+    assert len(document["binaryData"]["memory"]) < 1000
+
+
+def test_types_that_are_gone_are_told() -> None:
+    document, _ = to_document("ns", "n", MEMORY)
+    text = document["binaryData"]["memory"]
+    import zlib
+
+    changed = zlib.decompress(base64.b64decode(text)).replace(b":Round", b":Turn")
+    document["binaryData"]["memory"] = base64.b64encode(zlib.compress(changed)).decode()
+    found = from_document(document, "synergy", "")
+    assert found is not None
+    assert (found.state, found.pasts) == (None, PASTS)
+    assert "can't be read: scheduler_sims.policies.synergy.policy:Turn is no type of this policy" in found.problem
+
+
+@pytest.mark.parametrize("text", ["", "%%%", base64.b64encode(b"text").decode(), "eJyrVkrLz1eyUkpKLFKqBQAdegQ0"])
+def test_what_is_no_memory_is_none(text: str) -> None:
+    assert from_document({"binaryData": {"memory": text}}, "p", "") is None
+    assert from_document({}, "p", "") is None
+
+
+def test_the_config_map_is_made_once_and_then_changed() -> None:
+    async def story() -> None:
+        api = FakeApi()
+        keeper = Keeper(api, "ns", "n")
+        assert await keeper.load("synergy", "") is None
+        assert await keeper.save(MEMORY) == ""
+        assert await keeper.save(Memory(EPOCH_NS, "synergy", Round(4))) == ""
+        assert [entry[0] for entry in api.log] == ["create", "patch"]
+        other = Keeper(api, "ns", "n")  # one that didn't look whether it is there
+        assert await other.save(MEMORY) == ""
+        assert await Keeper(api, "ns", "n").load("synergy", "") == MEMORY
+        api.failures["patch"] = [ApiAwayError("away")]
+        with pytest.raises(ApiAwayError):
+            await keeper.save(MEMORY)
+        found: Any = api.stored(CONFIG_MAP, "ns/n")
+        assert found["data"] == {"policy": "synergy", "jobs": "2"}
+
+    asyncio.run(story())
