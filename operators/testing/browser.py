@@ -14,6 +14,7 @@ import select
 import shutil
 import signal
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,12 @@ class Browser:
     # --- what tests do --------------------------------------------------------------------------------------------------
 
     def goto(self, url: str) -> None:
-        """Returns when the page and what it names are loaded."""
+        """Returns when the page and what it names are loaded; at once where only the part behind the # changes."""
         self.events.clear()
-        self.call("Page.navigate", url=url)
-        self.until_event("Page.loadEventFired")
+        loader = self.call("Page.navigate", url=url).get("loaderId")
+        if loader:  # the page before may still say that it is loaded
+            came = self._until(lambda event: _is_of(event, loader))
+            self._until(lambda event: event["method"] == "Page.loadEventFired", came)
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page; of a promise, what it comes to. Raises ClusterError where it throws."""
@@ -146,12 +149,13 @@ class Browser:
                 return result
             self._note(reply)
 
-    def until_event(self, method: str) -> Json:
-        """The first event of this kind since `goto`."""
+    def _until(self, wanted: Callable[[Json], bool], since: int = 0) -> int:
+        """The place of the first such event since `goto`, not before the place `since`."""
         while True:
-            found = next((event for event in self.events if event["method"] == method), None)
-            if found is not None:
-                return found
+            for place in range(since, len(self.events)):
+                if wanted(self.events[place]):
+                    return place
+            since = len(self.events)
             self._note(self._next())
 
     def _note(self, event: Json) -> None:
@@ -177,6 +181,11 @@ class Browser:
         message, _, self._buffer = self._buffer.partition(b"\0")
         found: Json = json.loads(message)
         return found
+
+
+def _is_of(event: Json, loader: str) -> bool:
+    """Whether this says that the page shows what was asked for."""
+    return bool(event["method"] == "Page.frameNavigated" and event["params"]["frame"]["loaderId"] == loader)
 
 
 def _high_pipe() -> tuple[int, int]:

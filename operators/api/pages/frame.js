@@ -40,7 +40,7 @@ function themeChoice() {
 function namespaceChoice(session) {
   if (session.everything && !chosenNamespace()) return null;
   const input = el("input", { value: chosenNamespace(), placeholder: session.everything ? "all" : "namespace", size: 12,
-    "aria-label": "Namespace", pattern: "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?" });
+    "aria-label": "Namespace", pattern: "[a-z0-9]([\\-a-z0-9]{0,61}[a-z0-9])?" });
   return el("form", { onsubmit: (event) => {
     event.preventDefault();
     chooseNamespace(input.value);

@@ -17,9 +17,15 @@ async function exchange(token) {
   } catch (error) { trouble(error); }
 }
 
-const carried = new URLSearchParams(location.hash.slice(1)).get("token");
-history.replaceState(null, "", location.pathname + location.search);
-if (carried) exchange(carried);
+// Also where this page is open already and the link is given to its tab: then only the part behind the # changes.
+function carried() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  history.replaceState(null, "", location.pathname + location.search);
+  if (token) exchange(token);
+}
+
+carried();
+addEventListener("hashchange", carried);
 byId("sign-in").addEventListener("submit", (event) => {
   event.preventDefault();
   exchange(byId("token").value.trim());

@@ -23,6 +23,7 @@ from operators.testing.browser import Browser, browser_path
 PAGES = {name: "" if name == "index" else name for name in TITLES if name not in ("job", "sign-in")}
 pytestmark = pytest.mark.timeout(120)
 SIGNED_IN = "location.pathname !== '/sign-in'"
+SIGNING_IN = "location.pathname === '/sign-in' && document.readyState === 'complete'"
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +54,26 @@ def site(make_services: Any, told: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(browser: Browser, site: str, told: Any, make_snapshot: Any) -> Iterator[Browser]:
-    """Signed in, at the overview; every test must leave without a complaint of the browser."""
+def stranger(browser: Browser, site: str, told: Any, make_snapshot: Any) -> Iterator[Browser]:
+    """Not signed in, with nothing kept from before; the browser logs each 401 and 403 as a complaint."""
     told.now = make_snapshot()
     browser.look()
     browser.call("Network.clearBrowserCookies")
-    browser.goto(f"{site}/sign-in#token=root-token")
-    browser.until(SIGNED_IN)
-    browser.complaints.clear()
+    browser.goto(f"{site}/sign-in")
+    browser.run("localStorage.clear(); sessionStorage.clear()")
     yield browser
-    assert browser.complaints == []
+    browser.goto("about:blank")
+    browser.complaints.clear()
+
+
+@pytest.fixture
+def page(stranger: Browser, site: str) -> Iterator[Browser]:
+    """Signed in, at the overview; every test must leave without a complaint of the browser."""
+    stranger.goto(f"{site}/sign-in#token=root-token")
+    stranger.until(SIGNED_IN)
+    stranger.complaints.clear()
+    yield stranger
+    assert stranger.complaints == []
 
 
 def shown(page: Browser, url: str, selector: str) -> None:
@@ -159,47 +170,49 @@ def test_nothing_is_there_yet(page: Browser, site: str, told: Any, make_job: Any
 # --- who may not, what goes wrong ---------------------------------------------------------------------------------------------
 
 
-def test_without_a_session_one_signs_in_and_comes_back(browser: Browser, site: str) -> None:
-    browser.call("Network.clearBrowserCookies")
-    browser.goto(f"{site}/jobs?phase=Running")
-    browser.until("location.pathname === '/sign-in'")
-    browser.run("document.querySelector('#token').value = 'wrong'; document.querySelector('form').requestSubmit()")
-    browser.until("!document.querySelector('#trouble').hidden")
-    assert "not good" in text_of(browser, "#trouble")
-    browser.run("document.querySelector('#token').value = 'root-token'; document.querySelector('form').requestSubmit()")
-    browser.until("location.pathname + location.search === '/jobs?phase=Running'")
-    assert browser.run("document.cookie") == ""  # scripts don't see it
-    browser.complaints.clear()  # the browser logs each 401
-
-
-def test_after_signing_in_nobody_is_sent_elsewhere(browser: Browser, site: str) -> None:
-    browser.call("Network.clearBrowserCookies")
-    browser.goto(f"{site}/sign-in?next=https://evil.example/x#token=root-token")
-    browser.until(SIGNED_IN)
-    assert browser.run("location.origin") == site
-    browser.complaints.clear()
-
-
-def test_the_token_leaves_the_address(browser: Browser, site: str) -> None:
-    browser.goto(f"{site}/sign-in#token=wrong")
-    browser.until("!document.querySelector('#trouble').hidden")
-    assert "wrong" not in browser.run("location.href")
-    browser.complaints.clear()
-
-
-def test_who_may_read_one_namespace_names_it(browser: Browser, site: str) -> None:
-    browser.call("Network.clearBrowserCookies")
-    browser.goto(f"{site}/sign-in#token=ann-token")
-    browser.until(SIGNED_IN)
-    browser.goto(f"{site}/jobs")
-    browser.until("!document.querySelector('#trouble').hidden")
-    assert "Name yours" in text_of(browser, "#trouble")
-    browser.run(
-        "document.querySelector('#tools input').value = 'lab'; document.querySelector('#tools form').requestSubmit()"
+def test_without_a_session_one_signs_in_and_comes_back(stranger: Browser, site: str) -> None:
+    stranger.goto(f"{site}/jobs?phase=Running")
+    stranger.until(SIGNING_IN)
+    stranger.run("document.querySelector('#token').value = 'wrong'; document.querySelector('form').requestSubmit()")
+    stranger.until("!document.querySelector('#trouble').hidden")
+    assert "not good" in text_of(stranger, "#trouble")
+    stranger.run(
+        "document.querySelector('#token').value = 'root-token'; document.querySelector('form').requestSubmit()"
     )
-    browser.until("document.querySelector('#count')?.innerText === '2 jobs'")
-    browser.run("sessionStorage.clear()")
-    browser.complaints.clear()
+    stranger.until("location.pathname + location.search === '/jobs?phase=Running'")
+    assert stranger.run("document.cookie") == ""  # scripts don't see it
+
+
+def test_after_signing_in_nobody_is_sent_elsewhere(stranger: Browser, site: str) -> None:
+    stranger.goto(f"{site}/sign-in?next=https://evil.example/x#token=root-token")
+    stranger.until(SIGNED_IN)
+    assert stranger.run("location.origin") == site
+
+
+def test_a_link_works_where_the_sign_in_is_open(stranger: Browser, site: str) -> None:
+    stranger.goto(f"{site}/sign-in")
+    stranger.goto(f"{site}/sign-in#token=root-token")
+    stranger.until(SIGNED_IN)
+
+
+def test_the_token_leaves_the_address(stranger: Browser, site: str) -> None:
+    stranger.goto(f"{site}/sign-in#token=wrong")
+    stranger.until("!document.querySelector('#trouble').hidden")
+    assert "wrong" not in stranger.run("location.href")
+
+
+def test_who_may_read_one_namespace_names_it(stranger: Browser, site: str) -> None:
+    stranger.goto(f"{site}/sign-in#token=ann-token")
+    stranger.until(SIGNED_IN)
+    stranger.goto(f"{site}/jobs")
+    stranger.until("!document.querySelector('#trouble').hidden")
+    assert "Name yours" in text_of(stranger, "#trouble")
+    for name, wrong in (("No name", True), ("lab", False)):
+        stranger.run(f"document.querySelector('#tools input').value = {name!r}")
+        assert stranger.run("document.querySelector('#tools input').validity.patternMismatch") is wrong
+    stranger.run("document.querySelector('#tools input').focus()")
+    stranger.press("Enter", 13, "\r")
+    stranger.until("document.querySelector('#count')?.innerText === '2 jobs'")
 
 
 def test_a_name_is_never_markup(page: Browser, site: str, told: Any, make_job: Any, make_snapshot: Any) -> None:
@@ -396,7 +409,6 @@ def test_the_switch_of_colours_is_remembered(page: Browser, site: str) -> None:
     )
     shown(page, f"{site}/experiments", "#foot:not(:empty)")
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
-    page.run("localStorage.clear()")
 
 
 # --- the files ----------------------------------------------------------------------------------------------------------------
