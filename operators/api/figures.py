@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from operators.api.facts import ENDED, HOLDING, Job, JobRun, Snapshot
+from operators.api.order import place_order
 
 MOST_POINTS = 600
 """Points per line; more can't be told apart on a screen."""
@@ -100,7 +101,7 @@ def occupancy(jobs: Iterable[Job], runs: Runs, window: Window) -> list[Span]:
         if run.from_s < window.until_s and (run.to_s is None or run.to_s > window.since_s)
         for device in run.devices or (f"{run.node}/{UNTOLD}",)
     ]
-    return sorted(found, key=lambda span: (span.device, span.from_s, span.job))
+    return sorted(found, key=lambda span: (place_order(span.device), span.from_s, span.job))
 
 
 def queue_length(jobs: Iterable[Job], runs: Runs, window: Window, most: int = MOST_POINTS) -> Line:

@@ -40,7 +40,7 @@ function themed(layout) {
     font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: colour("--text") },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--muted"), activecolor: colour("--text") },
     hoverlabel: { align: "left", bgcolor: colour("--panel"), bordercolor: colour("--muted"), font: { color: colour("--text") } },
-    legend: innerWidth < NARROW ? { orientation: "h", x: 0, y: -0.25, yanchor: "top" } : { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
     margin: { l: 50, r: 16, t: 30, b: 44, ...layout.margin },
   };
   for (const key of Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name))) result[key] = { ...axis, ...layout[key] };

@@ -18,7 +18,7 @@ export function observedFirst(runs) {
   return runs.find((run) => run.cluster !== "simulated") ?? runs[0];
 }
 
-// Calls `show(parameters)` now and at every change; parameters are those of /queue and /occupancy.
+// Calls `show(parameters)` now and at every change; parameters() are those of /queue and /occupancy at this moment.
 export function chosen(state, experiments, show) {
   const runs = experiments.flatMap((experiment) => experiment.runs);
   if (state.cluster.clock === "emulated") {
@@ -27,11 +27,11 @@ export function chosen(state, experiments, show) {
     const wanted = parameter("run");
     const first = runs.some((run) => run.id === wanted) ? wanted : observedFirst(runs)?.id ?? "";
     if (options.length) {
-      fill(byId("choice"), choice("Run", options, first, (id) => { setParameter("run", id); show({ run: id }); }));
+      fill(byId("choice"), choice("Run", options, first, (id) => { setParameter("run", id); show(() => ({ run: id })); }));
     }
-    return show({ run: first });
+    return show(() => ({ run: first }));
   }
-  const window = (value) => (value === "all" ? {} : { since_s: Date.now() / 1000 - Number(value) });
+  const window = (value) => () => (value === "all" ? {} : { since_s: Date.now() / 1000 - Number(value) });
   const wanted = WINDOWS.some(([value]) => value === parameter("window")) ? parameter("window") : "3600";
   fill(byId("choice"), choice("Time", WINDOWS, wanted, (value) => { setParameter("window", value); show(window(value)); }));
   return show(window(wanted));

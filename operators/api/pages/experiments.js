@@ -8,6 +8,7 @@ import { count, percent, seconds, share } from "./format.js";
 import { framed, trouble } from "./frame.js";
 import { calmly } from "./live.js";
 
+const LONG = 40;
 let show = async () => {};
 
 const coloursOf = (runs) => new Map([...new Set(runs.map(({ run }) => run.policy))].map((policy, index) => [policy, COLOURS[index % COLOURS.length]]));
@@ -62,7 +63,7 @@ async function cdf(runs) {
   });
   const observed = runs.filter(({ run }) => run.cluster !== "simulated");
   const simulated = runs.filter(({ run }) => run.cluster === "simulated");
-  const own = observed.filter(({ run }) => !simulated.some((each) => each.run.policy === run.policy) );
+  const own = observed.filter(({ run }) => !simulated.some((each) => each.run.policy === run.policy));
   const data = [...observed.map(({ run, summary }) => trace(run.policy, summary.jct_cdf, false)),
     ...simulated.map(({ run, summary }) => ({ ...trace(run.policy, summary.jct_cdf, true), showlegend: !observed.length })),
     ...own.map(({ run, summary }) => trace(run.policy, summary.predicted_cdf, true))].filter((each) => each.x.length);
@@ -90,8 +91,10 @@ async function scatter(runs, jobs) {
 }
 
 function metaOf(meta) {
-  const entries = Object.entries(meta);
-  return entries.length ? el("dl", { class: "facts" }, entries.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))) : null;
+  const long = ([, value]) => value.length > LONG;
+  const entries = Object.entries(meta).sort((a, b) => long(a) - long(b));
+  return entries.length ? el("dl", { class: "facts" }, entries.map(([name, value]) =>
+    el("div", { class: long([name, value]) ? "long" : null }, el("dt", {}, name), el("dd", {}, value)))) : null;
 }
 
 async function page() {

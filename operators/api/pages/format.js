@@ -46,7 +46,7 @@ export function moment(clock, value) {
 }
 
 export const runName = (run) =>
-  `${run.policy || "no policy"}, ${run.cluster === "simulated" ? "predicted" : `observed (${run.cluster}${run.repeat ? ` #${run.repeat}` : ""})`}`;
+  `${run.policy || "no policy"}, ${run.cluster === "simulated" ? "predicted" : `observed (${run.cluster}${run.repeat > 1 ? ` #${run.repeat}` : ""})`}`;
 
 export const progress = (job) =>
   job.steps === null || job.steps === undefined ? MISSING : `${count(job.steps_done ?? 0)} / ${count(job.steps)}`;

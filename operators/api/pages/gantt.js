@@ -58,7 +58,7 @@ export function ganttFigure(occupancy, clock, now) {
       base: bars.map(({ span }) => of(span.from_s)), x: bars.map(length), customdata: bars.map(({ span }) => span.job),
       hovertext: bars.map(({ span }) => `<b>${label(span.name)}</b><br>${label(span.device)}<br>${moment(clock, span.from_s)} – ${span.to_s === null ? "now" : moment(clock, span.to_s)}${span.exact ? "" : "<br>its stops in between aren't known"}`),
       hovertemplate: "%{hovertext}<extra></extra>",
-      marker: { color: bars.map(({ span }) => colourOf(span.name)), opacity: bars.map(({ span }) => (span.exact ? 1 : 0.55)), line: { width: 0 } },
+      marker: { color: bars.map(({ span }) => colourOf(span.name)), opacity: bars.map(({ span }) => (span.exact ? 1 : 0.55)), line: { width: 1, color: "rgba(16,20,24,0.45)" } },
       ...(named ? { text: bars.map(({ span }) => label(span.name)), textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "inside", insidetextfont: { color: "#ffffff", size: 10 } } : {}),
     }],
     layout: {

@@ -5,14 +5,15 @@ import { el, fill } from "./dom.js";
 const ROW_PX = 34;
 const BEYOND = 12;
 
+const lacks = (value) => value === null || value === undefined || value === "";
+
 function compared(a, b) {
-  const lacks = (value) => value === null || value === undefined || value === "";
   if (lacks(a) || lacks(b)) return lacks(a) - lacks(b);
   return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
 }
 
 export class Grid {
-  // columns: {key, title, cell(row), value?(row), number?, less?, hint?(row)}; opened(row) on Enter; name: what the table is of.
+  // Rows that are the same in the column that is sorted by are in order of the first one. columns: {key, title, cell(row), value?(row), number?, less?, hint?(row)}; opened(row) on Enter; name: what the table is of.
   constructor(columns, { name, sort, descending, opened, nothing }) {
     this.columns = columns;
     this.sort = sort;
@@ -34,8 +35,8 @@ export class Grid {
     const value = column.value ?? ((row) => row[column.key]);
     const keyed = rows.map((row) => [value(row), row]);
     const way = this.descending ? -1 : 1;
-    const lacks = (key) => key === null || key === undefined || key === "";
-    keyed.sort(([a], [b]) => (lacks(a) || lacks(b) ? compared(a, b) : way * compared(a, b)));
+    const first = this.columns[0].key;
+    keyed.sort(([a, one], [b, other]) => (lacks(a) || lacks(b) ? compared(a, b) : way * compared(a, b)) || compared(one[first], other[first]));
     this.rows = keyed.map(([, row]) => row);
     this.active = Math.min(this.active, Math.max(0, this.rows.length - 1));
     this.table.setAttribute("aria-rowcount", String(this.rows.length + 1));

@@ -17,13 +17,17 @@ function tile(text, value, href) {
   return el("li", {}, href ? el("a", { class: "tile", href }, inside) : el("div", { class: "tile" }, inside));
 }
 
-function tiles(state, summary, held) {
+function errorOfMean({ mean_predicted_jct_s: predicted, mean_jct_s: observed }) {
+  return predicted !== null && observed ? (predicted - observed) / observed : null;
+}
+
+function tiles(state, summary, run, held) {
   const { jobs } = state;
   const many = (...phases) => phases.reduce((sum, each) => sum + (jobs[each] ?? 0), 0);
   const found = state.cluster.clock === "emulated"
     ? [tile("jobs", count(summary.jobs), "/jobs"), tile("finished", count(summary.finished)), tile("failed", count(summary.failed), "/jobs?phase=Failed"),
       tile("mean JCT", seconds(summary.mean_jct_s)), tile("median JCT", seconds(summary.quantiles_s["0.5"] ?? null)),
-      tile("GPUs held", share(held)), tile("error of the mean", percent(summary.mean_predicted_jct_s !== null && summary.mean_jct_s ? (summary.mean_predicted_jct_s - summary.mean_jct_s) / summary.mean_jct_s : null), "/experiments")]
+      tile("GPUs held", share(held)), run?.cluster === "simulated" ? null : tile("error of the prediction", percent(errorOfMean(summary)), "/experiments")]
     : [tile("running", count(many("Running", "Starting")), "/jobs?phase=Running"), tile("waiting", count(many("Queued", "Pending", "Preempted")), "/jobs?phase=Queued"),
       tile("finished", count(many("Succeeded")), "/jobs?phase=Succeeded"), tile("failed", count(many("Failed", "Rejected")), "/jobs?phase=Failed"),
       tile("devices held", `${count(state.held)} / ${count(state.devices)}`, "/nodes"), tile("mean JCT", seconds(summary.mean_jct_s)), tile("unhealthy devices", count(state.unhealthy), "/nodes")];
@@ -48,23 +52,25 @@ function lists(state, running, ended) {
   const name = { title: "job", cell: (job) => jobLink(job), wrap: true };
   fill(byId("running"), table([name, { title: "since", cell: (job) => moment(clock, job.started_s) }, { title: "progress", number: true, cell: progress },
     { title: "node", less: true, cell: (job) => job.nodes.join(", ") }], running.items,
-  { nothing: clock === "emulated" ? "All runs of this comparison have ended." : "Nothing runs now.", caption: running.total > SHOWN ? `the newest ${SHOWN} of ${count(running.total)}` : "" }));
-  fill(byId("ended"), table([name, { title: "phase", cell: (job) => phase(job.phase) }, { title: "JCT", number: true, cell: (job) => seconds(job.jct_s) },
+  { nothing: "Nothing runs now.", caption: running.total > SHOWN ? `the newest ${SHOWN} of ${count(running.total)}` : "" }));
+  fill(byId("ended"), table([name, { title: "phase", cell: (job) => phase(job.phase), less: true }, { title: "JCT", number: true, cell: (job) => seconds(job.jct_s) },
     { title: "error", number: true, cell: (job) => percent(job.error) }], ended, { nothing: "No job has ended yet." }));
 }
 
 async function page(state) {
+  byId("running-section").hidden = state.cluster.clock === "emulated"; // all of a comparison has ended
   const { items } = await get("/experiments");
-  let parameters = {};
+  let parameters = () => ({});
   show = async () => {
     try {
-      const filter = state.cluster.clock === "emulated" ? { run: parameters.run } : {};
-      const [queue, { items: [now] }, metrics] = await Promise.all([get("/queue", parameters), get("/clusters"), get("/metrics-summary")]);
+      const asked = parameters();
+      const filter = state.cluster.clock === "emulated" ? { run: asked.run } : {};
+      const [queue, { items: [now] }, metrics] = await Promise.all([get("/queue", asked), get("/clusters"), get("/metrics-summary")]);
       const [recent, active] = await Promise.all([get("/jobs", { ...filter, order: "ended", fields: FIELDS, limit: SHOWN }),
         get("/jobs", { ...filter, order: "newest", phase: ["Running", "Starting"], fields: FIELDS, limit: SHOWN })]);
       const own = queue.run ? metrics.groups.find((group) => group.experiment === queue.run.experiment && group.policy === queue.run.policy && group.cluster === queue.run.cluster)?.summary ?? metrics.all : metrics.all;
-      const held = queue.run ? (await get("/occupancy", parameters)).held_share : null;
-      tiles(now, own, held);
+      const held = queue.run ? (await get("/occupancy", asked)).held_share : null;
+      tiles(now, own, queue.run, held);
       lists(state, active, recent.items.filter((job) => job.finished_s !== null));
       await load(now, queue);
     } catch (error) { trouble(error); }

@@ -72,14 +72,14 @@ async function occupied(state, parameters) {
 async function page(state) {
   byId("devices-section").hidden = state.cluster.clock === "emulated"; // they are gone; what they were isn't told
   const { items } = await get("/experiments");
-  let parameters = {};
+  let parameters = () => ({});
   show = async () => {
     try {
       const [nodes, devices, holding] = await Promise.all([get("/nodes"), get("/devices"), get("/jobs", { phase: ["Running", "Starting"], fields: ["name"], limit: 10000 })]);
       const names = new Map(holding.items.map((job) => [job.uid, job.name]));
       fill(byId("nodes"), nodesTable(nodes.items, state.cluster.clock));
       fill(byId("devices"), devicesTable(devices.items, names));
-      await occupied(state, parameters);
+      await occupied(state, parameters());
     } catch (error) { trouble(error); }
   };
   await chosen(state, items, (wanted) => { parameters = wanted; return show(); });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
+from operators.api.order import natural
 from operators.api.problems import documented
 from operators.api.replies import Clusters, ClusterState, Devices, Nodes, by_phase, json_reply
 from operators.api.view import device_view, visible
@@ -33,8 +34,8 @@ async def clusters(known: Known, scope: Reader) -> Response:
 
 @router.get("/nodes", response_model=Nodes, summary="Nodes with emulated devices")
 async def nodes(known: Known, _scope: Reader) -> Response:
-    """In order of their names."""
-    return json_reply(Nodes, Nodes(sorted(known.source.snapshot().nodes, key=lambda node: node.name)))
+    """In order of their names, w2 before w10."""
+    return json_reply(Nodes, Nodes(sorted(known.source.snapshot().nodes, key=lambda node: natural(node.name))))
 
 
 @router.get("/devices", response_model=Devices, summary="Emulated devices and who holds them")

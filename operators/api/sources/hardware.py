@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from emulator_runtime.node.inventory import DeviceEntry
 from operators.api.facts import HOLDING, Device, Job, Node
+from operators.api.order import natural
 from operators.jobs.offers import amounts
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts
@@ -26,7 +27,7 @@ def hardware_of(pools: Iterable[PoolFacts], nodes: Sequence[NodeFacts]) -> Hardw
     assignment = assign(pools, nodes)
     known = {node.name: node for node in nodes}
     found, devices = [], []
-    for name, claim in sorted(assignment.claims.items()):
+    for name, claim in sorted(assignment.claims.items(), key=lambda item: natural(item[0])):
         entries = list(claim.inventory.entries()) if claim.inventory is not None else []
         own = [_device(name, entry) for entry in sorted(entries, key=lambda entry: entry.device.index)]
         cpu_milli, memory_bytes = amounts(assignment.specs.get(claim.pool), known[name])

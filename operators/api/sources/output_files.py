@@ -15,12 +15,12 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from operators.api.facts import Device, Experiment, Job, JobRun, Node, Phase, Run
 from operators.api.figures import error_of
+from operators.api.order import CPU, natural, place_order
 from scheduler_sims.reports.comparison import SIMULATED
 from scheduler_sims.reports.files import JobRow, read_jobs_csv
 from scheduler_sims.reports.spans_file import SpanRow, read_spans_csv
 
 JOBS, SUMMARY, SPANS = "jobs.csv", "summary.json", "spans.csv"
-_CPU = "cpu"
 _PHASES: Mapping[str, Phase] = {"finished": "Succeeded", "failed": "Failed"}
 
 RunKey = tuple[str, str, int]
@@ -68,12 +68,6 @@ def uid_of(experiment: str, row: JobRow) -> str:
     """The same job of the same run has the same uid after every reading."""
     words = (experiment, row.policy, row.cluster, str(row.repeat), row.job_id)
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:20]
-
-
-def place_order(place: str) -> tuple[str, int]:
-    """Devices by node and index, a node's CPUs after them."""
-    node, _, index = place.rpartition("/")
-    return node, int(index) if index.isdecimal() else 1 << 30
 
 
 def _summary(path: Path) -> Mapping[str, Any]:
@@ -155,7 +149,7 @@ def _job(row: JobRow, run: Run, uid: str, stays: Sequence[JobRun], predicted: Ma
         policy=row.policy,
         cluster=row.cluster,
         reason=row.reason,
-        gpus=sum(not place.endswith(f"/{_CPU}") for place in devices) if stays else None,
+        gpus=sum(not place.endswith(f"/{CPU}") for place in devices) if stays else None,
         nodes=tuple(dict.fromkeys(place.rpartition("/")[0] for place in row.devices)),
         devices=row.devices,
         started_s=row.start_s,
@@ -188,4 +182,4 @@ def _nodes(devices: Iterable[Device]) -> tuple[Node, ...]:
     counts: dict[str, int] = {}
     for device in devices:
         counts[device.node] = counts.get(device.node, 0) + (device.index is not None)
-    return tuple(Node(name, devices=count) for name, count in counts.items())
+    return tuple(Node(name, devices=counts[name]) for name in sorted(counts, key=natural))

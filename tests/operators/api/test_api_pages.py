@@ -9,19 +9,21 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import uvicorn
 
 from operators.api.application import application
-from operators.api.facts import JobRun
+from operators.api.facts import Cluster, JobRun
 from operators.api.serving import listening
 from operators.api.static import CHARTS, TITLES, Pages
 from operators.testing.browser import Browser, browser_path
 
 PAGES = {name: "" if name == "index" else name for name in TITLES if name not in ("job", "sign-in")}
 pytestmark = pytest.mark.timeout(120)
+NODES = "egpu-1 study-worker, egpu-2 study-worker2, cpu-1 study-worker3"
 SIGNED_IN = "location.pathname !== '/sign-in'"
 SIGNING_IN = "location.pathname === '/sign-in' && document.readyState === 'complete'"
 
@@ -97,6 +99,22 @@ def test_overview(page: Browser, site: str) -> None:
     assert "job-3" in text_of(page, "#ended")
 
 
+def test_overview_of_a_comparison(page: Browser, site: str, told: Any, make_job: Any, make_snapshot: Any) -> None:
+    """All of it has ended; a prediction has no error of its own."""
+    ended: dict[str, Any] = {"experiment": "e", "policy": "fifo", "phase": "Succeeded", "finished_s": 9.0, "jct_s": 8.0}
+    jobs = (
+        make_job(1, run="e.1", cluster="simulated", predicted_jct_s=8.0, **ended),
+        make_job(2, run="e.2", cluster="local", predicted_jct_s=10.0, error=0.25, **ended),
+    )
+    told.now = make_snapshot(jobs, cluster=Cluster("comparison", "comparison", "emulated", "e", writable=False))
+    shown(page, f"{site}/?run=e.2", "#load .main-svg")
+    assert "+25.0%\nerror of the prediction" in text_of(page, "#tiles")
+    assert "job-2" in text_of(page, "#ended")
+    assert page.run("document.querySelector('#running-section').hidden")
+    shown(page, f"{site}/?run=e.1", "#load .main-svg")
+    assert "error" not in text_of(page, "#tiles")
+
+
 def test_nodes_and_devices(page: Browser, site: str) -> None:
     shown(page, f"{site}/nodes?window=all", "#occupancy .main-svg")
     devices = text_of(page, "#devices")
@@ -139,22 +157,23 @@ def test_experiments(page: Browser, site: str, told: Any, make_job: Any, make_sn
             for n, (run, uid) in enumerate(pairs)
         ),
         runs={},
+        experiments=(replace(make_snapshot().experiments[0], meta={"nodes by name": NODES, "seed": "0"}),),
     )
     shown(page, f"{site}/experiments", "#scatter .main-svg")
     rows = page.run("[...document.querySelectorAll('#figures tbody tr')].map((row) => row.cells[1].innerText)")
     assert rows == ["predicted", "observed", "error"]
     assert page.run("document.querySelectorAll('#scatter .scatterlayer .point').length") == 5
     assert page.run("document.querySelectorAll('#cdf .scatterlayer .trace').length") == 2
+    assert text_of(page, "#meta .long") == "nodes by name\n" + NODES
 
 
 def test_policies(page: Browser, site: str) -> None:
     shown(page, f"{site}/policies", "#policies tbody tr")
     assert "synergy" in text_of(page, "#policies")
+    assert "threshold_s=60" in text_of(page, "#policies")
 
 
 def test_nothing_is_there_yet(page: Browser, site: str, told: Any, make_job: Any, make_snapshot: Any) -> None:
-    from dataclasses import replace
-
     told.now = replace(make_snapshot(runs={}), jobs=(), nodes=(), devices=(), experiments=())
     for name, text in (
         ("", "Nothing runs now"),
@@ -242,6 +261,16 @@ def test_a_page_follows_what_changes(page: Browser, site: str, told: Any) -> Non
     page.until("document.querySelector('#jobs').innerText.split('Running').length === 3")
 
 
+def test_a_window_of_time_goes_on(page: Browser, site: str, told: Any) -> None:
+    """The last hour is that before each look, not that before the page was opened."""
+    shown(page, f"{site}/?window=3600", "#tiles li")
+    page.until("document.querySelector('.link').dataset.state === 'live'")
+    page.run(ASKED)
+    told.change("u2", phase="Running")
+    page.until("asked.length > 0")
+    assert float(page.run("new URL(asked[0], location).searchParams.get('since_s')")) == 4000.0 - 3600.0
+
+
 # --- by keyboard --------------------------------------------------------------------------------------------------------------
 
 
@@ -249,6 +278,12 @@ IN_SIGHT = """(() => {
   const row = document.activeElement.getBoundingClientRect();
   const grid = document.querySelector('.grid').getBoundingClientRect();
   return row.top >= grid.top && row.bottom <= grid.bottom + 1;
+})()"""
+ASKED = """(() => {
+  const before = fetch;
+  globalThis.asked = [];
+  globalThis.fetch = (url, ...more) => { if (url.includes('/queue')) asked.push(url); return before(url, ...more); };
+  Date.now = () => 4000000;
 })()"""
 SEARCH = """(() => {
   const input = document.querySelector('#filters input');
@@ -324,6 +359,16 @@ def test_what_is_not_known_comes_last_both_ways(
         page.run("document.querySelector('th[data-key=jct_s] button').click()")
         found = page.run(cells)
         assert found[3:] == ["–"] * 9 and "–" not in found[:3], found
+
+
+def test_what_is_alike_is_in_order_of_names(
+    page: Browser, site: str, told: Any, make_job: Any, make_snapshot: Any
+) -> None:
+    numbers = (10, 9, 2, 1)
+    told.now = make_snapshot(tuple(make_job(n, name=f"job-{n}", submitted_s=0.0) for n in numbers), runs={})
+    shown(page, f"{site}/jobs", "#jobs[data-shown]")
+    names = "[...document.querySelectorAll('#jobs tbody tr td:first-child')].map((cell) => cell.innerText)"
+    assert page.run(names) == ["job-1", "job-2", "job-9", "job-10"]
 
 
 @pytest.mark.parametrize("name", [*PAGES, "job"])
