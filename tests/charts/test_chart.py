@@ -505,6 +505,7 @@ SECTIONS = (
         "node",
         "controller",
         "jobController",
+        "api",
         "scheduler",
         "webhook",
         "redis",
@@ -743,6 +744,14 @@ def test_notes_tell_the_next_command(helm_run: Helm) -> None:
     assert "resources: {limits: {emuGPU: 1}}" in notes
     assert "emugpupools.emugpu.dev" in notes and "the namespace emugpu," in notes
     assert "the empty directory /var/lib/emugpu on nodes" in notes
+    assert "kubectl port-forward --namespace emugpu service/emugpu-api 8080:80" in notes
+
+
+@pytest.mark.parametrize("off", ['api={"enabled":false}', 'jobController={"enabled":false}'])
+def test_notes_tell_of_no_dashboard_that_is_off(helm_run: Helm, off: str) -> None:
+    done = helm_run("install", "emugpu", "CHART", "--dry-run=client", "--namespace", "emugpu", "--set-json", off)
+    assert done.returncode == 0, done.stderr
+    assert "dashboard" not in done.stdout.partition("NOTES:")[2]
 
 
 def test_notes_tell_what_is_to_be_done_by_hand(helm_run: Helm) -> None:
