@@ -40,9 +40,9 @@ kind-up: $(STAMP)  ## a cluster with emulated GPUs on this machine: 3 nodes with
 	$(BIN)/emugpu cluster up --name $(CLUSTER) --nodes 3 --gpus 8 --gpu-type V100
 kind-down: $(STAMP)  ## delete it
 	$(BIN)/emugpu cluster down --name $(CLUSTER)
-e2e: $(DEV_STAMP)  ## the smoke set of the proofs on a real cluster (make kind-up first)
+e2e: $(DEV_STAMP)  ## the smoke set of the proofs on a real cluster (make kind-up first); about 11 minutes
 	EMUGPU_E2E_CLUSTER=$(CLUSTER) e2e/run.sh $(BIN)/python "not long" --timeout 600 $(ARGS)
-e2e-long: $(DEV_STAMP)  ## all proofs: 20 kills of each program, 200 random pods, reboots; about 25 minutes
+e2e-long: $(DEV_STAMP)  ## all proofs: 20 kills of each program, ten of an experiment, 200 random pods, reboots; about 40 minutes
 	EMUGPU_E2E_CLUSTER=$(CLUSTER) EMUGPU_E2E_KILLS=20 EMUGPU_E2E_PODS=200 e2e/run.sh $(BIN)/python "long or not long" --timeout 1800 $(ARGS)
 bench: $(DEV_STAMP)  ## benchmark tables (they never fail by a clock); RabbitMQ is compared with if it is installed
 	$(BIN)/python -m pip install --quiet pika

@@ -52,6 +52,19 @@ class _Binding(NamespacedSubResource, Generic):  # type: ignore[misc]
     )
 
 
+class _Resize(NamespacedSubResource, Generic):  # type: ignore[misc]
+    """The CPUs and memory that a pod's containers ask for, while it runs (Kubernetes API, pods/resize, stable since 1.35)."""
+
+    _api_info = ApiInfo(
+        resource=POD._api_info.resource,
+        parent=POD._api_info.resource,
+        plural="pods",
+        verbs=["patch"],
+        action="resize",
+    )
+
+
+POD_SIZE: type[Any] = _Resize
 WATCH_S = 300.0
 """A watch ends after this time and everything is listed anew: the resync, and the end of a connection that died silently."""
 
@@ -273,7 +286,7 @@ def translated(error: Exception, doing: str) -> EmuGpuError:
         if code == 409:
             return ConflictError(f"{doing}: {message}")
         if code in (401, 403):
-            return ForbiddenError(f"{doing}: {message}; the chart's RBAC gives this right, is it installed as a whole?")
+            return ForbiddenError(f"{doing}: {message}{_fix_of_right(code, message)}")
         kind = ApiAwayError if code == 429 or code >= 500 else ClusterError
         return kind(f"{doing}: {message}")
     if isinstance(error, httpx2.HTTPStatusError):  # an answer in plain text: of a proxy, or of no API group at all
@@ -283,6 +296,12 @@ def translated(error: Exception, doing: str) -> EmuGpuError:
     if isinstance(error, (ConfigError, LoadResourceError)):
         return ClusterError(f"{doing}: {error}")
     raise error
+
+
+def _fix_of_right(code: int, message: str) -> str:
+    """An admission's refusal is a 403 too, and no matter of rights."""
+    missing = code == 401 or " cannot " in message  # as RBAC and the other authorizers say it
+    return "; the chart's RBAC gives this right, is it installed as a whole?" if missing else ""
 
 
 def _of_status(code: int, message: str) -> EmuGpuError:

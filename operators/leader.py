@@ -56,6 +56,7 @@ class Leader:
         self._monotonic_ns, self._wall_ns = monotonic_ns, wall_ns
         self._lease: Json = {}
         self._seen: tuple[str, int] = ("", 0)
+        self._holder = ""
         self._renewed_ns: int | None = None
 
     @property
@@ -65,11 +66,15 @@ class Leader:
         return self._renewed_ns is not None and self._monotonic_ns() - self._renewed_ns < give_up_ns
 
     async def acquire(self, say: Callable[[str], None]) -> None:
-        """Returns when the lease is this replica's. `say` hears of failures."""
+        """Returns when the lease is this replica's. `say` hears of failures, and whose turn it is meanwhile."""
+        told = ""
         while True:
             try:
                 if await self._try():
                     return
+                if self._holder != told:
+                    told = self._holder
+                    say(f"lease {self._name}: is held by {told}; waiting")
             except ConflictError:
                 pass  # another candidate was faster
             except EmuGpuError as error:
@@ -149,6 +154,7 @@ class Leader:
         holder = text_at(spec, "holderIdentity")
         if holder in ("", self._candidate.identity) or self._candidate.is_gone(holder):
             return True
+        self._holder = holder
         version = text_at(object_at(found, "metadata"), "resourceVersion")
         if version != self._seen[0]:
             self._seen = version, self._monotonic_ns()

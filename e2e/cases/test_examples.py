@@ -1,4 +1,4 @@
-"""The examples, as they stand."""
+"""The examples, as they stand. That of time slicing is in test_sharing."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ Pools = Callable[[Path], None]
 
 def apply(kubectl: Kubectl, name: str) -> None:
     kubectl("apply", "-f", str(EXAMPLES / name))
-
-
-def pods_of(kubectl: Kubectl, job: str) -> list[str]:
-    return sorted(pod["metadata"]["name"] for pod in kubectl.list("pods", "-l", f"job-name={job}"))
 
 
 def test_one_pod(kubectl: Kubectl) -> None:
@@ -76,18 +72,6 @@ def test_quota(kubectl: Kubectl) -> None:
     )
     assert f"requests.{RESOURCE}=1" in refused[0]["message"]
     kubectl.wait_jobs(["quota"], within_s=180)
-
-
-@pytest.mark.alone
-def test_time_slicing(kubectl: Kubectl, pools: Pools, admin: Kubectl, workers: list[Node]) -> None:
-    """Three jobs on one device: each a third of the throughput (Salus's setting)."""
-    pools(EXAMPLES / "time-slicing/values.yaml")
-    for worker in workers:
-        eventually(f"4 replicas on {worker.name}", lambda w=worker: allocatable(admin, w.name) == 4)
-    apply(kubectl, "time-slicing/jobs.yaml")
-    kubectl.wait_jobs(["time-slicing"], within_s=240)
-    for pod in pods_of(kubectl, "time-slicing"):
-        assert "100" in kubectl.logs(pod)
 
 
 @pytest.mark.alone

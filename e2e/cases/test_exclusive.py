@@ -37,7 +37,7 @@ def holder_spans(events: list[Reported]) -> dict[str, list[tuple[int, int, str]]
 
 
 def test_200_random_pods(kubectl: Kubectl, workers: list[Node], ledger: Ledger) -> None:
-    pods = int(os.environ.get("EMUGPU_E2E_PODS", "45"))
+    pods = int(os.environ.get("EMUGPU_E2E_PODS", "30"))
     chance = random.Random("exclusive")
     alive: list[str] = []
     for number in range(pods):

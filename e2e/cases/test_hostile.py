@@ -66,7 +66,7 @@ def test_a_newcomer_gets_in_during_the_attack(kubectl: Kubectl, workers: list[No
     kubectl.wait_phase("hostile", "Running")
     eventually("the attack", lambda: '"files"' in kubectl.logs("hostile"))
     node = {"kubernetes.io/hostname": workers[0].name}
-    newcomer = train_pod("newcomer", "--model", "resnet50", "--batch-size", "64", "--steps", "60", nodeSelector=node)
+    newcomer = train_pod("newcomer", "--model", "resnet50", "--batch-size", "64", "--steps", "40", nodeSelector=node)
     newcomer["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "500m"}
     kubectl.apply(newcomer)
     kubectl.wait_phase("newcomer", "Running")
@@ -74,7 +74,7 @@ def test_a_newcomer_gets_in_during_the_attack(kubectl: Kubectl, workers: list[No
         table = kubectl.inside("newcomer", "sh", "-c", "nvidia-smi 2>&1")
         assert "not known" not in table, table
     kubectl.wait_phase("newcomer", "Succeeded", within_s=120)
-    assert kubectl.summary("newcomer")["steps_done"] == 60
+    assert kubectl.summary("newcomer")["steps_done"] == 40
     assert kubectl.phase("hostile") == "Running"
 
 

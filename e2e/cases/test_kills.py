@@ -25,8 +25,8 @@ VICTIMS = {
 
 
 def kills() -> int:
-    """How often each program is killed: 5 in the smoke set, 20 in the long one."""
-    return int(os.environ.get("EMUGPU_E2E_KILLS", "5"))
+    """How often each program is killed: 3 in the smoke set, 20 in the long one."""
+    return int(os.environ.get("EMUGPU_E2E_KILLS", "3"))
 
 
 def device_uuids(kubectl: Kubectl) -> dict[str, str]:

@@ -12,7 +12,7 @@ from e2e.cases.ledger import Ledger, check_every_step_once
 
 pytestmark = pytest.mark.alone
 
-STEPS = 250
+STEPS = 160
 
 
 def uuids_of(node: Node) -> list[str]:

@@ -100,6 +100,7 @@ def test_jobs_run_in_order_of_submission(kubectl: Kubectl, ledger: Ledger, worke
     check_steps(kubectl, ledger, {name: round(length / STEP_S) for name, length in seconds.items()})
 
 
+@pytest.mark.long  # with one job preempted: test_story
 @pytest.mark.parametrize("actuator", ["jobs", "gated", "binding"])
 def test_short_jobs_go_first_and_a_killed_scheduler_goes_on(
     kubectl: Kubectl, ledger: Ledger, tmp_path: Path, actuator: str

@@ -73,9 +73,9 @@ class Calibration:
 
     `arrive_s`: from one submission of many at once to the next. `submit_s`: from a submission alone until the scheduler decides,
     `serial_submit_s`: more for each further one at once. `start_s`: from a decision to the first step. `serial_start_s`: more
-    for each further start of a burst. `restart_s`: more for a job that goes on. `finish_s`: from the end of a last step until
-    the scheduler decides about the device. `stop_s`: from the decision to stop a job until then. The time for which the
-    scheduler gathered events (`coalesce_s`) is in none of them.
+    for each further start of a burst; `shared_start_s`: more for each of them, for each other one. `restart_s`: more for a
+    job that goes on. `finish_s`: from the end of a last step until the scheduler decides about the device. `stop_s`: from the
+    decision to stop a job until then. The time for which the scheduler gathered events (`coalesce_s`) is in none of them.
     """
 
     alone: int
@@ -88,6 +88,7 @@ class Calibration:
     serial_submit_s: float
     start_s: float
     serial_start_s: float
+    shared_start_s: float
     finish_s: float
     stop_s: float
     restart_s: float
@@ -106,6 +107,7 @@ class Calibration:
             start_s=self.start_s,
             restore_s=self.restart_s,
             serial_start_s=self.serial_start_s,
+            shared_start_s=self.shared_start_s,
             stop_s=self.stop_s,
             finish_s=self.finish_s,
         )
@@ -127,6 +129,8 @@ def calibrated(probes: Probes) -> Calibration:
     submit_s = max(0.0, median(_heard_s([run]) for run in probes.alone) - gathered_s)
     gaps = [to_s(after.asked_ns - before.end_ns) for before, after in pairwise(probes.chain)]
     freed = [to_s(stop.next_asked_ns - stop.asked_ns) - gathered_s for stop in probes.stops]
+    together = _of_one_decision(probes.burst)
+    serial_start_s = _slope_s([run.begin_ns for run in together])
     batches = [batch for batch in (probes.burst, probes.chain) if len(batch) > 1]
     later = [(_heard_s(batch) - gathered_s - submit_s) / (len(batch) - 1) for batch in batches]
     return Calibration(
@@ -139,7 +143,8 @@ def calibrated(probes: Probes) -> Calibration:
         submit_s=submit_s,
         serial_submit_s=max(0.0, median(later)),
         start_s=start_s,
-        serial_start_s=_slope_s(_of_one_decision(probes.burst)),
+        serial_start_s=serial_start_s,
+        shared_start_s=_shared_s(together, start_s, serial_start_s),
         finish_s=max(0.0, median(gaps) - gathered_s),
         stop_s=max(0.0, median(freed)) if freed else 0.0,
         restart_s=max(0.0, median(s.again.start_s for s in probes.stops) - start_s) if probes.stops else 0.0,
@@ -166,10 +171,18 @@ def _heard_s(batch: Sequence[ProbeRun]) -> float:
     return to_s(min(run.asked_ns for run in batch) - min(run.submitted_ns for run in batch))
 
 
-def _of_one_decision(burst: Sequence[ProbeRun]) -> list[int]:
-    """When those began that were started together."""
+def _of_one_decision(burst: Sequence[ProbeRun]) -> list[ProbeRun]:
+    """Those that were started together, in the order in which they began."""
     most = Counter(run.asked_ns for run in burst).most_common(1)[0][0]
-    return [run.begin_ns for run in burst if run.asked_ns == most]
+    return sorted((run for run in burst if run.asked_ns == most), key=lambda run: run.begin_ns)
+
+
+def _shared_s(together: Sequence[ProbeRun], start_s: float, serial_s: float) -> float:
+    """By how much the first of them began later than one alone does, for each of the others."""
+    if len(together) < 2:
+        return 0.0
+    first_s = median(run.start_s - number * serial_s for number, run in enumerate(together))
+    return max(0.0, (first_s - start_s) / (len(together) - 1))
 
 
 def _slope_s(times_ns: Sequence[int]) -> float:

@@ -6,10 +6,11 @@ Each part of a run is an event loop of its own, so that an interruption anywhere
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -112,8 +113,10 @@ class Laboratory:
                 told(f"calibrating, part {number} of {len(jobs.phases)}")
                 told_by_all += self._run(place, phase, _PHASE_LIMIT_S, _unheard)
             assert place.scheduler is not None
-            decisions = place.scheduler.decisions()
-        return calibrated(probes_of(jobs, told_by_all, decisions, gather_s))
+            probes = probes_of(jobs, told_by_all, place.scheduler.decisions(), gather_s)
+            path = self._tools.directory / f"{place.to.scheduler}.probes.json"
+            path.write_text(json.dumps(asdict(probes), indent=1), encoding="utf-8")
+        return calibrated(probes)
 
     def check_jobs(self, jobs: Sequence[JobSpec], *, by_kubernetes: bool) -> None:
         """Raises InputError for a job that has no form as an EmuJob, before anything runs."""
@@ -169,7 +172,8 @@ class Laboratory:
         return [
             *(*self._tools.python, "scheduler", "--policy", setting.policy, "--name", to.scheduler),
             *("--namespace", to.namespace, "--decide-every", f"{setting.gather_s:g}", "--json"),
-            *("--epoch", rfc3339_micro(place.begin_ns)),
+            # Forecasts of single jobs would be made while the first of them start, and an experiment has one for all of them.
+            *("--epoch", rfc3339_micro(place.begin_ns), "--no-predictions"),
             *(until if setting.jobs else ()),
             *self._tools.scheduler_options,
         ]

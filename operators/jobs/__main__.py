@@ -62,7 +62,8 @@ async def _serve(settings: Settings) -> int:
     profiles = ProfileTable.bundled()
     observe = Observer(recording.results, profiles).look
     outcomes = recording.results.outcome
-    around = Surroundings(images, profiles, wall_ns, lambda: leader.holds, outcomes, observe)
+    asked = (lambda: leader.holds), outcomes, observe, (lambda: recording.hears)
+    around = Surroundings(images, profiles, wall_ns, *asked)
     controller = Controller(api, metrics, around)
 
     def ready() -> str:

@@ -21,7 +21,8 @@ from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.objects import EmuJobFacts
 from operators.jobs.observer import Scene
-from operators.jobs.plan import Action, Around, CreateService, plan
+from operators.jobs.plan import Action, Around, CreateService, ResizePod, plan
+from operators.jobs.resizing import Refusal
 from operators.jobs.status import FINAL
 from operators.jobs.writer import write
 from operators.kube import Api, ConflictError, NotThereError
@@ -43,7 +44,7 @@ def no_outcomes(_uid: str) -> Outcome | None:
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the controller is given: the images of pods, profiles, if it may act now, what came of a job by its EmuJob's uid,
-    and who is shown all that it sees. The last two must not block."""
+    who is shown all that it sees, and whether news of outcomes come now. The last three must not block."""
 
     images: Images
     profiles: ProfileTable
@@ -51,6 +52,7 @@ class Surroundings:
     may_act: Callable[[], bool] = lambda: True
     outcomes: Callable[[str], Outcome | None] = no_outcomes
     observe: Callable[[Scene], None] = lambda _: None
+    hears: Callable[[], bool] = lambda: True
 
 
 class Controller:
@@ -148,17 +150,22 @@ class Controller:
 
     async def _reconcile(self, facts: EmuJobFacts) -> tuple[EmuGpuError | None, float | None]:
         """What failed, and when to look again; None: when there is news."""
-        around = Around(self._known.offers(), self._around.profiles, self._around.images, self._around.wall_ns())
+        given = self._around
+        around = Around(self._known.offers(), given.profiles, given.images, given.wall_ns(), given.hears())
         found = plan(facts, self._known.mine(facts, self._around.outcomes(facts.key.uid)), around)
         longest = None if text_at(facts.status, "phase") in FINAL else _LONGEST_WAIT_S
         again_s = longest if found.again_s is None else min(_LONGEST_WAIT_S, max(found.again_s, 0.01))
-        return await self._carry_out(found.actions), again_s
+        return await self._carry_out(str(facts.key), found.actions), again_s
 
-    async def _carry_out(self, actions: tuple[Action, ...]) -> EmuGpuError | None:
+    async def _carry_out(self, name: str, actions: tuple[Action, ...]) -> EmuGpuError | None:
         """Each action only after the one before came through: an event tells what is written already."""
         for action in actions:
             if not self._around.may_act():
                 raise LeadershipLostError("another replica may act now; ending")
+            if isinstance(action, ResizePod):
+                if (problem := await self._resize(name, action)) is not None:
+                    return problem
+                continue
             try:
                 document = await write(self._api, action, self._around.wall_ns())
             except (ConflictError, NotThereError) as error:
@@ -172,6 +179,25 @@ class Controller:
             self._metrics.writes.labels(type(action).__name__).inc()
             if document is not None:
                 self._known.wrote(action, document)
+        return None
+
+    async def _resize(self, name: str, action: ResizePod) -> EmuGpuError | None:
+        """What is worth another try soon. A refusal isn't: it goes into the status of the EmuJob of this name."""
+        now_ns = self._around.wall_ns()
+        try:
+            document = await write(self._api, action, now_ns)
+        except ConflictError as error:
+            return error  # nothing may tell that it can be tried again
+        except EmuGpuError as error:
+            self._failed(type(action).__name__, error)
+            if error.retry_helps:
+                return error
+            self._known.refusals.note(name, action.key.uid, Refusal(action.resources, str(error), now_ns))
+            self._queue.add(name)
+            return None
+        self._metrics.writes.labels(type(action).__name__).inc()
+        if document is not None:
+            self._known.wrote(action, document)
         return None
 
     def _count(self, before: EmuJobFacts | None, after: EmuJobFacts | None) -> None:

@@ -19,7 +19,8 @@ from operators.jobs.objects import (
 )
 from operators.jobs.observer import Scene
 from operators.jobs.offers import NodeOffer, offers_of
-from operators.jobs.plan import Action, CreateJob, CreateService, Mine, SuspendJob, WriteStatus
+from operators.jobs.plan import Action, CreateJob, CreateService, Mine, ResizePod, SuspendJob, WriteStatus
+from operators.jobs.resizing import Refusals
 from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.results.status import Outcome
@@ -45,6 +46,7 @@ class Known:
         self.nodes: Store[NodeFacts] = Store(node_facts, self._heard_place)
         self.managers: Mapping[str, str] = {}
         """Node -> address of its sharing manager; never changed, only replaced."""
+        self.refusals = Refusals()
         self._vanished = False
         self._offers: tuple[NodeOffer, ...] | None = None
         self.followed = (
@@ -70,7 +72,8 @@ class Known:
     def mine(self, facts: EmuJobFacts, outcome: Outcome | None) -> Mine:
         """What there is by this EmuJob's name."""
         name = str(facts.key)
-        return Mine(self.jobs.get(name), tuple(self._pods_of.get(name)), self.services.get(name) is not None, outcome)
+        pods, has_service = tuple(self._pods_of.get(name)), self.services.get(name) is not None
+        return Mine(self.jobs.get(name), pods, has_service, outcome, self.refusals.of(name, pods))
 
     def scene(self, now_ns: int) -> Scene:
         """All that is seen."""
@@ -98,12 +101,16 @@ class Known:
                 store = self.jobs
             case CreateService():
                 store = self.services
+            case ResizePod():
+                store = self.pods
         if store is not None:
             store.update("MODIFIED", document)
 
     def _heard_emujob(self, before: EmuJobFacts | None, after: EmuJobFacts | None) -> None:
         self._heard(before, after)
         self._vanished |= after is None
+        if after is None and before is not None:
+            self.refusals.of(str(before.key), ())
         self._heard_named(before, after)
 
     def _heard_job(self, before: JobFacts | None, after: JobFacts | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.workloads.train_arguments import CONFIGURATION_VARIABLE
 from operators.jobs.names import (
     CONFIGURATION,
@@ -166,12 +167,12 @@ def _resources(spec: EmuJobSpec, chosen: Configuration) -> Json:
 
     A job that may run without a GPU has a place on its node as well, whichever configuration it runs.
     """
-    limits = dict(spec.limits)
+    requests, limits = spec.native.resources(HostShare(chosen.cpu_milli, chosen.memory_bytes))
     if chosen.gpus:
         limits[DEFAULT_RESOURCE] = str(chosen.gpus)
     if not all(configuration.gpus for configuration in spec.configurations):
         limits[HOST_RESOURCE] = "1"
-    return {"requests": dict(spec.requests)} | ({"limits": limits} if limits else {})
+    return {"requests": requests} | ({"limits": limits} if limits else {})
 
 
 def _affinity(job: EmuJobFacts, spec: EmuJobSpec, types: Sequence[str]) -> Json:

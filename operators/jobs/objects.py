@@ -9,6 +9,7 @@ from typing import Any
 from operators.clock import ns_of
 from operators.documents import condition_holds, condition_of, object_at, objects_in, text_at, texts_of, whole_at
 from operators.jobs.names import ALLOCATION, CONFIGURATION, EXPERIMENT, JOB_LABEL
+from operators.jobs.sizing import Sizing, sizing_of
 from operators.results.events import JobEvent
 from operators.results.pods import Demand, demand_of, events_of_pod, work_uid_of
 from operators.results.predicted import ANNOTATION as PREDICTED
@@ -22,6 +23,7 @@ _REJECTIONS = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityErro
 _LATE_NS = 3_000_000_000
 """A creation time is cut to its second, and a change needs a moment to come here."""
 NO_DEMAND = Demand((), 0)
+NO_SIZING = Sizing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class PodFacts:
 
     `job`: the EmuJob that its label names. `work`: uid of what it works for, `events`: what its containers tell of it and
     `demand`; of a pod that has nothing to do with emugpu there is nothing but its name, so that it's never news.
-    `manager`: it is a node's sharing manager, at this address.
+    `manager`: it is a node's sharing manager, at this address. `allocation`: its annotation of what its job has now.
     """
 
     key: Key
@@ -115,6 +117,8 @@ class PodFacts:
     demand: Demand = NO_DEMAND
     events: tuple[JobEvent, ...] = ()
     manager: str = ""
+    allocation: str = ""
+    sizing: Sizing = NO_SIZING
     seen_ns: int = field(default=0, compare=False)
 
     @property
@@ -205,6 +209,8 @@ def pod_facts(document: Mapping[str, Any], seen_ns: int = 0) -> PodFacts:
         work=work_uid_of(document),
         demand=demand,
         events=tuple(events_of_pod(document, seen_ns)),
+        allocation=texts_of(metadata, "annotations").get(ALLOCATION, ""),
+        sizing=sizing_of(document) if JOB_LABEL in labels else NO_SIZING,
         seen_ns=seen_ns,
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
 from operators.clock import rfc3339, rfc3339_micro, seconds_of
 from operators.documents import condition_of, text_at, whole_at
@@ -20,11 +21,14 @@ from operators.events import News
 from operators.jobs.manifests import Images, job_document, service_document
 from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
 from operators.jobs.offers import Fit, NodeOffer, first_fit
+from operators.jobs.resizing import TROUBLES, Refusal, Resources, wanted_of
 from operators.jobs.spec import EmuJobSpec, parse_spec
 from operators.jobs.status import FINAL, Moment, Seen, Verdict, status_of
 from operators.results.status import Outcome
 
 _LONGEST_PAUSE_S = 60.0
+_LAST_WORD_S = 5.0
+"""So long a job whose Job is complete waits for the event log's word on its end: who reads Succeeded looks for the time too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,14 @@ class DeleteJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizePod:
+    """Let the container of this pod ask its machine for these resources; it isn't started again."""
+
+    key: Key
+    resources: Resources
+
+
+@dataclass(frozen=True, slots=True)
 class WriteStatus:
     """Replace the status of this very version of an EmuJob."""
 
@@ -74,27 +86,32 @@ class Tell:
     news: News
 
 
-Action = CreateJob | CreateService | SuspendJob | DeleteJob | WriteStatus | Tell
+Action = CreateJob | CreateService | SuspendJob | DeleteJob | ResizePod | WriteStatus | Tell
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What all EmuJobs share."""
+    """What all EmuJobs share. `hears`: the event log is being read now."""
 
     offers: Sequence[NodeOffer]
     profiles: ProfileTable
     images: Images
     now_ns: int
+    hears: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Mine:
-    """What there is by an EmuJob's name. `job`: the Job, whoever's it is; `pods`: all that bear the EmuJob's label."""
+    """What there is by an EmuJob's name. `job`: the Job, whoever's it is; `pods`: all that bear the EmuJob's label.
+
+    `refusals`: by uid of a pod, that of its last resize.
+    """
 
     job: JobFacts | None = None
     pods: Sequence[PodFacts] = ()
     has_service: bool = False
     outcome: Outcome | None = None
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +129,8 @@ def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan:
     now = Moment(rfc3339(around.now_ns), rfc3339_micro(around.now_ns))
     own = mine.job if mine.job is not None and mine.job.owner == facts.key.uid else None
     pods = [pod for pod in mine.pods if own is not None and pod.owner == own.key.uid]
-    seen = Seen(own, pods, mine.outcome)
+    wait_s = _wait_for_the_log_s(own, mine.outcome, around)
+    seen = Seen(own, pods, mine.outcome, wait_s > 0, mine.refusals)
     try:
         spec = parse_spec(facts.key.namespace, facts.key.name, facts.spec)
     except InputError as error:
@@ -123,7 +141,15 @@ def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan:
     accepted = _accepted(fit, mine.job if is_open and own is None else None)
     status = status_of(facts, spec, seen, accepted, now)
     steps, again_s = _steps(facts, spec, mine, seen, (fit, status, around))
-    return Plan((*_report(facts, status), *steps), again_s)
+    return Plan((*_report(facts, status), *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
+
+
+def _wait_for_the_log_s(job: JobFacts | None, outcome: Outcome | None, around: Around) -> float:
+    """How much longer. The time is that since the end was seen here: the API server's clock may be another one."""
+    if job is None or not job.complete or outcome is None or outcome.exact or not around.hears:
+        return 0.0
+    waited_s = to_s(around.now_ns - job.seen_ns)
+    return _LAST_WORD_S - waited_s if 0 <= waited_s < _LAST_WORD_S else 0.0  # below 0: the clock was set back
 
 
 def _is_open(facts: EmuJobFacts, job: JobFacts | None) -> bool:
@@ -163,7 +189,15 @@ def _steps(
         wait_s = _pause_left_s(status, seen, around.now_ns)
         return (service, wait_s) if wait_s > 0 else ([*service, DeleteJob(seen.job.key)], None)
     held = _hold(spec, seen)
-    return [*service, *([SuspendJob(seen.job.key, held)] if held is not None else [])], None
+    hold = [SuspendJob(seen.job.key, held)] if held is not None else []
+    return [*service, *hold, *_resizes(spec, seen, around.now_ns)], None
+
+
+def _resizes(spec: EmuJobSpec, seen: Seen, now_ns: int) -> Iterator[ResizePod]:
+    for pod in seen.staying if spec.native.follow else ():
+        wanted, refusal = wanted_of(spec, pod), seen.refusals.get(pod.key.uid)
+        if wanted is not None and (refusal is None or not refusal.of(wanted) or refusal.is_old(now_ns)):
+            yield ResizePod(pod.key, wanted)
 
 
 def _pause_left_s(status: Mapping[str, Any], seen: Seen, now_ns: int) -> float:
@@ -206,13 +240,17 @@ def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]
             yield News("Warning", accepted["reason"], accepted["message"])
         elif was:
             yield News("Normal", "Accepted", "the job can run now")
+    resized, former = condition_of(after, "Resized"), condition_of(before, "Resized")
+    if resized.get("reason") in TROUBLES and resized["reason"] != former.get("reason"):
+        yield News("Warning", f"Resize{resized['reason']}", str(resized["message"]))
     predicted = condition_of(after, "Predicted")
     if predicted.get("status") == "False" and condition_of(before, "Predicted").get("status") != "False":
         yield News("Warning", "PredictionUnreadable", str(predicted["message"]))
     if whole_at(after, "rejections") > whole_at(before, "rejections"):
         yield News("Warning", "NodeRejected", "a node turned a pod away; the Job is made anew and keeps its progress")
     if whole_at(after, "preemptions") > whole_at(before, "preemptions"):
-        yield News("Normal", "Preempted", f"preempted {after['preemptions']} times, {_progress(after)}")
+        often = "once" if after["preemptions"] == 1 else f"{after['preemptions']} times"
+        yield News("Normal", "Preempted", f"preempted {often}, {_progress(after)}")
     phase = after["phase"]
     if phase == text_at(before, "phase"):
         return

@@ -76,6 +76,11 @@ class Recording:
         """Why figures may be old; empty while all is well."""
         return (self._collector.problem if self._collector is not None else "") or self.results.problem
 
+    @property
+    def hears(self) -> bool:
+        """Whether what is told of a job comes here now, so that it is worth waiting for; true while nothing was tried yet."""
+        return not (self._collector is not None and self._collector.away) and not self.results.problem
+
     def start(self) -> None:
         if self._collector is None:
             variable = Settings.variable("redis_url")

@@ -15,12 +15,11 @@ from typing import Any
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
 from emulator_runtime.node.fields import Field, required
+from operators.jobs.native import Native, amount_of, parse_native
 from operators.pools.spec import named_spec
-from operators.quantity import parse_quantity
 
 ACTUATORS = ("none", "jobs", "gated", "binding")
 DEFAULT_CONFIGURATION = "default"
-DEFAULT_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 DEFAULT_SCHEDULER = "default-scheduler"
 _PROFILE = ("model", "batchSize", "stepTime", "memory", "sensitivity")
 _SHORT = ("resources", "gpuType", "gpuTypes", *_PROFILE)
@@ -77,8 +76,7 @@ class EmuJobSpec:
     actuator: str = "none"
     scheduler: str = ""
     pod_scheduler: str = DEFAULT_SCHEDULER
-    requests: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_REQUESTS))
-    limits: Mapping[str, str] = field(default_factory=dict)
+    native: Native = field(default_factory=Native)
     suspend: bool = False
 
     def configuration(self, name: str) -> Configuration:
@@ -97,9 +95,6 @@ def parse_spec(namespace: str, name: str, spec: object) -> EmuJobSpec:
     scheduler_name = scheduler["name"].text() if "name" in scheduler else ""
     if (actuator == "none") != (not scheduler_name):
         raise members["scheduler"].error("a name belongs to an actuator (jobs, gated, binding), and one needs a name")
-    native = members["native"].members(("requests", "limits")) if "native" in members else {}
-    limits = _amounts(native["limits"]) if "limits" in native else {}
-    asked = _amounts(native["requests"]) if "requests" in native else {}
     return EmuJobSpec(
         tenant=members["tenant"].text(least=1) if "tenant" in members else namespace,
         weight=_above_0(members["weight"]) if "weight" in members else 1.0,
@@ -112,8 +107,7 @@ def parse_spec(namespace: str, name: str, spec: object) -> EmuJobSpec:
         actuator=actuator,
         scheduler=scheduler_name,
         pod_scheduler=scheduler["schedulerName"].text() if "schedulerName" in scheduler else DEFAULT_SCHEDULER,
-        requests={**{k: v for k, v in DEFAULT_REQUESTS.items() if k not in limits}, **asked},
-        limits=limits,
+        native=parse_native(members.get("native")),
         suspend=members["suspend"].flag() if "suspend" in members else False,
     )
 
@@ -153,8 +147,8 @@ def _configuration(
     if by_model and "sensitivity" in profile:
         raise profile["sensitivity"].error("belongs to stepTime; give that instead of model and batchSize")
     host = HostShare(
-        int(_quantity(amounts["cpu"]) * 1000) if "cpu" in amounts else 0,
-        int(_quantity(amounts["memory"])) if "memory" in amounts else 0,
+        int(amount_of(amounts["cpu"]) * 1000) if "cpu" in amounts else 0,
+        int(amount_of(amounts["memory"])) if "memory" in amounts else 0,
     )
     return Configuration(
         name=name,
@@ -165,7 +159,7 @@ def _configuration(
         model=required(dict(profile), "model", owner).text(least=1) if by_model else "",
         batch_size=required(dict(profile), "batchSize", owner).whole(least=1, most=2**31) if by_model else 0,
         step_time_ns=_duration_ns(required(dict(profile), "stepTime", owner)) if by_time else 0,
-        gpu_memory_bytes=int(_quantity(profile["memory"])) if "memory" in profile else 0,
+        gpu_memory_bytes=int(amount_of(profile["memory"])) if "memory" in profile else 0,
         sensitivity=_sensitivity(profile["sensitivity"], host) if "sensitivity" in profile else None,
     )
 
@@ -189,7 +183,7 @@ def _curve(document: Field, scale: int) -> Knots:
     knots: list[tuple[int, float]] = []
     for element in document.elements():
         members = element.members(("amount", "speed"))
-        amount = int(_quantity(required(members, "amount", element)) * scale)
+        amount = int(amount_of(required(members, "amount", element)) * scale)
         if amount <= (knots[-1][0] if knots else 0):
             raise members["amount"].error("must be above 0, and above the amount before it")
         knots.append((amount, _above_0(required(members, "speed", element))))
@@ -219,22 +213,6 @@ def _template(document: Field) -> Template:
 def _texts(document: Field) -> dict[str, str]:
     keys = document.value if isinstance(document.value, dict) else {}
     return {key: member.text(most=2**14) for key, member in document.members(keys).items()}
-
-
-def _amounts(document: Field) -> dict[str, str]:
-    keys = document.value if isinstance(document.value, dict) else {}
-    members = document.members(keys)
-    for member in members.values():
-        _quantity(member)
-    return {key: str(member.value) for key, member in members.items()}
-
-
-def _quantity(document: Field) -> Fraction:
-    text = str(document.value) if type(document.value) in (int, float) else document.text()
-    amount = parse_quantity(text, f"{document.place}: {document.path}")
-    if amount < 0:
-        raise document.error(f"must not be negative, got {text}")
-    return amount
 
 
 def _duration_ns(document: Field) -> int:

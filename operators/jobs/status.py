@@ -6,7 +6,7 @@ The status before is memory only for what can't be seen later: when the job was 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
@@ -14,6 +14,7 @@ from operators.clock import rfc3339_micro, seconds_of
 from operators.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.jobs.allocation import read_allocation
 from operators.jobs.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
+from operators.jobs.resizing import Refusal, resized
 from operators.jobs.spec import EmuJobSpec
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
@@ -35,15 +36,24 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What there is of an EmuJob. `job`: the Job of its name and its own; `pods`: those of this Job."""
+    """What there is of an EmuJob. `job`: the Job of its name and its own; `pods`: those of this Job.
+
+    `awaits_log`: the Job is complete, and when the last step ended is about to be told. `refusals`: of resizes, by uid of a pod.
+    """
 
     job: JobFacts | None = None
     pods: Sequence[PodFacts] = ()
     outcome: Outcome | None = None
+    awaits_log: bool = False
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
 
     @property
     def live(self) -> list[PodFacts]:
         return [pod for pod in self.pods if not pod.over]
+
+    @property
+    def staying(self) -> list[PodFacts]:
+        return [pod for pod in self.live if not pod.deleting]
 
     @property
     def rejected(self) -> list[PodFacts]:
@@ -89,6 +99,8 @@ def _phase(before: Mapping[str, Any], spec: EmuJobSpec | None, seen: Seen, accep
         return old
     if job is None or spec is None:
         return "Pending" if accepted[0] == "True" else "Rejected"
+    if job.complete and not seen.rejected and seen.awaits_log:
+        return "Running"
     if job.finished and not seen.rejected:
         return "Succeeded" if job.complete else "Failed"
     if job.deleting or job.finished:
@@ -143,14 +155,17 @@ def _known(before: Mapping[str, Any], outcome: Outcome | None) -> dict[str, Any]
     if outcome is None:
         return {}
     found, told = members_of(outcome), len(objects_in(before, "runs"))
-    over = text_at(before, "phase") in FINAL and bool(text_at(before, "finishedAt"))
-    return {} if over and (outcome.result.told_by != EVENT_LOG or len(found["runs"]) < told) else found
+    phase = text_at(before, "phase")
+    over = phase in FINAL and bool(text_at(before, "finishedAt"))
+    worse = phase == "Succeeded" and outcome.result.told_by != EVENT_LOG  # the end of a failure isn't in the log
+    return {} if over and (worse or len(found["runs"]) < told) else found
 
 
 def _times(before: Mapping[str, Any], seen: Seen, known: Mapping[str, Any]) -> dict[str, Any]:
     started = min((pod.started for pod in seen.pods if pod.started), default="")
     finished = seen.job.completed if seen.job is not None and seen.job.finished and not seen.rejected else ""
-    awaited = seen.outcome is not None and not seen.outcome.exact  # a better time of the end may be on its way
+    complete = seen.job is not None and seen.job.complete
+    awaited = complete and seen.outcome is not None and not seen.outcome.exact  # a better time may be on its way
     times = {
         "startedAt": text_at(known, "startedAt") or text_at(before, "startedAt") or started,
         "finishedAt": text_at(known, "finishedAt") or text_at(before, "finishedAt") or ("" if awaited else finished),
@@ -174,7 +189,8 @@ def _place(before: Mapping[str, Any], facts: EmuJobFacts, spec: EmuJobSpec, seen
     gpus = configuration.gpus * spec.nodes
     if phase in FINAL or job is None or phase not in ("Starting", "Running"):
         return {"gpus": whole_at(before, "gpus") or gpus, **kept} if phase in FINAL else {"gpus": gpus}
-    allocation = read_allocation(job.allocation, f"Job {facts.key}: {facts.key.name}")
+    latest = next((pod.allocation for pod in seen.staying if pod.allocation), job.allocation)
+    allocation = read_allocation(latest, f"Job {facts.key}: {facts.key.name}")
     nodes = sorted({pod.node for pod in seen.pods if pod.node and not pod.rejected})
     if allocation is not None and spec.actuator != "none":
         gpus = spec.configuration(allocation.configuration).gpus * spec.nodes
@@ -218,6 +234,8 @@ def _conditions(
     }
     if phase == "Failed" and seen.job is None:  # the Job is gone, its message isn't
         verdicts.pop("Failed")
+    if spec is not None and spec.native.follow:
+        verdicts["Resized"] = resized(spec, seen.staying, seen.refusals)
     verdicts |= _measured(seen.outcome) | _predicted(facts)
     made = [new_condition(facts.status, kind, v, facts.generation, now) for kind, v in verdicts.items()]
     kept = [c for c in facts.status.get("conditions", ()) if c.get("type") not in verdicts]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from operators.events import Regarding, event_document
-from operators.jobs.names import FIELD_MANAGER
+from operators.jobs.names import CONTAINER, FIELD_MANAGER
 from operators.jobs.objects import Key
-from operators.jobs.plan import Action, CreateJob, CreateService, DeleteJob, SuspendJob, Tell, WriteStatus
-from operators.kube import EMUJOB, EVENT, JOB, SERVICE, Api, Json, applied
+from operators.jobs.plan import Action, CreateJob, CreateService, DeleteJob, ResizePod, SuspendJob, Tell, WriteStatus
+from operators.kube import EMUJOB, EVENT, JOB, POD_SIZE, SERVICE, Api, Json, applied
 
 
 async def write(api: Api, action: Action, wall_ns: int) -> Json | None:
@@ -22,6 +22,11 @@ async def write(api: Api, action: Action, wall_ns: int) -> Json | None:
         case DeleteJob(key):
             await api.delete(JOB, key.name, key.namespace, uid=key.uid)
             return None
+        case ResizePod(key, resources):
+            container = {"name": CONTAINER, "resources": dict(resources)}
+            metadata = {"name": key.name, "namespace": key.namespace, "uid": key.uid}
+            document = {"metadata": metadata, "spec": {"containers": [container]}}
+            return await api.patch(POD_SIZE, key.name, document, FIELD_MANAGER)
         case WriteStatus(key, status):
             document = applied(EMUJOB, key.name, key.uid, metadata=_exactly(key), status=dict(status))
             return await api.apply(EMUJOB.Status, key.name, document, FIELD_MANAGER)

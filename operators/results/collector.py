@@ -68,6 +68,8 @@ class Collector:
         self._thread = threading.Thread(target=self._run, name="emugpu-collector", daemon=True)
         self.problem = "no event stream was read yet"
         """Why events may be missing; empty while all is well."""
+        self.away = False
+        """Whether the last attempt failed: what nodes have told since isn't known here."""
 
     def start(self) -> None:
         self._thread.start()
@@ -98,7 +100,7 @@ class Collector:
 
     def failed(self, error: Exception) -> None:
         """An attempt raised this: the next one begins anew."""
-        self._reader = None
+        self._reader, self.away = None, True
         self._metrics.up.set(0)
         self._metrics.failures.labels(getattr(error, "code", type(error).__name__)).inc()
         if str(error) != self.problem:
@@ -139,7 +141,7 @@ class Collector:
         return self._store, self._reader
 
     def _note(self, batch: Batch, new: int, now_ns: int) -> None:
-        self.problem = ""
+        self.problem, self.away = "", False
         self._metrics.up.set(1)
         self._metrics.events.inc(new)
         self._metrics.unread.inc(len(batch.unread))

@@ -28,8 +28,10 @@ class Outcome:
 
     @property
     def exact(self) -> bool:
-        """The end that it tells is worth showing: the event log's, or the only one that there will be."""
-        return self.result.finished_ns is not None and (self.result.told_by == EVENT_LOG or self.settled)
+        """The end that it tells is worth showing: the event log's, or the only one that there will be, as that of a failure."""
+        result = self.result
+        final = result.told_by == EVENT_LOG or result.outcome == FAILED or self.settled
+        return result.finished_ns is not None and final
 
 
 def stay_of(result: JobResult, now_ns: int) -> Stay:

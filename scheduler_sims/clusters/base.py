@@ -73,22 +73,27 @@ class Start:
     allocation: Allocation
     at_ns: int
     steps_done: int
+    behind: int = 0
+    """How many starts its plan asks for after this one."""
 
     def begin_ns(self, costs: ClusterCosts) -> int:
         """When its first step begins, when no other start is served before."""
-        return self.at_ns + to_ns(costs.begin_s(resumed=self.steps_done > 0))
+        begin_ns = self.at_ns + to_ns(costs.begin_s(resumed=self.steps_done > 0))
+        return begin_ns + to_ns(costs.shared_start_s) * self.behind
 
 
 class StartQueue:
-    """Starts are served one after the other, `serial_start_s` each, in the order in which the loop asks for them.
+    """Starts are served one after the other, each for `serial_start_s` and `shared_start_s`, in the order in which they are asked for.
 
-    So a burst of starts waits in line (one API server, one image store, one kubelet), while single ones don't. A start before
-    time 0 was served before the run began.
+    So a burst of starts waits in line (one API server, one image store, one kubelet), while single ones don't. Those of one
+    plan share what is shared, so the first of them gains nothing by being first. A start before time 0 was served before the
+    run began.
     """
 
     def __init__(self, costs: ClusterCosts) -> None:
         self._costs = costs
         self._free_ns = 0
+        self._each_ns = to_ns(costs.serial_start_s) + to_ns(costs.shared_start_s)
 
     def begin_ns(self, start: Start) -> int:
         """Serve `start`; answers when its first step begins."""
@@ -96,7 +101,7 @@ class StartQueue:
         if start.at_ns < 0:
             return begin_ns
         turn_ns = max(start.at_ns, self._free_ns)
-        self._free_ns = turn_ns + to_ns(self._costs.serial_start_s)
+        self._free_ns = turn_ns + self._each_ns
         return begin_ns + turn_ns - start.at_ns
 
 

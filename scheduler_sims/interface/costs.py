@@ -25,6 +25,8 @@ class ClusterCosts:
     """Added to each start: the first step's warm-up (allocator, kernel selection)."""
     serial_start_s: float = 0.0
     """Cluster-wide, starts are served one after the other, each for this long: of starts at once the k-th waits k times."""
+    shared_start_s: float = 0.0
+    """Starts share the machines: each takes so much longer for each other one of its plan, and later ones wait for all of it."""
     checkpoint_s: float = 0.0
     """On a stop: after the end of the current step, to write the checkpoint."""
     stop_s: float = 0.0

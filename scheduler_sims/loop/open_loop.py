@@ -206,8 +206,8 @@ class OpenLoop(SchedulerLoop):
         super()._divide(one)
         self._decision.resized[one.job_id] = one.new
 
-    def _begin(self, job_id: str, allocation: Allocation) -> None:
-        super()._begin(job_id, allocation)
+    def _begin(self, job_id: str, allocation: Allocation, behind: int) -> None:
+        super()._begin(job_id, allocation, behind)
         if _goes_on(self.books.views[job_id]):
             self._decision.started[job_id] = allocation
         else:

@@ -339,6 +339,7 @@ class SchedulerLoop:
         sketch = self._ledger.without([*self._leaving(), *((one.job_id, one.old) for one in undivided)])
         for one in undivided:
             sketch.take(one.job_id, one.new)
+        free, ready = self._ledger.without([]), dict[str, Allocation]()
         for job_id, allocation in starts.items():
             check_allocation(self.books.specs.get(job_id), job_id, allocation)
             if job_id not in views or not views[job_id].queued:
@@ -347,16 +348,21 @@ class SchedulerLoop:
             if planned is None:
                 raise PolicyError(f"the plan places job {job_id!r} on {self._why_not(allocation)}")
             sketch.take(job_id, planned)
-            resolved = self._ledger.resolve(allocation)
+            resolved = free.resolve(allocation)
             if resolved is not None:  # else: a stopping job still holds its place
-                self._begin(job_id, resolved)
+                free.take(job_id, resolved)
+                ready[job_id] = resolved
+        for number, (job_id, resolved) in enumerate(ready.items(), 1):
+            self._begin(job_id, resolved, len(ready) - number)
 
-    def _begin(self, job_id: str, allocation: Allocation) -> None:
+    def _begin(self, job_id: str, allocation: Allocation, behind: int) -> None:
+        """`behind`: how many starts follow at once."""
         view = self.books.views[job_id]
         self.books.starting(job_id, allocation)
         self._changes.add(job_id)
         try:
-            self._cluster.start(Start(self.books.specs[job_id], allocation, self._cluster.now_ns(), view.steps_done))
+            spec, now_ns = self.books.specs[job_id], self._cluster.now_ns()
+            self._cluster.start(Start(spec, allocation, now_ns, view.steps_done, behind))
         except EmuGpuError as error:
             if not error.retry_helps:
                 raise

@@ -153,6 +153,7 @@ RIGHTS = {
         ("batch", "jobs", "list watch create patch delete", ""),
         ("", "services", "list watch create", ""),
         ("", "pods", "list watch", ""),
+        ("", "pods/resize", "patch", ""),
         ("", "nodes", "list watch", ""),
         ("events.k8s.io", "events", "create", ""),
     ],

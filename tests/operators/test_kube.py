@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.config.models import Cluster, User
+from lightkube.core.exceptions import ApiError
 from lightkube.resources.core_v1 import Node
 
-from operators.kube import KubeApi
+from operators.kube import ForbiddenError, KubeApi, translated
 
 
 @pytest.mark.parametrize("turns", range(6))
@@ -40,3 +42,20 @@ def test_a_watch_ends_when_it_is_cancelled_as_news_comes(turns: int, monkeypatch
         assert not late and following.cancelled()
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "rights"),
+    [
+        (403, 'pods "a" is forbidden: User "u" cannot patch resource "pods/resize" in API group ""', True),
+        (401, "Unauthorized", True),
+        (403, 'pods "a" is forbidden: exceeded quota: q, requested: requests.cpu=2', False),
+    ],
+)
+def test_only_a_right_that_is_missing_is_sought_in_the_chart(code: int, message: str, rights: bool) -> None:
+    """Quotas and other admissions forbid with the same status."""
+    status = {"kind": "Status", "code": code, "message": message, "status": "Failure"}
+    response = httpx2.Response(code, json=status, request=httpx2.Request("PATCH", "http://x"))
+    found = translated(ApiError(response.request, response), "patch pods a")
+    assert isinstance(found, ForbiddenError) and str(found).startswith(f"patch pods a: {message}")
+    assert ("RBAC" in str(found)) is rights

@@ -57,6 +57,7 @@ def test_figures_by_hand() -> None:
         serial_submit_s=pytest.approx(0.1),
         start_s=pytest.approx(2.0),
         serial_start_s=pytest.approx(0.25),
+        shared_start_s=0.0,
         finish_s=pytest.approx(1.0),
         stop_s=pytest.approx(1.75),
         restart_s=pytest.approx(0.5),
@@ -97,6 +98,14 @@ def test_one_straggler_tells_nothing_of_the_rest() -> None:
     assert calibrated(Probes(ALONE, slow, chain(10))).serial_start_s == pytest.approx(0.25)
     late = [*chain(9)[:4], probe(0, 50, 90), *(probe(0, 100 + 10 * k, 102 + 10 * k) for k in range(5))]
     assert calibrated(Probes(ALONE, burst(12), late)).start_s == pytest.approx(2.0)
+
+
+def test_a_burst_whose_first_start_is_late_shares_the_machines() -> None:
+    """All of twelve begin 3.3 s later than one alone: 0.3 s for each of the other eleven."""
+    found = calibrated(Probes(ALONE, burst(12, base=5.3), chain(10)))
+    assert (found.start_s, found.serial_start_s) == (pytest.approx(2.0), pytest.approx(0.25))
+    assert found.shared_start_s == pytest.approx(0.3)
+    assert found.costs(0.5).shared_start_s == pytest.approx(0.3)
 
 
 def test_only_starts_of_one_decision_are_a_burst() -> None:

@@ -92,6 +92,7 @@ short = st.integers(0, 3).map(lambda number: number / 4)
         start_s=short,
         restore_s=short,
         serial_start_s=short,
+        shared_start_s=short,
         stop_s=quarters,
         finish_s=quarters,
     ),
@@ -113,4 +114,5 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
     assert found.finish_s == pytest.approx(costs.finish_s)
     if len(probes.burst) > 1:
         assert found.serial_start_s == pytest.approx(costs.serial_start_s)
+        assert found.shared_start_s == pytest.approx(costs.shared_start_s)
     assert found.stop_s == pytest.approx(costs.stop_s, abs=0.1)  # a step of the one that yields

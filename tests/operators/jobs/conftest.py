@@ -21,11 +21,15 @@ from operators.jobs.plan import (
     CreateService,
     DeleteJob,
     Mine,
+    Plan,
+    ResizePod,
     SuspendJob,
     Tell,
     WriteStatus,
     plan,
 )
+from operators.jobs.resizing import Refusal
+from operators.jobs.sizing import sizing_of
 from operators.results.status import Outcome
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
@@ -50,6 +54,8 @@ class World:
     documents: list[dict[str, Any]] = field(default_factory=list)
     deleting: bool = False
     predicted: str = ""
+    hears: bool = True
+    refusals: dict[str, Refusal] = field(default_factory=dict)
     _made: int = 0
 
     @property
@@ -57,9 +63,13 @@ class World:
         key, rest = Key("lab", "j", "uid", "1"), (self.deleting, self.spec, self.status, self.predicted)
         return EmuJobFacts(key, rfc3339(START_NS), 1, *rest)
 
+    def whole_plan(self) -> Plan:
+        around = Around(self.offers, PROFILES, Images("emugpu:1"), self.now_ns, self.hears)
+        mine = Mine(self.job, tuple(self.pods), self.has_service, self.outcome, self.refusals)
+        return plan(self.facts, mine, around)
+
     def plan(self) -> tuple[Action, ...]:
-        around = Around(self.offers, PROFILES, Images("emugpu:1"), self.now_ns)
-        return plan(self.facts, Mine(self.job, tuple(self.pods), self.has_service, self.outcome), around).actions
+        return self.whole_plan().actions
 
     def settle(self) -> list[Action]:
         """Carry out plans until there is nothing to do; a job that is deleted stays until `gone`."""
@@ -97,6 +107,10 @@ class World:
                 self.change(suspended=suspend)
             case DeleteJob():
                 self.change(deleting=True)
+            case ResizePod(key, resources):
+                containers = {"containers": [{"name": "train", "resources": dict(resources)}]}
+                (index,) = [index for index, pod in enumerate(self.pods) if pod.key == key]
+                self.pods[index] = replace(self.pods[index], sizing=sizing_of({"spec": containers}))
             case Tell():
                 pass
 
@@ -130,7 +144,8 @@ class World:
         for _ in range(wanted - sum(not pod.over for pod in self.pods)):
             self._made += 1
             key = Key("lab", f"j-{self._made}", f"pod-{self._made}", "1")
-            self.pods.append(PodFacts(key, "j", owner, created=rfc3339(self.now_ns)))
+            made = {"allocation": self.job.allocation, "sizing": sizing_of(self.documents[-1]["spec"]["template"])}
+            self.pods.append(PodFacts(key, "j", owner, created=rfc3339(self.now_ns), **made))
         self.change(active=wanted)
         for index, pod in enumerate(self.pods):
             if not pod.over:
@@ -144,7 +159,7 @@ class World:
 
     def complete(self) -> None:
         self.pods = [replace(pod, phase=pod.phase if pod.over else "Succeeded") for pod in self.pods]
-        self.change(complete=True, completed=rfc3339(self.now_ns), active=0)
+        self.change(complete=True, completed=rfc3339(self.now_ns), active=0, seen_ns=self.now_ns)
 
     def condition(self, kind: str) -> tuple[str, str]:
         (found,) = [c for c in self.status["conditions"] if c["type"] == kind]

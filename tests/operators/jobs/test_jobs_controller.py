@@ -14,7 +14,18 @@ from operators.following import Pauses
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
-from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, ApiAwayError, ConflictError
+from operators.kube import (
+    EMUJOB,
+    JOB,
+    NODE,
+    POD,
+    POOL,
+    SERVICE,
+    ApiAwayError,
+    ConflictError,
+    ForbiddenError,
+    NotThereError,
+)
 from operators.leader import LeadershipLostError
 from operators.results.status import Outcome
 from operators.results.timeline import JobFacts, job_result
@@ -53,9 +64,9 @@ class Running:
     def __init__(self, api: FakeApi) -> None:
         self.api, self.metrics = api, JobMetrics()
         self.outcomes: dict[str, Outcome] = {}
-        self.may_act = True
+        self.may_act, self.now_ns = True, WALL_NS
         around = Surroundings(
-            Images("emugpu:1"), ProfileTable.bundled(), lambda: WALL_NS, lambda: self.may_act, self.outcomes.get
+            Images("emugpu:1"), ProfileTable.bundled(), lambda: self.now_ns, lambda: self.may_act, self.outcomes.get
         )
         self.controller = Controller(api, self.metrics, around, QUICK)
 
@@ -113,6 +124,11 @@ def test_a_job_from_its_making_to_its_end() -> None:
         await at.until(lambda: at.status()["progress"] == "3/5")
         status = {"conditions": [{"type": "Complete", "status": "True"}], "completionTime": "2026-01-01T00:00:09Z"}
         at.api.put(JOB, {**at.api.stored(JOB, "lab/j"), "status": status})
+        await at.api.wake()
+        await asyncio.sleep(0.02)
+        assert at.status()["phase"] == "Running"  # the log has not told of the end
+        at.now_ns += 5 * 10**9
+        at.controller.look_again()
         await at.until(lambda: at.status()["phase"] == "Succeeded")
         assert at.status()["submittedAt"] == "2026-01-01T00:00:00.000000Z"
         value = at.metrics.registry.get_sample_value
@@ -296,3 +312,71 @@ def test_only_those_who_are_named_are_looked_at_again() -> None:
         await at.until(lambda: at.status("j")["stepsDone"] == 3)
 
     run(story, api)
+
+
+async def divided(at: Running) -> None:
+    """An EmuJob whose pod runs and has been given four emulated CPUs."""
+    await at.until(lambda: at.has(JOB, "lab/j"))
+    owner = {"uid": at.api.stored(JOB, "lab/j")["metadata"]["uid"], "controller": True}
+    note = {"emugpu.dev/allocation": '{"configuration":"default","nodes":["w1"],"cpu_milli":4000}'}
+    metadata = {"name": "j-0", "namespace": "lab", "uid": "pod", "labels": {"emugpu.dev/job": "j"}, "annotations": note}
+    container = {"name": "train", "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}}
+    spec = {"nodeName": "w1", "containers": [container]}
+    pod = {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": spec, "status": {"phase": "Running"}}
+    at.api.put(POD, pod)
+    await at.until(lambda: at.status().get("phase") == "Running")
+
+
+def asked(at: Running) -> Any:
+    return at.api.stored(POD, "lab/j-0")["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+
+
+def resized(at: Running) -> tuple[str, str]:
+    (found,) = [c for c in at.status()["conditions"] if c["type"] == "Resized"]
+    return found["reason"], found["message"]
+
+
+FOLLOWING = {"scheduler": {"actuator": "gated", "name": "s"}, "native": {"follow": {"cpu": "50m"}}}
+
+
+@pytest.mark.parametrize("failure", [ConflictError("faster"), ApiAwayError("away")])
+def test_a_resize_is_tried_until_it_comes_through(failure: Exception) -> None:
+    api = cluster()
+    api.put(EMUJOB, emujob(**FOLLOWING))
+    api.failures = {"patch": [failure, failure]}
+
+    async def story(at: Running) -> None:
+        await divided(at)
+        await at.until(lambda: asked(at) == "200m" and resized(at) == ("AsAllocated", "cpu 200m"))
+        await at.until(lambda: at.controller.problem == "")
+
+    run(story, api)
+    assert api.log.count(("patch", "pods", "j-0")) == 1
+
+
+@pytest.mark.parametrize(
+    "failure", [ForbiddenError("exceeded quota"), ClusterError("not valid"), NotThereError("no such subresource")]
+)
+def test_a_resize_that_is_refused_is_told_and_asked_for_again_later(
+    failure: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api = cluster()
+    api.put(EMUJOB, emujob(**FOLLOWING))
+    api.failures = {"patch": [failure, ClusterError("for another reason")]}
+
+    async def story(at: Running) -> None:
+        await divided(at)
+        await at.until(lambda: resized(at) == ("Refused", str(failure)))
+        await asyncio.sleep(0.05)
+        assert (asked(at), at.failures("ResizePod"), at.controller.problem) == ("10m", 1, "")
+        at.now_ns += 60 * 10**9
+        at.controller.look_again()
+        await at.until(lambda: resized(at) == ("Refused", "for another reason"))
+        at.now_ns += 60 * 10**9
+        at.controller.look_again()
+        await at.until(lambda: asked(at) == "200m" and resized(at)[0] == "AsAllocated")
+
+    run(story, api)
+    assert f"jobs: {failure}" in capsys.readouterr().err
+    (event,) = [event for event in api.objects["events"].values() if event["reason"] == "ResizeRefused"]
+    assert event["note"] == str(failure)

@@ -26,7 +26,7 @@ from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.objects import Key
-from operators.jobs.plan import SuspendJob
+from operators.jobs.plan import ResizePod, SuspendJob
 from operators.jobs.writer import write
 from operators.kube import JOB, LEASE, ConflictError, KubeApi, NotThereError
 from operators.testing.api_server import ApiServer
@@ -121,6 +121,10 @@ CPU = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTim
         ({"scheduler": {"actuator": "binding", "name": "s"}}, "the pods need a scheduler's name of their own"),
         ({"weight": 0}, "weight: must be above 0"),
         ({"template": {"env": [{"value": "x"}]}}, "spec.template.env[0].name: Required value"),
+        ({"native": {"follow": {}}}, "spec.native.follow in body should have at least 1 properties"),
+        ({"native": {"follow": {"cpu": 2}}}, "above 0 and at most 1"),
+        ({"native": {"follow": {"cpu": "0"}}}, "above 0 and at most 1"),
+        ({"native": {"follow": {"memory": "32Mi"}}}, "above 0 and at most 1"),
     ],
 )
 def test_mistakes_in_an_emujob_are_told_at_once(cluster: ApiServer, spec: dict[str, Any], message: str) -> None:
@@ -266,6 +270,105 @@ def test_a_scheduler_and_the_controller_share_a_job(cluster: ApiServer, jobs: No
     assert metrics.registry.get_sample_value("emugpu_jobs_failures_total", {"doing": "WriteStatus"}) is None
 
 
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class RunningPod:
+    """The pod j-0 of the Job j: made as the Job controller would, with the share that a scheduler gives it."""
+
+    def __init__(self, server: ApiServer, cpu_milli: int) -> None:
+        self._server = server
+        job = get(server, f"{JOBS}/j")
+        metadata, spec = (job["spec"]["template"][name] for name in ("metadata", "spec"))
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "j",
+            "uid": job["metadata"]["uid"],
+            "controller": True,
+        }
+        metadata["annotations"]["emugpu.dev/allocation"] = self._share(cpu_milli)
+        metadata |= {"name": "j-0", "ownerReferences": [owner]}
+        spec |= {"nodeName": "gpu1", "schedulingGates": None}
+        status, reply = server.request("POST", PODS, {"metadata": metadata, "spec": spec})
+        assert status == 201, reply
+        self.uid = reply["metadata"]["uid"]
+
+    def divide(self, cpu_milli: int) -> None:
+        note = {"metadata": {"annotations": {"emugpu.dev/allocation": self._share(cpu_milli)}}}
+        assert self._server.request("PATCH", f"{PODS}/j-0", note, content_type=MERGE)[0] == 200
+
+    def is_seen(self) -> None:
+        """By its kubelet, as it is now."""
+        seen = {"status": {"observedGeneration": self.metadata()["generation"]}}
+        assert self._server.request("PATCH", f"{PODS}/j-0/status", seen, content_type=MERGE)[0] == 200
+
+    def metadata(self) -> Any:
+        return get(self._server, f"{PODS}/j-0")["metadata"]
+
+    def resources(self) -> Any:
+        return get(self._server, f"{PODS}/j-0")["spec"]["containers"][0]["resources"]
+
+    def cpu(self) -> Any:
+        return self.resources()["requests"]["cpu"]
+
+    def resized(self) -> Any:
+        """Reason and message of the EmuJob's condition."""
+        conditions = get(self._server, f"{EMUJOBS}/j")["status"]["conditions"]
+        return next(((c["reason"], c["message"]) for c in conditions if c["type"] == "Resized"), ("", ""))
+
+    def _share(self, cpu_milli: int) -> str:
+        where = {"configuration": "default", "nodes": ["gpu1"]}
+        return json.dumps({**where, "cpu_milli": cpu_milli, "memory_bytes": 2**34})
+
+
+def test_a_running_pod_asks_for_what_follows_its_share(cluster: ApiServer, jobs: None) -> None:
+    """In place, by the account that the chart makes; what the node can't give is refused and told."""
+    capacity = {"cpu": "2", "memory": "4Gi", "pods": "110", "emugpu.dev/emuGPU": "4"}
+    node = {"status": {"capacity": capacity, "allocatable": capacity}}
+    assert cluster.request("PATCH", "/api/v1/nodes/gpu1/status", node, content_type=MERGE)[0] == 200
+    native = {"limits": {"memory": "1Gi"}, "follow": {"cpu": "50m", "memory": "0.01"}}
+    document = emujob(scheduler={"actuator": "gated", "name": "s"}, resources={"cpu": 2}, native=native)
+
+    async def story() -> None:
+        assert cluster.request("POST", EMUJOBS, document)[0] == 201
+        await until(lambda: cluster.request("GET", f"{JOBS}/j")[0] == 200)
+        pod = RunningPod(cluster, 4000)
+        await until(lambda: pod.cpu() == "200m")
+        assert pod.resources()["requests"]["memory"] == "1Gi"  # more than its share of 16 GiB
+        assert pod.resources()["limits"] == {"memory": "1Gi", "emugpu.dev/emuGPU": "1"}
+        pod.is_seen()
+        pod.divide(6000)
+        await until(lambda: pod.cpu() == "300m" and pod.resized()[0] == "InProgress")
+        pod.is_seen()
+        await until(lambda: pod.resized() == ("AsAllocated", "cpu 300m, memory 1Gi"))
+        assert get(cluster, f"{EMUJOBS}/j")["status"]["allocation"]["cpu"] == "6000m"
+        pod.divide(60_000)
+        await until(lambda: pod.resized()[0] == "Refused")
+        assert pod.resized()[1].startswith(
+            'patch pods j-0: pods "j-0" is forbidden: node didn\'t have enough allocatable'
+        )
+        assert "RBAC" not in pod.resized()[1] and pod.cpu() == "300m"
+        pod.divide(2000)
+        await until(lambda: pod.cpu() == "100m")
+        assert (pod.metadata()["uid"], pod.metadata()["generation"]) == (pod.uid, 4)  # resized three times
+        api = as_account(cluster)
+        with pytest.raises(NotThereError):  # a pod of this name that was made since isn't meant
+            await write(api, ResizePod(Key("default", "j-0", "another"), {"requests": {"cpu": "150m"}}), wall_ns())
+        await api.close()
+
+    try:
+        with_controller(cluster, story)
+        assert "ResizeRefused" in {event["reason"] for event in cluster_events(cluster)}
+    finally:
+        cluster.request("DELETE", f"{PODS}/j-0?gracePeriodSeconds=0")
+
+
+def cluster_events(server: ApiServer) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = get(server, "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+    return found
+
+
 def test_a_user_holds_and_lets_go(cluster: ApiServer, jobs: None) -> None:
     async def story() -> None:
         assert cluster.request("POST", EMUJOBS, emujob())[0] == 201
@@ -290,7 +393,7 @@ def test_what_fits_nowhere_is_rejected_until_a_pool_comes(cluster: ApiServer, jo
         await until(lambda: phase(cluster)() == "Queued")
 
     with_controller(cluster, story)
-    events = get(cluster, "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+    events = cluster_events(cluster)
     assert {"NoNodeFits", "Accepted"} <= {event["reason"] for event in events if event["regarding"]["name"] == "j"}
 
 

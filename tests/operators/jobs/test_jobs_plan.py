@@ -393,7 +393,10 @@ def test_results_take_the_place_of_what_the_api_tells(world: Worlds) -> None:
     at.later(20)
     at.complete()
     at.settle()
-    assert "observedJCTSeconds" not in at.status  # the event log's word is on its way
+    assert at.status["phase"] == "Running"  # the event log's word is on its way
+    at.later(5)
+    at.settle()
+    assert at.status["phase"] == "Succeeded" and "observedJCTSeconds" not in at.status
     node.tell("attached", 12, key="uid/0")
     node.tell("finished", 19.25, 100, key="uid/0")
     at.outcome = outcome(node, settled=True)
@@ -424,11 +427,83 @@ def test_an_end_that_only_kubernetes_tells_is_shown_once_it_has_settled(world: W
     at.kubernetes()
     at.later(20)
     at.complete()
+    at.later(5)
     at.settle()
     assert at.status["phase"] == "Succeeded" and "finishedAt" not in at.status
     at.outcome = outcome(node, settled=True, completed_ns=START_NS + 20 * 10**9)
     at.settle()
     assert at.status["observedJCTSeconds"] == 20.0
+
+
+def completed(world: Worlds, *, hears: bool = True) -> tuple[Any, Teller]:
+    """A job whose Job is complete after 20 s, while the log tells of its beginning only."""
+    at, node = world(WORK, hears=hears), Teller("w1", begin_ns=START_NS)
+    node.tell("attached", 1.5, key="uid/0")
+    at.outcome = outcome(node)
+    at.settle()
+    at.kubernetes()
+    at.settle()
+    at.later(20)
+    at.complete()
+    at.settle()
+    return at, node
+
+
+def test_who_reads_succeeded_finds_the_end_beside_it(world: Worlds) -> None:
+    at, node = completed(world)
+    assert (at.status["phase"], at.condition("Complete")) == ("Running", ("False", "NotFinished"))
+    assert at.whole_plan().again_s == pytest.approx(5)
+    at.later(2)
+    assert at.settle() == [] and at.whole_plan().again_s == pytest.approx(3)
+    node.tell("finished", 19.25, 100, key="uid/0")
+    at.outcome = outcome(node)
+    at.settle()
+    assert (at.status["phase"], at.status["observedJCTSeconds"]) == ("Succeeded", 19.25)
+    assert at.log[-1].news.note == "100/100 steps done, 19.25 s"
+    assert at.whole_plan().again_s is None
+
+
+def test_the_last_word_is_waited_for_five_seconds(world: Worlds) -> None:
+    at, _ = completed(world)
+    at.later(4.9)
+    assert at.settle() == [] and at.status["phase"] == "Running"
+    at.later(0.1)
+    at.settle()
+    assert at.status["phase"] == "Succeeded" and "finishedAt" not in at.status
+    assert at.log[-1].news.note == "100/100 steps done"
+
+
+def test_a_log_that_is_away_is_not_waited_for(world: Worlds) -> None:
+    at, _ = completed(world, hears=False)
+    assert at.status["phase"] == "Succeeded" and "finishedAt" not in at.status
+
+
+def test_a_clock_that_is_set_back_holds_up_no_end(world: Worlds) -> None:
+    at, _ = completed(world)
+    at.later(-3600)
+    at.settle()
+    assert at.status["phase"] == "Succeeded"
+
+
+def test_a_job_that_failed_has_its_end_at_once_and_the_end_of_its_run_when_that_comes(world: Worlds) -> None:
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    node.tell("attached", 1.5, key="uid/0")
+    at.outcome = outcome(node)
+    at.settle()
+    at.kubernetes()
+    at.settle()
+    at.end_pod()
+    at.change(failure_reason="PodFailurePolicy", failure="exit code 2", completed="2026-01-01T00:00:07Z")
+    at.settle()
+    assert (at.status["phase"], at.status["finishedAt"]) == ("Failed", "2026-01-01T00:00:07Z")
+    assert "to" not in at.status["runs"][0]
+    node.tell("failed", 6.5, key="uid/0")
+    at.outcome = outcome(node, failed_ns=START_NS + 7 * 10**9)
+    at.settle()
+    assert (at.status["runs"][0]["to"], at.status["runs"][0]["ended"]) == ("2026-01-01T00:00:06.500000Z", "failed")
+    at.outcome = outcome(Teller("w1"), failed_ns=START_NS + 7 * 10**9)  # a store that was lost
+    at.settle()
+    assert at.status["runs"][0]["ended"] == "failed"
 
 
 def test_a_store_that_was_lost_takes_nothing_back(world: Worlds) -> None:

@@ -20,7 +20,7 @@ def test_the_short_form_is_one_configuration() -> None:
     types = ("Tesla_V100-PCIE-32GB",)
     assert spec.configurations == (Configuration("default", 2, 1500, 2 * 2**30, types, "resnet50", 64),)
     assert (spec.tenant, spec.weight, spec.nodes, spec.steps, spec.actuator) == ("lab", 1.0, 1, 100, "none")
-    assert spec.requests == {"cpu": "10m", "memory": "32Mi"} and spec.limits == {}
+    assert spec.native.requests == {"cpu": "10m", "memory": "32Mi"} and spec.native.limits == {}
 
 
 def test_everything_can_be_said() -> None:
@@ -49,7 +49,7 @@ def test_everything_can_be_said() -> None:
     assert (gpu.gpus, gpu.gpu_types, gpu.model) == (1, ("Tesla-T4",), "vgg16")
     assert (cpu.gpus, cpu.step_time_ns, cpu.gpu_memory_bytes) == (0, 80_000_000, 4 * 2**30)
     assert spec.configuration("cpu") is cpu and spec.configuration("none such") is gpu
-    assert (spec.requests, spec.limits) == ({"cpu": "1"}, {"memory": "64Mi"})
+    assert (spec.native.requests, spec.native.limits) == ({"cpu": "1"}, {"memory": "64Mi"})
     assert spec.template.pod == {"priorityClassName": "p"} and spec.suspend
 
 
@@ -92,6 +92,17 @@ def test_durations(text: str, nanoseconds: int) -> None:
         ({**WORK, "scheduler": {"name": "s"}}, "spec.scheduler: a name belongs to an actuator"),
         ({**WORK, "template": {"labels": []}}, "spec.template.labels: must be an object"),
         ({**WORK, "suspend": 1}, "spec.suspend: must be true or false"),
+        ({**WORK, "native": {"requests": {"cpu": "-1"}}}, "spec.native.requests.cpu: must not be negative"),
+        ({**WORK, "native": {"follow": {"gpu": 1}}}, "spec.native.follow: unknown field 'gpu'"),
+        (
+            {**WORK, "native": {"follow": {"memory": "32Mi"}}},
+            "spec.native.follow.memory: must be the real amount for each",
+        ),
+        ({**WORK, "native": {"follow": {"cpu": 0}}}, "spec.native.follow.cpu: must be the real amount for each"),
+        (
+            {**WORK, "native": {"requests": {"cpu": 0}, "follow": {"cpu": "50m"}}},
+            "spec.native.follow.cpu: needs a request of cpu above 0",
+        ),
         (None, "spec: must be an object"),
     ],
 )

@@ -134,11 +134,11 @@ def test_a_redis_that_is_killed_and_comes_back_goes_on(server, make, path):
     with pytest.raises(StoreAwayError):
         collector.attempt(None)
     collector.failed(StoreAwayError("redis", "away", "it can't be reached"))
-    assert collector.problem == "redis: it can't be reached"
+    assert (collector.problem, collector.away) == ("redis: it can't be reached", True)
     server.start()
     server.write("a", range(11, 21))
     drain(collector)
-    assert (numbers(path, "a"), collector.problem) == ([*range(1, 21)], "")
+    assert (numbers(path, "a"), collector.problem, collector.away) == ([*range(1, 21)], "", False)
 
 
 def test_a_redis_that_comes_back_empty_goes_on_with_what_nodes_send_again(server, make, path):

@@ -67,6 +67,18 @@ def test_from_redis_to_an_outcome_and_to_a_reader(server, record, facts, tmp_pat
     reader.close()
 
 
+def test_whether_it_hears_is_known(server, record):
+    """While nothing was tried yet, and once Redis was reached; not while it is away."""
+    assert Recording(settings(redis_url=server.url), CollectorRegistry(), CLOCKS, Leader().links()).hears
+    recording = record(redis_url=server.url)
+    wait_for(lambda: recording.problem == "")
+    assert recording.hears
+    server.kill()
+    wait_for(lambda: not recording.hears)
+    server.start()
+    wait_for(lambda: recording.hears, within_s=20)
+
+
 def test_who_does_not_lead_takes_nothing_away(server, record, facts):
     leader = Leader()
     leader.leads = False

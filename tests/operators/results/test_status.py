@@ -43,8 +43,7 @@ def test_what_is_not_known_yet_is_left_out(facts):
 
 def test_a_job_that_failed_has_an_end_and_no_completion_time(facts):
     failed = job_result(facts(failed_ns=T0 + 7 * S), [])
-    assert members_of(Outcome(failed)) == {"stepsDone": 0, "serviceSeconds": 0.0, "runs": []}
-    told = members_of(Outcome(failed, settled=True))
+    told = members_of(Outcome(failed))  # nobody will tell it better
     assert (told["finishedAt"], "observedJCTSeconds" in told) == ("2023-11-14T22:13:27.000000Z", False)
 
 

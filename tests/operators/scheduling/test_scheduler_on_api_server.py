@@ -348,6 +348,8 @@ def test_of_two_programs_one_acts(kube: Kube, config: Path) -> None:
             acts, waits = (first, second) if f"_{first.pid}_" in holder else (second, first)
             kube.submit("j", "jobs")
             asyncio.run(until(lambda: going(kube) == {"j"}))
+            assert waits.stderr is not None
+            assert f"emugpu-scheduler-s: is held by {holder}; waiting" in waits.stderr.readline()
             waits.send_signal(signal.SIGTERM)  # one that waits for its turn can be ended as well
             assert waits.wait(10) == 0
             waits_said = waits.communicate()[0]

@@ -1,0 +1,99 @@
+"""Lets what a running job's pods really ask for follow their emulated CPUs and memory, in place (spec.native.follow).
+
+The pods' own annotation counts, which a job-level scheduler changes while they run (allocation.py); one without it is as it was
+made. What nobody grants is told and changes nothing else: the emulated share is the job's all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from emulator_runtime.domain.sensitivity import HostShare
+from operators.jobs.allocation import read_allocation
+from operators.jobs.native import Amounts, exact_amounts
+from operators.jobs.objects import PodFacts
+from operators.jobs.sizing import GOES_ON
+from operators.jobs.spec import EmuJobSpec
+
+Resources = Mapping[str, Amounts]
+"""As a container has them: requests, and limits where there are any."""
+
+TROUBLES = ("Refused", "Infeasible", "Deferred", "Error")
+"""Why pods stay as they were: the API server's word, and the kubelet's."""
+_AGAIN_NS = 60 * 10**9
+"""What the API server has refused is asked for again so much later: quotas and nodes change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The API server did not let a pod ask for these, at `at_ns`."""
+
+    resources: Resources
+    problem: str
+    at_ns: int
+
+    def of(self, resources: Resources | None) -> bool:
+        return self.resources == resources
+
+    def is_old(self, now_ns: int) -> bool:
+        """It is time to ask again; also where the clock was set back."""
+        return not 0 <= now_ns - self.at_ns < _AGAIN_NS
+
+
+class Refusals:
+    """By EmuJob and by uid of a pod, until that is gone."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, Refusal]] = {}
+
+    def note(self, job: str, pod: str, refusal: Refusal) -> None:
+        self._known.setdefault(job, {})[pod] = refusal
+
+    def of(self, job: str, pods: Iterable[PodFacts]) -> Mapping[str, Refusal]:
+        """Of these pods, which are all that the EmuJob has."""
+        known = self._known.pop(job, {})
+        kept = {pod.key.uid: known[pod.key.uid] for pod in pods if pod.key.uid in known}
+        if kept:
+            self._known[job] = kept
+        return kept
+
+
+def wanted_of(spec: EmuJobSpec, pod: PodFacts) -> Resources | None:
+    """What the pod's container must ask for; None: it does, or nobody says what."""
+    requests, limits = _followed(spec, pod)
+    if _holds(requests, pod.sizing.requests) and _holds(limits, pod.sizing.limits):
+        return None
+    return {"requests": requests, **({"limits": limits} if limits else {})}
+
+
+def resized(spec: EmuJobSpec, pods: Iterable[PodFacts], refusals: Mapping[str, Refusal]) -> tuple[str, str, str]:
+    """Status, reason and message of the condition Resized, over all pods that are there. `refusals`: by uid of a pod."""
+    answer = ("Unknown", "NoPods", "")
+    for pod in pods:
+        wanted, (reason, message) = wanted_of(spec, pod), pod.sizing.trouble
+        refusal = refusals.get(pod.key.uid)
+        if refusal is not None and refusal.of(wanted):
+            return "False", "Refused", refusal.problem
+        if wanted is None and reason in TROUBLES:
+            return "False", reason, f"pod {pod.key.name}: {message}"
+        if wanted is not None or reason or not pod.sizing.heard:
+            answer = ("False", GOES_ON, "")
+        elif answer[0] == "Unknown":
+            amounts = _followed(spec, pod)[0]
+            answer = ("True", "AsAllocated", ", ".join(f"{name} {amounts[name]}" for name in sorted(amounts)))
+    return answer
+
+
+def _followed(spec: EmuJobSpec, pod: PodFacts) -> tuple[Amounts, Amounts]:
+    """An amount that the allocation doesn't say is the configuration's, as for the pod's manager (node/host_share.py)."""
+    given = read_allocation(pod.allocation, f"pod {pod.key}")
+    if given is None:
+        return {}, {}
+    own = spec.configuration(given.configuration)
+    share = HostShare(given.cpu_milli or own.cpu_milli, given.memory_bytes or own.memory_bytes)
+    return spec.native.followed(share)
+
+
+def _holds(wanted: Amounts, asked: Mapping[str, object]) -> bool:
+    return all(asked.get(name) == amount for name, amount in exact_amounts(wanted).items())
