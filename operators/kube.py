@@ -35,6 +35,8 @@ EXPERIMENT = create_namespaced_resource("emugpu.dev", "v1alpha1", "SchedulingExp
 JOB = create_namespaced_resource("batch", "v1", "Job", "jobs")
 SERVICE = create_namespaced_resource("", "v1", "Service", "services")
 LEASE = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
+TOKEN_REVIEW = create_global_resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews")
+ACCESS_REVIEW = create_global_resource("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews")
 CRD = create_global_resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 CONFIG_MAP = create_namespaced_resource("", "v1", "ConfigMap", "configmaps")
 

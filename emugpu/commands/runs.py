@@ -22,11 +22,12 @@ from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import summary_dict, write_jobs_csv, write_summary
 from scheduler_sims.reports.html import write_report
+from scheduler_sims.reports.spans_file import write_spans_csv
 from scheduler_sims.reports.table import print_comparison
 
 THE_CLUSTER = "as its pools are"
 """What a cluster without a cluster file is called."""
-JOBS, SUMMARY, REPORT = "jobs.csv", "summary.json", "report.html"
+JOBS, SPANS, SUMMARY, REPORT = "jobs.csv", "spans.csv", "summary.json", "report.html"
 _TABLE_WIDTH = 100
 
 
@@ -90,7 +91,7 @@ def check_out(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError("--out", f"can't make the directory {out}: {error.strerror}") from error
-    for name in (JOBS, SUMMARY, REPORT):
+    for name in (JOBS, SPANS, SUMMARY, REPORT):
         if (out / name).is_dir():
             raise InputError("--out", f"{out / name} is a directory; choose another output folder")
     try:
@@ -122,6 +123,7 @@ def write_files(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[
     if args.out is not None:
         comparison = compare(runs)
         write_jobs_csv(args.out / JOBS, runs)
+        write_spans_csv(args.out / SPANS, runs)
         write_summary(args.out / SUMMARY, comparison, meta)
         write_report(args.out / REPORT, runs, comparison, meta)
 

@@ -17,6 +17,7 @@ from deviceplugin.settings import Settings as PluginSettings
 from emulator_runtime.node.settings import EnvSettings
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.admission.settings import Settings as AdmissionSettings
+from operators.api.settings import Settings as ApiSettings
 from operators.jobs.settings import Settings as JobsSettings
 from operators.pools.settings import Settings as PoolsSettings
 from operators.pools.spec import parse_spec
@@ -32,9 +33,11 @@ PROGRAMS: dict[str, type[EnvSettings]] = {
     "deviceplugin": PluginSettings,
     "operators.pools": PoolsSettings,
     "operators.jobs": JobsSettings,
+    "operators.api": ApiSettings,
     "operators.admission": AdmissionSettings,
     "operators.prepare": PrepareSettings,
 }
+API_OBJECTS = {f"{kind}/emugpu-api" for kind in ("Service", "ClusterRole", "ClusterRoleBinding", "NetworkPolicy")}
 JOBS_OBJECTS = ("Deployment", "Service", "ServiceAccount", "ClusterRole", "PodDisruptionBudget", "NetworkPolicy")
 WEBHOOK = 'alias={"mode":"webhook"}'
 NO_ROLES = ('rbac={"create":false}', 'prepare={"enabled":false}', 'cleanup={"enabled":false}')
@@ -138,6 +141,11 @@ RIGHTS = {
         ("emugpu.dev", "emugpupools/status", "patch", ""),
     ],
     "emugpu-pools-events": [("events.k8s.io", "events", "create", "")],
+    "emugpu-api": [
+        ("authentication.k8s.io", "tokenreviews", "create", ""),
+        ("authorization.k8s.io", "subjectaccessreviews", "create", ""),
+        ("emugpu.dev", "emujobs", "patch", ""),
+    ],
     "emugpu-jobs": [
         ("emugpu.dev", "emujobs", "list watch", ""),
         ("emugpu.dev", "emujobs/status", "patch", ""),
@@ -360,6 +368,28 @@ def test_the_job_controllers_store_may_be_a_volume(render: Render) -> None:
     assert not any(kind == "PersistentVolumeClaim" for kind, _ in mine)
 
 
+def test_the_api_reads_the_job_controllers_store(render: Render) -> None:
+    (_, api) = job_controller(render('api={"hosts":["a.example","b.example:8443"],"sessionSeconds":600}'))["containers"]
+    assert api["volumeMounts"] == [{"name": "store", "mountPath": "/store"}]
+    assert environment(api) == {
+        "EMUGPU_API_PORT": "9404",
+        "EMUGPU_API_STORE": "/store/results.db",
+        "EMUGPU_API_TITLE": "emugpu",
+        "EMUGPU_API_HOSTS": "a.example,b.example:8443",
+        "EMUGPU_API_SESSION_S": "600",
+    }
+    off = job_controller(render('api={"enabled":false}'))
+    assert [container["name"] for container in off["containers"]] == ["jobs"]
+
+
+def test_who_may_call_the_api_can_be_said(render: Render) -> None:
+    peers = [{"podSelector": {"matchLabels": {"app": "ingress"}}}]
+    policy = render(f'api={{"from":{json.dumps(peers)}}}')["NetworkPolicy", "emugpu-api"]["spec"]
+    assert policy["ingress"] == [{"ports": [{"port": "http"}], "from": peers}]
+    service = render()["Service", "emugpu-api"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == service["selector"]
+
+
 def test_redis_of_the_chart(render: Render) -> None:
     objects = render()
     secret = objects["Secret", "emugpu-redis"]["stringData"]
@@ -404,7 +434,8 @@ def test_another_redis_or_none(render: Render) -> None:
         ('prepare={"enabled":false}', {"Job/emugpu-prepare"}),
         ('cleanup={"enabled":false}', {"Job/emugpu-cleanup"}),
         ("pools=[]", {"EmuGPUPool"}),
-        ('jobController={"enabled":false}', {f"{kind}/emugpu-jobs" for kind in JOBS_OBJECTS}),
+        ('jobController={"enabled":false}', {f"{kind}/emugpu-jobs" for kind in JOBS_OBJECTS} | API_OBJECTS),
+        ('api={"enabled":false}', API_OBJECTS),
     ],
 )
 def test_switches(render: Render, sets: str | tuple[str, ...], gone: set[str]) -> None:
@@ -441,7 +472,11 @@ def test_the_readme_lists_all_rights(render: Render) -> None:
         listed.setdefault(account, set()).add((group.strip("`").replace("core", ""), resource, row[2].replace(",", "")))
     wanted: dict[str, set[tuple[str, str, str]]] = {}
     for name, rules in RIGHTS.items():
-        account = "emugpu-jobs" if name == "emugpu-experiments-control" else re.sub("-(events|lease|memory)$", "", name)
+        account = (
+            re.sub("-(events|lease|memory)$", "", name)
+            .replace("-api", "-jobs")
+            .replace("-experiments-control", "-jobs")
+        )
         wanted.setdefault(account, set()).update(rule[:3] for rule in rules)
     assert listed == wanted
 
@@ -516,6 +551,7 @@ SECTIONS = (
         "node",
         "controller",
         "jobController",
+        "api",
         "scheduler",
         "experiments",
         "webhook",
@@ -545,7 +581,13 @@ def test_who_may_ask_for_metrics_can_be_said(render: Render) -> None:
         rules = {name: d["spec"]["ingress"] for (kind, name), d in render(*sets).items() if kind == "NetworkPolicy"}
         return {name: rule.get("from") for name, (rule,) in rules.items() if name != "emugpu-redis"}
 
-    assert callers(WEBHOOK) == {"emugpu-jobs": None, "emugpu-node": None, "emugpu-pools": None, "emugpu-webhook": None}
+    assert callers(WEBHOOK) == {
+        "emugpu-api": None,
+        "emugpu-jobs": None,
+        "emugpu-node": None,
+        "emugpu-pools": None,
+        "emugpu-webhook": None,
+    }
     peers = [
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}, "podSelector": {}},
         {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
@@ -553,6 +595,7 @@ def test_who_may_ask_for_metrics_can_be_said(render: Render) -> None:
     own = {"app.kubernetes.io/name": "emugpu", "app.kubernetes.io/instance": "emugpu"}
     named = callers(WEBHOOK, f'networkPolicy={{"metricsFrom":{json.dumps(peers)}}}')
     assert named == {
+        "emugpu-api": None,
         "emugpu-jobs": peers,
         "emugpu-node": [*peers, {"podSelector": {"matchLabels": own | {"app.kubernetes.io/component": "jobs"}}}],
         "emugpu-pools": peers,
@@ -748,6 +791,14 @@ def test_notes_tell_the_next_command(helm_run: Helm) -> None:
     assert "resources: {limits: {emuGPU: 1}}" in notes
     assert "emugpupools.emugpu.dev" in notes and "the namespace emugpu," in notes
     assert "the empty directory /var/lib/emugpu on nodes" in notes
+    assert "kubectl port-forward --namespace emugpu service/emugpu-api 8080:80" in notes
+
+
+@pytest.mark.parametrize("off", ['api={"enabled":false}', 'jobController={"enabled":false}'])
+def test_notes_tell_of_no_dashboard_that_is_off(helm_run: Helm, off: str) -> None:
+    done = helm_run("install", "emugpu", "CHART", "--dry-run=client", "--namespace", "emugpu", "--set-json", off)
+    assert done.returncode == 0, done.stderr
+    assert "dashboard" not in done.stdout.partition("NOTES:")[2]
 
 
 def test_notes_tell_what_is_to_be_done_by_hand(helm_run: Helm) -> None:
