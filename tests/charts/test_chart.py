@@ -505,7 +505,7 @@ def test_a_scheduler_runs_where_it_is_asked_for(render: Render) -> None:
 
 
 def test_experiments_have_runners_unless_they_are_off(render: Render) -> None:
-    (jobs,) = render()["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
+    jobs, _api = render()["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
     image = environment(jobs)["EMUGPU_JOBS_EXPERIMENT_IMAGE"]
     assert image.partition(":") == ("emugpu-scheduler", ":", jobs["image"].partition(":")[2])
     assert environment(jobs)["EMUGPU_JOBS_EXPERIMENT_ACCOUNT"] == "emugpu-experiments"
@@ -513,7 +513,7 @@ def test_experiments_have_runners_unless_they_are_off(render: Render) -> None:
         'imagePullSecrets=[{"name":"s1"},{"name":"s2"}]',
         'experiments={"priorityClassName":"high","resources":{"limits":{"memory":"1Gi"}}}',
     )
-    (jobs,) = render(*sets)["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
+    jobs, _api = render(*sets)["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
     assert environment(jobs)["EMUGPU_JOBS_EXPERIMENT_PULL_SECRETS"] == "s1,s2"
     pod = json.loads(environment(jobs)["EMUGPU_JOBS_EXPERIMENT_POD"])
     assert (pod["priorityClassName"], pod["resources"]["limits"]) == ("high", {"memory": "1Gi"})
