@@ -7,7 +7,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,6 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from emugpu.commands.console import result_console
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.experiment import Experiment
+from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import summary_dict, write_jobs_csv, write_summary
@@ -25,6 +25,8 @@ from scheduler_sims.reports.html import write_report
 from scheduler_sims.reports.spans_file import write_spans_csv
 from scheduler_sims.reports.table import print_comparison
 
+THE_CLUSTER = "as its pools are"
+"""What a cluster without a cluster file is called."""
 JOBS, SPANS, SUMMARY, REPORT = "jobs.csv", "spans.csv", "summary.json", "report.html"
 _TABLE_WIDTH = 100
 
@@ -32,7 +34,7 @@ _TABLE_WIDTH = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of every command that runs policies."""
     parser.add_argument("workload", type=Path, metavar="WORKLOAD.csv", help="the jobs, one per row")
-    parser.add_argument("--cluster", type=Path, required=True, metavar="CLUSTER.yaml", help="nodes and costs")
+    parser.add_argument("--cluster", type=Path, metavar="CLUSTER.yaml", help="nodes and costs")
     parser.add_argument(
         "--policy",
         action="append",
@@ -61,11 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="print each policy's reasons on stderr")
 
 
-def load(args: argparse.Namespace) -> tuple[Experiment, dict[str, str]]:
-    """Read all inputs and check them before anything runs; with the experiment, the title of each `--policy` value."""
+def load(args: argparse.Namespace, spec: ClusterSpec | None = None) -> tuple[Experiment, dict[str, str]]:
+    """Read all inputs and check them before anything runs; with the experiment, the title of each `--policy` value.
+
+    `spec`: the cluster where no file describes it.
+    """
+    cluster = args.cluster or spec
+    if cluster is None:
+        raise InputError("--cluster", "is missing; only --on kubernetes can do without, and takes the cluster as it is")
     experiment = Experiment.load(
         args.workload,
-        args.cluster,
+        cluster,
         estimates=args.estimates,
         seed=args.seed,
         profiles=args.profiles,
@@ -94,19 +102,7 @@ def check_out(out: Path) -> None:
 
 def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dict[str, Any]:
     """What was compared, for the report's header and the summary."""
-    spec = experiment.spec
-    return {
-        "workload": str(args.workload),
-        "jobs": len(experiment.workload.jobs),
-        "cluster": str(args.cluster),
-        "nodes": len(spec.nodes),
-        "gpus": spec.gpus,
-        "clock": clock,
-        **({"stretch": args.stretch} if args.stretch != 1 else {}),
-        "estimates": args.estimates,
-        "seed": args.seed,
-        "costs": {name: f"{value:g} s" for name, value in asdict(spec.costs).items() if value} or "none",
-    }
+    return experiment.described(str(args.workload), str(args.cluster or THE_CLUSTER), clock, args.stretch)
 
 
 def leave(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> int:

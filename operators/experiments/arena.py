@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.units import to_ns
@@ -15,11 +15,17 @@ GONE_S = 180.0
 _LOOK_S = 0.5
 
 
-async def make(api: Api, name: str, experiment: str) -> None:
-    """Raises ConflictError where there is such a namespace already."""
-    labels = {EXPERIMENT_LABEL: experiment, "app.kubernetes.io/managed-by": "emugpu-experiment"}
-    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-    await api.create(NAMESPACE, document)
+async def make(
+    api: Api,
+    name: str,
+    experiment: str,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> None:
+    """With these labels beside its own. Raises ConflictError where there is such a namespace already."""
+    own = {EXPERIMENT_LABEL: experiment, "app.kubernetes.io/managed-by": "emugpu-experiment"}
+    metadata = {"name": name, "labels": {**own, **(labels or {})}, "annotations": dict(annotations or {})}
+    await api.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
 
 async def clear(api: Api, name: str, wall_ns: Callable[[], int]) -> None:
@@ -28,6 +34,16 @@ async def clear(api: Api, name: str, wall_ns: Callable[[], int]) -> None:
     Raises ClusterError where it isn't after GONE_S.
     """
     limit_ns = wall_ns() + to_ns(GONE_S)
+    await delete(api, name)
+    while await _is_there(api, name):
+        if wall_ns() > limit_ns:
+            problem = f"is still being deleted after {GONE_S:g} s; see `kubectl get namespace {name} -o yaml`"
+            raise ClusterError(f"namespace {name} {problem}")
+        await asyncio.sleep(_LOOK_S)
+
+
+async def delete(api: Api, name: str) -> None:
+    """The EmuJobs first, whose owner then takes what belongs to them; returns before all is gone. Twice is once."""
     try:
         _, found = await api.list(EMUJOB, namespace=name)
     except NotThereError:  # the kind is gone, so there are none of it
@@ -35,11 +51,6 @@ async def clear(api: Api, name: str, wall_ns: Callable[[], int]) -> None:
     for document in found:
         await api.delete(EMUJOB, document["metadata"]["name"], name)
     await api.delete(NAMESPACE, name)
-    while await _is_there(api, name):
-        if wall_ns() > limit_ns:
-            problem = f"is still being deleted after {GONE_S:g} s; see `kubectl get namespace {name} -o yaml`"
-            raise ClusterError(f"namespace {name} {problem}")
-        await asyncio.sleep(_LOOK_S)
 
 
 async def _is_there(api: Api, name: str) -> bool:

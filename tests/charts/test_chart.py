@@ -175,19 +175,40 @@ RIGHTS = {
         ("coordination.k8s.io", "leases", "get update", "emugpu-scheduler-las"),
         ("", "configmaps", "get patch", "emugpu-scheduler-las"),
     ],
+    "emugpu-experiments": [
+        ("emugpu.dev", "schedulingexperiments", "get patch", ""),
+        ("emugpu.dev", "emujobs", "list watch get create patch delete", ""),
+        ("emugpu.dev", "emugpupools", "list watch", ""),
+        ("batch", "jobs", "list watch get patch", ""),
+        ("", "pods", "list watch get patch delete", ""),
+        ("", "pods/binding", "create", ""),
+        ("", "nodes", "list watch", ""),
+        ("", "namespaces", "list get create delete", ""),
+        ("", "configmaps", "get create patch", ""),
+        ("coordination.k8s.io", "leases", "get create update", ""),
+    ],
+    "emugpu-experiments-control": [
+        ("emugpu.dev", "schedulingexperiments", "list watch patch delete", ""),
+        ("emugpu.dev", "schedulingexperiments/status", "patch", ""),
+        ("emugpu.dev", "emujobs", "delete", ""),
+        ("", "namespaces", "list watch delete", ""),
+    ],
     "emugpu-prepare": [
         (
             "apiextensions.k8s.io",
             "customresourcedefinitions",
             "get patch",
-            "emugpupools.emugpu.dev emujobs.emugpu.dev",
+            "emugpupools.emugpu.dev emujobs.emugpu.dev schedulingexperiments.emugpu.dev",
         ),
         ("", "namespaces", "get patch", "emugpu"),
     ],
     "emugpu-cleanup": [
         ("", "nodes", "list patch", ""),
         ("emugpu.dev", "emugpupools", "list delete", ""),
+        ("emugpu.dev", "schedulingexperiments", "list patch", ""),
+        ("", "namespaces", "list delete", ""),
         ("", "pods", "list", ""),
+        ("batch", "jobs", "list delete", ""),
     ],
 }
 
@@ -451,7 +472,11 @@ def test_the_readme_lists_all_rights(render: Render) -> None:
         listed.setdefault(account, set()).add((group.strip("`").replace("core", ""), resource, row[2].replace(",", "")))
     wanted: dict[str, set[tuple[str, str, str]]] = {}
     for name, rules in RIGHTS.items():
-        account = re.sub("-(events|lease|memory)$", "", name).replace("-api", "-jobs")
+        account = (
+            re.sub("-(events|lease|memory)$", "", name)
+            .replace("-api", "-jobs")
+            .replace("-experiments-control", "-jobs")
+        )
         wanted.setdefault(account, set()).update(rule[:3] for rule in rules)
     assert listed == wanted
 
@@ -477,6 +502,26 @@ def test_a_scheduler_runs_where_it_is_asked_for(render: Render) -> None:
     assert everywhere["Role", "emugpu-scheduler-memory"]["rules"][2]["resourceNames"] == ["emugpu-scheduler-mine"]
     (container,) = everywhere["Deployment", "emugpu-scheduler"]["spec"]["template"]["spec"]["containers"]
     assert (container["image"], container["args"][-1]) == ("r/s:2", "--name=mine")
+
+
+def test_experiments_have_runners_unless_they_are_off(render: Render) -> None:
+    (jobs,) = render()["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
+    image = environment(jobs)["EMUGPU_JOBS_EXPERIMENT_IMAGE"]
+    assert image.partition(":") == ("emugpu-scheduler", ":", jobs["image"].partition(":")[2])
+    assert environment(jobs)["EMUGPU_JOBS_EXPERIMENT_ACCOUNT"] == "emugpu-experiments"
+    sets = (
+        'imagePullSecrets=[{"name":"s1"},{"name":"s2"}]',
+        'experiments={"priorityClassName":"high","resources":{"limits":{"memory":"1Gi"}}}',
+    )
+    (jobs,) = render(*sets)["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
+    assert environment(jobs)["EMUGPU_JOBS_EXPERIMENT_PULL_SECRETS"] == "s1,s2"
+    pod = json.loads(environment(jobs)["EMUGPU_JOBS_EXPERIMENT_POD"])
+    assert (pod["priorityClassName"], pod["resources"]["limits"]) == ("high", {"memory": "1Gi"})
+    for off in ('experiments={"enabled":false}', 'jobController={"enabled":false}'):
+        objects = render(off)
+        assert not [name for _, name in objects if "experiments" in name]
+        for _, container in containers(objects):
+            assert not [variable for variable in environment(container) if "EXPERIMENT" in variable]
 
 
 def test_redis_has_room_to_rewrite_its_file(render: Render) -> None:
@@ -508,6 +553,7 @@ SECTIONS = (
         "jobController",
         "api",
         "scheduler",
+        "experiments",
         "webhook",
         "redis",
         "rbac",
