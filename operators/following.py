@@ -41,7 +41,7 @@ async def follow(
     while True:
         try:
             version, documents = await api.list(followed.resource, **followed.options)
-            if followed.store.replace(documents):
+            if followed.store.replace(documents, version):
                 changed()
             failures = 0
             async for kind, document in api.watch(followed.resource, version, **followed.options):

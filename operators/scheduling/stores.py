@@ -18,9 +18,9 @@ class DirtyStore(Store[T], Generic[T]):
         self._owner_of = owner_of
         self.dirty: set[str] = set()
 
-    def replace(self, documents: Iterable[Mapping[str, Any]]) -> bool:
+    def replace(self, documents: Iterable[Mapping[str, Any]], version: str = "") -> bool:
         before = self.values()
-        changed = super().replace(documents)
+        changed = super().replace(documents, version)
         if changed:
             self.dirty.update(self._owner_of(facts) for facts in (*before, *self.values()))
         return changed
