@@ -20,6 +20,7 @@ from operators.scheduling.objects import Order
 from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools, Watcher
 from scheduler_sims.clusters.base import Event, Happening, Start
+from scheduler_sims.clusters.open import Submitted
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.record import LagAccount
 
@@ -63,7 +64,8 @@ class KubernetesCluster:
         self._tools = make_tools(self)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kubernetes", daemon=True)
-        self._ended: list[str] = []
+        self._present: dict[str, JobSpec] = {}
+        self._ended: list[JobSpec] = []
         self._api: Api | None = None
         self._leader: Leader | None = None
         self._watcher: Watcher | None = None
@@ -144,10 +146,10 @@ class KubernetesCluster:
 
     def wait(self, until_ns: int | None) -> list[Event]:
         """Raises LeadershipLostError when another scheduler of this name may act now."""
-        for job_id in self._ended:  # the loop has heard of their end, and asks no more
-            self._tools.truth.forget(job_id)
+        for left in self._ended:  # the loop has heard of their end, and asks no more
+            self._tools.truth.forget(left)
         events = self._next(until_ns)
-        self._ended = [event.job_id for event in events if event.what in _ENDED]
+        self._ended = [job for event in events if (job := self._left_with(event)) is not None]
         return events
 
     def wake(self) -> None:
@@ -237,6 +239,12 @@ class KubernetesCluster:
                 item = self._inbox.get_nowait()
         except Empty:
             return events
+
+    def _left_with(self, event: Event) -> JobSpec | None:
+        """The job that has left with this event; it may be back with the next one."""
+        if isinstance(event, Submitted):
+            self._present[event.job_id] = event.job.spec
+        return self._present.pop(event.job_id, None) if event.what in _ENDED else None
 
     def _call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = _CALL_S) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
