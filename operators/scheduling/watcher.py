@@ -64,11 +64,11 @@ class Watcher:
         self._epoch_ns = epoch_ns
         self._changed = asyncio.Event()
         self.synced = asyncio.Event()
-        self._seen = Seen()
+        self._batches = Batches(self._changed.set)
+        self._seen = Seen(self._batches.heard)
         self._teller = Teller(tools.truth, tools.costs, tools.wall_ns, epoch_ns, pasts)
         hands = Hands(api, self._seen.written, tools.may_act, self._changed.set)
         self._actor = Actor(self._seen, hands, tools.pauses, tools.say)
-        self._batches = Batches(self._seen.orders.values, self._changed.set)
         self._roster = Roster(scope, self._submitted)
         self._around = Around((), (), tools.profiles, epoch_ns)
         self._others = Counter[str]()
