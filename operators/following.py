@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import EmuGpuError
-from operators.kube import Api, NotThereError
+from operators.kube import Api, NotThereError, plural_of
 from operators.store import Store
 
 
@@ -31,6 +31,11 @@ class Followed:
     resource: type[Any]
     store: Store[Any]
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """As kubectl says it."""
+        return plural_of(self.resource)
 
 
 async def follow(

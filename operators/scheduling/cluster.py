@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S
-from operators.kube import EMUJOB, NODE, POOL, Api, NotThereError
+from operators.kube import EMUJOB, NODE, POOL, Api, ApiAwayError, NotThereError
 from operators.leader import Leader
 from operators.scheduling.errors import NoEmuJobsError, NotYetError
 from operators.scheduling.memory import Keeper, Memory
@@ -115,17 +115,31 @@ class KubernetesCluster:
                 say(kept.problem)
         self._watcher = Watcher(self._api, self._scope, self._tools, epoch_ns, self.memory.pasts)
         self._working = asyncio.create_task(self._work(self._watcher, self._leader))
-        async with asyncio.timeout(_SYNC_S):
-            await self._watcher.synced.wait()
+        await self._until_synced(self._watcher, self._working)
+        self._working.add_done_callback(self._worked)
         return self.memory
 
-    async def _work(self, watcher: Watcher, leader: Leader) -> None:
+    async def _until_synced(self, watcher: Watcher, working: asyncio.Task[None]) -> None:
+        """Raises what ended the work, and ApiAwayError where it takes too long."""
+        synced = asyncio.create_task(watcher.synced.wait())
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(leader.keep(self._tools.say))
-                group.create_task(watcher.run())
-        except* Exception as errors:
-            self._inbox.put(_first(errors))
+            await asyncio.wait({synced, working}, timeout=_SYNC_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            synced.cancel()
+        if working.done() and (error := working.exception()) is not None:
+            raise _first(error)
+        if not watcher.synced.is_set():
+            raise ApiAwayError(f"the API server has not listed within {_SYNC_S:g} s: {', '.join(watcher.unlisted)}")
+
+    async def _work(self, watcher: Watcher, leader: Leader) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(leader.keep(self._tools.say))
+            group.create_task(watcher.run())
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        """The loop hears of it when it waits next."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._inbox.put(_first(error))
 
     async def _disconnect(self) -> None:
         if self._keeping is not None:

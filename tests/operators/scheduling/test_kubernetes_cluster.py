@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
+from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns
+from operators.kube import EMUJOB, NODE, ApiAwayError
 from operators.leader import Candidate, Leader, Terms
-from operators.scheduling.cluster import Connection, KubernetesCluster
+from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
 from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools
 from operators.testing.fake_api import FakeApi
@@ -82,3 +85,43 @@ def test_a_job_that_has_come_back_is_not_forgotten(side: Callable[..., Side]) ->
     one.cluster.wait(0)
     with pytest.raises(KeyError):
         one.truth.rate("a", ON_CPU)
+
+
+class Broken(FakeApi):
+    """It lists what is asked for once; what it lists from then on is up to `then`."""
+
+    def __init__(self, kind: type[Any], then: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
+        self._kind, self._then, self._asked = kind, then, 0
+
+    async def list(self, resource: type[Any], **options: Any) -> Any:
+        if resource is self._kind:
+            self._asked += 1
+            if self._asked > 1:
+                await self._then()
+        return await super().list(resource, **options)
+
+
+def test_what_ends_the_work_while_it_begins_is_raised_at_once(side: Callable[..., Side]) -> None:
+    async def fail() -> None:
+        raise AssertionError("broken")
+
+    with pytest.raises(AssertionError, match=r"^broken$"):
+        side(Broken(EMUJOB, fail)).cluster.connect(Thinking("fifo", ""))
+
+
+def test_what_is_not_listed_in_time_is_named(side: Callable[..., Side], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("operators.scheduling.cluster._SYNC_S", 0.1)
+    with pytest.raises(ApiAwayError, match=r"^the API server has not listed within 0\.1 s: nodes$"):
+        side(Broken(NODE, wait)).cluster.connect(Thinking("fifo", ""))
+
+
+def test_what_ends_the_work_later_is_raised_where_the_loop_waits(side: Callable[..., Side]) -> None:
+    one = side()
+    one.cluster.connect(Thinking("fifo", ""))
+    one.api.failures["replace"] = [RuntimeError("broken")]
+    with pytest.raises(RuntimeError, match=r"^broken$"):
+        one.cluster.wait(10 * NS_PER_S)
