@@ -202,6 +202,14 @@ class KubernetesCluster:
         return self._leader is not None and self._leader.holds
 
     @property
+    def problem(self) -> str:
+        """Why it isn't ready; empty also while it waits for its turn, which is all that it should do."""
+        if self._leader is None:
+            return "the API server has not been asked yet"
+        synced = self._watcher is not None and self._watcher.synced.is_set()
+        return "" if synced or not self.may_act else "not all that there is was listed yet"
+
+    @property
     def done(self) -> int:
         """Jobs that the scope waits for and that have ended."""
         return self._watching.done

@@ -90,10 +90,8 @@ class Program:
         """0: ended by a signal, or by `until`; 1: another scheduler of this name may act now. Raises errors of the tree."""
         with ExitStack() as stack:
             if self._options.metrics_port:
-                ready = self._not_ready
-                server = status_server(
-                    self._options.metrics_port, self._metrics.registry, healthy=lambda: "", ready=ready
-                )
+                port, cluster = self._options.metrics_port, self._cluster
+                server = status_server(port, self._metrics.registry, healthy=lambda: "", ready=lambda: cluster.problem)
                 server.start()
                 stack.callback(server.close)
             stack.callback(self._cluster.close)
@@ -241,9 +239,6 @@ class Program:
             return True
         until = self._options.until
         return until is not None and self._cluster.done >= until.jobs
-
-    def _not_ready(self) -> str:
-        return "" if self._cluster.may_act else "it is another scheduler's turn"
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

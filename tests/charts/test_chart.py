@@ -429,6 +429,7 @@ def test_a_scheduler_runs_where_it_is_asked_for(render: Render) -> None:
     objects = render(SCHEDULER)
     (container,) = objects["Deployment", "emugpu-scheduler"]["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["emugpu", "scheduler"]
+    assert objects["Deployment", "emugpu-scheduler"]["spec"]["strategy"] == {"type": "Recreate"}
     assert container["args"] == [
         "--policy=las:threshold_s=300",
         "--metrics-port=9406",

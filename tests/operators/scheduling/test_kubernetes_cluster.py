@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
-from emulator_runtime.timing.host import monotonic_ns
-from operators.kube import EMUJOB, NODE, ApiAwayError
+from emulator_runtime.timing.host import monotonic_ns, sleep_ns
+from operators.kube import EMUJOB, LEASE, NODE, ApiAwayError
 from operators.leader import Candidate, Leader, Terms
 from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
 from operators.scheduling.scope import Scope
@@ -117,6 +118,29 @@ def test_what_is_not_listed_in_time_is_named(side: Callable[..., Side], monkeypa
     monkeypatch.setattr("operators.scheduling.cluster._SYNC_S", 0.1)
     with pytest.raises(ApiAwayError, match=r"^the API server has not listed within 0\.1 s: nodes$"):
         side(Broken(NODE, wait)).cluster.connect(Thinking("fifo", ""))
+
+
+def test_who_waits_for_its_turn_is_ready_and_who_has_not_listed_is_not(side: Callable[..., Side]) -> None:
+    """Else an upgrade would wait for a pod that waits for the former one's lease."""
+    problems: list[str] = []
+
+    async def look() -> None:
+        problems.append(one.cluster.problem)
+
+    api = Broken(NODE, look)
+    spec = {"holderIdentity": "other", "leaseDurationSeconds": 1000}
+    api.put(LEASE, {"metadata": {"name": "emugpu-scheduler-s", "namespace": "ns"}, "spec": spec})
+    one = side(api)
+    assert one.cluster.problem == "the API server has not been asked yet"
+    connecting = Thread(target=one.cluster.connect, args=[Thinking("fifo", "")])
+    connecting.start()
+    while not one.said:
+        sleep_ns(1_000_000)
+    assert (one.said, one.cluster.problem) == (["lease ns/emugpu-scheduler-s: is held by other; waiting"], "")
+    api.put(LEASE, {"metadata": {"name": "emugpu-scheduler-s", "namespace": "ns"}, "spec": {}})
+    connecting.join(10)
+    assert problems == ["not all that there is was listed yet"]
+    assert one.cluster.problem == ""
 
 
 def test_what_ends_the_work_later_is_raised_where_the_loop_waits(side: Callable[..., Side]) -> None:
