@@ -62,8 +62,9 @@ class KubernetesCluster:
         self._connection, self._scope = connection, scope
         self._inbox: SimpleQueue[list[Event] | BaseException | None] = SimpleQueue()
         self._tools = make_tools(self)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="kubernetes", daemon=True)
+        self.event_loop = asyncio.new_event_loop()
+        """Of the other thread, from `connect` to `close`."""
+        self._thread = threading.Thread(target=self.event_loop.run_forever, name="kubernetes", daemon=True)
         self._present: dict[str, JobSpec] = {}
         self._ended: list[JobSpec] = []
         self._api: Api | None = None
@@ -90,13 +91,13 @@ class KubernetesCluster:
 
     def close(self) -> None:
         """What runs goes on; another scheduler of this name may act at once."""
-        if self._loop.is_closed():
+        if self.event_loop.is_closed():
             return
         if self._thread.is_alive():
             self._call(self._disconnect())
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self.event_loop.call_soon_threadsafe(self.event_loop.stop)
             self._thread.join()
-        self._loop.close()
+        self.event_loop.close()
 
     async def _connect(self, thinking: Thinking) -> Memory:
         connection, say = self._connection, self._tools.say
@@ -224,11 +225,11 @@ class KubernetesCluster:
 
     def annotate(self, uid: str, name: str, text: str) -> None:
         """Write an annotation of an EmuJob that is there, in the background; it is of no importance to anybody's run."""
-        asyncio.run_coroutine_threadsafe(self._watching.annotate(uid, name, text), self._loop)
+        asyncio.run_coroutine_threadsafe(self._watching.annotate(uid, name, text), self.event_loop)
 
     def keep(self, memory: Memory, kept: Callable[[str], None]) -> None:
         """Writes it in the background, the newest only; `kept` gets what save answers, or why it failed."""
-        self._loop.call_soon_threadsafe(self._keep, memory, kept)
+        self.event_loop.call_soon_threadsafe(self._keep, memory, kept)
 
     def _keep(self, memory: Memory, kept: Callable[[str], None]) -> None:
         self._unkept = replace(memory, pasts=self._watching.remember(memory.pasts))
@@ -269,7 +270,7 @@ class KubernetesCluster:
         return self._present.pop(event.job_id, None) if event.what in _ENDED else None
 
     def _call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = _CALL_S) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(work, self.event_loop)
         try:
             return future.result(timeout_s)
         except TimeoutError as error:

@@ -434,6 +434,7 @@ def test_a_scheduler_runs_where_it_is_asked_for(render: Render) -> None:
         "--policy=las:threshold_s=300",
         "--metrics-port=9406",
         "--namespace=lab",
+        "--lease-namespace=lab",
         "--explain",
     ]
     assert container["image"].startswith("emugpu-scheduler:")
@@ -445,7 +446,7 @@ def test_a_scheduler_runs_where_it_is_asked_for(render: Render) -> None:
     assert everywhere["Role", "emugpu-scheduler-memory"]["metadata"]["namespace"] == "emugpu"
     assert everywhere["Role", "emugpu-scheduler-memory"]["rules"][2]["resourceNames"] == ["emugpu-scheduler-mine"]
     (container,) = everywhere["Deployment", "emugpu-scheduler"]["spec"]["template"]["spec"]["containers"]
-    assert (container["image"], container["args"][-1]) == ("r/s:2", "--name=mine")
+    assert (container["image"], container["args"][-2:]) == ("r/s:2", ["--name=mine", "--lease-namespace=emugpu"])
 
 
 def test_redis_has_room_to_rewrite_its_file(render: Render) -> None:
