@@ -3,7 +3,7 @@ loses a job from them nor counts it twice."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -68,6 +68,10 @@ class ResultMetrics:
         if prediction is not None and result.finished and jct_s > 0:
             self._error.labels(prediction.by).observe(error_ratio(prediction.seconds, jct_s))
         return True
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Nobody will tell of these jobs again; the histograms keep them."""
+        self._jobs.difference_update(uids)
 
     def experiment_ended(self, prediction: ExperimentPrediction, observed_s: Mapping[str, float]) -> bool:
         """Count all jobs of an experiment; False where that was done before. `observed_s`: JCT by the job's name."""

@@ -172,9 +172,9 @@ class ResultStore(ResultReader):
                 "delete from events where received_ns < ? and job_uid not in (select uid from jobs)", (before_ns,)
             )
 
-    def forget(self, before_ns: int, most: int) -> int:
+    def forget(self, before_ns: int, most: int) -> list[str]:
         """Delete the archived results of jobs that ended before this moment, and the oldest of more than `most`; answers
-        how many went. They are not taken up again, as long as Redis or Kubernetes don't tell of them any more."""
+        which (uids). They are not taken up again, as long as Redis or Kubernetes don't tell of them any more."""
         rank = "select uid from results order by finished_ns desc, uid limit -1 offset ?"
         with self._writing():
             rows = self._db.execute(
@@ -184,7 +184,7 @@ class ResultStore(ResultReader):
                 self._changed({""})  # no job has this uid, and the version must grow though numbers go
             for table in ("results", "predictions", "changes"):
                 self._db.executemany(f"delete from {table} where uid = ?", rows)
-        return len(rows)
+        return [uid for (uid,) in rows]
 
     def _archived(self, uids: Iterable[str]) -> set[str]:
         return {uid for uid in uids if self._db.execute("select 1 from results where uid = ?", (uid,)).fetchone()}

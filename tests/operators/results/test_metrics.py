@@ -40,6 +40,14 @@ def test_a_job_is_counted_once(registry, value, finished):
     assert value("emugpu_job_preemptions_total", policy="las") == 0
 
 
+def test_who_is_forgotten_takes_no_place_and_stays_in_the_histograms(value, registry, finished):
+    metrics = ResultMetrics(registry)
+    metrics.ended(finished)
+    metrics.forget(["job", "never there"])
+    assert value("emugpu_job_completion_seconds_count", policy="las", outcome="finished") == 1
+    assert metrics.ended(finished)  # nothing is remembered of it
+
+
 def test_a_job_that_runs_is_not_counted(registry, value, facts):
     assert not ResultMetrics(registry).ended(job_result(facts(), []))
     assert value("emugpu_job_completion_seconds_count", policy="none", outcome="finished") is None

@@ -77,7 +77,7 @@ def test_the_version_grows_with_what_changes_and_says_of_which_jobs(store, reade
     assert news() == ["other"]
     store.archive([store.job("job")])
     assert news() == ["job"]
-    assert store.forget(T0 + 100 * S, 10) == 1
+    assert store.forget(T0 + 100 * S, 10) == ["job"]
     assert news() == [] and versions[-1] > versions[-2]  # it is gone, and the version says so
     assert versions == sorted(versions)
 

@@ -132,11 +132,11 @@ def test_the_archive_has_a_limit_of_age_and_of_number(store, facts, teller):
         store.note_job(facts(uid, failed_ns=T0 + number * S))
         store.note_prediction(uid, Prediction(1.0, "fifo", T0))
     store.archive(store.jobs())
-    assert store.forget(T0 + S, 9) == 1
-    assert store.forget(0, 2) == 1
+    assert store.forget(T0 + S, 9) == ["job0"]
+    assert store.forget(0, 2) == ["job1"]
     assert [result.facts.uid for result in store.archived()] == ["job2", "job3"]
     assert sorted(store.predictions()) == ["job2", "job3"]
-    assert store.forget(0, 2) == 0
+    assert store.forget(0, 2) == []
 
 
 def test_offsets_of_a_node_are_kept_in_bounds(store, monkeypatch):
