@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import to_ns
 from operators.experiments.manifests import EXPERIMENT_LABEL
 from operators.kube import EMUJOB, NAMESPACE, Api, NotThereError
@@ -25,9 +25,29 @@ async def make(api: Api, name: str, experiment: str) -> None:
 async def clear(api: Api, name: str, wall_ns: Callable[[], int]) -> None:
     """Deletes the EmuJobs, whose owner then takes what belongs to them, then the namespace, and waits until all is gone.
 
-    Raises ClusterError where it isn't after GONE_S.
+    Whatever may heal is tried again. Raises ClusterError where it isn't gone after GONE_S.
     """
-    limit_ns = wall_ns() + to_ns(GONE_S)
+    limit_ns, asked = wall_ns() + to_ns(GONE_S), False
+    while True:
+        trouble = "is still being deleted"
+        try:
+            if not asked:
+                await _delete(api, name)
+                asked = True
+            if not await _is_there(api, name):
+                return
+        except EmuGpuError as error:
+            if not error.retry_helps:
+                raise
+            trouble = f"may still be there ({error})"
+        if wall_ns() > limit_ns:
+            raise ClusterError(
+                f"namespace {name} {trouble} after {GONE_S:g} s; see `kubectl get namespace {name} -o yaml`"
+            )
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _delete(api: Api, name: str) -> None:
     try:
         _, found = await api.list(EMUJOB, namespace=name)
     except NotThereError:  # the kind is gone, so there are none of it
@@ -35,11 +55,6 @@ async def clear(api: Api, name: str, wall_ns: Callable[[], int]) -> None:
     for document in found:
         await api.delete(EMUJOB, document["metadata"]["name"], name)
     await api.delete(NAMESPACE, name)
-    while await _is_there(api, name):
-        if wall_ns() > limit_ns:
-            problem = f"is still being deleted after {GONE_S:g} s; see `kubectl get namespace {name} -o yaml`"
-            raise ClusterError(f"namespace {name} {problem}")
-        await asyncio.sleep(_LOOK_S)
 
 
 async def _is_there(api: Api, name: str) -> bool:
