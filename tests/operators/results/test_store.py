@@ -11,7 +11,7 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from operators.results.clocks import ClockOffset
-from operators.results.predicted import ExperimentPrediction, Prediction
+from operators.results.predicted import Prediction
 from operators.results.store import Batch, ResultStore
 from operators.results.timeline import job_result
 
@@ -87,16 +87,6 @@ def test_the_prediction_at_submission_stays(store):
     assert store.prediction("job") is None
     first = store.note_prediction("job", Prediction(5.0, "fifo", T0))
     assert store.note_prediction("job", Prediction(9.0, "las", T0 + 1)) == first == store.prediction("job")
-
-
-def test_an_experiments_prediction_is_kept_apart_and_replaced_as_a_whole(store):
-    store.note_experiment(ExperimentPrediction("exp", "fifo", 1, {"a": 1.0, "b": 2.0}))
-    store.note_experiment(ExperimentPrediction("exp", "las", 2, {"a": 3.0}))
-    store.note_experiment(ExperimentPrediction("exp", "fifo", 3, {"c": 4.0}))
-    assert store.experiment("exp", "fifo") == ExperimentPrediction("exp", "fifo", 3, {"c": 4.0})
-    assert store.experiment("exp", "las") == ExperimentPrediction("exp", "las", 2, {"a": 3.0})
-    assert store.experiment("other", "fifo") is None
-    assert store.prediction("a") is None
 
 
 def test_facts_told_again_keep_the_submission(store, facts):
