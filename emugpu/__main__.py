@@ -23,6 +23,7 @@ from emulator_runtime.domain.errors import EmuGpuError
 COMMANDS = {
     "compare": "compare policies: predicted and observed JCT",
     "simulate": "predict JCTs in virtual time",
+    "dashboard": "look at comparisons, or a cluster, in the browser",
     "policies": "list the scheduling policies and their options",
     "gpus": "list the GPU types that can be emulated",
     "profile": "show step times and memory of the models",
@@ -31,12 +32,12 @@ COMMANDS = {
     "train": "train a model on the emulated GPUs of this container",
     "smi": "show the emulated GPUs of this container",
 }
-OWN_SIGNALS = frozenset({"train", "scheduler"})
+OWN_SIGNALS = frozenset({"train", "scheduler", "dashboard"})
 """Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""
 EXTRAS = {
     "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "cluster_harness"),
     "node": ("grpc", "google", "prometheus_client", "redis", "sharing_manager", "deviceplugin"),
-    "operator": ("lightkube", "starlette", "uvicorn", "operators"),
+    "operator": ("fastapi", "pydantic", "lightkube", "starlette", "uvicorn", "operators"),
     "kubectl": ("msgspec",),
 }
 """What brings a package that is missing, by the name under which it is imported; ours may be missing in an image."""

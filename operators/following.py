@@ -34,15 +34,23 @@ class Followed:
 
 
 async def follow(
-    api: Api, followed: Followed, pauses: Pauses, changed: Callable[[], None], failed: Callable[[EmuGpuError], None]
+    api: Api,
+    followed: Followed,
+    pauses: Pauses,
+    changed: Callable[[], None],
+    failed: Callable[[EmuGpuError], None],
+    *,
+    listed: Callable[[], None] = lambda: None,
 ) -> None:
-    """Never ends by itself; it is cancelled. `changed` is called for every news, `failed` for every failure."""
+    """Never ends by itself; it is cancelled. `changed` is called for every news, `failed` for every failure, `listed` for
+    every list that came through."""
     failures = 0
     while True:
         try:
             version, documents = await api.list(followed.resource, **followed.options)
             if followed.store.replace(documents):
                 changed()
+            listed()
             failures = 0
             async for kind, document in api.watch(followed.resource, version, **followed.options):
                 if followed.store.update(kind, document):

@@ -6,10 +6,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 
 class ControllerMetrics:
-    """One set in a registry of its own; names begin with emugpu_`name`. `reconciliation`: what one of them is, for the help."""
+    """One set, in a registry of its own unless there is one; names begin with emugpu_`name`.
 
-    def __init__(self, name: str, reconciliation: str) -> None:
-        self.registry = CollectorRegistry()
+    `reconciliation`: what one of them is, for the help.
+    """
+
+    def __init__(self, name: str, reconciliation: str, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry if registry is not None else CollectorRegistry()
         self.reconciles = Histogram(
             f"emugpu_{name}_reconcile_seconds",
             f"Time of {reconciliation}, deciding and writing",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from emulator_runtime.domain.errors import InputError, PolicyError
 from emulator_runtime.timing.host import monotonic_ns
@@ -37,19 +38,21 @@ class Experiment:
     def load(
         cls,
         workload_path: Path,
-        cluster_path: Path,
+        cluster: Path | ClusterSpec,
         *,
         estimates: str = "oracle",
         seed: int = 0,
         profiles: Path | None = None,
         stretch: float = 1.0,
     ) -> Experiment:
-        """Read and check both files. Raises InputError that names the place, also for a job larger than the cluster.
+        """Read and check both files; instead of the second, a cluster that is known already.
+
+        Raises InputError that names the place, also for a job larger than the cluster.
 
         `stretch` multiplies submit times and durations.
         """
         workload = load_workload(workload_path, profiles).stretched(stretch)
-        spec = load_cluster(cluster_path, workload.profiles.catalogue)
+        spec = cluster if isinstance(cluster, ClusterSpec) else load_cluster(cluster, workload.profiles.catalogue)
         check_fits(workload, spec, str(workload_path))
         return cls.of(workload, spec, (estimates, seed))
 
@@ -59,9 +62,28 @@ class Experiment:
         truth = WorkloadTruth(workload, spec)
         return cls(workload, spec, truth, parse_estimates(known[0], truth, known[1]), known)
 
+    def in_pods(self) -> Experiment:
+        """The same experiment with the jobs as pods run them (Workload.exchanging)."""
+        return self.of(self.workload.exchanging(), self.spec, self.known)
+
     def on(self, spec: ClusterSpec) -> Experiment:
         """The same experiment on this cluster, on which its jobs are known to fit: other names of nodes, other costs."""
         return self.of(self.workload, spec, self.known)
+
+    def described(self, workload: str, cluster: str, clock: str, stretch: float) -> dict[str, Any]:
+        """What is compared, for a report's header and the summary; `workload` and `cluster` as they are called."""
+        return {
+            "workload": workload,
+            "jobs": len(self.workload.jobs),
+            "cluster": cluster,
+            "nodes": len(self.spec.nodes),
+            "gpus": self.spec.gpus,
+            "clock": clock,
+            **({"stretch": stretch} if stretch != 1 else {}),
+            "estimates": self.known[0],
+            "seed": self.known[1],
+            "costs": {name: f"{value:g} s" for name, value in asdict(self.spec.costs).items() if value} or "none",
+        }
 
     def check_policies(self, texts: Sequence[str]) -> dict[str, str]:
         """The titles of `--policy` values: their names, or the whole text where two classes have the same name.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
@@ -46,6 +47,7 @@ class Job:
     `gpu_s` may be a table GPU type -> seconds. `on` is where the job is: devices as "n1/0 n1/1" or a node's name for
     its CPUs, empty while it waits. `phase` follows from `on` (running or queued) unless it is given. `done` is the share
     of its steps that are done (with the default `steps` exact to nine digits). `row` None: its place in the list.
+    A job of several `nodes` is split over them equally (GPUs, CPUs and memory are of the whole job); `on` names devices of all.
     With `best_cpus` and `best_memory_gib` it runs `speedup` times as fast as with `cpus` and `memory_gib`, for which
     `gpu_s` holds; where it runs it has the latter, or the CPUs and GiB of `has`.
     """
@@ -73,32 +75,42 @@ class Job:
     best_memory_gib: float = 0
     speedup: float = 1.0
     has: tuple[float, float] | None = None
+    nodes: int = 1
 
     def sensitivity(self) -> Sensitivity | None:
         """How its speed follows CPUs and memory; None if it doesn't."""
         if self.speedup == 1:
             return None
-        best = HostShare(
-            round(max(self.cpus, self.best_cpus) * 1000), round(max(self.memory_gib, self.best_memory_gib) * GIB)
-        )
-        least = HostShare(round(self.cpus * 1000), round(self.memory_gib * GIB))
-        return Sensitivity.between(least, best, self.speedup)
+        best = self._each(max(self.cpus, self.best_cpus), max(self.memory_gib, self.best_memory_gib))
+        return Sensitivity.between(self._each(self.cpus, self.memory_gib), best, self.speedup)
 
     def configurations(self) -> tuple[Configuration, ...]:
         """The job's configurations, the GPU one first."""
         memory = round(self.memory_gib * GIB)
         both = []
         if self.gpu_s is not None:
-            device_memory = round(self.gpu_memory_gib * GIB)
-            cpu_milli = round(self.cpus * 1000)
-            best = {
-                "best_cpu_milli": round(self.best_cpus * 1000),
-                "best_memory_bytes": round(self.best_memory_gib * GIB),
-            }
-            both.append(Configuration("gpu", self.gpus, cpu_milli, memory, self.gpu_types, device_memory, **best))
+            least, best = self._each(self.cpus, self.memory_gib), self._each(self.best_cpus, self.best_memory_gib)
+            both.append(
+                Configuration(
+                    "gpu",
+                    self.gpus // self.nodes,
+                    least.cpu_milli,
+                    least.memory_bytes,
+                    self.gpu_types,
+                    round(self.gpu_memory_gib * GIB),
+                    min_tasks=self.nodes,
+                    max_tasks=self.nodes,
+                    best_cpu_milli=best.cpu_milli,
+                    best_memory_bytes=best.memory_bytes,
+                )
+            )
         if self.cpu_s is not None:
             both.append(Configuration("cpu", 0, round(self.cpu_cpus * 1000), memory))
         return tuple(both)
+
+    def _each(self, cpus: float, memory_gib: float) -> HostShare:
+        """What each node has of these."""
+        return HostShare(ceil(round(cpus * 1000) / self.nodes), ceil(round(memory_gib * GIB) / self.nodes))
 
 
 @dataclass(frozen=True)
@@ -192,20 +204,30 @@ def _job_view(job: Job, row: int, devices: Mapping[str, Sequence[Device]]) -> Jo
 
 def _allocation(job: Job, devices: Mapping[str, Sequence[Device]]) -> Allocation:
     names = [place.partition("/") for place in job.on.split()]
-    node = names[0][0]
-    if node not in devices:
-        raise InputError(f"job {job.job_id}", f"is on {job.on!r}, but there is no node {node!r}")
-    wanted = {int(index) for _, slash, index in names if slash}
-    held = [device for device in devices[node] if device.index in wanted]
-    if len(held) < len(wanted) or any(name != node for name, _, _ in names):
-        raise InputError(f"job {job.job_id}", f"is on {job.on!r}, but node {node!r} has not all of these devices")
+    nodes = list(dict.fromkeys(name for name, _, _ in names))
+    tasks = []
+    if len(nodes) > 1 and job.nodes == 1:
+        raise InputError(f"job {job.job_id}", f"is on {job.on!r}, but node {nodes[0]!r} has not all of these devices")
+    for node in nodes:
+        if node not in devices:
+            raise InputError(f"job {job.job_id}", f"is on {job.on!r}, but there is no node {node!r}")
+        wanted = {int(index) for name, slash, index in names if slash and name == node}
+        held = [device for device in devices[node] if device.index in wanted]
+        if len(held) < len(wanted):
+            raise InputError(f"job {job.job_id}", f"is on {job.on!r}, but node {node!r} has not all of these devices")
+        tasks.append(_task(job, node, held))
+    configuration = next(c for c in job.configurations() if c.on_gpu == any(task.shares for task in tasks))
+    return Allocation(configuration.name, tuple(tasks))
+
+
+def _task(job: Job, node: str, held: Sequence[Device]) -> TaskPlacement:
     configuration = next(c for c in job.configurations() if c.on_gpu == bool(held))
     memory = configuration.device_memory_bytes
     shares = tuple(DeviceShare(d.uuid, d.gpu_type, WHOLE_DEVICE_MILLI, memory) for d in held)
     host = (configuration.cpu_milli, configuration.memory_bytes)
     if job.has is not None:
         host = (round(job.has[0] * 1000), round(job.has[1] * GIB))
-    return Allocation(configuration.name, (TaskPlacement(node, shares, *host),))
+    return TaskPlacement(node, shares, *host)
 
 
 def _node_view(node: Node, devices: Sequence[Device], running: Mapping[str, Allocation]) -> NodeView:

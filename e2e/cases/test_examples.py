@@ -40,6 +40,27 @@ def test_emujob(kubectl: Kubectl) -> None:
     assert seen()["progress"] == "100/100"
 
 
+@pytest.mark.alone
+@pytest.mark.long
+def test_experiment(kubectl: Kubectl, admin: Kubectl) -> None:
+    """Needs the runner's image on the nodes: `emugpu cluster load emugpu-scheduler`."""
+    apply(kubectl, "experiment/experiment.yaml")
+
+    def seen() -> Object:
+        found: Object = kubectl.get("schedulingexperiment", "short-and-long").get("status", {})
+        return found
+
+    ended = ("Succeeded", "Failed")
+    eventually("its end", lambda: seen().get("phase") in ended, within_s=900)
+    assert seen()["phase"] == "Succeeded", seen()["conditions"]
+    assert [(one["name"], "failedJobs" in one) for one in seen()["results"]] == [("fifo", False), ("srtf", False)]
+    for one in seen()["results"]:
+        assert abs(float(one["errors"]["meanJCT"])) < 0.1, one
+    assert kubectl.exists("configmap", "short-and-long-report")
+    left = [item["metadata"]["name"] for item in admin.list("namespaces")]
+    assert not [name for name in left if name.startswith("emugpu-exp-")]
+
+
 def test_ddp(kubectl: Kubectl, ledger: Ledger) -> None:
     apply(kubectl, "ddp/job.yaml")
     kubectl.wait_jobs(["ddp"], within_s=180)
@@ -107,6 +128,6 @@ def test_nvidia_compatibility(kubectl: Kubectl, pools: Pools, admin: Kubectl, wo
 def examples_are_all_tested() -> None:
     tested = {
         "one-pod", "emujob", "data-parallel", "ddp", "out-of-memory", "quota", "time-slicing", "mixed-cluster",
-        "nvidia-compatibility",
+        "nvidia-compatibility", "experiment",
     }  # fmt: skip
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == tested

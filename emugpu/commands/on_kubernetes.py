@@ -1,6 +1,7 @@
 """`emugpu compare --on kubernetes`: the same comparison, observed on a real cluster that is like the cluster file.
 
-What starting, stopping and handing over cost there is measured with probe jobs first, and goes into the prediction.
+What starting, stopping and handing over cost there is measured with probe jobs first, and goes into the prediction. Without a
+cluster file the nodes of the cluster's pools are what is simulated.
 """
 
 from __future__ import annotations
@@ -10,22 +11,19 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emugpu.commands.runs import Bars, leave, load, meta_of, observed_title, write_files
+from emugpu.commands.runs import Bars, check_out, leave, load, meta_of, observed_title, write_files
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import wall_ns
 from scheduler_sims.experiment import Experiment
-from scheduler_sims.record import RunRecord
-from scheduler_sims.reports.metrics import figures
 
 if TYPE_CHECKING:
-    from operators.experiments.calibrate import Calibration
-    from operators.experiments.laboratory import Laboratory, Setting
+    from operators.experiments.comparing import Line, Stage
+    from operators.experiments.laboratory import Laboratory
 
-KUBE_SCHEDULER = "default-scheduler"
 _OPTIONS = {
     "--kubeconfig": "kubeconfig",
     "--context": "context",
@@ -33,7 +31,9 @@ _OPTIONS = {
     "--scheduler-name": "scheduler_name",
     "--no-calibration": "no_calibration",
     "--keep": "keep",
+    "--actuator": "actuator",
 }
+ACTUATORS = ("jobs", "gated", "binding")
 
 
 def add_kubernetes(parser: argparse._ArgumentGroup) -> None:
@@ -55,6 +55,9 @@ def add_kubernetes(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--no-calibration", action="store_true", help="predict with the costs of the cluster file, without probe jobs"
     )
+    parser.add_argument(
+        "--actuator", choices=ACTUATORS, help="how jobs are started and stopped (docs/schedulers.md; default: jobs)"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the namespaces of the runs for somebody to look at")
 
 
@@ -72,102 +75,56 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
             raise InputError(
                 flag, "is for this machine; on kubernetes time is the cluster's own (--stretch makes jobs longer)"
             )
-    experiment, titles = load(args)
+    if args.out is not None:
+        check_out(args.out)
+    loaded = load(args) if args.cluster is not None else None
     with _laboratory(args) as laboratory:
-        comparison = _Comparison(args, laboratory, experiment)
-        with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
-            comparison.prepare(bars)
-            for policy, title in titles.items():
-                comparison.run_policy(bars, policy, title)
-                write_files(args, comparison.runs, comparison.meta())  # what comes later may be interrupted
-            for name in comparison.pod_schedulers:
-                comparison.run_pod_scheduler(bars, name)
-    return leave(args, comparison.runs, comparison.meta())
+        experiment, titles = loaded or load(args, laboratory.look().spec)
+        return _compare(args, laboratory, experiment.in_pods(), titles)
 
 
-class _Comparison:
-    """What has been found out so far, run by run."""
+def _compare(
+    args: argparse.Namespace, laboratory: Laboratory, experiment: Experiment, titles: Mapping[str, str]
+) -> int:
+    from operators.experiments.comparing import KUBE_SCHEDULER, Comparison, Plans
 
-    def __init__(self, args: argparse.Namespace, laboratory: Laboratory, experiment: Experiment) -> None:
-        self._args, self._laboratory, self._experiment = args, laboratory, experiment
-        self._calibration: Calibration | None = None
-        self._names: Mapping[str, str] = {}
-        self._longest_s = 0.0
-        self.pod_schedulers = [*([KUBE_SCHEDULER] if args.default_scheduler else []), *args.scheduler_name]
-        self.runs: list[RunRecord] = []
+    plans = Plans(
+        policies=titles,
+        pod_schedulers=[*([KUBE_SCHEDULER] if args.default_scheduler else []), *args.scheduler_name],
+        repeats=args.repeat,
+        calibrate=not args.no_calibration,
+        derived=args.cluster is None,
+        place=str(args.cluster),
+    )
 
-    def prepare(self, bars: Bars) -> None:
-        """Check that the cluster is the one of the file, and measure what acting on it costs."""
-        from operators.experiments.laboratory import GATHER_S
-        from operators.experiments.matching import match
+    def meta(comparison: Comparison) -> dict[str, Any]:
+        return meta_of(args, comparison.experiment, "the cluster's own") | comparison.found()
 
-        jobs, file_spec = self._experiment.workload.jobs, self._experiment.spec
-        for by_kubernetes in (False, *([True] if self.pod_schedulers else [])):
-            self._laboratory.check_jobs(jobs, by_kubernetes=by_kubernetes)
-        present = self._laboratory.look()
-        self._names = match(file_spec, present.spec, str(self._args.cluster))
-        present.check_idle()
-        costs = file_spec.costs
-        if not self._args.no_calibration:
-            bar = bars.bar("calibration")
-            gather_s = max(costs.coalesce_s, GATHER_S)
-            self._calibration = self._laboratory.calibrate(present.spec, gather_s, bar.tell)
-            costs = self._calibration.costs(gather_s)
-            bar.update(len(jobs), 0.0)
-        self._experiment = self._experiment.on(replace(present.spec, costs=costs))
+    def changed(comparison: Comparison) -> None:
+        if comparison.runs and comparison.runs[-1].repeat:  # what comes later may be interrupted
+            write_files(args, comparison.runs, meta(comparison))
 
-    def run_policy(self, bars: Bars, policy: str, title: str) -> None:
-        """Its prediction, then what is observed."""
-        predicted = self._predict(bars, policy, title)
-        self.runs.append(predicted)
-        found = figures(predicted)
-        self._longest_s = max(self._longest_s, found.makespan_s or 0.0)
-        notes = self._warning(found.mean_jct_s)
-        costs = self._experiment.spec.costs
-        for repeat in range(1, self._args.repeat + 1):
-            setting = self._setting(title, repeat, found.makespan_s or 0.0)
-            observed = self._observe(bars, replace(setting, policy=policy, gather_s=costs.coalesce_s))
-            self.runs.append(replace(observed, notes=(*observed.notes, *notes)))
+    with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
+        comparison = Comparison(plans, laboratory, _Titles(bars, args.repeat), changed)
+        comparison.prepare(experiment, laboratory.look())
+        comparison.run()
+    return leave(args, comparison.runs, meta(comparison))
 
-    def run_pod_scheduler(self, bars: Bars, name: str) -> None:
-        """A scheduler of pods is observed only: nobody can predict it."""
-        for repeat in range(1, self._args.repeat + 1):
-            setting = self._setting(name, repeat, self._longest_s)
-            self.runs.append(self._observe(bars, replace(setting, pod_scheduler=name)))
 
-    def meta(self) -> dict[str, Any]:
-        """For the report's header and the summary."""
-        found = self._calibration
-        calibration = "none: the costs are the cluster file's" if found is None else found.figures()
-        return {
-            **meta_of(self._args, self._experiment, "the cluster's own"),
-            "experiment": self._laboratory.experiment,
-            "calibration": calibration,
-            "nodes by name": self._names,
+@dataclass(frozen=True, slots=True)
+class _Titles:
+    """What goes on, as bars."""
+
+    bars: Bars
+    repeats: int
+
+    def begin(self, stage: Stage, column: str, repeat: int) -> Line:
+        titles = {
+            "Calibrating": "calibration",
+            "Predicting": f"{column}: predicted",
+            "Observing": observed_title(column, repeat, self.repeats),
         }
-
-    def _predict(self, bars: Bars, policy: str, title: str) -> RunRecord:
-        from operators.experiments.calibrate import as_submitted
-
-        bar = bars.bar(f"{title}: predicted")
-        run = replace(self._experiment.simulate(policy, progress=bar.update, explain=bar.explain), policy=title)
-        return run if self._calibration is None else as_submitted(run, self._calibration.arrive_s)
-
-    def _setting(self, title: str, repeat: int, makespan_s: float) -> Setting:
-        from operators.experiments.arena import limit_s
-        from operators.experiments.laboratory import Setting
-
-        return Setting(title, self._experiment.workload.jobs, limit_s(makespan_s), repeat=repeat)
-
-    def _observe(self, bars: Bars, setting: Setting) -> RunRecord:
-        bar = bars.bar(observed_title(setting.title, setting.repeat, self._args.repeat))
-        return self._laboratory.observe(setting, self._experiment.spec, bar.update)
-
-    def _warning(self, mean_jct_s: float | None) -> list[str]:
-        from operators.experiments.calibrate import warning
-
-        line = warning(self._calibration, mean_jct_s) if self._calibration is not None else None
-        return [line] if line is not None else []
+        return self.bars.bar(titles[stage])
 
 
 @contextmanager
@@ -187,6 +144,7 @@ def _laboratory(args: argparse.Namespace) -> Iterator[Laboratory]:
             say=_say,
             scheduler_options=_scheduler_options(args),
             keep=args.keep,
+            actuator=args.actuator or ACTUATORS[0],
         )
         yield Laboratory(f"{wall_ns() // 10**9:x}", tools)
 

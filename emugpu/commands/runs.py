@@ -7,7 +7,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,20 +17,24 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from emugpu.commands.console import result_console
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.experiment import Experiment
+from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import summary_dict, write_jobs_csv, write_summary
 from scheduler_sims.reports.html import write_report
+from scheduler_sims.reports.spans_file import write_spans_csv
 from scheduler_sims.reports.table import print_comparison
 
-JOBS, SUMMARY, REPORT = "jobs.csv", "summary.json", "report.html"
+THE_CLUSTER = "as its pools are"
+"""What a cluster without a cluster file is called."""
+JOBS, SPANS, SUMMARY, REPORT = "jobs.csv", "spans.csv", "summary.json", "report.html"
 _TABLE_WIDTH = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of every command that runs policies."""
     parser.add_argument("workload", type=Path, metavar="WORKLOAD.csv", help="the jobs, one per row")
-    parser.add_argument("--cluster", type=Path, required=True, metavar="CLUSTER.yaml", help="nodes and costs")
+    parser.add_argument("--cluster", type=Path, metavar="CLUSTER.yaml", help="nodes and costs")
     parser.add_argument(
         "--policy",
         action="append",
@@ -60,11 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="print each policy's reasons on stderr")
 
 
-def load(args: argparse.Namespace) -> tuple[Experiment, dict[str, str]]:
-    """Read all inputs and check them before anything runs; with the experiment, the title of each `--policy` value."""
+def load(args: argparse.Namespace, spec: ClusterSpec | None = None) -> tuple[Experiment, dict[str, str]]:
+    """Read all inputs and check them before anything runs; with the experiment, the title of each `--policy` value.
+
+    `spec`: the cluster where no file describes it.
+    """
+    cluster = args.cluster or spec
+    if cluster is None:
+        raise InputError("--cluster", "is missing; only --on kubernetes can do without, and takes the cluster as it is")
     experiment = Experiment.load(
         args.workload,
-        args.cluster,
+        cluster,
         estimates=args.estimates,
         seed=args.seed,
         profiles=args.profiles,
@@ -82,7 +91,7 @@ def check_out(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError("--out", f"can't make the directory {out}: {error.strerror}") from error
-    for name in (JOBS, SUMMARY, REPORT):
+    for name in (JOBS, SPANS, SUMMARY, REPORT):
         if (out / name).is_dir():
             raise InputError("--out", f"{out / name} is a directory; choose another output folder")
     try:
@@ -93,19 +102,7 @@ def check_out(out: Path) -> None:
 
 def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dict[str, Any]:
     """What was compared, for the report's header and the summary."""
-    spec = experiment.spec
-    return {
-        "workload": str(args.workload),
-        "jobs": len(experiment.workload.jobs),
-        "cluster": str(args.cluster),
-        "nodes": len(spec.nodes),
-        "gpus": spec.gpus,
-        "clock": clock,
-        **({"stretch": args.stretch} if args.stretch != 1 else {}),
-        "estimates": args.estimates,
-        "seed": args.seed,
-        "costs": {name: f"{value:g} s" for name, value in asdict(spec.costs).items() if value} or "none",
-    }
+    return experiment.described(str(args.workload), str(args.cluster or THE_CLUSTER), clock, args.stretch)
 
 
 def leave(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> int:
@@ -126,6 +123,7 @@ def write_files(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[
     if args.out is not None:
         comparison = compare(runs)
         write_jobs_csv(args.out / JOBS, runs)
+        write_spans_csv(args.out / SPANS, runs)
         write_summary(args.out / SUMMARY, comparison, meta)
         write_report(args.out / REPORT, runs, comparison, meta)
 

@@ -20,6 +20,7 @@ from emugpu.kubectl.access import access, context_names
 from emugpu.kubectl.cluster import Cluster, listed
 from emugpu.kubectl.commands.jobs import PHASES
 from emugpu.kubectl.jobs_seen import jobs_in
+from emugpu.kubectl.scheduling_experiments import experiments_in
 from emulator_runtime.domain.errors import EmuGpuError
 from operators.documents import object_at, text_at
 from operators.kube import NAMESPACE, NODE, POD, Api, Json, KubeApi
@@ -131,7 +132,8 @@ async def _nodes_and_pods(api: Api, namespace: str) -> list[Offer]:
 
 async def _experiments(api: Api, _: str) -> list[Offer]:
     found = {job.experiment for job in await jobs_in(api, "*")}
-    return [(name, "") for name in sorted(found - {""})]
+    objects = [(seen.name, seen.phase) for seen in await experiments_in(api, "*", [])]
+    return [*objects, *((name, "") for name in sorted(found - {""}))]
 
 
 def _names(documents: Iterable[Json], text: str) -> list[Offer]:

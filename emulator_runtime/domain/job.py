@@ -14,7 +14,8 @@ class Configuration:
 
     `gpu_types` None: any type. `device_memory_bytes` is the peak on each device, 0 where the job doesn't say. `cpu_milli`
     and `memory_bytes` are the least that the job runs with; more than `best_cpu_milli` and `best_memory_bytes` doesn't
-    make it faster (0: nobody has measured that).
+    make it faster (0: nobody has measured that). Several tasks are a gang: equal parts of one job, each on a node of its own,
+    which run all at once or not at all.
     """
 
     name: str
@@ -32,6 +33,11 @@ class Configuration:
     @property
     def on_gpu(self) -> bool:
         return self.gpus > 0
+
+    @property
+    def total_gpus(self) -> int:
+        """Of all tasks, where it has as few as it may."""
+        return self.gpus * self.min_tasks
 
 
 def configuration_called(name: str, configurations: Iterable[Configuration]) -> Configuration:
@@ -58,11 +64,14 @@ class ModelWork:
     """Work given as a profiled model: a step's time and memory come from its profile for the GPU type at hand.
 
     `batch_size` is per GPU. `input_cpu_s` is CPU time that the input pipeline needs for one step of the whole job.
+    `exchanges`: its GPUs exchange gradients on one node too, in the time that workloads/communication.py tells (those of
+    several nodes always do).
     """
 
     model: str
     batch_size: int
     input_cpu_s: float = 0.0
+    exchanges: bool = False
 
 
 Work = TimedWork | ModelWork

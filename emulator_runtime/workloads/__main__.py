@@ -19,7 +19,6 @@ import sys
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import EmuGpuError, InputError, ManagerUnavailableError, ProtocolError
 from emulator_runtime.ipc.channel import Channel
-from emulator_runtime.ipc.client import ManagerClient
 from emulator_runtime.ipc.control import ControlChannel
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.warp import WarpClock
@@ -28,6 +27,7 @@ from emulator_runtime.timing.host import prepare_waiting, set_realtime_priority,
 from emulator_runtime.timing.shared_clock import SharedClockFile
 from emulator_runtime.workloads.order import RunOrder
 from emulator_runtime.workloads.parent import end_with_parent
+from emulator_runtime.workloads.several_managers import SeveralManagers
 from emulator_runtime.workloads.training import Outcome, TrainingRun
 
 EXIT_STOPPED = 128 + signal.SIGTERM
@@ -67,7 +67,7 @@ def _one_job() -> int:
     order = _order_of_environment()
     told_to_stop: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: told_to_stop.append(number))
-    client = ManagerClient(order.manager, order.token, order.job_id)
+    client = SeveralManagers.of(order)
     outcome = TrainingRun(order, _clock(None), client, asked_to_stop=lambda: bool(told_to_stop)).run()
     client.close()
     if outcome.reason:
@@ -105,7 +105,7 @@ def _standby(control: ControlChannel, *, refused: bool) -> int:
 
 
 def _run(order: RunOrder, clock: Clock, control: ControlChannel) -> Message:
-    client = ManagerClient(order.manager, order.token, order.job_id)
+    client = SeveralManagers.of(order)
     run = TrainingRun(order, clock, client, new_share=control.new_share)
     try:
         outcome = run.run()

@@ -9,10 +9,10 @@ from emulator_runtime.domain.errors import ProtocolError
 from emulator_runtime.domain.job import ModelWork, TimedWork, Work
 from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
 from emulator_runtime.domain.step import StepTimes
-from emulator_runtime.ipc.fields import mapping, seconds, text, whole
+from emulator_runtime.ipc.fields import mapping, mappings, seconds, text, whole
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.profiles.table import ProfileTable
-from emulator_runtime.workloads.work import step_times
+from emulator_runtime.workloads.work import Spread, step_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class RunOrder:
     `begin_ns`: when the first step begins, if the process is ready by then (start, restore and warm-up are in it).
     `release_ns`: from the last step of a stopped run until its devices are free. `gpu_type` empty: a CPU configuration.
     `profiles`: a file of the user's own, or empty. `cpu_milli` and `host_memory_bytes` are the run's share of its node as it
-    starts; it may change while the job runs.
+    starts; it may change while the job runs. A gang has `gpus` on each of its nodes, and a grant of each node's manager:
+    `others` are those of all nodes but the first, (socket, token).
     """
 
     manager: Path
@@ -38,6 +39,8 @@ class RunOrder:
     checkpoint: Path
     profiles: str = ""
     host_memory_bytes: int = 0
+    gpus: int = 1
+    others: tuple[tuple[Path, str], ...] = ()
 
     @property
     def host(self) -> HostShare:
@@ -52,7 +55,8 @@ class RunOrder:
 
     def step_times(self, profiles: ProfileTable | None, host: HostShare | None = None) -> StepTimes:
         """When the steps end, with another share of the node where one is given. Raises errors of the profile look-up."""
-        return step_times(self.work, self.steps, self.gpu_type or None, host or self.host, profiles)
+        spread = Spread(self.gpus, 1 + len(self.others))
+        return step_times(self.work, self.steps, self.gpu_type or None, host or self.host, profiles, spread=spread)
 
     def memory_bytes(self, profiles: ProfileTable | None) -> tuple[int, int]:
         """(persistent, peak) on each device. The peak is what the job states; a model's profile tells the persistent part."""
@@ -77,6 +81,8 @@ class RunOrder:
             "checkpoint": str(self.checkpoint),
             "profiles": self.profiles,
             "host_memory_bytes": self.host_memory_bytes,
+            "gpus": self.gpus,
+            "others": [{"manager": str(manager), "token": token} for manager, token in self.others],
         }
 
     @classmethod
@@ -96,6 +102,8 @@ class RunOrder:
             checkpoint=Path(text(message, "checkpoint")),
             profiles=text(message, "profiles", ""),
             host_memory_bytes=whole(message, "host_memory_bytes", 0),
+            gpus=whole(message, "gpus", 1),
+            others=tuple((Path(text(each, "manager")), text(each, "token")) for each in mappings(message, "others")),
         )
 
 
@@ -105,14 +113,18 @@ def _work_message(work: Work) -> Message:
         if work.sensitivity is not None:
             stated |= {"cpu_speeds": _lists(work.sensitivity.cpu), "memory_speeds": _lists(work.sensitivity.memory)}
         return stated
-    return {"model": work.model, "batch_size": work.batch_size, "input_cpu_s": work.input_cpu_s}
+    exchanges = {"exchanges": True} if work.exchanges else {}
+    return {"model": work.model, "batch_size": work.batch_size, "input_cpu_s": work.input_cpu_s, **exchanges}
 
 
 def _work(message: Message) -> Work:
     if "duration_s" in message:
         return TimedWork(seconds(message, "duration_s"), _sensitivity(message) if "cpu_speeds" in message else None)
     return ModelWork(
-        text(message, "model"), whole(message, "batch_size", least=1), seconds(message, "input_cpu_s", 0.0)
+        text(message, "model"),
+        whole(message, "batch_size", least=1),
+        seconds(message, "input_cpu_s", 0.0),
+        exchanges=message.get("exchanges") is True,
     )
 
 

@@ -2,31 +2,66 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from emulator_runtime.domain.job import ModelWork, TimedWork, Work
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
 from emulator_runtime.profiles.table import ProfileTable
+from emulator_runtime.workloads.request import Layout, TrainRequest, plan_step
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How a job lies: GPUs of each of its tasks, and on how many nodes it has one."""
+
+    gpus: int = 1
+    nodes: int = 1
+
+
+ONE_GPU = Spread()
 
 
 def step_times(
-    work: Work, steps: int, gpu_type: str | None, host: HostShare, profiles: ProfileTable | None = None
+    work: Work,
+    steps: int,
+    gpu_type: str | None,
+    host: HostShare,
+    profiles: ProfileTable | None = None,
+    *,
+    spread: Spread = ONE_GPU,
 ) -> StepTimes:
-    """When the steps of a run end, on a GPU of `gpu_type` (None: on CPUs) with `host` for everything but the device.
+    """When the steps of a run end, on GPUs of `gpu_type` (None: on CPUs) with `host` for everything but the devices.
 
-    Raises UnknownNameError or BeyondProfileError for model work that has no profile there.
+    Of a gang all tasks have that. Stated durations hold for the job as it lies. Raises UnknownNameError or
+    BeyondProfileError for model work that has no profile there.
     """
     if isinstance(work, TimedWork):
         speed = work.sensitivity.speed(host) if work.sensitivity else 1.0
         return StepTimes(steps, to_ns(work.duration_s / speed))
-    return _model_step_times(work, steps, gpu_type, host, profiles or ProfileTable.bundled())
+    return _model_step_times(work, steps, gpu_type, host, profiles or ProfileTable.bundled(), spread)
 
 
 def _model_step_times(
-    work: ModelWork, steps: int, gpu_type: str | None, host: HostShare, profiles: ProfileTable
+    work: ModelWork, steps: int, gpu_type: str | None, host: HostShare, profiles: ProfileTable, spread: Spread
 ) -> StepTimes:
     if gpu_type is None:
         raise ValueError("model work runs on GPUs only")
+    if work.exchanges or spread.nodes > 1:
+        return _exchanging(work, steps, gpu_type, host, profiles, spread)
     profile = profiles.step_profile(work.model, gpu_type, work.batch_size)
     input_s = work.input_cpu_s * 1000 / host.cpu_milli if work.input_cpu_s else 0.0
     return StepTimes.of_profile(profile, steps, input_s)
+
+
+def _exchanging(
+    work: ModelWork, steps: int, gpu_type: str, host: HostShare, profiles: ProfileTable, spread: Spread
+) -> StepTimes:
+    """As a pod of such a job reckons: each task computes, prepares its part of the input and exchanges gradients."""
+    gpus = spread.gpus * spread.nodes
+    request = TrainRequest(
+        steps, model=work.model, batch_size=work.batch_size * gpus, input_cpu_s=work.input_cpu_s / spread.nodes
+    )
+    layout = Layout((gpu_type,) * spread.gpus, gpus, spread.nodes, host=request.share(host))
+    return plan_step(request, layout, profiles).times(steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import to_ns
@@ -15,11 +15,17 @@ GONE_S = 180.0
 _LOOK_S = 0.5
 
 
-async def make(api: Api, name: str, experiment: str) -> None:
-    """Raises ConflictError where there is such a namespace already."""
-    labels = {EXPERIMENT_LABEL: experiment, "app.kubernetes.io/managed-by": "emugpu-experiment"}
-    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-    await api.create(NAMESPACE, document)
+async def make(
+    api: Api,
+    name: str,
+    experiment: str,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> None:
+    """With these labels beside its own. Raises ConflictError where there is such a namespace already."""
+    own = {EXPERIMENT_LABEL: experiment, "app.kubernetes.io/managed-by": "emugpu-experiment"}
+    metadata = {"name": name, "labels": {**own, **(labels or {})}, "annotations": dict(annotations or {})}
+    await api.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
 
 async def clear(api: Api, name: str, wall_ns: Callable[[], int]) -> None:
@@ -32,7 +38,7 @@ async def clear(api: Api, name: str, wall_ns: Callable[[], int]) -> None:
         trouble = "is still being deleted"
         try:
             if not asked:
-                await _delete(api, name)
+                await delete(api, name)
                 asked = True
             if not await _is_there(api, name):
                 return
@@ -47,7 +53,8 @@ async def clear(api: Api, name: str, wall_ns: Callable[[], int]) -> None:
         await asyncio.sleep(_LOOK_S)
 
 
-async def _delete(api: Api, name: str) -> None:
+async def delete(api: Api, name: str) -> None:
+    """The EmuJobs first, whose owner then takes what belongs to them; returns before all is gone. Twice is once."""
     try:
         _, found = await api.list(EMUJOB, namespace=name)
     except NotThereError:  # the kind is gone, so there are none of it

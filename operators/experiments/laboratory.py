@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -51,7 +51,8 @@ class Connection(Api, Protocol):
 class Tools:
     """What a laboratory is given. `scheduler_options`: of every scheduler program (the cluster, estimates, profiles).
 
-    `keep`: namespaces stay, for somebody to look at. `python`: what runs `-m emugpu`.
+    `keep`: namespaces stay, for somebody to look at. `python`: what runs `-m emugpu`. `actuator`: of the EmuJobs that a
+    scheduler of ours has. `labels` and `annotations`: of the namespaces.
     """
 
     api: Callable[[], Connection]
@@ -61,6 +62,9 @@ class Tools:
     scheduler_options: Sequence[str] = ()
     keep: bool = False
     python: Sequence[str] = (sys.executable, "-m", "emugpu")
+    actuator: str = "jobs"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +94,12 @@ class _Field:
 
 
 class Laboratory:
-    """`experiment` names the runs: a few letters and digits, another one for each use of a cluster."""
+    """`experiment` names the runs: a few letters and digits, another one for each use of a cluster. They count from `first`."""
 
-    def __init__(self, experiment: str, tools: Tools) -> None:
+    def __init__(self, experiment: str, tools: Tools, first: int = 1) -> None:
         self.experiment = experiment
         self._tools = tools
-        self._numbers = count(1)
+        self._numbers = count(first)
 
     def look(self) -> Present:
         """What there is. Raises InputError where there is no emugpu, ClusterError where it can't be reached."""
@@ -122,7 +126,7 @@ class Laboratory:
         """Raises InputError for a job that has no form as an EmuJob, before anything runs."""
         names = names_of(jobs)
         for job in jobs:
-            emujob_document(job, names[job.job_id], Destination("any", "any", "" if by_kubernetes else "any"))
+            emujob_document(job, names[job.job_id], self._to("any", "any", "" if by_kubernetes else "any"))
 
     def observe(self, setting: Setting, cluster: ClusterSpec, progress: Progress) -> RunRecord:
         """The record of one run. Raises ClusterError where it can't be brought to its end."""
@@ -146,7 +150,7 @@ class Laboratory:
         number = next(self._numbers)
         name = f"emugpu-exp-{self.experiment}-{number}"
         scheduler = f"exp-{self.experiment}-{number}" if setting.policy else ""
-        to = Destination(name, f"{self.experiment}-{number}", scheduler, setting.pod_scheduler)
+        to = self._to(name, f"{self.experiment}-{number}", scheduler, setting.pod_scheduler)
         with self._namespace(name):
             place = _Field(to, self._tools.wall_ns() + to_ns(LEAD_S if scheduler else 0.0))
             with self._scheduler(setting, place) as place.scheduler:
@@ -158,11 +162,10 @@ class Laboratory:
         ours = True
         try:
             try:
-                self._with_api(lambda api: arena.make(api, name, self.experiment))
+                marks = self._tools.labels, self._tools.annotations
+                self._with_api(lambda api: arena.make(api, name, self.experiment, *marks))
             except EmuGpuError as error:
-                ours = (
-                    error.retry_helps
-                )  # it may be there, and only the answer didn't come; else it's somebody else's or none
+                ours = error.retry_helps  # it may be there, and only the answer didn't come
                 raise
             yield
         except BaseException:
@@ -177,6 +180,11 @@ class Laboratory:
     def _clear(self, name: str) -> None:
         if not self._tools.keep:
             self._with_api(lambda api: arena.clear(api, name, self._tools.wall_ns))
+
+    def _to(
+        self, namespace: str, experiment: str, scheduler: str, pod_scheduler: str = "default-scheduler"
+    ) -> Destination:
+        return Destination(namespace, experiment, scheduler, pod_scheduler, self._tools.actuator)
 
     @contextmanager
     def _scheduler(self, setting: Setting, place: _Field) -> Iterator[SchedulerProcess | None]:

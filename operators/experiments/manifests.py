@@ -23,12 +23,16 @@ _MOST_OF_TENANT = 63
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where the EmuJobs of a run go. `scheduler` empty: Kubernetes' scheduler `pod_scheduler` places the pods by itself."""
+    """Where the EmuJobs of a run go. `scheduler` empty: Kubernetes' scheduler `pod_scheduler` places the pods by itself.
+
+    `actuator`: how `scheduler` starts and stops them (docs/schedulers.md).
+    """
 
     namespace: str
     experiment: str
     scheduler: str = ""
     pod_scheduler: str = "default-scheduler"
+    actuator: str = "jobs"
 
 
 def names_of(jobs: Iterable[JobSpec]) -> dict[str, str]:
@@ -54,7 +58,14 @@ def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -
         raise InputError(f"job {job.job_id!r}", problem)
     if len(job.user) > _MOST_OF_TENANT:
         raise InputError(f"job {job.job_id!r}: user", f"may have {_MOST_OF_TENANT} characters on a cluster")
-    actuator = {"actuator": "jobs", "name": to.scheduler} if to.scheduler else {"schedulerName": to.pod_scheduler}
+    if to.scheduler and to.actuator != "jobs" and len({way.gpus for way in ways}) > 1:
+        problem = f"has configurations with unlike numbers of GPUs, which actuator {to.actuator} can't choose among"
+        raise InputError(f"job {job.job_id!r}", f"{problem}; take actuator jobs")
+    if len({way.min_tasks for way in ways}) > 1:
+        problem = (
+            "its ways to run have different numbers of pods, an EmuJob has one (spec.nodes); leave one of them out"
+        )
+        raise InputError(f"job {job.job_id!r}", problem)
     return {
         "apiVersion": "emugpu.dev/v1alpha1",
         "kind": "EmuJob",
@@ -68,10 +79,18 @@ def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -
             "tenant": job.user,
             "weight": job.weight,
             "steps": job.steps,
-            "scheduler": actuator,
+            **({"nodes": ways[0].min_tasks} if ways[0].min_tasks > 1 else {}),
+            "scheduler": _scheduler(to),
             "configurations": [_configuration(job, way) for way in ways],
         },
     }
+
+
+def _scheduler(to: Destination) -> Json:
+    if not to.scheduler:
+        return {"schedulerName": to.pod_scheduler}
+    bound = {"schedulerName": to.scheduler} if to.actuator == "binding" else {}  # Kubernetes' own must not be faster
+    return {"actuator": to.actuator, "name": to.scheduler, **bound}
 
 
 def _label(text: str) -> str:
@@ -91,7 +110,7 @@ def _profile(job: JobSpec, way: Configuration) -> Json:
         if work.input_cpu_s:
             problem = "jobs on a cluster have no input pipeline yet; leave the column out"
             raise InputError(f"job {job.job_id!r}: input_cpu_s", problem)
-        return {"model": work.model, "batchSize": work.batch_size * way.gpus}
+        return {"model": work.model, "batchSize": work.batch_size * way.total_gpus}
     step_ns = round(to_ns(work.duration_s) / job.steps)
     if step_ns < 1:
         raise InputError(f"job {job.job_id!r}: steps", f"{job.steps} steps in {work.duration_s:g} s are too many")

@@ -25,15 +25,13 @@ class Present:
     unready: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
 
-    def check_idle(self) -> None:
-        """Raises InputError where an experiment would share the cluster, or miss a part of it."""
+    def check_idle(self, place: str = "--on kubernetes") -> None:
+        """Raises InputError at `place` where an experiment would share the cluster, or miss a part of it."""
         if self.unready:
-            raise InputError(
-                "--on kubernetes", f"{list_some(self.unready)} don't answer; wait until the nodes are ready"
-            )
+            raise InputError(place, f"{list_some(self.unready)} don't answer; wait until the nodes are ready")
         if self.users:
             problem = f"{list_some(self.users)} use emulated devices; an experiment needs the cluster for itself"
-            raise InputError("--on kubernetes", problem)
+            raise InputError(place, problem)
 
 
 async def look(api: Api) -> Present:

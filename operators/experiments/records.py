@@ -50,6 +50,8 @@ class Told:
     finished_ns: int | None = None
     preemptions: int = 0
     stays: tuple[Stay, ...] = ()
+    tasks: int = 1
+    """Its pods: each has a run of its own whenever the job runs."""
     logged: bool = True
     """Whether its end is the event log's (that of its last step), not Kubernetes' (of the pod, in whole seconds)."""
 
@@ -90,6 +92,7 @@ def told_by(document: Mapping[str, Any]) -> Told:
         finished_ns=finished_ns,
         preemptions=whole_at(status, "preemptions"),
         stays=tuple(stays),
+        tasks=whole_at(object_at(document, "spec"), "nodes") or 1,
         logged=finished_ns is not None and finished_ns == last_ns,
     )
 
@@ -185,6 +188,11 @@ def _reason(status: Mapping[str, Any], phase: str) -> str:
     return text_at(found, "message") or text_at(found, "reason") or phase.lower()
 
 
+def _runs(told: Told) -> int:
+    """So many runs its pods had at least."""
+    return (told.preemptions + 1) * told.tasks
+
+
 def _unfinished(told: Told) -> str:
     if told.submitted_ns is None:
         return "the operator never saw it"
@@ -193,7 +201,7 @@ def _unfinished(told: Told) -> str:
 
 def _notes(told: Sequence[Told]) -> list[str]:
     coarse = [one.job_id for one in told if one.phase == "Succeeded" and not one.logged]
-    cut = [one.job_id for one in told if len(one.stays) >= _MOST_STAYS and one.preemptions >= _MOST_STAYS]
+    cut = [one.job_id for one in told if len(one.stays) >= _MOST_STAYS and _runs(one) > _MOST_STAYS]
     found = []
     if coarse:
         found.append(f"the event log did not tell the end of {list_some(coarse)}: Kubernetes' times, in whole seconds")

@@ -6,18 +6,21 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
 
 from emulator_runtime.domain.errors import EmuGpuError, UnknownNameError
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from operators.experiments.controlling import inside
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.observer import Observer
 from operators.jobs.recording import Clocks, Links, Recording
 from operators.jobs.settings import Settings
-from operators.kube import KubeApi
+from operators.kube import Api, KubeApi
 from operators.leader import Candidate, Leader, LeadershipLostError, Terms
 from operators.serving import loop_alive, status_server
 
@@ -25,6 +28,7 @@ _USAGE = """usage: python -m operators.jobs
 
 Makes a Job of Kubernetes for each EmuJob and reports what became of it. Settings:
 """
+Work = Callable[[], Coroutine[Any, Any, None]]
 _POLICIES = ("Always", "IfNotPresent", "Never")
 EXIT_WRONG = 2
 EXIT_LOST = 1
@@ -66,13 +70,16 @@ async def _serve(settings: Settings) -> int:
     around = Surroundings(images, profiles, wall_ns, *asked)
     controller = Controller(api, metrics, around)
 
+    experiments = _experiments(settings, api, metrics, leader)
+
     def ready() -> str:
         return controller.problem if leader.holds else ""  # one that waits for its turn does all it should
 
     server = status_server(port, metrics.registry, healthy=loop_alive(loop), ready=ready) if port else None
     if server is not None:
         server.start()
-    working = asyncio.create_task(_work(leader, controller, metrics, recording))
+    works = [controller.run, *([experiments.run] if experiments is not None else [])]
+    working = asyncio.create_task(_work(leader, works, metrics, recording))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, working.cancel)
     try:
@@ -86,7 +93,7 @@ async def _serve(settings: Settings) -> int:
         await api.close()
 
 
-async def _work(leader: Leader, controller: Controller, metrics: JobMetrics, recording: Recording) -> int:
+async def _work(leader: Leader, works: Sequence[Work], metrics: JobMetrics, recording: Recording) -> int:
     await leader.acquire(_say)
     metrics.leading.set(1)
     status = 0
@@ -94,13 +101,29 @@ async def _work(leader: Leader, controller: Controller, metrics: JobMetrics, rec
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(leader.keep(_say))
-            group.create_task(controller.run())
+            for work in works:
+                group.create_task(work())
     except* LeadershipLostError as lost:
         _say(str(_first(lost)))
         status = EXIT_LOST
     finally:
         recording.stop()  # the loop has nothing else to do any more
     return status
+
+
+def _experiments(settings: Settings, api: Api, metrics: JobMetrics, leader: Leader) -> inside.Controller | None:
+    """The controller of SchedulingExperiments, where runners have an image."""
+    if not settings.experiment_image:
+        return None
+    runners = inside.runner_settings(
+        namespace=settings.namespace,
+        account=settings.experiment_account,
+        images=replace(_images(settings), image=settings.experiment_image),
+        pull_secrets=settings.experiment_pull_secrets,
+        pod=(settings.variable("experiment_pod"), settings.experiment_pod),
+    )
+    around = inside.Surroundings(runners, wall_ns, lambda: leader.holds)
+    return inside.Controller(api, inside.ExperimentMetrics(metrics.registry), around)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -154,7 +154,7 @@ def _wait_for_the_log_s(job: JobFacts | None, outcome: Outcome | None, around: A
 
 def _is_open(facts: EmuJobFacts, job: JobFacts | None) -> bool:
     """Whether it's still to be decided if the job can run: what runs, or has run to its end, is beyond that."""
-    if job is None:
+    if job is None or text_at(facts.status, "phase") == "Succeeded":
         return text_at(facts.status, "phase") not in FINAL
     return job.suspended and not job.finished and not job.deleting
 
@@ -173,7 +173,7 @@ def _steps(
 ) -> tuple[list[Action], float | None]:
     fit, status, around = rest
     if status["phase"] in FINAL:
-        return [], None
+        return [SuspendJob(seen.job.key, suspend=True)] if seen.job is not None and _would_go_on(seen.job) else [], None
     service: list[Action] = []
     if spec.nodes > 1 and not mine.has_service and status["phase"] != "Rejected":
         service = [CreateService(facts.key, service_document(facts))]
@@ -191,6 +191,11 @@ def _steps(
     held = _hold(spec, seen)
     hold = [SuspendJob(seen.job.key, held)] if held is not None else []
     return [*service, *hold, *_resizes(spec, seen, around.now_ns)], None
+
+
+def _would_go_on(job: JobFacts) -> bool:
+    """Of a job that is over: Kubernetes still wants a pod of it, whose predecessor could not say that all was done."""
+    return not (job.finished or job.suspended or job.deleting)
 
 
 def _resizes(spec: EmuJobSpec, seen: Seen, now_ns: int) -> Iterator[ResizePod]:

@@ -27,6 +27,12 @@ class Settings(EnvSettings):
     keep_events_s: str = setting("a job's events stay there so long after its end (seconds)", "3600")
     keep_results_s: str = setting("and its result so long (seconds)", "2592000")
     keep_results: str = setting("results that stay at most, the newest ones", "100000")
+    experiment_image: str = setting("image of the runners of SchedulingExperiments; empty: nobody runs these", "")
+    experiment_account: str = setting("service account of the runners, in the lease's namespace", "emugpu-experiments")
+    experiment_pull_secrets: str = setting("names of Secrets with registry credentials there, by commas", "")
+    experiment_pod: str = setting(
+        "resources, nodeSelector, tolerations and priorityClassName of the runners' pods, as JSON", "{}"
+    )
     managers_port: str = setting(
         "port of the nodes' sharing managers, whose clocks are measured there; 0: they aren't", "0"
     )

@@ -56,6 +56,14 @@ class Seen:
         return [pod for pod in self.live if not pod.deleting]
 
     @property
+    def done_unsaid(self) -> bool:
+        """Its last step ended while it was being stopped: the log tells so, and no pod was left to say it to Kubernetes."""
+        told = self.outcome is not None and self.outcome.result.finished and self.outcome.result.told_by == EVENT_LOG
+        if not told or self.job is None or self.job.finished or any(pod.node for pod in self.live):
+            return False
+        return self.job.suspended or bool(self.live)  # else its own end, or another pod, is on its way
+
+    @property
     def rejected(self) -> list[PodFacts]:
         return [pod for pod in self.pods if pod.rejected]
 
@@ -97,6 +105,8 @@ def _phase(before: Mapping[str, Any], spec: EmuJobSpec | None, seen: Seen, accep
     old, job = text_at(before, "phase"), seen.job
     if old in FINAL and (job is None or job.finished):
         return old
+    if job is not None and (seen.done_unsaid or (old == "Succeeded" and job.suspended)):
+        return "Succeeded"
     if job is None or spec is None:
         return "Pending" if accepted[0] == "True" else "Rejected"
     if job.complete and not seen.rejected and seen.awaits_log:

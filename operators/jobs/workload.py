@@ -33,7 +33,7 @@ def job_spec(
         submit_s=submit_s,
         steps=spec.steps,
         configurations=tuple(_configuration(c, spec.nodes, usable[c.name][0]) for c in kept),
-        work={c.name: _work(c, spec.steps) for c in kept},
+        work={c.name: _work(c, spec.nodes, spec.steps) for c in kept},
         row=row,
         weight=spec.weight,
     )
@@ -73,8 +73,8 @@ def _configuration(configuration: Configuration, nodes: int, types: Mapping[str,
     )
 
 
-def _work(configuration: Configuration, steps: int) -> domain.Work:
+def _work(configuration: Configuration, nodes: int, steps: int) -> domain.Work:
     if configuration.model:
-        per_gpu = max(1, configuration.batch_size // max(1, configuration.gpus))
-        return domain.ModelWork(configuration.model, per_gpu)
+        per_gpu = max(1, configuration.batch_size // max(1, configuration.gpus * nodes))
+        return domain.ModelWork(configuration.model, per_gpu, exchanges=True)  # as `emugpu train` does in its pods
     return domain.TimedWork(to_s(configuration.step_time_ns * steps), configuration.sensitivity)

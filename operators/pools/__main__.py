@@ -9,6 +9,7 @@ import sys
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.timing.host import wall_ns
+from operators.experiments.controlling.leaving import leave
 from operators.kube import KubeApi
 from operators.pools.cleanup import NodePods, cleanup
 from operators.pools.controller import Controller
@@ -18,7 +19,8 @@ from operators.serving import loop_alive, status_server
 
 _USAGE = """usage: python -m operators.pools [cleanup]
 
-Gives nodes the emulated GPUs of the EmuGPUPools; with cleanup, takes everything back (pools, labels, annotations) and ends.
+Gives nodes the emulated GPUs of the EmuGPUPools; with cleanup, takes everything back (experiments' runners, pools, labels,
+annotations) and ends.
 Settings:
 """
 
@@ -67,10 +69,13 @@ async def _clean(settings: Settings) -> None:
         raise InputError(settings.variable("node_pods"), f"must be label=value, got {settings.node_pods!r}")
     patience_s = settings.whole("cleanup_s", least=0, most=600)
     api = KubeApi()
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
     try:
-        await cleanup(
-            api, NodePods(settings.namespace, {name: value}, patience_s), lambda text: print(text, flush=True)
-        )
+        await leave(api, settings.namespace, say)  # before the pools: a run would only fail without its devices
+        await cleanup(api, NodePods(settings.namespace, {name: value}, patience_s), say)
     finally:
         await api.close()
 

@@ -36,13 +36,11 @@ def predict_job(
 ) -> Prediction:
     """The JCT of `job` under a `--policy` value, if nothing else is ever submitted; all times are relative to `at_ns`.
 
-    `give_up` is asked between decisions: with a thousand jobs some policies take minutes. Raises InputError for a job of
-    several pods or one that fits on no node, PolicyError where the policy fails or `give_up` says so.
+    `give_up` is asked between decisions: with a thousand jobs some policies take minutes. Raises InputError for a job that
+    fits nowhere, PolicyError where the policy fails or `give_up` says so.
     """
     waiting = [other for other in present if other.allocation is not None or _fits(other.spec, cluster, profiles)]
     jobs = _numbered([*(other.spec for other in waiting), job])
-    for spec in jobs.values():
-        _check_single(spec)
     awaited = jobs[job.job_id]
     check_fits(Workload("submission", (awaited,), profiles), cluster, "submission")
     truth = WorkloadTruth(Workload("present", tuple(jobs.values()), profiles), cluster)
@@ -61,13 +59,6 @@ def _numbered(specs: Sequence[JobSpec]) -> dict[str, JobSpec]:
     if len(numbered) < len(ordered):
         raise InputError("submission", "a job is among those that are in the cluster already; leave it out of them")
     return numbered
-
-
-def _check_single(spec: JobSpec) -> None:
-    if any(configuration.min_tasks > 1 for configuration in spec.configurations):
-        raise InputError(
-            f"job {spec.job_id!r}", "has several pods; the simulator runs jobs of one pod, so nothing is foretold"
-        )
 
 
 def _fits(spec: JobSpec, cluster: ClusterSpec, profiles: ProfileTable) -> bool:

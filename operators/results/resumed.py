@@ -100,7 +100,8 @@ class ResumedLoop(SchedulerLoop):
     def _go_on(self, job: PresentJob, allocation: Allocation) -> None:
         spec = job.spec
         done = min(job.steps_done, spec.steps - 1)  # a job that has done all would have ended: news of it is on its way
-        start = _GoesOn(spec, allocation, to_ns(job.running_since_s), done, self._step_since_ns(job, done, allocation))
+        since_ns, step_since_ns = to_ns(job.running_since_s), self._step_since_ns(job, done, allocation)
+        start = _GoesOn(spec, allocation, since_ns, done, step_since_ns=step_since_ns)
         self._simulated.start(replace(start, at_ns=min(_JUST_NOW_NS, start.at_ns)))
         self._simulated.wait(_JUST_NOW_NS)  # its start is history, which the books know
         if job.stopping:

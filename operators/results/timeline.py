@@ -84,7 +84,8 @@ class JobResult:
     `told_by`: who told the end, EVENT_LOG or KUBERNETES (to the second, and the log's word may still be on its way).
     `preemptions` and `interruptions` (failures, ends that nobody told) count what happened to the job as a whole, however
     many pods it has. `steps_missing` and `steps_repeated`: of all pods, what no event tells, and what was done again.
-    `heard_ns`: when the newest of what is known happened. `notes` are sentences about what may distort the figures.
+    `heard_ns`: when that many steps were known to be done; of a job that has ended, its newest event. `notes` are sentences
+    about what may distort the figures.
     """
 
     facts: JobFacts
@@ -170,7 +171,7 @@ def job_result(facts: JobFacts, events: Iterable[JobEvent], clocks: Clocks | Non
         steps_repeated=repeated,
         check=check,
         notes=tuple(notes),
-        heard_ns=max((time_of(event, clocks) for event in once), default=None),
+        heard_ns=_heard_ns(facts, once, clocks, over=bool(outcome)),
     )
 
 
@@ -229,6 +230,19 @@ def _steps_done(facts: JobFacts, events: Iterable[JobEvent], outcome: str) -> in
     for event in events:
         most[event.job_key] = max(event.steps_done, most.get(event.job_key, 0))
     return min(most.values()) if len(most) >= facts.tasks else 0
+
+
+def _heard_ns(facts: JobFacts, events: Iterable[JobEvent], clocks: Clocks, *, over: bool) -> int | None:
+    """The newest event's time; of several pods that of the one that has come least far, since its steps are the job's."""
+    newest: dict[str, tuple[int, int]] = {}
+    for event in events:
+        at_ns = time_of(event, clocks)
+        steps, known_ns = newest.get(event.job_key, (0, at_ns))
+        newest[event.job_key] = max(steps, event.steps_done), max(known_ns, at_ns)
+    if over or facts.tasks < 2 or len(newest) < facts.tasks:
+        return max((at_ns for _, at_ns in newest.values()), default=None)
+    least = min(steps for steps, _ in newest.values())
+    return min(at_ns for steps, at_ns in newest.values() if steps == least)
 
 
 def _coverage(events: Iterable[JobEvent]) -> tuple[list[tuple[int, int]], int]:

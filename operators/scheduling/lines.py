@@ -46,7 +46,8 @@ def _parts(decision: Decision) -> Iterator[str]:
     for job_id, allocation in decision.started.items():
         yield f"start {job_id} on {_place(allocation)}"
     for job_id, allocation in decision.resized.items():
-        yield f"{job_id} gets {allocation.tasks[0].cpu_milli / 1000:g} CPUs"
+        each = " on each node" if len(allocation.tasks) > 1 else ""
+        yield f"{job_id} gets {allocation.tasks[0].cpu_milli / 1000:g} CPUs{each}"
     for job_id in decision.refused:
         yield f"{job_id} can't start just now"
 

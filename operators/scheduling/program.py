@@ -147,7 +147,8 @@ class Program:
             )
 
         connection = Connection(lambda: KubeApi(config), leader, namespace, lasting)
-        scope = Scope(self.name, options.namespace, options.labels, options.actuators, options.until)
+        gangs = not getattr(self._policy, "one_node", False)
+        scope = Scope(self.name, options.namespace, options.labels, options.actuators, options.until, gangs)
         return KubernetesCluster(connection, scope, tools)
 
     def _connect(self) -> Memory:

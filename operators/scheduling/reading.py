@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
@@ -58,12 +57,10 @@ def row_of(order: Order) -> int | None:
 def read_job(order: Order, mine: Mine, around: Around, name: tuple[str, int], submitted: str) -> JobSpec:
     """The job called `name` (its id and row), submitted then (RFC 3339).
 
-    Raises InputError for one that can't be read, has several pods, or is larger than the cluster.
+    Raises InputError for one that can't be read, or is larger than the cluster.
     """
     job_id, row = name
     spec = parse_spec(order.key.namespace, order.key.name, order.facts.spec)
-    if spec.nodes > 1:
-        raise InputError(job_id, f"has {spec.nodes} pods; policies place jobs of one pod, so it is left alone")
     if ACTUATORS[spec.actuator].one_size and mine.job is not None:
         gpus = spec.configuration(mine.job.facts.configuration).gpus
         spec = replace(spec, configurations=tuple(c for c in spec.configurations if c.gpus == gpus))
@@ -79,7 +76,7 @@ def gpus_of(order: Order, configuration: str) -> int:
 
 
 def noted(allocation: Allocation) -> tuple[Noted, tuple[str, ...]]:
-    """What the annotation says, and the devices that are counted for it."""
+    """What the annotation says, and the devices that are counted for it. All tasks of a job have the same of their nodes."""
     first = allocation.tasks[0]
     devices = tuple(share.device for task in allocation.tasks for share in task.shares if share.device)
     return Noted(allocation.configuration, allocation.nodes, first.cpu_milli, first.memory_bytes), devices

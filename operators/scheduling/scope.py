@@ -25,13 +25,17 @@ class Until:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The EmuJobs of the scheduler `name`, in one namespace (empty: all), with these labels and actuators (empty: any)."""
+    """The EmuJobs of the scheduler `name`, in one namespace (empty: all), with these labels and actuators (empty: any).
+
+    `gangs`: whether its policy can place jobs of several pods; if not, these are left alone.
+    """
 
     name: str
     namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     actuators: tuple[str, ...] = ()
     until: Until | None = None
+    gangs: bool = True
 
     def has(self, order: Order) -> bool:
         return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from operators.following import Followed
@@ -88,11 +88,11 @@ class Seen:
             found[pod.order].append(pod)
         return found
 
-    def used_by_others(self, own: Mapping[str, Track]) -> Counter[str]:
-        """GPUs by node that pods have which aren't of one's own EmuJobs (by uid)."""
+    def used_by_others(self, own: Mapping[str, Track], stray: Set[str] = frozenset()) -> Counter[str]:
+        """GPUs by node that pods have which aren't of one's own EmuJobs (by uid), or of those of them that are `stray`."""
         found = Counter[str]()
         for usage in self.usages.values():
-            if usage.gpus and usage.order not in own:
+            if usage.gpus and (usage.order not in own or usage.order in stray):
                 found[usage.node] += usage.gpus
         return found
 

@@ -41,6 +41,9 @@ from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import Allocation
 
+_IN_BOOKS = (Known.STARTING, Known.RUNNING, Known.STOPPING)
+"""What such a job has is in the loop's books."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tools:
@@ -73,6 +76,7 @@ class Watcher:
         self._around = Around((), (), tools.profiles, epoch_ns)
         self._others = Counter[str]()
         self._has_new = False
+        self._stray: set[str] = set()
         self._done: set[str] = set()
 
     @property
@@ -168,6 +172,8 @@ class Watcher:
         for track in self._roster.called(keys):
             if not track.writing:
                 events += self._look_at(track, self._seen.mine(track, pods.get(track.uid, ())))
+        if self._has_new:
+            events += self._renewed()
         if events:
             self._tools.tell(events)
 
@@ -187,7 +193,7 @@ class Watcher:
         if not (moved or used or self._has_new):
             return []
         self._has_new = False
-        others = seen.used_by_others(self._roster.by_uid)
+        others = seen.used_by_others(self._roster.by_uid, self._stray)
         if not moved and others == self._others:
             return []
         self._others = others
@@ -202,6 +208,15 @@ class Watcher:
     # --- one job ----------------------------------------------------------------------------------------------------
 
     def _look_at(self, track: Track, mine: Mine) -> list[Event]:
+        events = self._judge(track, mine)
+        # What pods have of a job that holds nothing in the loop's books, such as half a gang, is as good as other people's.
+        stray = track.known not in _IN_BOOKS and any(pod.facts.node for pod in mine.live)
+        if stray != (track.uid in self._stray):
+            self._stray ^= {track.uid}
+            self._has_new = True
+        return events
+
+    def _judge(self, track: Track, mine: Mine) -> list[Event]:
         state = state_of(mine)
         if track.known in (Known.NOTHING, Known.STRANGE) and not self._readable(track, mine, state):
             return []
@@ -237,6 +252,10 @@ class Watcher:
 
     def _read(self, track: Track, mine: Mine, order: Order) -> JobSpec | None:
         try:
+            if order.nodes > 1 and not self._scope.gangs:
+                raise InputError(
+                    track.job_id, f"has {order.nodes} pods; this policy places jobs of one, so it is left alone"
+                )
             submitted = self._batches.submitted(order)
             spec = read_job(order, mine, self._around, (track.job_id, track.row), submitted)
         except InputError as error:

@@ -74,7 +74,7 @@ class Start:
     at_ns: int
     steps_done: int
     behind: int = 0
-    """How many starts its plan asks for after this one."""
+    """How many tasks its plan starts after this one's."""
 
     def begin_ns(self, costs: ClusterCosts) -> int:
         """When its first step begins, when no other start is served before."""
@@ -83,11 +83,11 @@ class Start:
 
 
 class StartQueue:
-    """Starts are served one after the other, each for `serial_start_s` and `shared_start_s`, in the order in which they are asked for.
+    """Starts are served one after the other, each for `serial_start_s` and `shared_start_s`, in the order in which they come.
 
     So a burst of starts waits in line (one API server, one image store, one kubelet), while single ones don't. Those of one
-    plan share what is shared, so the first of them gains nothing by being first. A start before time 0 was served before the
-    run began.
+    plan share what is shared, so the first of them gains nothing by being first. Each task of a gang is a start of its own, and
+    the gang begins with its last one. A start before time 0 was served before the run began.
     """
 
     def __init__(self, costs: ClusterCosts) -> None:
@@ -100,9 +100,9 @@ class StartQueue:
         begin_ns = start.begin_ns(self._costs)
         if start.at_ns < 0:
             return begin_ns
-        turn_ns = max(start.at_ns, self._free_ns)
-        self._free_ns = turn_ns + self._each_ns
-        return begin_ns + turn_ns - start.at_ns
+        last_ns = max(start.at_ns, self._free_ns) + self._each_ns * (len(start.allocation.tasks) - 1)
+        self._free_ns = last_ns + self._each_ns
+        return begin_ns + last_ns - start.at_ns
 
 
 class Cluster(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.job import TimedWork
@@ -16,7 +17,7 @@ COLUMNS = ("speedup", "best_cpus", "best_memory_gib")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a row's job needs of a node beside devices: the least, and the best (0: not known)."""
+    """What a row's job needs of each of its nodes beside devices: the least, and the best (0: not known)."""
 
     least: HostShare
     best: HostShare
@@ -41,11 +42,12 @@ def of_family(model: str, length: tuple[int, float | None], gpus: int, place: st
 
 
 def of_columns(
-    duration_s: float, least: HostShare, number: Callable[[str, float], float], place: str
+    duration_s: float, least: HostShare, nodes: int, number: Callable[[str, float], float], place: str
 ) -> tuple[TimedWork, Host]:
     """Work and needs of a row that says itself how much faster it is with how much. Raises InputError at `place`.
 
-    `number(column, default)` reads a cell. A row that gives none of these columns says nothing about its best.
+    `number(column, default)` reads a cell; cells are of all `nodes` together. A row that gives none of these columns says
+    nothing about its best.
     """
     speedup, best_cpus, best_memory_gib = (
         number("speedup", 1.0),
@@ -55,8 +57,8 @@ def of_columns(
     if speedup == 1 and not best_cpus and not best_memory_gib:
         return TimedWork(duration_s), Host(least, HostShare(0))
     best = HostShare(
-        round(best_cpus * 1000) or least.cpu_milli,
-        round(best_memory_gib * GIB) or least.memory_bytes,
+        ceil(round(best_cpus * 1000) / nodes) or least.cpu_milli,
+        ceil(round(best_memory_gib * GIB) / nodes) or least.memory_bytes,
     )
     if speedup < 1:
         raise InputError(f"{place}: speedup", f"must be >= 1, not {speedup:g}: it is what more CPUs and memory bring")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import inf
@@ -12,12 +13,12 @@ from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import GIB, to_s
 from emulator_runtime.profiles.table import ProfileTable
-from emulator_runtime.workloads.work import step_times
+from emulator_runtime.workloads.work import Spread, step_times
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.inputs.workload import Workload
 from scheduler_sims.interface.plan import Allocation
 
-_Times = Callable[[str, str, str | None, HostShare], StepTimes]
+_Times = Callable[[str, str, str | None, HostShare, Spread], StepTimes]
 
 
 class WorkloadTruth:
@@ -30,8 +31,13 @@ class WorkloadTruth:
         self._times: _Times = lru_cache(maxsize=None)(self._compute)
 
     def step_times(self, job: JobSpec, allocation: Allocation) -> StepTimes:
-        """The steps of `job` with `allocation`, on devices that nobody else uses."""
-        return self._times(job.job_id, allocation.configuration, allocation.gpu_type, allocation.tasks[0].host)
+        """The steps of `job` with `allocation`, on devices that nobody else uses. A gang goes as fast as its slowest task."""
+        spread = Spread(len(allocation.tasks[0].shares), len(allocation.tasks))
+        each = [
+            self._times(job.job_id, allocation.configuration, gpu_type, host, spread)
+            for gpu_type, host in dict.fromkeys((task.gpu_type, task.host) for task in allocation.tasks)
+        ]
+        return each[0] if len(each) == 1 else max(each, key=lambda times: times.end_ns(0, times.steps))
 
     def rate(self, job_id: str, allocation: Allocation) -> float:
         """Steps per second with `allocation`, over the whole job."""
@@ -46,8 +52,8 @@ class WorkloadTruth:
         """
         wanted = self._jobs[job_id].configuration(configuration)
         least = HostShare(wanted.cpu_milli, wanted.memory_bytes)
-        types = [gpu_type] if gpu_type else self._types_for(wanted)
-        all_times = (self._times(job_id, configuration, each, least) for each in types)
+        types, spread = [gpu_type] if gpu_type else self._types_for(wanted), Spread(wanted.gpus, wanted.min_tasks)
+        all_times = (self._times(job_id, configuration, each, least, spread) for each in types)
         return min((to_s(times.end_ns(0, times.steps)) for times in all_times), default=inf)
 
     def _types_for(self, configuration: Configuration) -> list[str | None]:
@@ -56,9 +62,11 @@ class WorkloadTruth:
         allowed = configuration.gpu_types
         return [t for t in self._cluster.gpu_types if allowed is None or t in allowed]
 
-    def _compute(self, job_id: str, configuration: str, gpu_type: str | None, host: HostShare) -> StepTimes:
+    def _compute(
+        self, job_id: str, configuration: str, gpu_type: str | None, host: HostShare, spread: Spread
+    ) -> StepTimes:
         job = self._jobs[job_id]
-        return step_times(job.work[configuration], job.steps, gpu_type, host, self._profiles)
+        return step_times(job.work[configuration], job.steps, gpu_type, host, self._profiles, spread=spread)
 
 
 class OpenTruth(WorkloadTruth):
@@ -69,7 +77,7 @@ class OpenTruth(WorkloadTruth):
         self._jobs = self._known
         self._profiles = profiles
         self._cluster = ClusterSpec(())
-        self._found: dict[str, dict[tuple[str, str | None, HostShare], StepTimes]] = {}
+        self._found: dict[str, dict[tuple[str, str | None, HostShare, Spread], StepTimes]] = {}
         self._times = self._remembered
 
     def add(self, job: JobSpec) -> None:
@@ -84,10 +92,12 @@ class OpenTruth(WorkloadTruth):
         """These are the nodes from now on."""
         self._cluster = cluster
 
-    def _remembered(self, job_id: str, configuration: str, gpu_type: str | None, host: HostShare) -> StepTimes:
-        found, key = self._found[job_id], (configuration, gpu_type, host)
+    def _remembered(
+        self, job_id: str, configuration: str, gpu_type: str | None, host: HostShare, spread: Spread
+    ) -> StepTimes:
+        found, key = self._found[job_id], (configuration, gpu_type, host, spread)
         if key not in found:
-            found[key] = self._compute(job_id, configuration, gpu_type, host)
+            found[key] = self._compute(job_id, configuration, gpu_type, host, spread)
         return found[key]
 
 
@@ -100,9 +110,24 @@ def check_fits(workload: Workload, cluster: ClusterSpec, place: str) -> None:
 
 
 def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str | None:
-    """Why a configuration fits on no node; None if it does fit on one."""
-    if any(_node_fits(configuration, node) for node in cluster.nodes):
+    """Why a configuration fits on no node, or on too few of one GPU type; None if it does fit."""
+    kinds = Counter(kind for node in cluster.nodes if (kind := _kind_for(configuration, node)) is not None)
+    enough = max(kinds.values(), default=0)
+    if enough >= configuration.min_tasks:
         return None
+    return _too_few(configuration, enough) if enough else _too_large(configuration, cluster)
+
+
+def _too_few(configuration: Configuration, enough: int) -> str:
+    kind = " with one type of GPU" if configuration.on_gpu else ""
+    return (
+        f"configuration {configuration.name} wants {configuration.min_tasks} nodes{kind}, and only {enough} "
+        f"{'is' if enough == 1 else 'are'} large enough for its tasks"
+    )
+
+
+def _too_large(configuration: Configuration, cluster: ClusterSpec) -> str:
+    """Why not even one task fits on any node."""
     types = f" of {' or '.join(configuration.gpu_types)}" if configuration.gpu_types else ""
     wants = f"{configuration.gpus} GPUs{types}, " if configuration.on_gpu else ""
     host = f", {configuration.memory_bytes / GIB:g} GiB of memory" if configuration.memory_bytes else ""
@@ -127,15 +152,17 @@ def _largest(cluster: ClusterSpec) -> str:
     )
 
 
-def _node_fits(configuration: Configuration, node: NodeSpec) -> bool:
+def _kind_for(configuration: Configuration, node: NodeSpec) -> tuple[str, ...] | None:
+    """The types of the devices that a task would have on the empty node; None where it has no room."""
     usable = [
-        device
+        device.gpu_type
         for device in node.devices
         if (configuration.gpu_types is None or device.gpu_type in configuration.gpu_types)
         and device.usable_memory_bytes >= configuration.device_memory_bytes
     ]
-    return (
+    fits = (
         len(usable) >= configuration.gpus
         and node.cpu_milli >= configuration.cpu_milli
         and node.memory_bytes >= configuration.memory_bytes
     )
+    return tuple(usable[: configuration.gpus]) if fits else None

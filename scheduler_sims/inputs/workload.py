@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil
 from pathlib import Path
 
 from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, InputError, UnknownNameError
@@ -30,10 +31,12 @@ COLUMNS: Mapping[str, str] = {
     "job_id": "name of the job, unique",
     "user": "who submits it (default: user)",
     "submit_s": "submit time in emulated seconds (default 0)",
-    "num_gpus": "GPUs of the GPU configuration (default 1)",
+    "num_gpus": "GPUs of the GPU configuration, on all its nodes together (default 1)",
+    "nodes": "nodes that the GPU configuration is split over equally, all at once (default 1); where it is given, a model's "
+    "step includes the exchange of gradients between its GPUs",
     "gpu_type": "GPU types that it may run on, separated by '|' (default: any)",
-    "cpus": "CPUs of the GPU configuration (default 1)",
-    "memory_gib": "host memory (default 0: not accounted)",
+    "cpus": "CPUs of the GPU configuration, on all its nodes together (default 1)",
+    "memory_gib": "host memory, on all its nodes together (default 0: not accounted)",
     "gpu_memory_gib": "peak memory on each GPU (default: from the model's profile, else 0)",
     "gpu_duration_s": "isolated run time on its GPUs (beside a model synergy/NAME: with its proportional share)",
     "cpu_duration_s": "isolated run time in its CPU configuration",
@@ -71,6 +74,11 @@ class Workload:
             raise InputError("--stretch", f"must be a number above 0 and at most {MAX_SECONDS:g}, not {factor:g}")
         return self if factor == 1 else replace(self, jobs=tuple(_stretched(job, factor) for job in self.jobs))
 
+    def exchanging(self) -> Workload:
+        """The same jobs as pods run them: the GPUs of a model's job exchange gradients, whether the file says `nodes` or not."""
+        jobs = (replace(job, work={name: _exchanging(work) for name, work in job.work.items()}) for job in self.jobs)
+        return replace(self, jobs=tuple(jobs))
+
 
 def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
     """The workload in `path`; `profiles_path` adds the user's own profiles.
@@ -88,6 +96,10 @@ def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
     except UnicodeDecodeError as error:
         raise InputError(str(path), "is not UTF-8 text") from error
     return Workload(path.name, tuple(jobs), profiles)
+
+
+def _exchanging(work: Work) -> Work:
+    return replace(work, exchanges=True) if isinstance(work, ModelWork) else work
 
 
 def _stretched(job: JobSpec, factor: float) -> JobSpec:
@@ -190,11 +202,12 @@ class _Row:
 
     def _gpu_work(self) -> tuple[Work, sensitivity.Host] | None:
         model = self._text("model")
-        least = HostShare(self._cpu_milli("cpus"), self._memory("memory_gib"))
+        nodes = self._nodes()
+        least = HostShare(*(ceil(each / nodes) for each in (self._cpu_milli("cpus"), self._memory("memory_gib"))))
         timed, family = bool(self._text("gpu_duration_s")), sensitivity.named_family(model)
         if timed and not family:
             # A model beside a duration is a label: the duration counts.
-            return sensitivity.of_columns(self._gpu_duration_s(), least, self._number, self.place)
+            return sensitivity.of_columns(self._gpu_duration_s(), least, nodes, self._number, self.place)
         for column in sensitivity.COLUMNS:
             if self._text(column):
                 raise InputError(
@@ -202,6 +215,10 @@ class _Row:
                 )
         if family:
             return self._family_work(model, least)
+        if not model and self._text("nodes"):
+            raise InputError(
+                f"{self.place}: nodes", "is for jobs on GPUs; give gpu_duration_s or model, or leave it out"
+            )
         if not model:
             return None
         if model not in self.profiles.models:
@@ -209,8 +226,16 @@ class _Row:
         for needed in ("batch_size", "steps"):
             if not self._text(needed):
                 raise InputError(f"{self.place}: {needed}", f"is missing, but model is {model}")
-        work = ModelWork(model, self._whole("batch_size", 1, least=1), self._number("input_cpu_s", 0.0))
+        batch_size, input_cpu_s = self._whole("batch_size", 1, least=1), self._number("input_cpu_s", 0.0)
+        work = ModelWork(model, batch_size, input_cpu_s, exchanges=bool(self._text("nodes")))
         return work, sensitivity.Host(least, HostShare(0))
+
+    def _nodes(self) -> int:
+        """How many equal parts the GPU configuration has."""
+        nodes, gpus = self._whole("nodes", 1, least=1), self._whole("num_gpus", 1, least=1)
+        if gpus % nodes:
+            raise InputError(f"{self.place}: nodes", f"{gpus} GPUs can't be split equally over {nodes} nodes")
+        return nodes
 
     def _family_work(self, model: str, stated: HostShare) -> tuple[Work, sensitivity.Host]:
         """What the row states of `cpus` and `memory_gib` goes before what the profile says."""
@@ -218,7 +243,7 @@ class _Row:
             raise InputError(f"{self.place}: steps", f"is missing, and so is gpu_duration_s, but model is {model}")
         duration_s = self._gpu_duration_s() if self._text("gpu_duration_s") else None
         steps, gpus = (self._whole(column, 1, least=1) for column in ("steps", "num_gpus"))
-        work, host = sensitivity.of_family(model, (steps, duration_s), gpus, f"{self.place}: model")
+        work, host = sensitivity.of_family(model, (steps, duration_s), gpus // self._nodes(), f"{self.place}: model")
         cpu_milli = stated.cpu_milli if self._text("cpus") else host.least.cpu_milli
         least = HostShare(cpu_milli, stated.memory_bytes or host.least.memory_bytes)
         best = HostShare(max(cpu_milli, host.best.cpu_milli), max(least.memory_bytes, host.best.memory_bytes))
@@ -232,13 +257,16 @@ class _Row:
         if isinstance(work, ModelWork):
             types = self._profiled_types(work, types)
             memory = memory or self._peak(work)
+        nodes = self._nodes()
         return Configuration(
             GPU_CONFIGURATION,
-            self._whole("num_gpus", 1, least=1),
+            self._whole("num_gpus", 1, least=1) // nodes,
             host.least.cpu_milli,
             host.least.memory_bytes,
             types,
             memory,
+            nodes,
+            nodes,
             best_cpu_milli=host.best.cpu_milli,
             best_memory_bytes=host.best.memory_bytes,
         )

@@ -24,7 +24,9 @@ class ClusterCosts:
     warm_up_s: float = 0.0
     """Added to each start: the first step's warm-up (allocator, kernel selection)."""
     serial_start_s: float = 0.0
-    """Cluster-wide, starts are served one after the other, each for this long: of starts at once the k-th waits k times."""
+    """Cluster-wide, starts are served one after the other, each for this long: of starts at once the k-th waits k times.
+
+    Each task of a gang is one."""
     shared_start_s: float = 0.0
     """Starts share the machines: each takes so much longer for each other one of its plan, and later ones wait for all of it."""
     checkpoint_s: float = 0.0

@@ -40,6 +40,11 @@ class TaskPlacement:
     memory_bytes: int = 0
 
     @property
+    def gpu_type(self) -> str | None:
+        """The type of its devices (of the first one), None on CPUs."""
+        return self.shares[0].gpu_type if self.shares else None
+
+    @property
     def host(self) -> HostShare:
         """What it has of the node beside devices."""
         return HostShare(self.cpu_milli, self.memory_bytes)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from emulator_runtime.domain.errors import PolicyError
-from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.job import Configuration, JobSpec
 from emulator_runtime.domain.units import gib
-from scheduler_sims.interface.plan import Allocation, Plan
+from scheduler_sims.interface.plan import Allocation, Plan, TaskPlacement
 
 
 def check_types(plan: Plan) -> None:
@@ -30,11 +30,29 @@ def check_allocation(spec: JobSpec | None, job_id: str, allocation: Allocation) 
     except KeyError:
         known = ", ".join(c.name for c in spec.configurations)
         raise PolicyError(f"the plan runs job {job_id!r} as {allocation.configuration!r}; it has {known}") from None
-    if len(allocation.tasks) != 1:
+    _check_gang(configuration, job_id, allocation)
+    for task in allocation.tasks:
+        _check_task(configuration, job_id, task)
+
+
+def _check_gang(configuration: Configuration, job_id: str, allocation: Allocation) -> None:
+    """All tasks are there, are alike, and each has a node of its own."""
+    count = len(allocation.tasks)
+    if not configuration.min_tasks <= count <= configuration.max_tasks:
         raise PolicyError(
-            f"the plan gives job {job_id!r} {len(allocation.tasks)} tasks; clusters run jobs of one task yet"
+            f"the plan gives job {job_id!r} {count} tasks; its configuration {configuration.name} has "
+            f"{configuration.min_tasks}, all of them or none"
         )
-    task = allocation.tasks[0]
+    if len(set(allocation.nodes)) < count:
+        raise PolicyError(f"the plan puts two tasks of job {job_id!r} on one node; each has a node of its own")
+    if len({task.host for task in allocation.tasks}) > 1:
+        raise PolicyError(
+            f"the plan gives the tasks of job {job_id!r} different CPUs or memory; the slowest sets the pace, so give "
+            "all of them the same"
+        )
+
+
+def _check_task(configuration: Configuration, job_id: str, task: TaskPlacement) -> None:
     if len(task.shares) != configuration.gpus or task.cpu_milli < configuration.cpu_milli:
         raise PolicyError(
             f"the plan gives job {job_id!r} {len(task.shares)} GPUs and {task.cpu_milli / 1000:g} CPUs; its configuration "
@@ -48,5 +66,5 @@ def check_allocation(spec: JobSpec | None, job_id: str, allocation: Allocation) 
         )
     if any(configuration.gpu_types and s.gpu_type not in configuration.gpu_types for s in task.shares):
         raise PolicyError(
-            f"the plan puts job {job_id!r} on {allocation.gpu_type}; it can use {', '.join(configuration.gpu_types or ())}"
+            f"the plan puts job {job_id!r} on {task.gpu_type}; it can use {', '.join(configuration.gpu_types or ())}"
         )

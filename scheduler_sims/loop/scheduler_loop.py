@@ -352,11 +352,13 @@ class SchedulerLoop:
             if resolved is not None:  # else: a stopping job still holds its place
                 free.take(job_id, resolved)
                 ready[job_id] = resolved
-        for number, (job_id, resolved) in enumerate(ready.items(), 1):
-            self._begin(job_id, resolved, len(ready) - number)
+        behind = sum(len(resolved.tasks) for resolved in ready.values())
+        for job_id, resolved in ready.items():
+            behind -= len(resolved.tasks)
+            self._begin(job_id, resolved, behind)
 
     def _begin(self, job_id: str, allocation: Allocation, behind: int) -> None:
-        """`behind`: how many starts follow at once."""
+        """`behind`: how many tasks are started after it at once."""
         view = self.books.views[job_id]
         self.books.starting(job_id, allocation)
         self._changes.add(job_id)

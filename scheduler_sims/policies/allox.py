@@ -33,6 +33,8 @@ class Allox:
 
     needs_estimates: ClassVar[bool] = True
     preemptive: ClassVar[bool] = False
+    one_node: ClassVar[bool] = True
+    """It has no place for jobs of several nodes."""
 
     def __init__(self, alpha: float = 1.0, max_candidates: int = 0) -> None:
         if not 0 < alpha <= 1:

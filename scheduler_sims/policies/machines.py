@@ -59,19 +59,19 @@ def gpu_configuration(job: JobView) -> Configuration | None:
     """
     on_gpu = [c for c in job.configurations if c.on_gpu]
     for configuration in on_gpu:
-        if configuration.gpus == 1:
+        if configuration.total_gpus == 1:
             return configuration
     if on_gpu:
         raise PolicyError(
-            f"allox: job {job.job_id!r} wants {on_gpu[0].gpus} GPUs; AlloX is defined for one-GPU jobs, "
+            f"allox: job {job.job_id!r} wants {on_gpu[0].total_gpus} GPUs; AlloX is defined for one-GPU jobs, "
             "use another policy for this workload"
         )
     return None
 
 
 def cpu_configuration(job: JobView) -> Configuration | None:
-    """The job's first configuration without GPUs, None if it has none."""
-    return next((c for c in job.configurations if not c.on_gpu), None)
+    """The job's first configuration of one task without GPUs, None if it has none."""
+    return next((c for c in job.configurations if not c.on_gpu and c.min_tasks == 1), None)
 
 
 def kinds_of(view: ClusterView) -> list[Kind]:

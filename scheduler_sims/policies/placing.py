@@ -8,6 +8,7 @@ used again as long as the cluster shows the same NodeView (`like`), since cluste
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,8 +30,15 @@ def main_configuration(view: ClusterView, job: JobView) -> Configuration:
 
 
 def fits_somewhere(view: ClusterView, configuration: Configuration) -> bool:
-    """Whether a node of the empty cluster has room for one task of `configuration`, all devices healthy."""
-    return any(_fits_empty(node, configuration) for node in view.nodes.values())
+    """Whether the empty cluster has room for all tasks of `configuration`, all devices healthy."""
+    if configuration.min_tasks == 1:
+        return any(_fits_empty(node, configuration) for node in view.nodes.values())
+    kinds = Counter(
+        tuple(d.gpu_type for d in node.devices if device_suits(d, configuration))[: configuration.gpus]
+        for node in view.nodes.values()
+        if _fits_empty(node, configuration)
+    )
+    return max(kinds.values(), default=0) >= configuration.min_tasks
 
 
 def device_suits(device: DeviceView, configuration: Configuration) -> bool:
@@ -49,10 +57,12 @@ def _fits_empty(node: NodeView, configuration: Configuration) -> bool:
 
 
 class FreeSpace:
-    """Free capacity of each node, for whole devices and one task per job.
+    """Free capacity of each node, for whole devices.
 
     A job on GPUs goes to the node with the fewest free devices on which it fits (that keeps large holes whole); one on
     CPUs prefers nodes without devices. Ties: the order of the view's nodes. Devices are taken in order of their index.
+    A job of several tasks goes to as many nodes, the best ones by the same rule, all with the same types of devices; a job
+    is never spread over more nodes than it asks for (consolidation, as placement `yarn` of Tiresias' simulator has it).
     """
 
     def __init__(self, pristine: Mapping[str, _NodeSpace]) -> None:
@@ -78,28 +88,26 @@ class FreeSpace:
     def place(
         self, configuration: Configuration, *, node: str | None = None, device: str | None = None
     ) -> Allocation | None:
-        """Takes room for one task and says where; None if there is none. `node`, `device` (UUID) restrict the search.
+        """Takes room for all tasks and says where; None, with nothing taken, if there is none for one of them.
 
-        Raises PolicyError for a configuration that needs more than one task.
+        `node`, `device` (UUID) restrict the search of a job of one task.
         """
+        if configuration.total_gpus > self._free_devices:
+            return None
         if configuration.min_tasks > 1:
-            raise PolicyError(
-                f"configuration {configuration.name} needs {configuration.min_tasks} tasks; "
-                "built-in policies place one task per job, so set min_tasks to 1"
-            )
-        if configuration.gpus > self._free_devices:
+            chosen = self._several(configuration)
+        else:
+            best = self._best(configuration, node, device)
+            chosen = [] if best is None else [best]
+        if not chosen:
             return None
-        best = self._best(configuration, node, device)
-        if best is None:
-            return None
-        shares = tuple(
-            DeviceShare(d.uuid, d.gpu_type, WHOLE_DEVICE_MILLI, configuration.device_memory_bytes)
-            for d in best.usable(configuration, device)[: configuration.gpus]
-        )
-        task = TaskPlacement(best.view.name, shares, configuration.cpu_milli, configuration.memory_bytes)
-        allocation = Allocation(configuration.name, (task,))
+        allocation = Allocation(configuration.name, tuple(space.task(configuration, device) for space in chosen))
         self.take(allocation)
         return allocation
+
+    def copy(self) -> FreeSpace:
+        """A sketch of its own, to try something on."""
+        return FreeSpace(dict(self._nodes))
 
     def fits(self, configuration: Configuration, node: str, without: Sequence[Allocation] = ()) -> bool:
         """Whether `place` would find room on `node` once `without` were released; changes nothing."""
@@ -128,6 +136,16 @@ class FreeSpace:
             if better and candidate.fits(configuration, device):
                 best = candidate
         return best
+
+    def _several(self, configuration: Configuration) -> list[_NodeSpace]:
+        """A node for each task; none if there are too few. The devices are those of the best node of which enough are alike."""
+        fitting = [space for space in self._nodes.values() if space.fits(configuration, None)]
+        alike: dict[tuple[str, ...], list[_NodeSpace]] = {}
+        for space in sorted(fitting, key=lambda space: space.crowding):
+            kind = tuple(d.gpu_type for d in space.usable(configuration, None)[: configuration.gpus])
+            alike.setdefault(kind, []).append(space)
+        enough = (spaces for spaces in alike.values() if len(spaces) >= configuration.min_tasks)
+        return next(enough, [])[: configuration.min_tasks]
 
     def _node(self, name: str) -> _NodeSpace:
         if name not in self._nodes:
@@ -170,6 +188,14 @@ class _NodeSpace:
     def crowding(self) -> tuple[bool, int]:
         """Smaller is a better place: nodes without devices first (only CPU configurations fit there), then full ones."""
         return (bool(self.view.devices), len(self.whole))
+
+    def task(self, configuration: Configuration, device: str | None) -> TaskPlacement:
+        """A task here, which fits, on the first devices that suit it."""
+        shares = tuple(
+            DeviceShare(d.uuid, d.gpu_type, WHOLE_DEVICE_MILLI, configuration.device_memory_bytes)
+            for d in self.usable(configuration, device)[: configuration.gpus]
+        )
+        return TaskPlacement(self.view.name, shares, configuration.cpu_milli, configuration.memory_bytes)
 
     def usable(self, configuration: Configuration, device: str | None) -> list[DeviceView]:
         return [d for d in self.whole if device in (None, d.uuid) and device_suits(d, configuration)]

@@ -7,6 +7,7 @@ a waiting job takes the devices of those that rank behind it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
@@ -46,11 +47,13 @@ class Room:
         self._space = space
         self._ranks = ranks
         self._on_node: dict[str, list[JobView]] = {}
+        self._all: dict[str, JobView] = {}
         self._highest: dict[str, float] = {}
         for job in holders:
             rank = inf if _leaves(job) else ranks.at_most.get(job.job_id)
             if rank is not None:
-                for node in set(_allocation(job).nodes):
+                self._all[job.job_id] = job
+                for node in dict.fromkeys(_allocation(job).nodes):
                     self._on_node.setdefault(node, []).append(job)
                     self._highest[node] = max(rank, self._highest.get(node, 0.0))
         self.stopped: list[JobView] = []
@@ -60,11 +63,14 @@ class Room:
 
         Only jobs of a rank above `above` are stopped. The node that costs least is the one on which the most deserving
         job that has to stop deserves least; one that needs nobody's place but that of stopping jobs costs nothing. Such
-        devices are not free yet; the plan may name them all the same.
+        devices are not free yet; the plan may name them all the same. For a job of several tasks the whole cluster is
+        looked at in this way instead of each node.
         """
         allocation = self._space.place(configuration)
         if allocation is not None:
             return allocation
+        if configuration.min_tasks > 1:
+            return self._place_gang(configuration, (above, inf, inf))
         best: tuple[str, list[JobView]] | None = None
         limit = (above, inf, inf)
         for node, highest in self._highest.items():
@@ -93,6 +99,35 @@ class Room:
                 return self._needed(configuration, node, leaving)
         return None
 
+    def _place_gang(self, configuration: Configuration, limit: _Key) -> Allocation | None:
+        """Stops those who deserve least until there is room for all tasks; without those who would leave in vain."""
+        may = [job for job in self._all.values() if _leaves(job) or self._key(job) > limit]
+        if not self._enough_everywhere(configuration, may):
+            return None
+        for job in may:
+            if not _leaves(job):
+                self._ranks.exact(job)
+        ranked = ((_LAST if _leaves(job) else self._key(job), job.job_id, job) for job in may)
+        going = [job for key, _, job in sorted(ranked, reverse=True) if key > limit or _leaves(job)]
+        counts = range(len(going) + 1)
+        count = bisect_left(counts, 1, key=lambda n: self._enough_everywhere(configuration, going[:n]))
+        if count == len(counts):
+            return None  # some deserve more than was thought
+        leaving = going[:count]
+        for job in reversed(leaving):
+            others = [other for other in leaving if other is not job]
+            if self._enough_everywhere(configuration, others):
+                leaving = others
+        self._release(leaving)
+        return self._space.place(configuration)
+
+    def _enough_everywhere(self, configuration: Configuration, leaving: list[JobView]) -> bool:
+        """Whether all tasks of `configuration` find a node without `leaving`."""
+        sketch = self._space.copy()
+        for job in leaving:
+            sketch.release(_allocation(job))
+        return sketch.place(configuration) is not None
+
     def _key(self, job: JobView) -> _Key:
         return (self._ranks.at_most[job.job_id], *job.order)
 
@@ -109,13 +144,17 @@ class Room:
         return self._space.fits(configuration, node, [_allocation(job) for job in leaving])
 
     def _clear(self, configuration: Configuration, node: str, leaving: list[JobView]) -> Allocation | None:
+        self._release(leaving)
+        return self._space.place(configuration, node=node)
+
+    def _release(self, leaving: list[JobView]) -> None:
         for job in leaving:
             self._space.release(_allocation(job))
-            for other in set(_allocation(job).nodes):
+            del self._all[job.job_id]
+            for other in dict.fromkeys(_allocation(job).nodes):
                 self._on_node[other] = [j for j in self._on_node[other] if j.job_id != job.job_id]
             if not _leaves(job):
                 self.stopped.append(job)
-        return self._space.place(configuration, node=node)
 
 
 def _leaves(job: JobView) -> bool:

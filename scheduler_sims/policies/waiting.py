@@ -175,7 +175,8 @@ def wants(view: ClusterView, job: JobView) -> str:
     """What a job waits for, in words."""
     wanted = main_configuration(view, job)
     cpus = f"{wanted.cpu_milli / 1000:g} CPUs"
-    return f"{wanted.gpus} GPUs and {cpus} on one node" if wanted.on_gpu else f"{cpus} on one node"
+    where = "on one node" if wanted.min_tasks == 1 else f"on each of {wanted.min_tasks} nodes"
+    return f"{wanted.gpus} GPUs and {cpus} {where}" if wanted.on_gpu else f"{cpus} {where}"
 
 
 def answer(

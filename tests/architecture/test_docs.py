@@ -40,7 +40,7 @@ def test_emugpu_has_these_commands_and_options() -> None:
 
 
 def test_an_existing_cluster_is_told_an_image() -> None:
-    found = [words for _, words in commands("emugpu") if "--kubeconfig" in words]
+    found = [words for _, words in commands("emugpu") if words[:1] == ["cluster"] and "--kubeconfig" in words]
     assert found
     assert all("--image" in words for words in found)
 

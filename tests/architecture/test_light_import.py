@@ -38,3 +38,11 @@ def test_the_scheduler_program_draws_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = {name.partition(".")[0] for name in done.stdout.split()}
     assert not found & {"rich", "plotly", "cluster_harness", "starlette", "redis"}
+
+
+def test_a_runner_of_experiments_draws_nothing() -> None:
+    """It runs in the scheduler's image."""
+    code = "import sys; import operators.experiments.running.__main__; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not found & {"rich", "plotly", "cluster_harness", "starlette", "redis", "emugpu"}

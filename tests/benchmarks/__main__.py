@@ -18,6 +18,7 @@ BENCHMARKS = (
     "event_shipping",
     "kubernetes",
     "emujobs",
+    "dashboard",
 )
 
 

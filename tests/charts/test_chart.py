@@ -17,6 +17,7 @@ from deviceplugin.settings import Settings as PluginSettings
 from emulator_runtime.node.settings import EnvSettings
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.admission.settings import Settings as AdmissionSettings
+from operators.api.settings import Settings as ApiSettings
 from operators.jobs.settings import Settings as JobsSettings
 from operators.pools.settings import Settings as PoolsSettings
 from operators.pools.spec import parse_spec
@@ -32,9 +33,11 @@ PROGRAMS: dict[str, type[EnvSettings]] = {
     "deviceplugin": PluginSettings,
     "operators.pools": PoolsSettings,
     "operators.jobs": JobsSettings,
+    "operators.api": ApiSettings,
     "operators.admission": AdmissionSettings,
     "operators.prepare": PrepareSettings,
 }
+API_OBJECTS = {f"{kind}/emugpu-api" for kind in ("Service", "ClusterRole", "ClusterRoleBinding", "NetworkPolicy")}
 JOBS_OBJECTS = ("Deployment", "Service", "ServiceAccount", "ClusterRole", "PodDisruptionBudget", "NetworkPolicy")
 WEBHOOK = 'alias={"mode":"webhook"}'
 NO_ROLES = ('rbac={"create":false}', 'prepare={"enabled":false}', 'cleanup={"enabled":false}')
@@ -138,6 +141,11 @@ RIGHTS = {
         ("emugpu.dev", "emugpupools/status", "patch", ""),
     ],
     "emugpu-pools-events": [("events.k8s.io", "events", "create", "")],
+    "emugpu-api": [
+        ("authentication.k8s.io", "tokenreviews", "create", ""),
+        ("authorization.k8s.io", "subjectaccessreviews", "create", ""),
+        ("emugpu.dev", "emujobs", "patch", ""),
+    ],
     "emugpu-jobs": [
         ("emugpu.dev", "emujobs", "list watch", ""),
         ("emugpu.dev", "emujobs/status", "patch", ""),
@@ -167,19 +175,40 @@ RIGHTS = {
         ("coordination.k8s.io", "leases", "get update", "emugpu-scheduler-las"),
         ("", "configmaps", "get patch", "emugpu-scheduler-las"),
     ],
+    "emugpu-experiments": [
+        ("emugpu.dev", "schedulingexperiments", "get patch", ""),
+        ("emugpu.dev", "emujobs", "list watch get create patch delete", ""),
+        ("emugpu.dev", "emugpupools", "list watch", ""),
+        ("batch", "jobs", "list watch get patch", ""),
+        ("", "pods", "list watch get patch delete", ""),
+        ("", "pods/binding", "create", ""),
+        ("", "nodes", "list watch", ""),
+        ("", "namespaces", "list get create delete", ""),
+        ("", "configmaps", "get create patch", ""),
+        ("coordination.k8s.io", "leases", "get create update", ""),
+    ],
+    "emugpu-experiments-control": [
+        ("emugpu.dev", "schedulingexperiments", "list watch patch delete", ""),
+        ("emugpu.dev", "schedulingexperiments/status", "patch", ""),
+        ("emugpu.dev", "emujobs", "delete", ""),
+        ("", "namespaces", "list watch delete", ""),
+    ],
     "emugpu-prepare": [
         (
             "apiextensions.k8s.io",
             "customresourcedefinitions",
             "get patch",
-            "emugpupools.emugpu.dev emujobs.emugpu.dev",
+            "emugpupools.emugpu.dev emujobs.emugpu.dev schedulingexperiments.emugpu.dev",
         ),
         ("", "namespaces", "get patch", "emugpu"),
     ],
     "emugpu-cleanup": [
         ("", "nodes", "list patch", ""),
         ("emugpu.dev", "emugpupools", "list delete", ""),
+        ("emugpu.dev", "schedulingexperiments", "list patch", ""),
+        ("", "namespaces", "list delete", ""),
         ("", "pods", "list", ""),
+        ("batch", "jobs", "list delete", ""),
     ],
 }
 
@@ -339,6 +368,28 @@ def test_the_job_controllers_store_may_be_a_volume(render: Render) -> None:
     assert not any(kind == "PersistentVolumeClaim" for kind, _ in mine)
 
 
+def test_the_api_reads_the_job_controllers_store(render: Render) -> None:
+    (_, api) = job_controller(render('api={"hosts":["a.example","b.example:8443"],"sessionSeconds":600}'))["containers"]
+    assert api["volumeMounts"] == [{"name": "store", "mountPath": "/store"}]
+    assert environment(api) == {
+        "EMUGPU_API_PORT": "9404",
+        "EMUGPU_API_STORE": "/store/results.db",
+        "EMUGPU_API_TITLE": "emugpu",
+        "EMUGPU_API_HOSTS": "a.example,b.example:8443",
+        "EMUGPU_API_SESSION_S": "600",
+    }
+    off = job_controller(render('api={"enabled":false}'))
+    assert [container["name"] for container in off["containers"]] == ["jobs"]
+
+
+def test_who_may_call_the_api_can_be_said(render: Render) -> None:
+    peers = [{"podSelector": {"matchLabels": {"app": "ingress"}}}]
+    policy = render(f'api={{"from":{json.dumps(peers)}}}')["NetworkPolicy", "emugpu-api"]["spec"]
+    assert policy["ingress"] == [{"ports": [{"port": "http"}], "from": peers}]
+    service = render()["Service", "emugpu-api"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == service["selector"]
+
+
 def test_redis_of_the_chart(render: Render) -> None:
     objects = render()
     secret = objects["Secret", "emugpu-redis"]["stringData"]
@@ -383,7 +434,8 @@ def test_another_redis_or_none(render: Render) -> None:
         ('prepare={"enabled":false}', {"Job/emugpu-prepare"}),
         ('cleanup={"enabled":false}', {"Job/emugpu-cleanup"}),
         ("pools=[]", {"EmuGPUPool"}),
-        ('jobController={"enabled":false}', {f"{kind}/emugpu-jobs" for kind in JOBS_OBJECTS}),
+        ('jobController={"enabled":false}', {f"{kind}/emugpu-jobs" for kind in JOBS_OBJECTS} | API_OBJECTS),
+        ('api={"enabled":false}', API_OBJECTS),
     ],
 )
 def test_switches(render: Render, sets: str | tuple[str, ...], gone: set[str]) -> None:
@@ -420,7 +472,12 @@ def test_the_readme_lists_all_rights(render: Render) -> None:
         listed.setdefault(account, set()).add((group.strip("`").replace("core", ""), resource, row[2].replace(",", "")))
     wanted: dict[str, set[tuple[str, str, str]]] = {}
     for name, rules in RIGHTS.items():
-        wanted.setdefault(re.sub("-(events|lease|memory)$", "", name), set()).update(rule[:3] for rule in rules)
+        account = (
+            re.sub("-(events|lease|memory)$", "", name)
+            .replace("-api", "-jobs")
+            .replace("-experiments-control", "-jobs")
+        )
+        wanted.setdefault(account, set()).update(rule[:3] for rule in rules)
     assert listed == wanted
 
 
@@ -445,6 +502,26 @@ def test_a_scheduler_runs_where_it_is_asked_for(render: Render) -> None:
     assert everywhere["Role", "emugpu-scheduler-memory"]["rules"][2]["resourceNames"] == ["emugpu-scheduler-mine"]
     (container,) = everywhere["Deployment", "emugpu-scheduler"]["spec"]["template"]["spec"]["containers"]
     assert (container["image"], container["args"][-1]) == ("r/s:2", "--name=mine")
+
+
+def test_experiments_have_runners_unless_they_are_off(render: Render) -> None:
+    (jobs,) = render()["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
+    image = environment(jobs)["EMUGPU_JOBS_EXPERIMENT_IMAGE"]
+    assert image.partition(":") == ("emugpu-scheduler", ":", jobs["image"].partition(":")[2])
+    assert environment(jobs)["EMUGPU_JOBS_EXPERIMENT_ACCOUNT"] == "emugpu-experiments"
+    sets = (
+        'imagePullSecrets=[{"name":"s1"},{"name":"s2"}]',
+        'experiments={"priorityClassName":"high","resources":{"limits":{"memory":"1Gi"}}}',
+    )
+    (jobs,) = render(*sets)["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
+    assert environment(jobs)["EMUGPU_JOBS_EXPERIMENT_PULL_SECRETS"] == "s1,s2"
+    pod = json.loads(environment(jobs)["EMUGPU_JOBS_EXPERIMENT_POD"])
+    assert (pod["priorityClassName"], pod["resources"]["limits"]) == ("high", {"memory": "1Gi"})
+    for off in ('experiments={"enabled":false}', 'jobController={"enabled":false}'):
+        objects = render(off)
+        assert not [name for _, name in objects if "experiments" in name]
+        for _, container in containers(objects):
+            assert not [variable for variable in environment(container) if "EXPERIMENT" in variable]
 
 
 def test_redis_has_room_to_rewrite_its_file(render: Render) -> None:
@@ -474,7 +551,9 @@ SECTIONS = (
         "node",
         "controller",
         "jobController",
+        "api",
         "scheduler",
+        "experiments",
         "webhook",
         "redis",
         "rbac",
@@ -502,7 +581,13 @@ def test_who_may_ask_for_metrics_can_be_said(render: Render) -> None:
         rules = {name: d["spec"]["ingress"] for (kind, name), d in render(*sets).items() if kind == "NetworkPolicy"}
         return {name: rule.get("from") for name, (rule,) in rules.items() if name != "emugpu-redis"}
 
-    assert callers(WEBHOOK) == {"emugpu-jobs": None, "emugpu-node": None, "emugpu-pools": None, "emugpu-webhook": None}
+    assert callers(WEBHOOK) == {
+        "emugpu-api": None,
+        "emugpu-jobs": None,
+        "emugpu-node": None,
+        "emugpu-pools": None,
+        "emugpu-webhook": None,
+    }
     peers = [
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}, "podSelector": {}},
         {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
@@ -510,6 +595,7 @@ def test_who_may_ask_for_metrics_can_be_said(render: Render) -> None:
     own = {"app.kubernetes.io/name": "emugpu", "app.kubernetes.io/instance": "emugpu"}
     named = callers(WEBHOOK, f'networkPolicy={{"metricsFrom":{json.dumps(peers)}}}')
     assert named == {
+        "emugpu-api": None,
         "emugpu-jobs": peers,
         "emugpu-node": [*peers, {"podSelector": {"matchLabels": own | {"app.kubernetes.io/component": "jobs"}}}],
         "emugpu-pools": peers,
@@ -705,6 +791,14 @@ def test_notes_tell_the_next_command(helm_run: Helm) -> None:
     assert "resources: {limits: {emuGPU: 1}}" in notes
     assert "emugpupools.emugpu.dev" in notes and "the namespace emugpu," in notes
     assert "the empty directory /var/lib/emugpu on nodes" in notes
+    assert "kubectl port-forward --namespace emugpu service/emugpu-api 8080:80" in notes
+
+
+@pytest.mark.parametrize("off", ['api={"enabled":false}', 'jobController={"enabled":false}'])
+def test_notes_tell_of_no_dashboard_that_is_off(helm_run: Helm, off: str) -> None:
+    done = helm_run("install", "emugpu", "CHART", "--dry-run=client", "--namespace", "emugpu", "--set-json", off)
+    assert done.returncode == 0, done.stderr
+    assert "dashboard" not in done.stdout.partition("NOTES:")[2]
 
 
 def test_notes_tell_what_is_to_be_done_by_hand(helm_run: Helm) -> None:

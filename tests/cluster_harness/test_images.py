@@ -211,3 +211,23 @@ def test_scripts_are_executable_and_parse(script: str) -> None:
 def test_finish_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     done = subprocess.run([IMAGES / "emugpu/finish", tmp_path, "nothing"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, "finish: unknown part 'nothing'\n")
+
+
+def test_of_plotly_only_its_javascript_stays(tmp_path: Path) -> None:
+    """Its Python is as large as half of the image; compiling in the image needs root, and is not what is looked at here."""
+    tools, site = tmp_path / "tools", tmp_path / "out/opt/emugpu/site"
+    tools.mkdir()
+    (tools / "chroot").write_text("#!/bin/sh\n")
+    (tools / "chroot").chmod(0o755)
+    kept = ("fastapi/applications.py", "plotly/package_data/plotly.min.js")
+    gone = (
+        *("plotly/__init__.py", "plotly/graph_objs/bar/_bar.py", "plotly/package_data/widgetbundle.js"),
+        *("_plotly_utils/colors/carto.py", "narwhals/dtypes.py", "share/jupyter/x.js", "fastapi/tests/test_it.py"),
+    )
+    for name in (*kept, *gone):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text("x")
+    environment = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    subprocess.run([IMAGES / "emugpu/finish", tmp_path / "out", "site"], check=True, env=environment)
+    assert sorted(str(path.relative_to(site)) for path in site.rglob("*") if path.is_file()) == sorted(kept)
+    assert not (site / "plotly/graph_objs").exists()

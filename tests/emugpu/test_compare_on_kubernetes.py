@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from emugpu.__main__ import main
-from emugpu.commands import on_kubernetes
 from emulator_runtime.domain.errors import ClusterError
 from operators import kube
 from operators.experiments import laboratory
@@ -225,4 +224,28 @@ def test_where_no_cluster_is_configured_one_line_says_so(
     assert compare("--policy", "sjf", "--kubeconfig", str(tmp_path / "nothing")) == 2
     error = capsys.readouterr().err
     assert "--kubeconfig" in error and error.count("\n") == 1
-    assert on_kubernetes.KUBE_SCHEDULER == "default-scheduler"
+
+
+def test_without_a_cluster_file_the_pools_nodes_are_simulated(
+    api: FakeApi, runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "w.csv").write_text(WORKLOAD)
+    out = tmp_path / "out"
+    assert main(["compare", str(tmp_path / "w.csv"), "--on", "kubernetes", "--policy", "fifo", "--out", str(out)]) == 0
+    meta = json.loads((out / "summary.json").read_text())["meta"]
+    assert (meta["cluster"], meta["gpus"], meta["nodes by name"]) == ("as its pools are", 1, {"w1": "w1"})
+    assert runs.settings[0].policy == "fifo"
+
+
+def test_only_a_cluster_can_do_without_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "w.csv").write_text(WORKLOAD)
+    assert main(["compare", str(tmp_path / "w.csv"), "--policy", "fifo"]) == 2
+    assert "--cluster: is missing; only --on kubernetes can do without" in capsys.readouterr().err
+
+
+def test_an_actuator_that_can_not_change_gpus_takes_no_such_workload(
+    api: FakeApi, runs: Runs, compare: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare("--policy", "sjf", "--actuator", "gated") == 2
+    assert "job 'b': has configurations with unlike numbers of GPUs" in capsys.readouterr().err
+    assert api.log == []

@@ -43,6 +43,7 @@ def api_server(kube_assets: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         "emugpu-cleanup",
         "emugpu-prepare",
         "emugpu-node",
+        "emugpu-experiments",
         "emugpu-nobody",
     )
     users = {name: f"system:serviceaccount:emugpu:{name}" for name in accounts}

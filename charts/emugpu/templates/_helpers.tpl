@@ -41,6 +41,27 @@ imagePullSecrets:
 {{- if ne (index $section (index . 1) | toString) "false" -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether SchedulingExperiments are run: their controller is in the jobs controller's program. */}}
+{{- define "emugpu.experiments" -}}
+{{- if and (include "emugpu.on" (list .Values.experiments "enabled")) (include "emugpu.on" (list .Values.jobController "enabled")) -}}true{{- end -}}
+{{- end -}}
+
+{{/* What the jobs controller is told of runners' pods, as JSON: "emugpu.experimentPod" .Values.experiments */}}
+{{- define "emugpu.experimentPod" -}}
+{{- $resources := dict "requests" (dict "cpu" "200m" "memory" "256Mi") "limits" (dict "memory" "2Gi") -}}
+{{- $pod := dict "resources" (ternary .resources $resources (hasKey . "resources")) -}}
+{{- range $name := list "nodeSelector" "tolerations" "priorityClassName" -}}
+{{- with index $ $name }}{{ $_ := set $pod $name . }}{{ end -}}
+{{- end -}}
+{{- $pod | toJson -}}
+{{- end -}}
+
+{{/* "emugpu.schedulerImage" (dict "root" . "image" .Values.scheduler.image): by default with the tag of the chart's image */}}
+{{- define "emugpu.schedulerImage" -}}
+{{- $image := .image | default dict -}}
+{{ $image.repository | default "emugpu-scheduler" }}:{{ $image.tag | default (.root.Values.image | default dict).tag | default .root.Chart.AppVersion }}
+{{- end -}}
+
 {{/* A hook's Job runs in the name of an account that comes and goes with it: where no role is made, it would fail for minutes. */}}
 {{- define "emugpu.hookNeedsRoles" -}}
 {{- if not (include "emugpu.on" (list .root.Values.rbac "create")) -}}

@@ -1,8 +1,9 @@
-"""`kubectl emugpu experiment`: EmuJobs that carry the label emugpu.dev/experiment, policy by policy.
+"""`kubectl emugpu experiment`: SchedulingExperiments, and EmuJobs that carry the label emugpu.dev/experiment, policy by policy.
 
-`list` shows each run's job completion times (of its finished jobs), `report ID` prints the comparison of the policies and
-with --out writes report.html, jobs.csv and summary.json, as `emugpu compare` does, from what was observed. ID is the label,
-or what the labels ID-1, ID-2 of several runs have in common. Experiments are looked for in all namespaces, unless -n names one.
+`list` shows the job completion times of each run whose EmuJobs are there (of its finished jobs). `report ID` prints the
+comparison of the policies and with --out writes report.html, jobs.csv and summary.json, as `emugpu compare` does. ID is the name
+of a SchedulingExperiment, whose report has what was predicted and what was observed until now; or a label, or what the labels
+ID-1, ID-2 of several runs have in common: then it has what was observed. All namespaces are looked into, unless -n names one.
 
 exit status: 0, 1 where a job of the reported experiment failed or hasn't ended, 2 for an error
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from emugpu.kubectl.cluster import NO_EMUJOBS, Cluster, listed
 from emugpu.kubectl.experiments import Grounds, Run, finished_only, numbered, record_of, runs_of
 from emugpu.kubectl.jobs_seen import EXPERIMENT_LABEL
 from emugpu.kubectl.output import Answer, Cell, count, seconds, timestamp
+from emugpu.kubectl.scheduling_experiments import ExperimentSeen, experiments_in, kept_of, the_one
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
 from operators.kube import EMUJOB, NODE, POOL, Api, NotThereError
 from operators.pools.objects import node_facts, pool_facts
@@ -69,19 +72,31 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     with options.cluster_of(args) as cluster:
         runs, grounds = _asked(cluster, args)
-        output.show(answer(runs, grounds, cluster.now_s(), wide=args.output == "wide"), args.output)
+        found = cluster.ask(lambda api: experiments_in(api, args.namespace or "*", []))
+        notes = [f"SchedulingExperiment {seen.key}: {_in_words(seen)}" for seen in found]
+        shown = answer(runs, grounds, cluster.now_s(), wide=args.output == "wide")
+        output.show(replace(shown, notes=notes, none="" if notes else shown.none), args.output)
     return 0
 
 
+def _in_words(seen: ExperimentSeen) -> str:
+    return f"{seen.phase}, {seen.doing}" if seen.doing else seen.phase
+
+
 def _report(args: argparse.Namespace) -> int:
+    args.json = args.output == "json"
     with options.cluster_of(args) as cluster:
+        known = cluster.ask(lambda api: experiments_in(api, args.namespace or "*", []))
+        one = the_one(known, args.experiment)
+        if one is not None:
+            kept = cluster.ask(lambda api: kept_of(api, one))
+            return leave(args, kept.runs, dict(kept.meta))
         runs, grounds = _asked(cluster, args)
         own = numbered([run for run in runs if run.belongs_to(args.experiment)])
         if not own:
-            known = {name for run in runs for name in (run.experiment, run.family)}
-            raise UnknownNameError("experiment report", "experiment", args.experiment, known)
+            names = {name for run in runs for name in (run.experiment, run.family)} | {seen.name for seen in known}
+            raise UnknownNameError("experiment report", "experiment", args.experiment, names)
         records = [record_of(run, grounds, cluster.now_s()) for run in own]
-    args.json = args.output == "json"
     return leave(args, records, meta_of(own, grounds))
 
 

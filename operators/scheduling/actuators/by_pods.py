@@ -1,7 +1,8 @@
 """What actuators have in common that place a Job's pods one by one: the Job's own template stays as it was made.
 
 A gang is let go all at once or not at all: where a program died between two pods, or one pod of several was replaced, the
-pods that have a place are deleted, and the Job controller makes others that wait.
+pods that have a place are deleted, and the Job controller makes others that wait. Pods that have done their part are done for
+good: where a job is stopped as it ends, only the others run again.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ class ByPods(ABC):
             return State.TORN
         if placed:
             return State.RUNNING if is_running(mine) else State.HELD
-        return State.IDLE if len(own) == mine.order.nodes else State.UNREADY
+        done = sum(pod.facts.phase == "Succeeded" for pod in mine.own)
+        return State.IDLE if own and len(own) + done == mine.order.nodes else State.UNREADY
 
     async def start(self, hands: Hands, mine: Mine, wanted: Wanted) -> None:
         waiting = sorted((pod for pod in mine.own if pod.live), key=lambda pod: pod.facts.key.name)
-        for pod, node in zip(waiting, wanted.allocation.nodes, strict=True):
+        for pod, node in zip(waiting, wanted.allocation.nodes, strict=False):
             await self.let_go(hands, pod, node, wanted)
 
     async def stop(self, hands: Hands, mine: Mine) -> None:

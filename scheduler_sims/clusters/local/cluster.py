@@ -6,7 +6,6 @@ One thread and one poller: managers' events, job processes' messages and emulate
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S, to_ns
@@ -16,6 +15,7 @@ from emulator_runtime.timing.host import monotonic_ns, prepare_waiting, shorten_
 from emulator_runtime.workloads.order import RunOrder
 from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue
 from scheduler_sims.clusters.local.fleet import Fleet
+from scheduler_sims.clusters.local.grants import Grants
 from scheduler_sims.clusters.local.inbox import Inbox
 from scheduler_sims.clusters.local.job_process import JobProcess
 from scheduler_sims.clusters.local.lags import Lags
@@ -46,7 +46,7 @@ class LocalCluster:
         self._options = options
         self._told = told or (lambda _text: None)
         self._jobs: dict[str, JobSpec] = {}
-        self._node_of: dict[str, str] = {}
+        self._grants = Grants()
         self._inbox = Inbox(to_ns(spec.costs.finish_s))
         self._starts = StartQueue(spec.costs)
         self._lags = Lags()
@@ -127,20 +127,24 @@ class LocalCluster:
                 return events
 
     def start(self, start: Start) -> None:
-        job_id, task = start.job.job_id, start.allocation.tasks[0]
-        manager = self._managers[task.node]
-        devices = [share.device for share in task.shares]
-        grant = {"op": "grant", "job_id": job_id, "devices": devices, "steps_done": start.steps_done}
-        token = str(manager.request(grant)["token"])
-        self._node_of[job_id] = task.node
-        self._fleet.run(self._order(start, manager.job_socket, token))
+        """Of a gang one process has the grants of all nodes: its tasks go step by step together anyway."""
+        tokens = []
+        for task in start.allocation.tasks:
+            devices = [share.device for share in task.shares]
+            grant = {"op": "grant", "job_id": start.job.job_id, "devices": devices, "steps_done": start.steps_done}
+            tokens.append(str(self._managers[task.node].request(grant)["token"]))
+        self._grants.begin(start.job.job_id, start.allocation.nodes)
+        self._fleet.run(self._order(start, tokens))
 
-    def _order(self, start: Start, manager: Path, token: str) -> RunOrder:
+    def _order(self, start: Start, tokens: Sequence[str]) -> RunOrder:
         task, costs = start.allocation.tasks[0], self._spec.costs
         configuration = start.job.configuration(start.allocation.configuration)
+        first, *others = (
+            (self._managers[node].job_socket, token) for node, token in zip(start.allocation.nodes, tokens, strict=True)
+        )
         return RunOrder(
-            manager=manager,
-            token=token,
+            manager=first[0],
+            token=first[1],
             job_id=start.job.job_id,
             steps=start.job.steps,
             work=start.job.work[configuration.name],
@@ -152,11 +156,12 @@ class LocalCluster:
             checkpoint=self._directory / "checkpoints" / f"{start.job.row}.json",
             profiles=self._options.profiles,
             host_memory_bytes=task.memory_bytes,
+            gpus=len(task.shares),
+            others=tuple(others),
         )
 
     def stop(self, job_id: str) -> None:
-        node = self._node_of.get(job_id)
-        if node is not None:
+        for node in self._grants.nodes(job_id)[:1]:  # that of a gang's first node tells the process
             self._managers[node].request({"op": "stop", "job_id": job_id})
 
     def resize(self, job_id: str, allocation: Allocation) -> None:
@@ -166,7 +171,7 @@ class LocalCluster:
         ended = self._inbox.held(job_id)
         if ended is not None:
             return ended.steps_done
-        reply = self._managers[self._node_of[job_id]].request({"op": "steps", "job_id": job_id})
+        reply = self._managers[self._grants.nodes(job_id)[0]].request({"op": "steps", "job_id": job_id})
         return int(reply["steps_done"])
 
     def settle(self) -> None:
@@ -202,20 +207,19 @@ class LocalCluster:
     def _on_manager_event(self, node: str, message: Message) -> None:
         happening = _HAPPENINGS.get(str(message["event"]))
         job_id = str(message["job_id"])
-        if happening is None or self._node_of.get(job_id) != node:
+        if happening is None or job_id not in self._jobs:
             return
-        if happening is not Happening.STARTED:
-            del self._node_of[job_id]
-        self._inbox.add(
-            Event(
-                at_ns=int(message["at_ns"]),
-                what=happening,
-                job_id=job_id,
-                row=self._jobs[job_id].row,
-                steps_done=int(message["steps_done"]),
-                reason=str(message["detail"]),
-            )
+        event = Event(
+            at_ns=int(message["at_ns"]),
+            what=happening,
+            job_id=job_id,
+            row=self._jobs[job_id].row,
+            steps_done=int(message["steps_done"]),
+            reason=str(message["detail"]),
         )
+        news = self._grants.told(node, event)
+        if news is not None:
+            self._inbox.add(news)
 
     def _on_ended(self, job_id: str, message: Message) -> None:
         """A job process reports how a run ended; the manager has heard so already, unless it never came to that."""
@@ -235,6 +239,5 @@ class LocalCluster:
 
     def _fail(self, job_id: str, reason: str) -> None:
         """Have the manager take the devices away, if it hasn't heard of the failure; its event then says when that was."""
-        node = self._node_of.get(job_id)
-        if node is not None:
+        for node in self._grants.nodes(job_id):
             self._managers[node].request({"op": "revoke", "job_id": job_id, "reason": reason})

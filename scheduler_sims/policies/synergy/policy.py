@@ -47,6 +47,8 @@ class Synergy:
 
     needs_estimates: bool = False
     preemptive: ClassVar[bool] = True
+    one_node: ClassVar[bool] = True
+    """It has no place for jobs of several nodes."""
 
     def __init__(
         self, order: str = "fifo", allocation: str = "tune", round_s: float = 300.0, first_s: float = 0.0

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import Configuration
 from emulator_runtime.domain.sensitivity import HostShare
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
@@ -56,8 +57,13 @@ class Demand:
 
     @classmethod
     def of(cls, view: ClusterView, job: JobView) -> Demand:
-        """What `job` demands in its main configuration."""
+        """What `job` demands in its main configuration. Raises PolicyError for a job of several nodes."""
         configuration = main_configuration(view, job)
+        if configuration.min_tasks > 1:
+            raise PolicyError(
+                f"synergy: job {job.job_id!r} runs on {configuration.min_tasks} nodes; Synergy's jobs run on one each, "
+                "use another policy for this workload"
+            )
         return cls(job, configuration, configuration.gpus)
 
     def shares(self, server: Server) -> Shares:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -406,6 +407,47 @@ def test_results_take_the_place_of_what_the_api_tells(world: Worlds) -> None:
     assert [at.status[name] for name in shown] == expected
     at.outcome = None  # the source is away for a moment
     assert at.settle() == []
+
+
+def test_one_whose_last_step_ended_while_it_was_being_stopped_is_done(world: Worlds) -> None:
+    """Its pod went with the suspension, so Kubernetes never hears of the end; nobody has to run it once more for that."""
+    at, node = world({**WORK, **BY_JOBS}), Teller("w1", begin_ns=START_NS)
+    node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
+    at.settle()
+    at.allocate()
+    at.kubernetes()
+    at.outcome = outcome(node)
+    at.settle()
+    assert at.status["phase"] == "Running"
+    at.change(suspended=True)
+    at.settle()
+    node.tell("finished", 19.25, 100, key="uid/0")
+    at.outcome = outcome(node)
+    at.settle()
+    assert at.status["phase"] != "Succeeded"  # its pod is there still, and so are its devices
+    at.kubernetes()
+    at.later(20)
+    at.settle()
+    assert (at.status["phase"], at.status["observedJCTSeconds"]) == ("Succeeded", 19.25)
+    assert at.condition("Complete") == ("True", "AllStepsDone")
+    assert at.told()[-1] == "Complete"
+    at.offers, at.outcome = (), None  # neither a cluster that has shrunk nor a store that was lost changes that
+    assert at.settle() == [] and at.job is not None and at.job.suspended
+
+
+def test_a_pod_that_comes_after_the_last_step_is_not_waited_for(world: Worlds) -> None:
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
+    at.settle()
+    at.kubernetes()
+    node.tell("finished", 19.25, 100, key="uid/0")
+    at.outcome = outcome(node)
+    at.settle()
+    assert at.status["phase"] == "Running"  # it is about to say so
+    at.pods = [replace(pod, node="", phase="Pending") for pod in at.pods]  # the one before was deleted
+    at.settle()
+    assert at.status["phase"] == "Succeeded"
+    assert at.job is not None and at.job.suspended
 
 
 def test_without_results_times_are_kubernetes_own(world: Worlds) -> None:

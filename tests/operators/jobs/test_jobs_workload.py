@@ -34,7 +34,7 @@ def test_a_timed_job() -> None:
 
 def test_a_models_batch_is_divided_and_runs_where_it_was_measured() -> None:
     job = seen(model="resnet50", batchSize=128, resources={"emuGPU": 2})
-    assert job.work == {"default": ModelWork("resnet50", 64)}
+    assert job.work == {"default": ModelWork("resnet50", 64, exchanges=True)}
     assert job.configurations[0].gpu_types == (V100,)
     assert job.configurations[0].device_memory_bytes > GIB
 

@@ -129,6 +129,20 @@ def test_what_comes_after_it_is_of_no_interest(tmp_path):
     assert predict(job("new", 30), [waiting("b", 50)], policy=f"{tmp_path}/only.py:Only").seconds == 30
 
 
+def test_a_gang_waits_for_all_its_nodes_and_others_for_the_gang():
+    """b has 10 of its 50 s behind it: the gang of both nodes runs from 40 to 50, the new job after it."""
+    present = [running("b", 50, done=20, node="n2"), PresentJob(job("gang", 10, -1, tasks=2))]
+    assert predict(job("new", 30, tasks=2), present, cluster(nodes=2)).seconds == 80
+    assert predict(job("new", 30), present, cluster(nodes=2)).seconds == 80
+
+
+def test_a_gang_that_runs_goes_on_where_it_is():
+    shares = [placed(f"n{number}").tasks[0] for number in (1, 2)]
+    gang = PresentJob(job("gang", 100, -21, tasks=2), 20, Allocation("gpu", tuple(shares)), -20.0)
+    assert predict(job("new", 30), [gang], cluster(nodes=2)).seconds == 110
+    assert predict(job("new", 30), [gang], cluster(gpus=2, nodes=2)).seconds == 30
+
+
 def test_jobs_that_can_never_run_hold_nobody_up():
     giant = PresentJob(job("giant", 10, -5, gpus=8))
     assert predict(job("new", 30), [giant]).seconds == 30
@@ -137,7 +151,7 @@ def test_jobs_that_can_never_run_hold_nobody_up():
 def test_what_can_not_be_foretold_is_told():
     with pytest.raises(InputError, match="job 'new' is larger than the cluster"):
         predict(job("new", 30, gpus=2), [])
-    with pytest.raises(InputError, match="job 'new': has several pods"):
+    with pytest.raises(InputError, match=r"job 'new' is larger than the cluster: .* wants 2 nodes .* only 1 is"):
         predict(job("new", 30, tasks=2), [])
     with pytest.raises(InputError, match="job 'b': can't be running on n1"):
         predict(job("new", 30), [running("a", 10), running("b", 10)])

@@ -59,6 +59,20 @@ def test_a_job_of_two_pods_ends_with_the_last_one_and_is_preempted_once(teller, 
     assert (alone.outcome, alone.jct_s, alone.steps_done) == ("", None, 0)
 
 
+def test_the_steps_of_a_job_of_two_pods_are_those_of_its_slowest_when_that_told_of_them(teller, facts):
+    first, second, gang = teller("n1"), teller("n2"), facts(tasks=2, steps=100)
+    first.tell("attached", 5, key="job/0")
+    assert at(job_result(gang, first.events).heard_ns) == 5
+    second.tell("attached", 6, key="job/1")
+    first.tell("progress", 10, 20, key="job/0")
+    second.tell("progress", 9, 18, key="job/1")
+    found = job_result(gang, [*first.events, *second.events])
+    assert (found.steps_done, at(found.heard_ns)) == (18, 9)
+    second.tell("progress", 12, 24, key="job/1")
+    found = job_result(gang, [*first.events, *second.events])
+    assert (found.steps_done, at(found.heard_ns)) == (20, 10)
+
+
 def test_a_job_that_runs_has_no_completion_time_yet(teller, facts):
     node = teller("n1")
     node.tell("attached", 5)

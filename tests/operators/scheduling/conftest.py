@@ -348,7 +348,9 @@ class World:
             for each in _allowed(spec):
                 found = self.api.objects["nodes"].get(each)
                 room = int(found["status"]["allocatable"]["emugpu.dev/emuGPU"]) if found else -1
-                if self.held().get(each, 0) + _gpus(pod) <= room:
+                own = self.pods(pod["metadata"]["labels"]["emugpu.dev/job"])  # anti-affinity: pods of a gang are apart
+                beside = {p["spec"].get("nodeName") for p in own if p["status"]["phase"] in ("Pending", "Running")}
+                if self.held().get(each, 0) + _gpus(pod) <= room and each not in beside:
                     self.api.put(POD, {**pod, "spec": {**spec, "nodeName": each}})
                     break
 
@@ -380,7 +382,9 @@ class World:
         began = self.since.get(uid)
         if began is None or order is None:
             return
-        step_s = float(order["spec"]["stepTime"].removesuffix("s"))
+        step_s = float(order["spec"]["stepTime"].removesuffix("s")) * order["spec"].get(
+            "nodes", 1
+        )  # each does its part
         self.done[job_uid] = self.done.get(job_uid, 0.0) + (self.now_ns - began) / NS / step_s
         self.since[uid] = self.now_ns
         if stopping:

@@ -431,3 +431,25 @@ def done(kube: Kube, name: str) -> dict[str, Any]:
         {"type": kind, "status": "True", "lastProbeTime": STARTED, "lastTransitionTime": STARTED} for kind in kinds
     ]
     return {"succeeded": 1, "completedIndexes": "0", "completionTime": STARTED, "conditions": conditions, "ready": 0}
+
+
+def test_the_program_places_gangs_where_its_policy_can(kube: Kube, config: Path) -> None:
+    kube.submit("gang", "jobs", nodes=2, resources={"emuGPU": 4})
+    kube.submit("one", "jobs")
+    with start(config, "--policy", "allox") as for_one:
+        try:
+            asyncio.run(until(lambda: going(kube) == {"one"}))
+        finally:
+            for_one.send_signal(signal.SIGTERM)
+        _, said = for_one.communicate(timeout=10)
+    assert "gang: has 2 pods; this policy places jobs of one, so it is left alone" in said
+    kube.begun("one")
+    kube.status("jobs", "one", done(kube, "one"))
+    with start(config, "--policy", "fifo") as for_gangs:
+        try:
+            asyncio.run(until(lambda: "gang" in going(kube)))
+        finally:
+            for_gangs.send_signal(signal.SIGTERM)
+        for_gangs.communicate(timeout=10)
+    template = kube.get(f"{JOBS}/gang")["spec"]["template"]
+    assert '"nodes":["gpu1","gpu2"]' in template["metadata"]["annotations"]["emugpu.dev/allocation"]

@@ -135,7 +135,6 @@ def test_a_job_that_fits_nowhere_is_told_once_and_taken_when_nodes_come(world: A
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ({"nodes": 2}, "lab/j: has 2 pods; policies place jobs of one pod, so it is left alone"),
         ({"stepTime": "soon"}, "EmuJob lab/j: spec.stepTime: must be a time above 0 such as 80ms or 1.5s, not 'soon'"),
     ],
 )

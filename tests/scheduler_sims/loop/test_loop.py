@@ -288,11 +288,11 @@ def devices(view, count, **changes):
         (lambda v: {"b": Allocation("tpu", (gpu_task(None),))}, "the plan runs job 'b' as 'tpu'; it has gpu"),
         (
             lambda v: {"b": Allocation("gpu", (gpu_task(None), gpu_task(None)))},
-            "the plan gives job 'b' 2 tasks; clusters run jobs of one task yet",
+            "the plan gives job 'b' 2 tasks; its configuration gpu has 1, all of them or none",
         ),
         (
             lambda v: {"b": Allocation("gpu", ())},
-            "the plan gives job 'b' 0 tasks; clusters run jobs of one task yet",
+            "the plan gives job 'b' 0 tasks; its configuration gpu has 1, all of them or none",
         ),
         (
             lambda v: task_of(v, "big", "n1/0 n1/1", shares=devices(v, 1)),

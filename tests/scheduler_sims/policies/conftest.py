@@ -87,6 +87,6 @@ def _moved(job: Job, on: str, now_s: float) -> Job:
     return replace(job, on=on, running_since_s=now_s, queued_since_s=now_s, attained_gpu_s=attained)
 
 
-@pytest.fixture(name="replay")
+@pytest.fixture(name="replay", scope="session")
 def _replay() -> Callable[..., Replayed]:
     return replay

@@ -199,12 +199,6 @@ def test_releasing_an_unknown_device_is_refused():
         space.release(Allocation("gpu", (TaskPlacement("n", (DeviceShare("GPU-9", "Tesla-T4"),), 0),)))
 
 
-def test_several_tasks_are_refused():
-    space = FreeSpace.now(cluster_view([Node("n", gpus=1)], []))
-    with pytest.raises(PolicyError, match="needs 2 tasks; built-in policies place one task per job"):
-        space.place(gpus(1, min_tasks=2))
-
-
 def test_fits_somewhere_asks_about_the_empty_cluster_with_all_devices_healthy():
     view = cluster_view([Node("n", gpus=2, cpus=4, unhealthy=(0,))], [Job("a", gpu_s=1, on="n/1")])
     assert fits_somewhere(view, gpus(2, 4000))

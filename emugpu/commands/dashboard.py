@@ -1,0 +1,129 @@
+"""`emugpu dashboard`: jobs, devices and experiments in the browser, of comparisons on this machine or of a cluster.
+
+DIR is what `emugpu compare ... --out DIR` or `emugpu simulate ... --out DIR` left, or a folder of several such; without one it
+is the newest below out/. The page is for this machine's user alone: the printed link works once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import secrets
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from emulator_runtime.domain.errors import ClusterError, InputError
+from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from operators.api.application import application
+from operators.api.changes import Changes
+from operators.api.one_time import OneTimeAccess
+from operators.api.policies import bundled_policies
+from operators.api.services import Services
+from operators.api.serving import listening, serve
+from operators.api.sessions import Sessions
+from operators.api.source import Source
+from operators.api.sources.cluster import ClusterSource, Naming
+from operators.api.sources.compare_output import CompareOutput
+from operators.api.sources.output_files import SUMMARY
+from operators.kube import KubeApi, configured
+
+DEFAULT_PORT = 8765
+LOOPBACK = "127.0.0.1"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `dashboard` to the front door's commands."""
+    parser = subparsers.add_parser(
+        "dashboard",
+        help="look at comparisons, or a cluster, in the browser",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "directories", nargs="*", type=Path, metavar="DIR", help="what compare left (default: the newest)"
+    )
+    parser.add_argument("--port", type=int, metavar="N", help=f"on 127.0.0.1 (default: {DEFAULT_PORT}, or a free one)")
+    parser.add_argument("--no-browser", action="store_true", help="only print the link")
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="look at this cluster instead")
+    parser.add_argument("--context", default="", help="a context of that file, or of the one that kubectl uses")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 after Ctrl-C. Raises errors of the tree."""
+    if args.directories and (args.kubeconfig or args.context):
+        raise InputError("DIR", "is about comparisons, --kubeconfig and --context about a cluster; give one of the two")
+    if args.port is not None and not 0 <= args.port <= 65535:
+        raise InputError("--port", f"must be from 0 to 65535, not {args.port}")
+    directories = [] if args.kubeconfig or args.context else _outputs(args.directories)
+    with _listener(args.port) as listener:
+        asyncio.run(_dashboard(args, directories, listener))
+    return 0
+
+
+async def _dashboard(args: argparse.Namespace, directories: Sequence[Path], listener: socket.socket) -> None:
+    port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
+    changes = Changes(secrets.token_hex(8))
+    source = CompareOutput(directories, changes) if directories else _cluster(args, changes)
+    services = Services(
+        source=source,
+        access=OneTimeAccess(token, writable=not directories),
+        sessions=Sessions(secrets.token_bytes(32), monotonic_ns),
+        policies=bundled_policies(),
+        hosts=frozenset({f"{LOOPBACK}:{port}", f"localhost:{port}"}),
+    )
+    link = f"http://{LOOPBACK}:{port}/sign-in#token={token}"
+
+    def started() -> None:
+        what = ", ".join(map(str, directories)) or source.snapshot().cluster.title
+        print(f"dashboard of {what}: {link}\n  the link works once; Ctrl-C ends the dashboard", flush=True)
+        if not args.no_browser:
+            threading.Thread(target=_open, args=(link,), daemon=True).start()
+
+    await serve(application(services), listener, started)
+
+
+def _cluster(args: argparse.Namespace, changes: Changes) -> Source:
+    """What the caller's kubeconfig lets them see; what they change is checked by the API server as theirs."""
+    config = configured(args.kubeconfig, args.context)
+    naming = Naming(f"{config.context_name or 'cluster'} ({config.cluster.server})")
+    return ClusterSource(KubeApi(config), changes, wall_ns, naming)
+
+
+def _open(link: str) -> None:
+    if not webbrowser.open(link):
+        print("no browser was found here; open the link yourself", file=sys.stderr, flush=True)
+
+
+def _listener(port: int | None) -> socket.socket:
+    """On the port that was asked for; where none was, the default one if it's free."""
+    if port is not None:
+        return listening(LOOPBACK, port)
+    try:
+        return listening(LOOPBACK, DEFAULT_PORT)
+    except ClusterError:
+        return listening(LOOPBACK, 0)
+
+
+def _outputs(given: Sequence[Path]) -> list[Path]:
+    """The directories to show; a folder of several stands for all of them. Raises InputError where there is none."""
+    if not given:
+        newest = sorted(Path("out").glob(f"*/{SUMMARY}"), key=lambda path: path.stat().st_mtime)
+        if not newest:
+            raise InputError(
+                "out/", "has no comparison; run `make demo`, or name a DIR that `emugpu compare --out` left"
+            )
+        return [newest[-1].parent]
+    found: list[Path] = []
+    for directory in given:
+        inside = (
+            [directory] if (directory / SUMMARY).exists() else sorted(p.parent for p in directory.glob(f"*/{SUMMARY}"))
+        )
+        if not inside:
+            raise InputError(str(directory), f"has no {SUMMARY}; name a directory that `emugpu compare --out` left")
+        found += inside
+    return found

@@ -1,0 +1,69 @@
+"""SchedulingExperiments as `kubectl emugpu` shows them: by name, and their runs from the ConfigMap of their report."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emugpu.kubectl.cluster import if_allowed, listed
+from emulator_runtime.domain.errors import ClusterError, InputError
+from operators.documents import condition_of, object_at, text_at, texts_of
+from operators.experiments.controlling.names import REPORT_KEYS, report_name
+from operators.experiments.kept import Kept, unpacked
+from operators.kube import CONFIG_MAP, EXPERIMENT, Api, Json, NotThereError
+from operators.store import key_of
+
+RUNS = REPORT_KEYS[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentSeen:
+    """One of them; `doing`: what goes on, or why it has failed."""
+
+    namespace: str
+    name: str
+    phase: str
+    doing: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def experiment_seen(document: Json) -> ExperimentSeen:
+    """As the API server sends it; what is missing is empty."""
+    namespace, _, name = key_of(document).rpartition("/")
+    status = object_at(document, "status")
+    failed = text_at(condition_of(status, "Failed"), "message")
+    return ExperimentSeen(namespace, name, text_at(status, "phase") or "Pending", text_at(status, "doing") or failed)
+
+
+async def experiments_in(api: Api, namespace: str, missing: list[str]) -> list[ExperimentSeen]:
+    """Of this namespace, `*` for all; none where the cluster doesn't know or doesn't show them (`missing` gets the reason)."""
+    documents = await if_allowed(listed(api, EXPERIMENT, namespace=namespace), [], missing)
+    return sorted((experiment_seen(document) for document in documents), key=lambda seen: seen.key)
+
+
+def the_one(found: Sequence[ExperimentSeen], name: str) -> ExperimentSeen | None:
+    """The experiment of this name. Raises InputError where several namespaces have one."""
+    own = [seen for seen in found if seen.name == name]
+    if len(own) > 1:
+        several = ", ".join(seen.namespace for seen in own)
+        raise InputError("experiment report", f"{name} is in namespaces {several}; say which one with -n")
+    return own[0] if own else None
+
+
+async def kept_of(api: Api, seen: ExperimentSeen) -> Kept:
+    """What its runner has found until now. Raises ClusterError where there is nothing yet."""
+    name = report_name(seen.name)
+    try:
+        document = await api.get(CONFIG_MAP, name, seen.namespace)
+    except NotThereError:
+        document = {}
+    data = texts_of(document, "binaryData").get(RUNS, "")
+    kept = unpacked(base64.b64decode(data), f"ConfigMap {seen.namespace}/{name}") if data else Kept()
+    if not kept.runs:
+        state = f"it is {seen.phase}" + (f" ({seen.doing})" if seen.doing else "")
+        raise ClusterError(f"SchedulingExperiment {seen.key} has no report: {state}")
+    return kept

@@ -1,0 +1,71 @@
+"""The managers of all nodes of a gang as one: a step has ended when it has on every node, what ends the run ends it everywhere.
+
+A gang's tasks are one process here: what they'd tell each other before each step costs no emulated time that isn't in the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.lease import Lease
+from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.workloads.order import RunOrder
+
+
+class SeveralManagers:
+    """One client for each node, the first node's first. Raises what the clients raise."""
+
+    def __init__(self, clients: Sequence[ManagerClient]) -> None:
+        self._clients = clients
+
+    @classmethod
+    def of(cls, order: RunOrder) -> SeveralManagers:
+        """Those of an order; for a job of one node there is one."""
+        grants = ((order.manager, order.token), *order.others)
+        return cls([ManagerClient(path, token, order.job_id) for path, token in grants])
+
+    @property
+    def reconnects(self) -> int:
+        return sum(client.reconnects for client in self._clients)
+
+    def attach(self, steps_done: int) -> None:
+        for client in self._clients:
+            client.attach(steps_done)
+
+    def reserve(self, persistent_bytes: int, peak_bytes: int) -> None:
+        for client in self._clients:
+            client.reserve(persistent_bytes, peak_bytes)
+
+    def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease:
+        """From the first start to the last end. Any node can tell to stop; time that others gave for the step isn't used then."""
+        leases = []
+        for client in self._clients:
+            leases.append(client.lease(step, duration_ns, issue_ns))
+            if leases[-1].stop:
+                return leases[-1]
+        return Lease(min(lease.start_ns for lease in leases), max(lease.end_ns for lease in leases))
+
+    def release(self, steps_done: int) -> None:
+        self._tell_all(lambda client: client.release(steps_done))
+
+    def finish(self, steps_done: int) -> None:
+        self._tell_all(lambda client: client.finish(steps_done))
+
+    def fail(self, reason: str) -> None:
+        self._tell_all(lambda client: client.fail(reason))
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    def _tell_all(self, tell: Callable[[ManagerClient], None]) -> None:
+        """Each is told, whatever the others answer; raises the first of their errors."""
+        errors: list[EmuGpuError] = []
+        for client in self._clients:
+            try:
+                tell(client)
+            except EmuGpuError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]

@@ -1,0 +1,68 @@
+"""`python -m operators.api` serves the API and the dashboard of the cluster that it runs in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from operators.api.application import application
+from operators.api.changes import Changes
+from operators.api.policies import bundled_policies
+from operators.api.reviews import ReviewAccess
+from operators.api.services import Services
+from operators.api.serving import listening, serve
+from operators.api.sessions import Sessions
+from operators.api.settings import Settings
+from operators.api.sources.cluster import ClusterSource, Naming
+from operators.api.sources.results import StoredResults
+from operators.kube import KubeApi
+
+_USAGE = """usage: python -m operators.api
+
+Serves what is known of jobs, devices and experiments below /api/v1/, and pages that show it. Settings:
+"""
+EXIT_WRONG = 2
+
+
+def main(argv: list[str]) -> int:
+    """0 after a signal, 2 where a setting is wrong."""
+    if argv in (["-h"], ["--help"]):
+        print(_USAGE + Settings.help())
+        return 0
+    if argv:
+        print("api: takes no arguments; see --help", file=sys.stderr)
+        return EXIT_WRONG
+    try:
+        asyncio.run(_serve(Settings.from_env(os.environ)))
+    except EmuGpuError as error:
+        print(f"api: {error}", file=sys.stderr)
+        return EXIT_WRONG
+    return 0
+
+
+async def _serve(settings: Settings) -> None:
+    session_s = settings.whole("session_s", least=60, most=604_800)
+    port = settings.whole("port", least=0, most=65535)
+    api = KubeApi()
+    results = StoredResults(Path(settings.store)) if settings.store else None
+    services = Services(
+        source=ClusterSource(api, Changes(secrets.token_hex(8)), wall_ns, Naming(settings.title), results),
+        access=ReviewAccess(api, monotonic_ns),
+        sessions=Sessions(secrets.token_bytes(32), monotonic_ns, lasts_s=session_s),
+        policies=bundled_policies(),
+        hosts=frozenset(name.strip() for name in settings.hosts.split(",") if name.strip()),
+    )
+    try:
+        with listening(settings.host, port) as listener:
+            await serve(application(services), listener)
+    finally:
+        await api.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""The application: paths, guards and the source's life put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.responses import PlainTextResponse
+from starlette.middleware.gzip import GZipMiddleware
+
+from operators.api import problems
+from operators.api.guard import Guard
+from operators.api.routes import clusters, events, experiments, jobs, over_time, sessions
+from operators.api.services import Services
+from operators.api.static import Pages, router_of
+
+PREFIX = "/api/v1"
+VERSION = "1.0.0"
+"""Of the API: paths and fields are added within 1, never changed."""
+_ABOUT = """Jobs, emulated devices and experiments of an emugpu cluster, or of comparisons on a laptop.
+
+Times are seconds on the clock that `GET /clusters` names: since 1970 (`wall`), or since a run's start (`emulated`).
+Errors are `Problem`s. Fields may be added; clients ignore those that they don't know.
+"""
+_TAGS = [
+    {"name": "cluster", "description": "Nodes and emulated devices as they are now."},
+    {"name": "jobs", "description": "Jobs, one job's story, and holding one."},
+    {"name": "over time", "description": "Queue, occupancy and distributions."},
+    {"name": "experiments", "description": "Runs of the same jobs under several policies."},
+    {"name": "events", "description": "What changes, while it does."},
+    {"name": "session", "description": "Cookies for browsers."},
+]
+
+
+def application(services: Services) -> FastAPI:
+    """An ASGI application; the source works from its start-up to its shutdown."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        working = app.state.working = asyncio.create_task(services.source.run())
+        try:
+            yield
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
+
+    app = FastAPI(
+        title="emugpu",
+        version=VERSION,
+        description=_ABOUT,
+        openapi_url=f"{PREFIX}/openapi.json",
+        openapi_tags=_TAGS,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.services, app.state.streams, app.state.working = services, set(), None
+    problems.install(app)
+    api = APIRouter(prefix=PREFIX)
+    for part in (clusters, jobs, over_time, experiments, events, sessions):
+        api.include_router(part.router)
+    app.include_router(api)
+    app.include_router(_probes(app))
+    app.include_router(router_of(Pages()))
+    app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=5)
+    app.add_middleware(Guard, hosts=services.hosts)
+    return app
+
+
+def _probes(app: FastAPI) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/healthz")
+    async def healthy() -> Response:
+        working: asyncio.Task[None] | None = app.state.working
+        alive = working is not None and not working.done()
+        return PlainTextResponse("ok\n" if alive else "the source has ended\n", 200 if alive else 503)
+
+    @router.get("/readyz")
+    async def ready() -> Response:
+        known: Services = app.state.services
+        missing = known.source.waits_for()
+        return PlainTextResponse(f"waits for {missing}\n" if missing else "ok\n", 503 if missing else 200)
+
+    return router

@@ -1,0 +1,76 @@
+"""The last changes in order, so that whoever lost the connection goes on where it was.
+
+An id is `<epoch>-<number>`: numbers grow by one, the epoch is another one after each start of the program. Who asks for what
+isn't kept any more, or for another epoch, is told to read everything anew (`reset`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["job", "device", "node", "reset"]
+MOST_KEPT = 20_000
+_ID = re.compile(r"([0-9a-f]{1,32})-([0-9]{1,18})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`subject`: the uid of a job, the id of a device, the name of a node. `namespace`: of a job; others have none."""
+
+    number: int
+    kind: Kind
+    subject: str = ""
+    namespace: str = ""
+
+
+class Changes:
+    """Written by the source, read by any number of streams, each at its own pace; all in one event loop."""
+
+    def __init__(self, epoch: str, most: int = MOST_KEPT) -> None:
+        self._epoch = epoch
+        self._kept: deque[Change] = deque(maxlen=most)
+        self._last = 0
+        self._news = asyncio.Event()
+
+    @property
+    def last(self) -> int:
+        """The newest number; 0: nothing has changed since the start."""
+        return self._last
+
+    def tell(self, kind: Kind, subject: str = "", namespace: str = "") -> None:
+        """Add one; waiting readers wake up."""
+        self._last += 1
+        self._kept.append(Change(self._last, kind, subject, namespace))
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def id_of(self, number: int) -> str:
+        """What a stream names the change with this number."""
+        return f"{self._epoch}-{number}"
+
+    def number_of(self, text: str) -> int | None:
+        """The number that an id names, if it is of this epoch and all changes after it are still kept."""
+        match = _ID.fullmatch(text)
+        if match is None or match[1] != self._epoch:
+            return None
+        number = int(match[2])
+        return number if self._first() - 1 <= number <= self._last else None
+
+    def after(self, number: int) -> Iterator[Change] | None:
+        """The changes after this one; None: some of them aren't kept any more."""
+        if number < self._first() - 1:
+            return None
+        return (change for change in list(self._kept)[max(0, len(self._kept) - (self._last - number)) :])
+
+    async def wait(self, number: int) -> None:
+        """Returns when there is a change after this one."""
+        while self._last <= number:
+            await self._news.wait()
+
+    def _first(self) -> int:
+        return self._kept[0].number if self._kept else self._last + 1

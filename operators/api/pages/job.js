@@ -1,0 +1,108 @@
+// One job: its figures, its steps over time, its stays on devices, what Kubernetes says of it.
+
+import { get, send } from "./api.js";
+import { COLOURS, draw, empty, timeAxis } from "./charts.js";
+import { parameter } from "./choose.js";
+import { byId, el, fill, phase, table } from "./dom.js";
+import { MISSING, count, moment, percent, progress, ratio, runName, seconds } from "./format.js";
+import { fine, framed, trouble } from "./frame.js";
+import { calmly } from "./live.js";
+
+const uid = parameter("uid");
+const path = `/jobs/${encodeURIComponent(uid)}`;
+let show = async () => {};
+
+const fact = (name, value) => (value === "" || value === null || value === MISSING ? null : [el("dt", {}, name), el("dd", {}, value)]);
+const pair = (items) => items.filter(Boolean).map(([name, value]) => el("div", {}, name, value));
+
+function facts(state, job) {
+  const { clock } = state.cluster;
+  return el("dl", { class: "facts" }, pair([
+    fact("phase", phase(job.phase)), fact("why", job.reason), fact("namespace", job.namespace), fact("tenant", job.tenant),
+    fact(clock === "wall" ? "scheduler" : "policy", job.policy), job.cluster === "kubernetes" ? null : fact("run", runName(job)),
+    fact("GPUs", count(job.gpus)), fact("steps", progress(job)), fact("where", job.devices.join(", ") || job.nodes.join(", ")),
+    fact("submitted", moment(clock, job.submitted_s)), fact("started", moment(clock, job.started_s)), fact("ended", moment(clock, job.finished_s)),
+    fact("JCT", seconds(job.jct_s)), fact(`predicted JCT${job.predicted_by ? ` (${job.predicted_by})` : ""}`, seconds(job.predicted_jct_s)),
+    fact("error of the prediction", percent(job.error)), fact("waited before the start", seconds(job.queueing_delay_s)),
+    fact("held devices", seconds(job.service_s)), fact("slowdown", ratio(job.slowdown)), fact("finish-time fairness", ratio(job.fairness)),
+    fact("preemptions", count(job.preemptions)),
+  ]));
+}
+
+function holding(state, job) {
+  if (!state.cluster.writable || job.deleted || job.phase === "Succeeded" || job.phase === "Failed") return null;
+  const verb = job.suspended ? "resume" : "suspend";
+  const button = el("button", { type: "button", onclick: async () => {
+    button.disabled = true;
+    try {
+      await send("POST", `${path}/${verb}`);
+      fine();
+      setTimeout(show, 600);
+    } catch (error) { trouble(error); button.disabled = false; }
+  } }, job.suspended ? "Let it go on" : "Hold it");
+  return el("p", {}, button);
+}
+
+async function steps(state, job, progressed) {
+  const place = byId("steps");
+  if (!progressed.length) {
+    empty(place, state.cluster.clock === "emulated" ? "A comparison's files don't tell single steps." : "No step was told of yet.");
+    return;
+  }
+  const since = job.submitted_s;
+  const until = job.finished_s ?? state.now_s;
+  const { of, axis } = timeAxis(state.cluster.clock, since, Math.max(until, since + 1e-3));
+  const x = [];
+  const y = [];
+  for (const each of progressed) {
+    x.push(of(each.from_s), of(each.to_s), null);
+    y.push(each.from_step, each.to_step, null);
+  }
+  byId("steps-note").textContent = `${count(progressed.length)} reports; flat or missing parts are waiting.`;
+  await draw(place, {
+    says: `${count(progressed.at(-1).to_step)} of ${count(job.steps)} steps are done`,
+    data: [{ type: "scatter", mode: "lines+markers", x, y, line: { color: COLOURS[0], width: 2.5 }, marker: { size: 5 }, hovertemplate: "step %{y}<extra></extra>" }],
+    layout: { height: 260, xaxis: axis, yaxis: { title: { text: "steps done" }, range: [0, (job.steps ?? progressed.at(-1).to_step) * 1.04] }, showlegend: false },
+  });
+}
+
+function runsTable(runs, clock) {
+  const step = (value) => (value === null ? MISSING : count(value));
+  return table([
+    { title: "node", cell: (run) => run.node, wrap: true },
+    { title: "devices", cell: (run) => run.devices.join(", ") || MISSING, wrap: true },
+    { title: "from", number: true, cell: (run) => moment(clock, run.from_s) },
+    { title: "to", number: true, cell: (run) => (run.to_s === null ? "now" : moment(clock, run.to_s)) },
+    { title: "lasted", number: true, less: true, cell: (run) => seconds(run.to_s === null ? null : run.to_s - run.from_s) },
+    { title: "steps", number: true, cell: (run) => (run.from_step === null ? MISSING : `${step(run.from_step)} – ${step(run.to_step)}`) },
+    { title: "ended", cell: (run) => run.ended || "goes on" },
+  ], runs, { nothing: "It has not held a device yet." });
+}
+
+function story(found, clock) {
+  const conditions = found.conditions.length ? table([
+    { title: "condition", cell: (each) => each.type }, { title: "is", cell: (each) => each.status }, { title: "since", cell: (each) => moment(clock, each.since_s), less: true },
+    { title: "reason", cell: (each) => each.reason }, { title: "message", cell: (each) => each.message, wrap: true },
+  ], found.conditions, { nothing: "" }) : null;
+  const notes = found.notes.length ? el("ul", { class: "notes" }, found.notes.map((note) => el("li", {}, note))) : null;
+  return conditions || notes ? [conditions ? el("div", { class: "scroll" }, conditions) : null, notes] : [el("p", { class: "empty" }, "Nothing to tell.")];
+}
+
+async function page(state) {
+  if (!uid) throw new Error("No job is named. Choose one on the page Jobs.");
+  show = async () => {
+    try {
+      const [found, told] = await Promise.all([get(path), get(`${path}/steps`)]);
+      byId("title").textContent = found.job.name;
+      document.title = `${found.job.name} – emugpu`;
+      fill(byId("facts"), facts(state, found.job), holding(state, found.job));
+      fill(byId("runs"), runsTable(found.runs, state.cluster.clock));
+      fill(byId("story"), story(found, state.cluster.clock));
+      await steps(state, found.job, told.progress);
+    } catch (error) { trouble(error); }
+  };
+  await show();
+}
+
+const refresh = calmly(() => show(), 1000);
+framed(page, (kind, data) => { if (kind === "reset" || data.uid === uid) refresh(); });

@@ -1,0 +1,44 @@
+"""Clusters, nodes and devices as they are now."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from operators.api.order import natural
+from operators.api.problems import documented
+from operators.api.replies import Clusters, ClusterState, Devices, Nodes, by_phase, json_reply
+from operators.api.view import device_view, visible
+from operators.api.who import Known, Reader
+
+router = APIRouter(tags=["cluster"], responses=documented(401, 403, 422, 503))
+
+
+@router.get("/clusters", response_model=Clusters, summary="What this API is about")
+async def clusters(known: Known, scope: Reader) -> Response:
+    """There is one: the cluster that the API runs in, or the comparisons that it was started on."""
+    snapshot, changes = known.source.snapshot(), known.source.changes
+    devices = [device for device in snapshot.devices if device.index is not None]
+    state = ClusterState(
+        cluster=snapshot.cluster,
+        version=snapshot.version,
+        now_s=snapshot.now_s,
+        event=changes.id_of(changes.last),
+        jobs=by_phase(visible(snapshot, scope)),
+        nodes=len(snapshot.nodes),
+        devices=len(devices),
+        held=sum(device.held for device in devices),
+        unhealthy=sum(not device.healthy for device in devices),
+    )
+    return json_reply(Clusters, Clusters([state]))
+
+
+@router.get("/nodes", response_model=Nodes, summary="Nodes with emulated devices")
+async def nodes(known: Known, _scope: Reader) -> Response:
+    """In order of their names, w2 before w10."""
+    return json_reply(Nodes, Nodes(sorted(known.source.snapshot().nodes, key=lambda node: natural(node.name))))
+
+
+@router.get("/devices", response_model=Devices, summary="Emulated devices and who holds them")
+async def devices(known: Known, scope: Reader) -> Response:
+    """A caller who may read one namespace sees that a device is held, but only their own jobs as holders."""
+    return json_reply(Devices, Devices(device_view(known.source.snapshot(), scope)))

@@ -1,0 +1,121 @@
+"""What changes, as server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import StreamingResponse
+
+from operators.api.changes import Change
+from operators.api.facts import Snapshot
+from operators.api.problems import BusyError, documented
+from operators.api.replies import job_json
+from operators.api.services import Services
+from operators.api.who import Known, Reader, Scope
+
+router = APIRouter(tags=["events"], responses=documented(401, 403, 422, 503))
+RETRY_MS = 2000
+_EVENT = {
+    "type": "object",
+    "description": "data: of a job, the job (or its uid and `gone`); of a device or node, its id; of a reset, nothing.",
+    "required": ["id"],
+    "properties": {
+        "event": {"type": "string", "enum": ["job", "device", "node", "reset"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+        "id": {"type": "string"},
+        "retry": {"type": "integer"},
+    },
+}
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "What has changed; after a reset, read anew.",
+        "content": {"text/event-stream": {"schema": _EVENT}},
+    }
+}
+
+
+@router.get("/events", response_class=StreamingResponse, responses=_STREAM, summary="What changes, while it does")
+async def events(
+    request: Request,
+    known: Known,
+    scope: Reader,
+    after: Annotated[
+        str | None,
+        Query(description="As the header, for a stream's first opening; the header goes before it.", max_length=80),
+    ] = None,
+    last_event_id: Annotated[
+        str | None,
+        Header(description="Goes on after this event; what can't be told any more is a `reset`.", max_length=80),
+    ] = None,
+) -> StreamingResponse:
+    """Ends by itself after some minutes; whoever connects again is asked for their rights anew and loses nothing."""
+    open_streams: set[object] = request.app.state.streams
+    if len(open_streams) >= known.streams.most:
+        raise BusyError(f"{known.streams.most} streams are open already; try again later")
+    stream = _told(known, scope, last_event_id or after, open_streams)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+
+async def _told(known: Services, scope: Scope, after: str | None, open_streams: set[object]) -> AsyncIterator[str]:
+    me = object()
+    open_streams.add(me)
+    try:
+        async with asyncio.timeout(known.streams.lasts_s):
+            async for text in _endless(known, scope, after):
+                yield text
+    except TimeoutError:
+        return
+    finally:
+        open_streams.discard(me)
+
+
+async def _endless(known: Services, scope: Scope, after: str | None) -> AsyncIterator[str]:
+    changes = known.source.changes
+    number = changes.last if after is None else changes.number_of(after)
+    if number is None:
+        number = changes.last
+        yield f"retry: {RETRY_MS}\nid: {changes.id_of(number)}\nevent: reset\ndata: {{}}\n\n"
+    else:
+        yield f"retry: {RETRY_MS}\nid: {changes.id_of(number)}\n\n"
+    while True:
+        try:
+            async with asyncio.timeout(known.streams.heartbeat_s):
+                await changes.wait(number)
+        except TimeoutError:
+            yield ": still here\n\n"
+            continue
+        await asyncio.sleep(known.streams.gather_s)
+        found, number_then = changes.after(number), changes.last
+        if found is None:
+            yield f"id: {changes.id_of(number_then)}\nevent: reset\ndata: {{}}\n\n"
+        else:
+            snapshot = known.source.snapshot()
+            for change in _newest(found):
+                text = _data(snapshot, scope, change)
+                if text:
+                    yield f"id: {changes.id_of(change.number)}\nevent: {change.kind}\ndata: {text}\n\n"
+        number = number_then
+
+
+def _newest(changes: Iterable[Change]) -> list[Change]:
+    """Of several changes of one thing the last: what is told is how it is now."""
+    latest: dict[tuple[str, str], Change] = {}
+    for change in changes:
+        latest.pop((change.kind, change.subject), None)
+        latest[change.kind, change.subject] = change
+    return list(latest.values())
+
+
+def _data(snapshot: Snapshot, scope: Scope, change: Change) -> str:
+    """Empty: not for this caller."""
+    if change.kind != "job":
+        return json.dumps({"id": change.subject})
+    if scope.namespace not in ("", change.namespace):
+        return ""
+    job = snapshot.job(change.subject)
+    return job_json(job) if job is not None else json.dumps({"uid": change.subject, "gone": True})

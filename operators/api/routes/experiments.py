@@ -1,0 +1,61 @@
+"""Experiments and policies."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from operators.api.facts import Job, Run, Snapshot
+from operators.api.figures import summarised
+from operators.api.problems import documented
+from operators.api.replies import (
+    ExperimentFigures,
+    Experiments,
+    Policies,
+    RunFigures,
+    json_reply,
+)
+from operators.api.view import View, experiment_view, visible
+from operators.api.who import Known, Reader
+from operators.kube import NotThereError
+
+router = APIRouter(tags=["experiments"], responses=documented(401, 403, 422, 503))
+
+
+@router.get("/experiments", response_model=Experiments, summary="Experiments and their runs")
+async def experiments(known: Known, scope: Reader) -> Response:
+    """On a cluster, EmuJobs with the label emugpu.dev/experiment; on a laptop, one for each comparison."""
+    return json_reply(Experiments, Experiments(experiment_view(known.source.snapshot(), scope)))
+
+
+@router.get(
+    "/experiments/{experiment}",
+    response_model=ExperimentFigures,
+    summary="One experiment with the figures of its runs",
+    responses=documented(404),
+)
+async def experiment(
+    known: Known, scope: Reader, experiment: Annotated[str, Path(description="Its id.", max_length=253)]
+) -> Response:
+    """Each run's completion times, distribution and, where it was predicted, errors."""
+    snapshot = known.source.snapshot()
+    found = next((each for each in experiment_view(snapshot, scope) if each.id == experiment), None)
+    if found is None:
+        raise NotThereError(f"there is no experiment {experiment}; GET /api/v1/experiments lists them")
+    by_run: dict[str, list[Job]] = {}
+    for job in visible(snapshot, scope):
+        by_run.setdefault(job.run, []).append(job)
+    figures = [_figures(snapshot, run, by_run.get(run.id, [])) for run in found.runs]
+    return json_reply(ExperimentFigures, ExperimentFigures(found, figures))
+
+
+@router.get("/policies", response_model=Policies, summary="The scheduling policies of emugpu")
+async def policies(known: Known, _scope: Reader) -> Response:
+    """Names, one line each, and their options with defaults."""
+    return json_reply(Policies, Policies(list(known.policies)))
+
+
+def _figures(snapshot: Snapshot, run: Run, jobs: list[Job]) -> RunFigures:
+    view = View(snapshot, jobs, run)
+    return RunFigures(run, summarised(jobs), view.held_share(view.window(None, None)))

@@ -1,0 +1,115 @@
+"""Queue and occupancy over time, and figures of groups of jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from operators.api.facts import Job
+from operators.api.figures import holding, occupancy, queue_length, summarised
+from operators.api.problems import documented
+from operators.api.replies import Group, MetricsSummary, Occupancy, Queue, json_reply
+from operators.api.view import SIMULATED, matching, of_run, visible
+from operators.api.who import NAMESPACE_PATTERN, Known, SignedIn, scope_of
+
+MOST_SPANS = 6000
+"""More make browsers slow."""
+
+router = APIRouter(tags=["over time"], responses=documented(401, 403, 404, 422, 503))
+
+
+class WindowQuery(BaseModel):
+    """A run and a window of time on its clock."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    namespace: Annotated[
+        str, Field(description="Only this namespace.", pattern=NAMESPACE_PATTERN, examples=["lab"])
+    ] = ""
+    run: Annotated[
+        str,
+        Field(
+            description="Of this run of an experiment; empty: all jobs of a cluster, the first observed run of a comparison.",
+            examples=[""],
+        ),
+    ] = ""
+    since_s: Annotated[
+        float | None, Field(description="Where the window begins; the first submission where this is absent.")
+    ] = None
+    until_s: Annotated[
+        float | None, Field(description="Where it ends; now, or the last end, where this is absent.")
+    ] = None
+
+
+class GroupQuery(BaseModel):
+    """Which jobs are summed up."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    namespace: Annotated[
+        str, Field(description="Only this namespace.", pattern=NAMESPACE_PATTERN, examples=["lab"])
+    ] = ""
+    experiment: str | None = None
+    policy: str | None = None
+
+
+@router.get("/queue", response_model=Queue, summary="How many jobs waited, how many devices were held")
+async def queue(known: Known, who: SignedIn, query: Annotated[WindowQuery, Query()]) -> Response:
+    """Step lines of at most 600 points, each the highest value of its slice of time."""
+    scope = await scope_of(known, who, query.namespace)
+    snapshot = known.source.snapshot()
+    view = of_run(snapshot, scope, query.run)
+    window = view.window(query.since_s, query.until_s)
+    reply = Queue(
+        run=view.run,
+        since_s=window.since_s,
+        until_s=window.until_s,
+        waiting=queue_length(view.jobs, snapshot.runs, window),
+        held=holding(view.jobs, snapshot.runs, window),
+        devices=view.gpus,
+    )
+    return json_reply(Queue, reply)
+
+
+@router.get("/occupancy", response_model=Occupancy, summary="Who held which device when")
+async def occupied(known: Known, who: SignedIn, query: Annotated[WindowQuery, Query()]) -> Response:
+    """Spans that touch the window, whole; where there are more than 6000, the longest."""
+    scope = await scope_of(known, who, query.namespace)
+    snapshot = known.source.snapshot()
+    view = of_run(snapshot, scope, query.run)
+    window = view.window(query.since_s, query.until_s)
+    spans = occupancy(view.jobs, snapshot.runs, window)
+    longest = sorted(spans, key=lambda span: span.from_s - (span.to_s or window.now_s))[:MOST_SPANS]
+    kept = set(map(id, longest))
+    reply = Occupancy(
+        run=view.run,
+        since_s=window.since_s,
+        until_s=window.until_s,
+        devices=[device.id for device in view.devices],
+        spans=[span for span in spans if id(span) in kept],
+        left_out=len(spans) - len(longest),
+        held_share=view.held_share(window),
+    )
+    return json_reply(Occupancy, reply)
+
+
+@router.get("/metrics-summary", response_model=MetricsSummary, summary="JCT quantiles and distributions")
+async def metrics_summary(known: Known, who: SignedIn, query: Annotated[GroupQuery, Query()]) -> Response:
+    """Of all jobs that really ran, and of each experiment, policy and cluster by itself."""
+    scope = await scope_of(known, who, query.namespace)
+    jobs = matching(
+        visible(known.source.snapshot(), scope),
+        (lambda job: job.experiment == query.experiment) if query.experiment is not None else None,
+        (lambda job: job.policy == query.policy) if query.policy is not None else None,
+    )
+    groups: dict[tuple[str, str, str], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault((job.experiment, job.policy, job.cluster), []).append(job)
+    found = [
+        Group(policy, cluster, experiment, summarised(own))
+        for (experiment, policy, cluster), own in sorted(groups.items())
+    ]
+    observed = [job for job in jobs if job.cluster != SIMULATED]
+    return json_reply(MetricsSummary, MetricsSummary(summarised(observed or jobs), found))

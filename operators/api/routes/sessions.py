@@ -1,0 +1,67 @@
+"""Signing in and out: a token becomes a cookie that scripts can't read and other sites can't send."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request, Response, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from operators.api.access import WHOLE_CLUSTER, Principal
+from operators.api.problems import SignInError, documented
+from operators.api.replies import Session, json_reply
+from operators.api.services import Services
+from operators.api.who import CSRF_HEADER, LOOPBACK, Known, SignedIn, cookie_name, from_own_page, host_of
+
+router = APIRouter(tags=["session"], responses=documented(401, 503))
+_token = HTTPBearer(scheme_name="token", auto_error=False, description="A token of the Kubernetes cluster.")
+
+
+@router.post("/session", response_model=Session, status_code=201, summary="Sign in: a token for a cookie")
+async def begin(
+    request: Request, known: Known, bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_token)]
+) -> Response:
+    """The cookie ends with the token, after 8 hours, or with the program. It is Secure except on loopback."""
+    kept = await known.access.exchange(bearer.credentials) if bearer is not None else None
+    principal = await known.access.authenticate(kept) if kept is not None else None
+    if kept is None or principal is None:
+        raise SignInError("the token is not good, or was used before; get a new one")
+    reply = json_reply(Session, await _session(known, principal, known.sessions.lasts_s))
+    reply.status_code = 201
+    _set_cookie(reply, request, known.sessions.begin(kept), known.sessions.lasts_s)
+    return reply
+
+
+@router.get("/session", response_model=Session, summary="Who is signed in")
+async def shown(who: SignedIn, known: Known) -> Response:
+    """And whether they may read everything."""
+    return json_reply(Session, await _session(known, who.principal, None))
+
+
+@router.delete("/session", status_code=204, summary="Sign out", responses=documented(403, 422))
+async def end(
+    request: Request,
+    who: SignedIn,
+    known: Known,
+    _own: Annotated[
+        str | None, Header(alias=CSRF_HEADER, description="Any value; needed where a cookie says who asks.")
+    ] = None,
+) -> Response:
+    """Ends the session of the cookie at once."""
+    from_own_page(request, who)
+    known.sessions.end(request.cookies.get(cookie_name(request), ""))
+    reply = Response(status_code=204)
+    _set_cookie(reply, request, "", 0)
+    return reply
+
+
+async def _session(known: Services, principal: Principal, lasts_s: int | None) -> Session:
+    everything = await known.access.may(principal, "list", WHOLE_CLUSTER)
+    return Session(principal.user, everything, lasts_s)
+
+
+def _set_cookie(reply: Response, request: Request, value: str, lasts_s: int) -> None:
+    secure = host_of(request)[0] not in LOOPBACK
+    reply.set_cookie(
+        cookie_name(request), value, max_age=lasts_s, path="/", secure=secure, httponly=True, samesite="strict"
+    )

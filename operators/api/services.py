@@ -1,0 +1,42 @@
+"""What the paths work with: one object, given to the application, so that two of them can stand side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fastapi import Request
+
+from operators.api.access import Access
+from operators.api.replies import Policy
+from operators.api.sessions import Sessions
+from operators.api.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Of events: how long one lasts (the caller is asked anew then), how often one without news says that it is there, how
+    close together news may be (seconds), and how many there may be."""
+
+    lasts_s: float = 300.0
+    heartbeat_s: float = 15.0
+    gather_s: float = 0.25
+    most: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """`hosts`: the names by which the application may be called; empty: any. `policies`: what GET /policies answers."""
+
+    source: Source
+    access: Access
+    sessions: Sessions
+    policies: Sequence[Policy] = ()
+    hosts: frozenset[str] = frozenset()
+    streams: Streams = field(default_factory=Streams)
+
+
+def services(request: Request) -> Services:
+    """As a dependency of paths."""
+    found: Services = request.app.state.services
+    return found

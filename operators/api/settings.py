@@ -1,0 +1,22 @@
+"""The API's settings, from the environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from emulator_runtime.node.settings import EnvSettings, setting
+
+
+@dataclass(frozen=True)
+class Settings(EnvSettings):
+    """Each field is read from the variable EMUGPU_API_<FIELD>."""
+
+    PREFIX: ClassVar[str] = "EMUGPU_API_"
+
+    host: str = setting("address to listen on; empty: all", "")
+    port: str = setting("port of the API and the dashboard (HTTP)", "9404")
+    store: str = setting("the operator's store, read only; empty: Kubernetes' word alone", "")
+    title: str = setting("what the pages call the cluster", "this cluster")
+    hosts: str = setting("names by which it may be called, with their ports, by commas; empty: any", "")
+    session_s: str = setting("how long a browser stays signed in (seconds, 60 to 604800)", "28800")

@@ -1,0 +1,220 @@
+"""A cluster as a source: EmuJobs, pools and nodes as the API server tells them, and the operator's store where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.units import to_s
+from operators.api.changes import Changes
+from operators.api.facts import Cluster, Device, Experiment, Job, JobRun, Node, Run, Snapshot, Timeline
+from operators.api.sources.emujobs import Seen, placed, progress_of_runs, run_of, seen
+from operators.api.sources.hardware import Hardware, hardware_of, with_holders
+from operators.api.sources.results import StoredResults
+from operators.following import Followed, Pauses, follow
+from operators.kube import EMUJOB, NODE, POOL, Api, NotThereError, applied, everywhere
+from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
+from operators.store import Store
+
+FIELD_MANAGER = "emugpu-api"
+LOOK_S = 1.0
+"""How often the store is asked whether it has news."""
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """What the pages call the cluster, and whether jobs may be held from here."""
+
+    title: str
+    writable: bool = True
+
+
+class ClusterSource:
+    """Source over an API server. `wall_ns`: the wall clock; `results` None: no store is at hand."""
+
+    def __init__(
+        self,
+        api: Api,
+        changes: Changes,
+        wall_ns: Callable[[], int],
+        naming: Naming,
+        results: StoredResults | None = None,
+        pauses: Pauses | None = None,
+    ) -> None:
+        self.changes = changes
+        self._api, self._wall_ns, self._naming = api, wall_ns, naming
+        self._results, self._pauses = results, pauses or Pauses(settle=0.5)
+        self._emujobs: Store[Seen] = Store(seen)
+        self._pools: Store[PoolFacts] = Store(pool_facts)
+        self._nodes: Store[NodeFacts] = Store(node_facts)
+        self._followed = (
+            Followed(EMUJOB, self._emujobs, everywhere()),
+            Followed(POOL, self._pools),
+            Followed(NODE, self._nodes),
+        )
+        self._problems: dict[str, str] = {}
+        self._placed: dict[str, tuple[Seen, Job, tuple[JobRun, ...]]] = {}
+        self._hardware, self._rebuilt = Hardware(), False
+        self._news = asyncio.Event()
+        self._snapshot = Snapshot(1, self._described("nothing was listed yet"), self._now_s)
+
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+    def waits_for(self) -> str:
+        missing = [str(each.resource._api_info.plural) for each in self._followed if not each.store.synced]
+        return f"the first list of {', '.join(missing)}" if missing else ""
+
+    async def timeline(self, uid: str) -> Timeline | None:
+        snapshot = self._snapshot
+        job = snapshot.job(uid)
+        if job is None:
+            return None
+        found = next((each for each in self._emujobs.values() if each.job.uid == uid), None)
+        conditions = found.conditions if found is not None else ()
+        runs = snapshot.runs_of(uid)
+        if self._results is None:
+            return Timeline(job, runs, tuple(progress_of_runs(runs, snapshot.now_s)), conditions)
+        result = await asyncio.to_thread(self._results.result, uid)
+        progress = await asyncio.to_thread(self._results.progress, uid)
+        if result is not None and result.runs:  # all of them; a status has the newest
+            told = Seen(job, job.name, tuple(run_of(run) for run in result.runs))
+            runs = placed(told, self._hardware.places)[1]
+        told_progress = progress or progress_of_runs(runs, snapshot.now_s)
+        return Timeline(job, runs, tuple(told_progress), conditions, result.notes if result is not None else ())
+
+    async def suspend(self, uid: str, *, suspended: bool) -> None:
+        job = self._snapshot.job(uid)
+        if job is None or job.deleted:
+            raise NotThereError(f"job {uid} has no EmuJob that could be held")
+        metadata = {"namespace": job.namespace}
+        document = applied(EMUJOB, job.name, uid, metadata=metadata, spec={"suspend": suspended})
+        found = await self._api.apply(EMUJOB, job.name, document, FIELD_MANAGER)
+        if self._emujobs.update("MODIFIED", found):
+            self._news.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for followed in self._followed:
+                group.create_task(self._follow(followed))
+            if self._results is not None:
+                group.create_task(self._look(self._results))
+            group.create_task(self._work())
+
+    # --- what is known ----------------------------------------------------------------------------------------------------
+
+    async def _follow(self, followed: Followed) -> None:
+        kind = str(followed.resource._api_info.plural)
+
+        def changed() -> None:
+            self._rebuilt = self._rebuilt or followed.resource is not EMUJOB
+            self._news.set()
+
+        def failed(error: EmuGpuError) -> None:
+            self._heard(kind, str(error))
+
+        await follow(self._api, followed, self._pauses, changed, failed, listed=lambda: self._heard(kind, ""))
+
+    async def _work(self) -> None:
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(self._pauses.settle)
+            self._news.clear()
+            self._renew()
+
+    async def _look(self, results: StoredResults) -> None:
+        while True:
+            if await asyncio.to_thread(results.look):
+                self._news.set()
+            await asyncio.sleep(LOOK_S)
+
+    def _renew(self) -> None:
+        """A new snapshot, and what is different in it as changes."""
+        before = self._snapshot
+        if self._rebuilt:
+            self._rebuild()
+        pairs = sorted(self._jobs(), key=lambda pair: (pair[0].submitted_s, pair[0].uid))
+        jobs = tuple(job for job, _ in pairs)
+        nodes, devices = with_holders(self._hardware, jobs)
+        self._snapshot = Snapshot(
+            version=before.version + 1,
+            cluster=self._described(self._problem()),
+            now=self._now_s,
+            jobs=jobs,
+            runs={job.uid: runs for job, runs in pairs},
+            nodes=nodes,
+            devices=devices,
+            experiments=tuple(experiments_of(jobs)),
+        )
+        self._tell(before, self._snapshot)
+
+    def _rebuild(self) -> None:
+        self._rebuilt = False
+        hardware = hardware_of(self._pools.values(), self._nodes.values())
+        if hardware.places != self._hardware.places:
+            self._placed = {}
+        self._hardware = hardware
+
+    def _jobs(self) -> Iterable[tuple[Job, tuple[JobRun, ...]]]:
+        """What was placed before is placed still: of ten thousand jobs few change at a time."""
+        present = {found.job.uid: found for found in self._emujobs.values()}
+        stored = self._results.jobs if self._results is not None else {}
+        kept = {}
+        for uid, found in {**stored, **present}.items():
+            known = self._placed.get(uid)
+            if known is None or known[0] is not found:
+                known = (found, *placed(found, self._hardware.places))
+            kept[uid] = known
+            yield known[1], known[2]
+        self._placed = kept
+
+    def _tell(self, before: Snapshot, after: Snapshot) -> None:
+        old = {job.uid: job for job in before.jobs}
+        for job in after.jobs:
+            was = old.pop(job.uid, None)
+            if was is not job and was != job:
+                self.changes.tell("job", job.uid, job.namespace)
+        for job in old.values():
+            self.changes.tell("job", job.uid, job.namespace)
+        devices: dict[str, Device] = {device.id: device for device in before.devices}
+        for device in after.devices:
+            if devices.pop(device.id, None) != device:
+                self.changes.tell("device", device.id)
+        nodes: dict[str, Node] = {node.name: node for node in before.nodes}
+        for node in after.nodes:
+            if nodes.pop(node.name, None) != node:
+                self.changes.tell("node", node.name)
+        for name in (*devices, *nodes):
+            self.changes.tell("device" if name in devices else "node", name)
+
+    # --- what goes wrong --------------------------------------------------------------------------------------------------
+
+    def _heard(self, plural: str, problem: str) -> None:
+        """The API server answered for this kind of object (`problem` empty), or didn't."""
+        if self._problems.get(plural, "") != problem:
+            self._problems[plural] = problem
+            self._news.set()
+
+    def _problem(self) -> str:
+        stored = self._results.problem if self._results is not None else ""
+        return next(filter(None, (*self._problems.values(), stored)), "")
+
+    def _described(self, problem: str) -> Cluster:
+        return Cluster("kubernetes", "kubernetes", "wall", self._naming.title, self._naming.writable, problem)
+
+    def _now_s(self) -> float:
+        return to_s(self._wall_ns())
+
+
+def experiments_of(jobs: Iterable[Job]) -> list[Experiment]:
+    """Jobs with the same label, those that began last at the end."""
+    found: dict[str, dict[str, Run]] = {}
+    counts: dict[str, int] = {}
+    for job in jobs:
+        if job.experiment:
+            runs = found.setdefault(job.experiment, {})
+            runs.setdefault(job.run, Run(job.run, job.experiment, job.policy, "kubernetes"))
+            counts[job.experiment] = counts.get(job.experiment, 0) + 1
+    return [Experiment(name, tuple(runs.values()), {"jobs": str(counts[name])}) for name, runs in found.items()]

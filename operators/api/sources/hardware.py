@@ -1,0 +1,90 @@
+"""Nodes and devices of a cluster, from what its pools have given its nodes, and who holds them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from emulator_runtime.node.inventory import DeviceEntry
+from operators.api.facts import HOLDING, Device, Job, Node
+from operators.api.order import natural
+from operators.jobs.offers import amounts
+from operators.pools.assign import assign
+from operators.pools.objects import NodeFacts, PoolFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What there is, held or not. `places`: NODE/INDEX by UUID."""
+
+    nodes: tuple[Node, ...] = ()
+    devices: tuple[Device, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+
+
+def hardware_of(pools: Iterable[PoolFacts], nodes: Sequence[NodeFacts]) -> Hardware:
+    """All nodes of all pools, by name."""
+    assignment = assign(pools, nodes)
+    known = {node.name: node for node in nodes}
+    found, devices = [], []
+    for name, claim in sorted(assignment.claims.items(), key=lambda item: natural(item[0])):
+        entries = list(claim.inventory.entries()) if claim.inventory is not None else []
+        own = [_device(name, entry) for entry in sorted(entries, key=lambda entry: entry.device.index)]
+        cpu_milli, memory_bytes = amounts(assignment.specs.get(claim.pool), known[name])
+        devices += own
+        found.append(
+            Node(
+                name=name,
+                pool=claim.pool,
+                ready=known[name].ready,
+                gpu_types=tuple(dict.fromkeys(device.gpu_type for device in own)),
+                devices=len(own),
+                unhealthy=sum(not device.healthy for device in own),
+                cpu_milli=cpu_milli,
+                memory_bytes=memory_bytes,
+            )
+        )
+    return Hardware(tuple(found), tuple(devices), {device.uuid: device.id for device in devices})
+
+
+def with_holders(hardware: Hardware, jobs: Iterable[Job]) -> tuple[tuple[Node, ...], tuple[Device, ...]]:
+    """Nodes and devices with who holds them now.
+
+    Where it isn't told which devices a job has (no event log), its node still counts them as held.
+    """
+    holders: dict[str, list[str]] = {}
+    untold: dict[str, int] = {}
+    for job in jobs:
+        if job.phase not in HOLDING:
+            continue
+        for place in job.devices:
+            holders.setdefault(place, []).append(job.uid)
+        if not job.devices and job.nodes and job.gpus:
+            for node in job.nodes:
+                untold[node] = untold.get(node, 0) + job.gpus // len(job.nodes)
+    devices = tuple(
+        replace(device, holders=tuple(holders[device.id]), held=True) if device.id in holders else device
+        for device in hardware.devices
+    )
+    held: dict[str, int] = {}
+    for device in devices:
+        held[device.node] = held.get(device.node, 0) + device.held
+    nodes = tuple(
+        replace(node, held=min(node.devices, held.get(node.name, 0) + untold.get(node.name, 0)))
+        for node in hardware.nodes
+    )
+    return nodes, devices
+
+
+def _device(node: str, entry: DeviceEntry) -> Device:
+    device = entry.device
+    return Device(
+        id=f"{node}/{device.index}",
+        node=node,
+        index=device.index,
+        uuid=device.uuid,
+        gpu_type=device.gpu_type,
+        memory_bytes=device.memory_bytes,
+        healthy=entry.healthy,
+        reason=entry.reason,
+    )

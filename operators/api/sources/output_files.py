@@ -1,0 +1,185 @@
+"""What `emugpu compare` and `emugpu simulate` leave in a directory, as the API's facts. Pure but for the reading.
+
+jobs.csv says when a job began and ended; spans.csv, where there is one, what it held in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from emulator_runtime.domain.errors import InputError
+from operators.api.facts import Device, Experiment, Job, JobRun, Node, Phase, Run
+from operators.api.figures import error_of
+from operators.api.order import CPU, natural, place_order
+from scheduler_sims.reports.comparison import SIMULATED
+from scheduler_sims.reports.files import JobRow, read_jobs_csv
+from scheduler_sims.reports.spans_file import SpanRow, read_spans_csv
+
+JOBS, SUMMARY, SPANS = "jobs.csv", "summary.json", "spans.csv"
+_PHASES: Mapping[str, Phase] = {"finished": "Succeeded", "failed": "Failed"}
+
+RunKey = tuple[str, str, int]
+"""Policy, cluster and repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What one directory says. `notes` by uid: what is not exact about a job."""
+
+    experiment: Experiment
+    jobs: tuple[Job, ...]
+    runs: Mapping[str, tuple[JobRun, ...]]
+    nodes: tuple[Node, ...]
+    devices: tuple[Device, ...]
+
+
+def read_output(directory: Path, name: str) -> Output:
+    """Raises InputError naming the file that is missing or wrong."""
+    rows = read_jobs_csv(directory / JOBS)
+    spans = read_spans_csv(directory / SPANS) if (directory / SPANS).exists() else None
+    return output_of(name, rows, spans, _summary(directory / SUMMARY))
+
+
+def output_of(name: str, rows: Sequence[JobRow], spans: Sequence[SpanRow] | None, summary: Mapping[str, Any]) -> Output:
+    """The facts of these files; `spans` None: there is no spans.csv."""
+    keys = dict.fromkeys((row.policy, row.cluster, row.repeat) for row in rows)
+    runs = {key: Run(f"{name}.{number}", name, *key) for number, key in enumerate(keys, 1)}
+    held = _held(spans) if spans is not None else None
+    predicted = {(row.policy, row.job_id): row.jct_s for row in rows if row.cluster == SIMULATED and _finished(row)}
+    jobs, stays = [], {}
+    for row in rows:
+        run = runs[row.policy, row.cluster, row.repeat]
+        uid = uid_of(name, row)
+        stays[uid] = _stays(row, held)
+        jobs.append(_job(row, run, uid, stays[uid], predicted))
+    places = sorted({place for job in jobs for place in job.devices}, key=place_order)
+    meta = summary.get("meta")
+    texts = _texts(meta) if isinstance(meta, dict) else {}
+    devices = tuple(_device(place) for place in places)
+    return Output(Experiment(name, tuple(runs.values()), texts), tuple(jobs), stays, _nodes(devices), devices)
+
+
+def uid_of(experiment: str, row: JobRow) -> str:
+    """The same job of the same run has the same uid after every reading."""
+    words = (experiment, row.policy, row.cluster, str(row.repeat), row.job_id)
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:20]
+
+
+def _summary(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(str(path), f"can't be read ({error}); run `emugpu compare ... --out DIR` again") from error
+    if not isinstance(found, dict):
+        raise InputError(str(path), "is not a summary.json; run `emugpu compare ... --out DIR` again")
+    return found
+
+
+def _texts(meta: Mapping[str, Any]) -> dict[str, str]:
+    def text(value: Any) -> str:
+        if isinstance(value, dict):
+            return ", ".join(f"{name} {each}" for name, each in value.items())
+        return str(value)
+
+    return {str(name): text(value) for name, value in meta.items()}
+
+
+def _finished(row: JobRow) -> bool:
+    return row.status == "finished"
+
+
+def _held(spans: Iterable[SpanRow]) -> dict[tuple[str, str, int, str], list[SpanRow]]:
+    found: dict[tuple[str, str, int, str], list[SpanRow]] = {}
+    for span in spans:
+        found.setdefault((span.policy, span.cluster, span.repeat, span.job_id), []).append(span)
+    return found
+
+
+def _stays(row: JobRow, held: Mapping[tuple[str, str, int, str], Sequence[SpanRow]] | None) -> tuple[JobRun, ...]:
+    """Devices that were held at the same time on one node are one stay."""
+    if held is None:
+        return _guessed(row)
+    together: dict[tuple[float, float, str], list[str]] = {}
+    for span in held.get((row.policy, row.cluster, row.repeat, row.job_id), ()):
+        together.setdefault((span.start_s, span.end_s, span.place.rpartition("/")[0]), []).append(span.place)
+    ordered = sorted(together.items())
+    stays = [
+        JobRun(node, tuple(sorted(places, key=place_order)), begin, end, ended="released")
+        for (begin, end, node), places in ordered
+    ]
+    last = max((stay.to_s or 0.0 for stay in stays), default=0.0)
+    return tuple(replace(stay, ended=row.status) if stay.to_s == last else stay for stay in stays)
+
+
+def _guessed(row: JobRow) -> tuple[JobRun, ...]:
+    """Without spans: one stay from the first start to the end, exact for a job that was never stopped."""
+    if row.start_s is None:
+        return ()
+    by_node: dict[str, list[str]] = {}
+    for place in row.devices:
+        by_node.setdefault(place.rpartition("/")[0], []).append(place)
+    exact = row.preemptions == 0
+    return tuple(
+        JobRun(node, tuple(places), row.start_s, row.finish_s, ended=row.status, exact=exact)
+        for node, places in by_node.items()
+    )
+
+
+def _job(row: JobRow, run: Run, uid: str, stays: Sequence[JobRun], predicted: Mapping[tuple[str, str], float]) -> Job:
+    ended = _PHASES.get(row.status, "Failed")
+    jct_s = row.jct_s if ended == "Succeeded" else None
+    told = predicted.get((row.policy, row.job_id))
+    # With a stop in between, what was held can't be told from jobs.csv alone.
+    service_s = _service_s(stays) if all(stay.exact for stay in stays) else None
+    last = max((stay.from_s for stay in stays), default=0.0)
+    devices = [place for stay in stays if stay.from_s == last for place in stay.devices]
+    return Job(
+        uid=uid,
+        name=row.job_id,
+        run=run.id,
+        submitted_s=row.submit_s,
+        phase=ended,
+        tenant=row.user,
+        experiment=run.experiment,
+        policy=row.policy,
+        cluster=row.cluster,
+        reason=row.reason,
+        gpus=sum(not place.endswith(f"/{CPU}") for place in devices) if stays else None,
+        nodes=tuple(dict.fromkeys(place.rpartition("/")[0] for place in row.devices)),
+        devices=row.devices,
+        started_s=row.start_s,
+        finished_s=row.finish_s,
+        jct_s=jct_s,
+        predicted_jct_s=told,
+        predicted_by=row.policy if told is not None else "",
+        error=error_of(told, jct_s) if row.cluster != SIMULATED else None,
+        queueing_delay_s=row.queueing_delay_s,
+        service_s=service_s,
+        preemptions=row.preemptions,
+    )
+
+
+def _service_s(stays: Iterable[JobRun]) -> float:
+    """Stays on several nodes at once count once."""
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted((stay.from_s, stay.to_s or stay.from_s) for stay in stays):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _device(place: str) -> Device:
+    node, _, index = place.rpartition("/")
+    return Device(place, node, int(index) if index.isdecimal() else None)
+
+
+def _nodes(devices: Iterable[Device]) -> tuple[Node, ...]:
+    counts: dict[str, int] = {}
+    for device in devices:
+        counts[device.node] = counts.get(device.node, 0) + (device.index is not None)
+    return tuple(Node(name, devices=counts[name]) for name in sorted(counts, key=natural))

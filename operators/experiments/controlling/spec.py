@@ -1,0 +1,126 @@
+"""What a SchedulingExperiment says, as types. The API server has checked it; here is what a schema can't say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from emulator_runtime.domain.errors import InputError
+from operators.documents import object_at, text_at, whole_at
+
+ACTUATORS = ("jobs", "gated", "binding")
+COSTS = {
+    "submitSeconds": "submit_s",
+    "serialSubmitSeconds": "serial_submit_s",
+    "coalesceSeconds": "coalesce_s",
+    "decideSeconds": "decide_s",
+    "startSeconds": "start_s",
+    "warmUpSeconds": "warm_up_s",
+    "serialStartSeconds": "serial_start_s",
+    "sharedStartSeconds": "shared_start_s",
+    "checkpointSeconds": "checkpoint_s",
+    "restoreSeconds": "restore_s",
+    "stopSeconds": "stop_s",
+    "finishSeconds": "finish_s",
+}
+"""Members of spec.costs, and what a cluster file calls them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text: as it is, or `key` of the ConfigMap `config_map` in the experiment's namespace."""
+
+    text: str = ""
+    config_map: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentSpec:
+    """`policies` as on the command line. `cluster` None: as the pools are. `costs` None: measured with probe jobs."""
+
+    workload: Source
+    policies: tuple[str, ...]
+    pod_schedulers: tuple[str, ...] = ()
+    cluster: Source | None = None
+    repeats: int = 1
+    stretch: float = 1.0
+    estimates: str = "oracle"
+    seed: int = 0
+    costs: Mapping[str, float] | None = field(default=None)
+    actuator: str = "jobs"
+    retries: int = 3
+    suspend: bool = False
+    ttl_s: int | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What is compared: policies, then the schedulers that are observed only."""
+        return (*self.policies, *self.pod_schedulers)
+
+
+def parse_spec(spec: Mapping[str, Any]) -> ExperimentSpec:
+    """Raises InputError that names the field."""
+    policies, pod_schedulers = (_texts(spec, name) for name in ("policies", "podSchedulers"))
+    if not policies:
+        raise InputError("spec.policies", "name at least one policy, such as fifo (`emugpu policies` lists them)")
+    for place, names in (("spec.policies", policies), ("spec.podSchedulers", (*policies, *pod_schedulers))):
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(place, f"{twice} is named twice")
+    for policy in policies:
+        if ".py" in policy:
+            raise InputError("spec.policies", f"{policy}: a policy of yours runs with `emugpu compare --on kubernetes`")
+    ttl_s = spec.get("ttlSecondsAfterFinished")
+    return ExperimentSpec(
+        workload=_source(spec, "workload"),
+        policies=policies,
+        pod_schedulers=pod_schedulers,
+        cluster=_source(spec, "cluster") if "cluster" in spec else None,
+        repeats=whole_at(spec, "repeats") or 1,
+        stretch=_above_0(spec.get("stretch", 1), "spec.stretch"),
+        estimates=text_at(spec, "estimates") or "oracle",
+        seed=whole_at(spec, "seed"),
+        costs=_costs(object_at(spec, "costs")) if "costs" in spec else None,
+        actuator=text_at(spec, "actuator") or ACTUATORS[0],
+        retries=whole_at(spec, "retries") if "retries" in spec else 3,
+        suspend=spec.get("suspend") is True,
+        ttl_s=ttl_s if type(ttl_s) is int else None,
+    )
+
+
+def _texts(spec: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = spec.get(name)
+    return tuple(str(each) for each in found) if isinstance(found, list) else ()
+
+
+def _source(spec: Mapping[str, Any], name: str) -> Source:
+    given = object_at(spec, name)
+    reference = object_at(given, "configMapKeyRef")
+    found = Source(text_at(given, "inline"), text_at(reference, "name"), text_at(reference, "key"))
+    if bool(found.text) == bool(found.config_map and found.key):
+        raise InputError(f"spec.{name}", "give either inline, or configMapKeyRef with name and key")
+    return found
+
+
+def _costs(given: Mapping[str, Any]) -> dict[str, float]:
+    return {ours: _number(given[name], f"spec.costs.{name}") for name, ours in COSTS.items() if name in given}
+
+
+def _above_0(value: object, place: str) -> float:
+    number = _number(value, place)
+    if number <= 0:
+        raise InputError(place, "must be above 0")
+    return number
+
+
+def _number(value: object, place: str) -> float:
+    """A decimal number, written as text where it isn't whole: floats don't survive every client (Kubernetes API conventions)."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1e9:
+        raise InputError(place, f"must be a number such as 4 or '0.5', not {value!r}")
+    return number

@@ -1,0 +1,63 @@
+"""spans.csv: who held which device from when to when, which jobs.csv can't say of jobs that were stopped and resumed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from emulator_runtime.domain.errors import InputError
+from scheduler_sims.record import RunRecord
+from scheduler_sims.reports.files import write_atomically
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRow:
+    """One line of spans.csv: a job of one run held `place` (NODE/INDEX or NODE/cpu). Emulated seconds."""
+
+    policy: str
+    cluster: str
+    repeat: int
+    job_id: str
+    place: str
+    start_s: float
+    end_s: float
+
+
+SPAN_COLUMNS = tuple(field.name for field in fields(SpanRow))
+
+
+def write_spans_csv(path: Path, runs: Iterable[RunRecord]) -> None:
+    """One row per policy, cluster, repeat and span; seconds with six decimals. Raises InputError if it can't be written."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(SPAN_COLUMNS)
+    for run in runs:
+        for span in run.spans:
+            place = f"{span.node}/{'cpu' if span.device is None else span.device}"
+            times = (f"{span.start_s:.6f}", f"{span.end_s:.6f}")
+            writer.writerow((run.policy, run.cluster, run.repeat, span.job_id, place, *times))
+    write_atomically(path, text.getvalue())
+
+
+def read_spans_csv(path: Path) -> list[SpanRow]:
+    """The rows of a file that write_spans_csv wrote. Raises InputError naming file and line."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            if tuple(reader.fieldnames or ()) != SPAN_COLUMNS:
+                raise InputError(f"{path}:1", f"is not a spans.csv; its first line must be {','.join(SPAN_COLUMNS)}")
+            return [_row(f"{path}:{reader.line_num}", cells) for cells in reader]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"can't be read: {error}") from error
+
+
+def _row(place: str, cells: Mapping[str, str]) -> SpanRow:
+    try:
+        texts = {name: str(cells[name]) for name in ("policy", "cluster", "job_id", "place")}
+        times = {name: float(cells[name]) for name in ("start_s", "end_s")}
+        return SpanRow(**texts, **times, repeat=int(cells["repeat"]))  # type: ignore[arg-type]  # each has its own type
+    except (TypeError, ValueError) as error:  # a short row leaves None in its last cells
+        raise InputError(place, f"is not a row of a spans.csv ({error}); write the file again") from error
