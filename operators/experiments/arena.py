@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import to_ns
 from operators.experiments.manifests import EXPERIMENT_LABEL
 from operators.kube import EMUJOB, NAMESPACE, Api, NotThereError
@@ -31,14 +31,25 @@ async def make(
 async def clear(api: Api, name: str, wall_ns: Callable[[], int]) -> None:
     """Deletes the EmuJobs, whose owner then takes what belongs to them, then the namespace, and waits until all is gone.
 
-    Raises ClusterError where it isn't after GONE_S.
+    Whatever may heal is tried again. Raises ClusterError where it isn't gone after GONE_S.
     """
-    limit_ns = wall_ns() + to_ns(GONE_S)
-    await delete(api, name)
-    while await _is_there(api, name):
+    limit_ns, asked = wall_ns() + to_ns(GONE_S), False
+    while True:
+        trouble = "is still being deleted"
+        try:
+            if not asked:
+                await delete(api, name)
+                asked = True
+            if not await _is_there(api, name):
+                return
+        except EmuGpuError as error:
+            if not error.retry_helps:
+                raise
+            trouble = f"may still be there ({error})"
         if wall_ns() > limit_ns:
-            problem = f"is still being deleted after {GONE_S:g} s; see `kubectl get namespace {name} -o yaml`"
-            raise ClusterError(f"namespace {name} {problem}")
+            raise ClusterError(
+                f"namespace {name} {trouble} after {GONE_S:g} s; see `kubectl get namespace {name} -o yaml`"
+            )
         await asyncio.sleep(_LOOK_S)
 
 

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns, to_s
 from operators.clock import rfc3339_micro
@@ -151,15 +151,35 @@ class Laboratory:
         name = f"emugpu-exp-{self.experiment}-{number}"
         scheduler = f"exp-{self.experiment}-{number}" if setting.policy else ""
         to = self._to(name, f"{self.experiment}-{number}", scheduler, setting.pod_scheduler)
-        try:
-            marks = self._tools.labels, self._tools.annotations
-            self._with_api(lambda api: arena.make(api, name, self.experiment, *marks))
+        with self._namespace(name):
             place = _Field(to, self._tools.wall_ns() + to_ns(LEAD_S if scheduler else 0.0))
             with self._scheduler(setting, place) as place.scheduler:
                 yield place
-        finally:
-            if not self._tools.keep:
-                self._with_api(lambda api: arena.clear(api, name, self._tools.wall_ns))
+
+    @contextmanager
+    def _namespace(self, name: str) -> Iterator[None]:
+        """Gone afterwards, unless it's to be kept. Where something failed before, that is raised and this only said."""
+        ours = True
+        try:
+            try:
+                marks = self._tools.labels, self._tools.annotations
+                self._with_api(lambda api: arena.make(api, name, self.experiment, *marks))
+            except EmuGpuError as error:
+                ours = error.retry_helps  # it may be there, and only the answer didn't come
+                raise
+            yield
+        except BaseException:
+            if ours:
+                try:
+                    self._clear(name)
+                except EmuGpuError as error:
+                    self._tools.say(str(error))
+            raise
+        self._clear(name)
+
+    def _clear(self, name: str) -> None:
+        if not self._tools.keep:
+            self._with_api(lambda api: arena.clear(api, name, self._tools.wall_ns))
 
     def _to(
         self, namespace: str, experiment: str, scheduler: str, pod_scheduler: str = "default-scheduler"

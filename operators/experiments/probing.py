@@ -50,10 +50,11 @@ class ProbeJobs:
 
 
 def probe_jobs(cluster: ClusterSpec) -> ProbeJobs:
-    """For a cluster's places: its GPUs, then its nodes without one."""
-    on_gpu = [bool(node.devices) for node in cluster.nodes for _ in node.devices]
-    places = [*on_gpu, *(False for node in cluster.nodes if not node.devices)]
-    some = list(enumerate(places))[:BURST]
+    """For a cluster's places: its GPUs, then its nodes without one. BURST of them, of each node one before any node's second."""
+    rounds = [turn for node in cluster.nodes for turn in range(len(node.devices))]
+    places = [True] * len(rounds) + [False] * sum(not node.devices for node in cluster.nodes)
+    rounds += [0] * (len(places) - len(rounds))
+    some = sorted(enumerate(places), key=lambda numbered: rounds[numbered[0]])[:BURST]
     visits = [_FIRST_VISIT_S + _BETWEEN_S * number for number in range(VISITS)]
     host = _job("yields", user_of(0, yields=True), gpu=places[0], steps=_YIELD_STEPS, step_s=YIELD_STEP_S)
     jobs = ProbeJobs(

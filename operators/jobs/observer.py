@@ -148,11 +148,11 @@ class Observer:
         for facts in self._results.open_jobs():
             if facts.uid not in present:
                 self._results.note(replace(facts, deleted_ns=scene.now_ns))
-        for uid in self._noted.keys() - present:
-            del self._noted[uid]
+        for uid in (self._noted.keys() | self._last.keys()) - present:
             self._specs.pop(uid, None)
             self._last.pop(uid, None)
-            self._results.gone(uid)
+            if self._noted.pop(uid, None) is not None:
+                self._results.gone(uid)
 
 
 def _of_job(job: JobFacts) -> timeline.JobFacts:

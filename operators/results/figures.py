@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
 
 Stay = tuple[int, int]
 """From a job's submission to its completion, nanoseconds."""
@@ -24,13 +26,51 @@ def slowdown(jct_s: float, isolated_s: float) -> float:
     return jct_s / isolated_s
 
 
-def contention(stay: Stay, others: Iterable[Stay]) -> float:
-    """How many jobs were in the system on average while this one was, itself included; at least 1."""
-    begin, end = stay
-    if end <= begin:
-        return 1.0
-    shared = sum(max(0, min(end, other_end) - max(begin, other_begin)) for other_begin, other_end in others)
-    return 1.0 + shared / (end - begin)
+class Stays:
+    """When each job was in the system, by its uid. Questions between two changes cost little, however many jobs there are."""
+
+    def __init__(self, stays: Mapping[str, Stay] | None = None) -> None:
+        self._of = dict(stays or {})
+        self._passed: tuple[_Passed, _Passed] | None = None
+
+    def put(self, uid: str, stay: Stay) -> None:
+        if self._of.get(uid) != stay:
+            self._of[uid], self._passed = stay, None
+
+    def drop(self, uids: Iterable[str]) -> None:
+        """Those that there are."""
+        for uid in uids:
+            if self._of.pop(uid, None) is not None:
+                self._passed = None
+
+    def contention(self, stay: Stay) -> float:
+        """How many of them were in the system on average during `stay`, which is one of theirs; at least 1."""
+        begin, end = stay
+        if end <= begin:
+            return 1.0
+        return max(1.0, (self._until(end) - self._until(begin)) / (end - begin))
+
+    def _until(self, at: int) -> int:
+        """How long they have been in the system together."""
+        if self._passed is None:
+            self._passed = (
+                _Passed(begin for begin, _ in self._of.values()),
+                _Passed(end for _, end in self._of.values()),
+            )
+        begun, ended = self._passed
+        return begun.until(at) - ended.until(at)
+
+
+class _Passed:
+    """How much time has passed since some moments, together."""
+
+    def __init__(self, moments: Iterable[int]) -> None:
+        self._moments = sorted(moments)
+        self._sums = [0, *accumulate(self._moments)]
+
+    def until(self, at: int) -> int:
+        gone = bisect_left(self._moments, at)
+        return gone * at - self._sums[gone]
 
 
 def finish_time_fairness(jct_s: float, isolated_s: float, gpus: int, cluster_gpus: int, contenders: float) -> float:

@@ -3,11 +3,11 @@ loses a job from them nor counts it twice."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from operators.results.predicted import ExperimentPrediction, Prediction, error_ratio
+from operators.results.predicted import Prediction, error_ratio
 from operators.results.timeline import JobResult
 
 _SECONDS = (1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600)
@@ -21,7 +21,6 @@ class ResultMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._jobs: set[str] = set()
-        self._experiments: set[tuple[str, str]] = set()
         self._jct = Histogram(
             "emugpu_job_completion_seconds",
             "Job completion time as observed, from submission to the end of the last step",
@@ -46,13 +45,6 @@ class ResultMetrics:
             buckets=_RATIOS,
             registry=registry,
         )
-        self._experiment_error = Histogram(
-            "emugpu_experiment_prediction_error_ratio",
-            "|predicted - observed| / observed JCT of the jobs of experiments that were predicted as a whole",
-            ["policy"],
-            buckets=_RATIOS,
-            registry=registry,
-        )
 
     def ended(self, result: JobResult, prediction: Prediction | None = None) -> bool:
         """Count a job that has ended; False for one that hasn't, or was counted before."""
@@ -69,15 +61,9 @@ class ResultMetrics:
             self._error.labels(prediction.by).observe(error_ratio(prediction.seconds, jct_s))
         return True
 
-    def experiment_ended(self, prediction: ExperimentPrediction, observed_s: Mapping[str, float]) -> bool:
-        """Count all jobs of an experiment; False where that was done before. `observed_s`: JCT by the job's name."""
-        key = (prediction.experiment, prediction.by)
-        if key in self._experiments:
-            return False
-        self._experiments.add(key)
-        for error in prediction.errors(observed_s).values():
-            self._experiment_error.labels(prediction.by).observe(error)
-        return True
+    def forget(self, uids: Iterable[str]) -> None:
+        """Nobody will tell of these jobs again; the histograms keep them."""
+        self._jobs.difference_update(uids)
 
 
 class CollectorMetrics:

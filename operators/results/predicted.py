@@ -1,8 +1,7 @@
-"""Predictions as facts. The two kinds are two types, so that one can't get into the error of the other by mistake."""
+"""Predictions as facts: what was foretold of a job when it was submitted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
@@ -48,21 +47,6 @@ class Prediction:
     def to_status(self) -> dict[str, object]:
         """The status member; seconds to the microsecond."""
         return {"value": round(self.seconds, 6), "by": self.by, "at": rfc3339_micro(self.at_ns)}
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentPrediction:
-    """The completion time of each job (by its name) of a whole experiment under the policy `by`, made beforehand."""
-
-    experiment: str
-    by: str
-    at_ns: int
-    seconds: Mapping[str, float]
-
-    def errors(self, observed_s: Mapping[str, float]) -> dict[str, float]:
-        """Per job that was predicted and observed: see `error_ratio`."""
-        both = self.seconds.keys() & observed_s.keys()
-        return {job: error_ratio(self.seconds[job], observed_s[job]) for job in sorted(both)}
 
 
 def error_ratio(predicted_s: float, observed_s: float) -> float:

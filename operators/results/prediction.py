@@ -1,6 +1,6 @@
-"""Completion times foretold by the simulator: of one job from the cluster's present state, of an experiment from its files.
+"""A job's completion time, foretold by the simulator from the cluster's present state.
 
-The first is what a user is told at submission. It takes the cluster as it is, with the policy's own decisions from now on,
+This is what a user is told at submission. It takes the cluster as it is, with the policy's own decisions from now on,
 and no arrival after the job's own; what a policy remembered of the past beyond the jobs' progress is not known to it.
 """
 
@@ -12,10 +12,9 @@ from dataclasses import replace
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
-from operators.results.predicted import ExperimentPrediction, Prediction
+from operators.results.predicted import Prediction
 from operators.results.resumed import ResumedLoop
 from scheduler_sims.clusters.open import PresentJob
-from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import WorkloadTruth, check_fits
 from scheduler_sims.inputs.workload import Workload
@@ -50,23 +49,6 @@ def predict_job(
     others = [replace(other, spec=jobs[other.spec.job_id]) for other in waiting]
     loop = ResumedLoop(cluster, truth, chosen, estimates, others, awaited, give_up=give_up)
     return Prediction(loop.completion_s() - awaited.submit_s, name, at_ns)
-
-
-def predict_experiment(
-    experiment: str, workload: Workload, cluster: ClusterSpec, policy: str, *, at_ns: int
-) -> ExperimentPrediction:
-    """The JCT of each job of a whole workload. Raises InputError for a job that fits nowhere, PolicyError."""
-    check_fits(workload, cluster, workload.name)
-    truth = WorkloadTruth(workload, cluster)
-    whole = Experiment(workload, cluster, truth, parse_estimates(_ESTIMATES, truth, 0))
-    record = whole.simulate(policy)
-    return ExperimentPrediction(experiment, record.policy, at_ns, {job.job_id: job.jct_s for job in record.jobs})
-
-
-def isolated_s(job: JobSpec, cluster: ClusterSpec, profiles: ProfileTable) -> float:
-    """The job's run time alone in its fastest configuration here; infinite where the cluster has none of its GPU types."""
-    truth = WorkloadTruth(Workload("isolated", (job,), profiles), cluster)
-    return min(truth.duration_s(job.job_id, configuration.name, None) for configuration in job.configurations)
 
 
 def _numbered(specs: Sequence[JobSpec]) -> dict[str, JobSpec]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 from operators.results.archive import from_json
 from operators.results.clocks import ClockOffset, Clocks
 from operators.results.events import JobEvent
-from operators.results.predicted import ExperimentPrediction, Prediction
+from operators.results.predicted import Prediction
 from operators.results.schema import opened_to_read
 from operators.results.timeline import JobFacts, JobResult, job_result
 
@@ -101,14 +101,6 @@ class ResultReader:
         with self._moment():
             row = self._db.execute("select seconds, by, at_ns from predictions where uid = ?", (uid,)).fetchone()
             return None if row is None else Prediction(*row)
-
-    def experiment(self, experiment: str, by: str) -> ExperimentPrediction | None:
-        """What was predicted for a whole experiment under this policy."""
-        select = "select job, seconds, at_ns from experiments where experiment = ? and by = ?"
-        with self._moment():
-            rows = self._db.execute(select, (experiment, by)).fetchall()
-        seconds: Mapping[str, float] = {job: s for job, s, _ in rows}
-        return ExperimentPrediction(experiment, by, rows[0][2], seconds) if rows else None
 
     # --- what results are made of -----------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from random import Random
 
 from emulator_runtime.domain.units import NS_PER_S
 from operators.results.events import PROGRESS, JobEvent
-from operators.results.figures import Stay
+from operators.results.figures import Stays
 from operators.results.metrics import ResultMetrics
 from operators.results.pacing import Pace
 from operators.results.predicted import Prediction
@@ -90,7 +90,7 @@ class Results:
         self._inbox, self._noted = _Inbox(), dict[str, tuple[JobFacts, Prediction | None]]()
         self._shown: dict[str, Outcome] = {}
         self._open: dict[str, JobFacts] = {}
-        self._stays: dict[str, Stay] = {}
+        self._stays = Stays()
         self._looked: dict[str, int] = {}
         self._grown: set[str] = set()
         self._unsettled: dict[str, int] = {}
@@ -227,7 +227,7 @@ class Results:
         """What is in the store from before: who is still open, and what the histograms had counted."""
         predictions = store.predictions()
         for result in store.jobs():
-            self._remember(result, predictions.get(result.facts.uid))
+            self._book(result, predictions.get(result.facts.uid))
         archived = {result.facts.uid for result in store.archived()}
         self._ended = {uid: result for uid, result in self._ended.items() if uid not in archived}
 
@@ -260,36 +260,37 @@ class Results:
             return False
         self._looked[uid] = now_ns
         self._grown.add(uid)
-        outcome = self._remember(result, store.prediction(uid))
+        settled = self._book(result, store.prediction(uid))
+        outcome = Outcome(result, settled, self._fairness(result) if settled else None)
         if uid not in self._noted or self._shown.get(uid) == outcome:
             return False
         self._shown[uid] = outcome
         return True
 
-    def _remember(self, result: JobResult, prediction: Prediction | None) -> Outcome:
+    def _book(self, result: JobResult, prediction: Prediction | None) -> bool:
+        """Who is open, who has ended, and since when; whether that is settled."""
         uid, end_ns = result.facts.uid, result.finished_ns
-        self._stays[uid] = stay_of(result, _FOREVER_NS)
+        self._stays.put(uid, stay_of(result, _FOREVER_NS))
         with self._news:
             self._open.pop(uid, None)
             if end_ns is None:
                 self._open[uid] = result.facts
         self._unsettled.pop(uid, None)
         if end_ns is None:
-            return Outcome(result)
+            return False
         if self._log and not result.settled(self._now_ns()):
             self._unsettled[uid] = end_ns + round(SETTLE_S * NS_PER_S)
-            return Outcome(result)
+            return False
         self._ended[uid] = result
         self._metrics.ended(result, prediction)
-        return Outcome(result, settled=True, fairness=self._fairness(result))
+        return True
 
     def _fairness(self, result: JobResult) -> float | None:
         """As the cluster was when it was computed first."""
         before = self._shown.get(result.facts.uid)
         if before is not None and before.fairness is not None:
             return before.fairness
-        others = [stay for uid, stay in self._stays.items() if uid != result.facts.uid]
-        return fairness(result, others, self.cluster_gpus) if self.cluster_gpus else None
+        return fairness(result, self._stays, self.cluster_gpus) if self.cluster_gpus else None
 
     # --- the archive ------------------------------------------------------------------------------------------------------
 
@@ -309,6 +310,9 @@ class Results:
         self._grown.clear()
         store.drop_orphans(before_ns)
         forgotten_ns = wall_ns - round(self._keeping.results_s * NS_PER_S)
-        store.forget(forgotten_ns, self._keeping.results)
-        self._stays = {uid: stay for uid, stay in self._stays.items() if stay[1] >= forgotten_ns}
+        forgotten = store.forget(forgotten_ns, self._keeping.results)
+        self._metrics.forget(forgotten)
+        self._stays.drop(forgotten)
+        for uid in forgotten:
+            self._looked.pop(uid, None)
         self._tidied_ns = now_ns

@@ -6,7 +6,7 @@ positions   How far each stream of Redis was read.
 unread      Ids of events that were deleted before they were read.
 jobs        JobFacts of the jobs that aren't archived.
 results     Of the archived: the whole JobResult as JSON (archive.py).
-predictions, experiments   What was predicted at the submission of a job, and for a whole experiment beforehand.
+predictions What was predicted at the submission of a job.
 offsets     By how much nodes' clocks were ahead: ClockOffset.
 changes     Per job the number of its last change; the largest is the version of the store.
 
@@ -44,8 +44,6 @@ create table if not exists jobs (uid text primary key, namespace text not null, 
   deleted_ns integer, completed_ns integer) without rowid;
 create table if not exists predictions (uid text primary key, seconds real not null, by text not null,
   at_ns integer not null) without rowid;
-create table if not exists experiments (experiment text not null, by text not null, job text not null,
-  seconds real not null, at_ns integer not null, primary key (experiment, by, job)) without rowid;
 create table if not exists offsets (node text not null, measured_ns integer not null, ahead_ns integer not null,
   uncertain_ns integer not null, primary key (node, measured_ns)) without rowid;
 create table if not exists results (uid text primary key, finished_ns integer not null, result text not null) without rowid;

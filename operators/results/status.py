@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from operators.clock import rfc3339_micro
 from operators.results.events import FAILED
-from operators.results.figures import Stay, contention, finish_time_fairness
+from operators.results.figures import Stay, Stays, finish_time_fairness
 from operators.results.runs import Run
 from operators.results.timeline import EVENT_LOG, JobResult
 
@@ -39,15 +39,15 @@ def stay_of(result: JobResult, now_ns: int) -> Stay:
     return result.facts.submitted_ns, now_ns if result.finished_ns is None else result.finished_ns
 
 
-def fairness(result: JobResult, others: Iterable[Stay], cluster_gpus: int) -> float | None:
+def fairness(result: JobResult, stays: Stays, cluster_gpus: int) -> float | None:
     """See figures.finish_time_fairness; None until the job has finished, and where its isolated time isn't known.
 
-    `others`: stays of all other jobs, until now where they still run.
+    `stays`: of all jobs, this one too; of those that still run they end later than this one's.
     """
-    facts, jct_s = result.facts, result.jct_s
-    if not result.finished or jct_s is None or not facts.isolated_s or not isfinite(facts.isolated_s):
+    facts, jct_s, end_ns = result.facts, result.jct_s, result.finished_ns
+    if not result.finished or jct_s is None or end_ns is None or not facts.isolated_s or not isfinite(facts.isolated_s):
         return None
-    contenders = contention((facts.submitted_ns, facts.submitted_ns + round(jct_s * 1e9)), others)
+    contenders = stays.contention((facts.submitted_ns, end_ns))
     return finish_time_fairness(jct_s, facts.isolated_s, facts.gpus * facts.tasks, cluster_gpus, contenders)
 
 

@@ -7,7 +7,6 @@ they are asked for; of jobs that ended long ago only the result stays.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 from operators.results.archive import to_json
 from operators.results.clocks import ClockOffset
 from operators.results.events import JobEvent
-from operators.results.predicted import ExperimentPrediction, Prediction
+from operators.results.predicted import Prediction
 from operators.results.reading import EVENT_COLUMNS, FACT_COLUMNS, ResultReader
 from operators.results.schema import opened
 from operators.results.thinning import thinned
@@ -133,14 +132,6 @@ class ResultStore(ResultReader):
                 self._changed({uid})
             return self.prediction(uid) or prediction
 
-    def note_experiment(self, prediction: ExperimentPrediction) -> None:
-        """Keep what was predicted for an experiment; its former prediction by the same policy is replaced as a whole."""
-        name, by, at_ns = prediction.experiment, prediction.by, prediction.at_ns
-        with self._writing():
-            self._db.execute("delete from experiments where experiment = ? and by = ?", (name, by))
-            rows = [(name, by, job, seconds, at_ns) for job, seconds in prediction.seconds.items()]
-            self._db.executemany("insert into experiments values (?, ?, ?, ?, ?)", rows)
-
     def thin(self, uid: str, now_ns: int) -> int:
         """Merge ranges of progress of a job where fewer will do (thinning.py); answers how many events went."""
         with self._writing():
@@ -172,9 +163,9 @@ class ResultStore(ResultReader):
                 "delete from events where received_ns < ? and job_uid not in (select uid from jobs)", (before_ns,)
             )
 
-    def forget(self, before_ns: int, most: int) -> int:
+    def forget(self, before_ns: int, most: int) -> list[str]:
         """Delete the archived results of jobs that ended before this moment, and the oldest of more than `most`; answers
-        how many went. They are not taken up again, as long as Redis or Kubernetes don't tell of them any more."""
+        which (uids). They are not taken up again, as long as Redis or Kubernetes don't tell of them any more."""
         rank = "select uid from results order by finished_ns desc, uid limit -1 offset ?"
         with self._writing():
             rows = self._db.execute(
@@ -184,7 +175,7 @@ class ResultStore(ResultReader):
                 self._changed({""})  # no job has this uid, and the version must grow though numbers go
             for table in ("results", "predictions", "changes"):
                 self._db.executemany(f"delete from {table} where uid = ?", rows)
-        return len(rows)
+        return [uid for (uid,) in rows]
 
     def _archived(self, uids: Iterable[str]) -> set[str]:
         return {uid for uid in uids if self._db.execute("select 1 from results where uid = ?", (uid,)).fetchone()}
@@ -199,7 +190,3 @@ class ResultStore(ResultReader):
     def _changed(self, uids: Iterable[str]) -> None:
         number = self.version() + 1
         self._db.executemany("insert or replace into changes values (?, ?)", [(uid, number) for uid in sorted(uids)])
-
-
-STORE_ERRORS = (sqlite3.Error,)
-"""What a full or broken disk raises while the store is in use; opening it raises ClusterError."""

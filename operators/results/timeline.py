@@ -59,10 +59,6 @@ class CrossCheck:
     started_ns: int | None = None
     finished_ns: int | None = None
 
-    def finish_gap_s(self, finished_ns: int) -> float | None:
-        """From the last step's end to the last container's, at least; below 0 by more than a second, they disagree."""
-        return None if self.finished_ns is None else to_s(self.finished_ns - finished_ns)
-
     def contradictions(self, started_ns: int | None, finished_ns: int | None) -> list[str]:
         """A container can't compute before it is started nor after it has ended."""
         found = []

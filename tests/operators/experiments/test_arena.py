@@ -7,7 +7,7 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from operators.experiments import arena
-from operators.kube import EMUJOB, NAMESPACE, ConflictError, NotThereError
+from operators.kube import EMUJOB, NAMESPACE, ApiAwayError, ConflictError, ForbiddenError, NotThereError
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +49,31 @@ def test_a_namespace_that_stays_is_told(world: Any) -> None:
     asyncio.run(arena.make(world.api(), "exp-1", "1f"))
     world.stays = True
     with pytest.raises(ClusterError, match="namespace exp-1 is still being deleted after 180 s; see `kubectl get"):
+        asyncio.run(arena.clear(world.api(), "exp-1", clock()))
+
+
+@pytest.mark.parametrize("failing", ["list", "delete", "get"])
+def test_an_api_server_that_is_away_for_a_while_is_asked_again(world: Any, failing: str) -> None:
+    asyncio.run(arena.make(world.api(), "exp-1", "1f"))
+    world.put(EMUJOB, {"metadata": {"name": "a", "namespace": "exp-1"}, "spec": {"steps": 1}})
+    world.failures[failing] = [ApiAwayError("the API server is away")] * 2
+    asyncio.run(arena.clear(world.api(), "exp-1", clock()))
+    assert world.objects["namespaces"] == {} and world.objects["emujobs"] == {}
+
+
+def test_an_api_server_that_stays_away_is_told_with_what_is_left(world: Any) -> None:
+    asyncio.run(arena.make(world.api(), "exp-1", "1f"))
+    world.failures["list"] = [ApiAwayError("the API server is away")] * 99
+    with pytest.raises(
+        ClusterError, match=r"namespace exp-1 may still be there \(the API server is away\) after 180 s"
+    ):
+        asyncio.run(arena.clear(world.api(), "exp-1", clock()))
+
+
+def test_what_does_not_heal_is_not_tried_again(world: Any) -> None:
+    asyncio.run(arena.make(world.api(), "exp-1", "1f"))
+    world.failures["delete"] = [ForbiddenError("delete namespaces exp-1: forbidden")]
+    with pytest.raises(ForbiddenError):
         asyncio.run(arena.clear(world.api(), "exp-1", clock()))
 
 

@@ -14,6 +14,7 @@ from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments import laboratory as module
 from operators.experiments.laboratory import Laboratory, Setting, Tools
+from operators.kube import NAMESPACE, ApiAwayError, ConflictError
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 
 pytestmark = pytest.mark.processes
@@ -98,6 +99,54 @@ def test_a_scheduler_that_never_gets_ready_ends_the_run(
         Laboratory("1f", mute).observe(Setting("s", [job_spec("a")], 30.0, policy="sjf"), two_nodes, unheard)
     assert world.objects["namespaces"] == {}
     assert world.submitted == []
+
+
+def test_somebody_else_s_namespace_is_left_as_it_is(
+    world: Any, tools: Tools, job_spec: Specs, two_nodes: ClusterSpec
+) -> None:
+    world.put(NAMESPACE, {"metadata": {"name": "emugpu-exp-1f-1"}})
+    with pytest.raises(ConflictError):
+        Laboratory("1f", tools).observe(Setting("s", [job_spec("a")], 30.0, policy="sjf"), two_nodes, unheard)
+    assert list(world.objects["namespaces"]) == ["emugpu-exp-1f-1"]
+
+
+def test_a_namespace_that_was_made_though_nobody_said_so_goes(
+    world: Any, tools: Tools, job_spec: Specs, two_nodes: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = world.create
+
+    async def made_without_an_answer(*given: Any) -> dict[str, Any]:
+        await create(*given)
+        raise ApiAwayError("the API server is away")
+
+    monkeypatch.setattr(world, "create", made_without_an_answer)
+    with pytest.raises(ApiAwayError):
+        Laboratory("1f", tools).observe(Setting("s", [job_spec("a")], 30.0, policy="sjf"), two_nodes, unheard)
+    assert world.objects["namespaces"] == {}
+
+
+def test_why_a_run_failed_is_raised_and_what_it_left_is_said(
+    world: Any, tools: Tools, job_spec: Specs, two_nodes: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("operators.experiments.arena.GONE_S", 0.1)
+    monkeypatch.setattr(module, "READY_S", 0.1)
+    world.stays = True
+    said: list[str] = []
+    mute = replace(tools, say=said.append, python=("sh", "-c", "sleep 600"))
+    with pytest.raises(ClusterError, match="the scheduler is not ready after"):
+        Laboratory("1f", mute).observe(Setting("s", [job_spec("a")], 30.0, policy="sjf"), two_nodes, unheard)
+    assert [line for line in said if "namespace emugpu-exp-1f-1 is still being deleted after 0.1 s" in line]
+
+
+def test_a_namespace_that_stays_after_a_run_that_came_through_is_an_error(
+    world: Any, tools: Tools, job_spec: Specs, two_nodes: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("operators.experiments.arena.GONE_S", 0.1)
+    world.stays = True
+    with pytest.raises(ClusterError, match="namespace emugpu-exp-1f-1 is still being deleted"):
+        Laboratory("1f", tools).observe(
+            Setting("volcano", [job_spec("a")], 30.0, pod_scheduler="volcano"), two_nodes, unheard
+        )
 
 
 def test_probes_that_do_not_come_through_are_told(

@@ -116,3 +116,18 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
         assert found.serial_start_s == pytest.approx(costs.serial_start_s)
         assert found.shared_start_s == pytest.approx(costs.shared_start_s)
     assert found.stop_s == pytest.approx(costs.stop_s, abs=0.1)  # a step of the one that yields
+
+
+@pytest.mark.parametrize(
+    ("gpus_of", "first"), [((8, 8, 8, 8), [0, 8, 16, 24, 1, 9]), ((1, 3, 0, 2), [0, 1, 4, 6, 2, 5])]
+)
+def test_probes_go_round_the_nodes(gpus_of: tuple[int, ...], first: list[int]) -> None:
+    nodes = [
+        NodeSpec(f"n{n}", 8000, 0, tuple(Device(f"n{n}", i, "Tesla_V100-PCIE-32GB", 32 * GIB) for i in range(gpus)))
+        for n, gpus in enumerate(gpus_of)
+    ]
+    jobs = probe_jobs(ClusterSpec(tuple(nodes)))
+    for phase in (jobs.warm_up, jobs.burst):
+        assert [job.user for job in phase][: len(first)] == [f"p{place}" for place in first]
+        assert len(phase) == min(BURST, sum(gpus or 1 for gpus in gpus_of))
+        assert [job.user for job in phase if not job.configurations[0].gpus] == ["p6"] * (0 in gpus_of)

@@ -73,6 +73,10 @@ class Stage:
         self.observer.look(Scene(emujobs, jobs, pods, self.offers, now_ns))
         return self.heard
 
+    def kept(self) -> int:
+        """How much the observer remembers."""
+        return sum(len(value) for value in vars(self.observer).values() if isinstance(value, dict))
+
 
 def emujob(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     labels = {"emugpu.dev/experiment": "e1"}
@@ -204,6 +208,20 @@ def test_what_is_gone_has_ended_also_from_before_this_program() -> None:
 def test_a_spec_that_can_not_be_read_is_not_noted() -> None:
     at = Stage(emujobs=[emujob(steps=0)])
     assert at.look().facts == {}
+    at.emujobs = []
+    at.look()
+    assert at.kept() == 0  # nor kept, once it's gone
+    assert at.heard.missing == []
+
+
+def test_nothing_is_kept_of_what_is_gone() -> None:
+    at = Stage(emujobs=[emujob(), emujob(status={})], jobs=[job()], pods=[pod(), pod("plain")])
+    at.emujobs[1]["metadata"] |= {"name": "k", "uid": "unwritten"}
+    at.look()
+    assert at.kept() > 0
+    at.emujobs, at.jobs, at.pods = [], [], []
+    at.look(1)
+    assert at.kept() == 0
 
 
 def test_a_pod_that_has_nothing_to_do_with_emugpu_is_never_news() -> None:

@@ -3,6 +3,9 @@ from __future__ import annotations
 import itertools
 import threading
 
+import pytest
+
+from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import wall_ns
 from operators.results.clock_watch import ClockWatch
 from operators.results.clocks import ClockUnknownError
@@ -35,7 +38,7 @@ def test_each_node_is_measured_and_one_that_is_away_holds_up_no_other(capsys):
 
     noted = []
     addresses = {node: (f"{node}.example", 9) for node in ("n1", "n2", "n3")}
-    watch = ClockWatch(lambda: addresses, noted.append, time.now_ns, ask=ask)
+    watch = ClockWatch(lambda: addresses, noted.append, time.now_ns, ask=ask, at_once=1)
     watch._sleep = time.sleep
     watch.round()
     watch.round()
@@ -62,6 +65,34 @@ def test_the_thread_outlives_any_trouble_and_stops_at_once(capsys):
     assert capsys.readouterr().err == "clocks: no list of nodes\n"
 
 
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_a_few_nodes_are_measured_at_a_time(at_once):
+    """Each question is held until as many are under way as may be: one by one they would never be."""
+    together, most, noted = threading.Barrier(at_once), 0, []
+
+    def ask(*_):
+        nonlocal most
+        together.wait(10)
+        most = max(most, sum(thread.name.startswith("emugpu-clock_") for thread in threading.enumerate()))
+        raise ClockUnknownError("is away")
+
+    nodes = {f"n{number}": ("h", 1) for number in range(8)}
+    watch = ClockWatch(lambda: nodes, noted.append, wall_ns, ask=ask, at_once=at_once)
+    assert watch.round()
+    assert (most, noted, watch._troubles) == (at_once, [], dict.fromkeys(nodes, "is away"))
+
+
+def test_what_is_measured_and_can_not_be_noted_is_told_of_that_node(capsys):
+    def note(offset):
+        raise ClusterError(f"{offset.node}: no room")
+
+    time = Time()
+    watch = ClockWatch(lambda: {"n1": ("h", 1)}, note, time.now_ns, ask=lambda *_: time.second(), at_once=1)
+    watch._sleep = time.sleep
+    assert watch.round()
+    assert capsys.readouterr().err == "clocks: n1: no room\n"
+
+
 def test_a_stop_ends_a_round_under_way_without_half_a_measurement(capsys):
     asked, nodes, noted = threading.Event(), set(), []
 
@@ -70,7 +101,8 @@ def test_a_stop_ends_a_round_under_way_without_half_a_measurement(capsys):
         asked.set()
         return wall_ns() // 10**9
 
-    watch = ClockWatch(lambda: {"n1": ("h", 1), "n2": ("h", 1)}, noted.append, wall_ns, ask=ask)
+    two = {"n1": ("h", 1), "n2": ("h", 1)}
+    watch = ClockWatch(lambda: two, noted.append, wall_ns, ask=ask, at_once=1)
     watch.start()
     assert asked.wait(10)
     watch.stop()

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from operators.results.figures import contention, finish_time_fairness, slowdown
+from operators.results.figures import Stays, finish_time_fairness, slowdown
 
 
 def test_slowdown_of_a_job_that_waited_as_long_as_it_ran():
@@ -10,9 +12,23 @@ def test_slowdown_of_a_job_that_waited_as_long_as_it_ran():
 
 
 def test_contention_is_the_mean_number_of_jobs_during_the_stay():
-    assert contention((0, 10), []) == 1
-    assert contention((0, 10), [(0, 10), (5, 30), (10, 20)]) == 2.5
-    assert contention((5, 5), [(0, 10)]) == 1
+    assert Stays({"own": (0, 10)}).contention((0, 10)) == 1
+    stays = Stays({"own": (0, 10), "a": (0, 10), "b": (5, 30), "c": (10, 20)})
+    assert stays.contention((0, 10)) == 2.5
+    assert stays.contention((5, 5)) == 1
+    stays.put("c", (0, 2**62))
+    assert stays.contention((0, 10)) == 3.5
+    stays.drop(["c", "a", "never there"])
+    assert stays.contention((0, 10)) == 1.5
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted), min_size=1), st.data())
+def test_contention_is_the_sum_of_overlaps(stays, data):
+    begin, end = data.draw(st.sampled_from(stays))
+    shared = sum(max(0, min(end, other_end) - max(begin, other_begin)) for other_begin, other_end in stays)
+    expected = shared / (end - begin) if end > begin else 1
+    every = Stays({str(number): tuple(stay) for number, stay in enumerate(stays)})
+    assert every.contention((begin, end)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

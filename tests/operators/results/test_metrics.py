@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from operators.results.metrics import ResultMetrics
-from operators.results.predicted import ExperimentPrediction, Prediction
+from operators.results.predicted import Prediction
 from operators.results.timeline import job_result
 
 S = 1_000_000_000
@@ -40,6 +40,14 @@ def test_a_job_is_counted_once(registry, value, finished):
     assert value("emugpu_job_preemptions_total", policy="las") == 0
 
 
+def test_who_is_forgotten_takes_no_place_and_stays_in_the_histograms(value, registry, finished):
+    metrics = ResultMetrics(registry)
+    metrics.ended(finished)
+    metrics.forget(["job", "never there"])
+    assert value("emugpu_job_completion_seconds_count", policy="las", outcome="finished") == 1
+    assert metrics.ended(finished)  # nothing is remembered of it
+
+
 def test_a_job_that_runs_is_not_counted(registry, value, facts):
     assert not ResultMetrics(registry).ended(job_result(facts(), []))
     assert value("emugpu_job_completion_seconds_count", policy="none", outcome="finished") is None
@@ -51,15 +59,3 @@ def test_a_failed_job_has_a_time_of_its_own_and_no_error(registry, value, facts)
     assert value("emugpu_job_completion_seconds_sum", policy="none", outcome="failed") == 7
     assert value("emugpu_job_queueing_seconds_count", policy="none") is None
     assert value("emugpu_job_prediction_error_ratio_count", policy="fifo") is None
-
-
-def test_what_was_foretold_at_submission_never_enters_an_experiments_error(registry, value, finished):
-    metrics = ResultMetrics(registry)
-    metrics.ended(finished, Prediction(1.0, "las", T0))
-    assert value("emugpu_experiment_prediction_error_ratio_count", policy="las") is None
-    experiment = ExperimentPrediction("exp", "las", T0, {"a": 9.0, "b": 10.0, "never ended": 1.0})
-    assert metrics.experiment_ended(experiment, {"a": 10.0, "b": 8.0, "not foretold": 5.0})
-    assert not metrics.experiment_ended(experiment, {"a": 10.0})
-    assert value("emugpu_experiment_prediction_error_ratio_count", policy="las") == 2
-    assert value("emugpu_experiment_prediction_error_ratio_sum", policy="las") == pytest.approx(0.35)
-    assert value("emugpu_job_prediction_error_ratio_count", policy="las") == 1

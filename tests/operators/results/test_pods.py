@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from operators.results.pods import Demand, demand_of, events_of_pod, time_ns
-from operators.results.timeline import job_result
+from operators.results.timeline import CrossCheck, job_result
 from sharing_manager.kubernetes.objects import pod as manager_pod
 
 S = 1_000_000_000
@@ -112,7 +112,7 @@ def test_where_a_manager_tells_more_kubernetes_is_only_the_cross_check(teller, f
     node.tell("finished", 8.5, 10, pod="train-u1")
     result = job_result(facts(steps=10), [*node.events, *events_of_pod(pod(ended(3, 9, 0)), 5)])
     assert (result.jct_s, result.queueing_delay_s, len(result.runs), result.notes) == (8.5, 3.25, 1, ())
-    assert result.check.finish_gap_s(result.finished_ns) == 0.5
+    assert result.check == CrossCheck(T0 + 3 * S, T0 + 9 * S)
 
 
 def test_a_pod_that_kubernetes_has_forgotten_contradicts_nothing(teller, facts):

@@ -11,7 +11,7 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.results.prediction import isolated_s, predict_experiment, predict_job
+from operators.results.prediction import predict_job
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
@@ -212,20 +212,3 @@ def test_from_the_middle_it_foretells_what_the_whole_simulation_does(policy, ask
             )
     found = predict_job(job("new", 15), present, spec, policy, PROFILES, at_ns=0)
     assert found.seconds == pytest.approx(expected, abs=1e-6)
-
-
-def test_an_experiment_is_foretold_job_by_job():
-    workload = Workload("exp.csv", (job("a", 10), job("b", 5, submit_s=2, row=1)), PROFILES)
-    prediction = predict_experiment("exp", workload, cluster(), "fifo", at_ns=7)
-    assert (prediction.experiment, prediction.by, prediction.at_ns) == ("exp", "fifo", 7)
-    assert prediction.seconds == {"a": 10, "b": 13}
-    assert prediction.errors({"a": 10.0, "b": 10.0}) == {"a": 0, "b": 0.3}
-
-
-def test_an_experiment_that_does_not_fit_is_told():
-    with pytest.raises(InputError, match=r"exp\.csv: job 'a' is larger than the cluster"):
-        predict_experiment("exp", Workload("exp.csv", (job("a", 1, gpus=9),), PROFILES), cluster(), "fifo", at_ns=0)
-
-
-def test_alone_in_its_fastest_configuration():
-    assert isolated_s(job("a", 12), cluster(), PROFILES) == 12

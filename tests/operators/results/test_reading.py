@@ -10,7 +10,7 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from operators.results.clocks import ClockOffset
-from operators.results.predicted import ExperimentPrediction, Prediction
+from operators.results.predicted import Prediction
 from operators.results.reading import ResultReader
 from operators.results.store import Batch, ResultStore
 from operators.results.timeline import job_result
@@ -40,14 +40,12 @@ def test_a_reader_sees_what_the_writer_has_committed(store, reader, told, facts)
     store.note_job(facts("failed", failed_ns=T0 + S))
     store.write(Batch(tuple(told), unread=(("emugpu:events:n2", (1, 1)),)))
     store.note_prediction("job", Prediction(5.0, "fifo", T0))
-    store.note_experiment(ExperimentPrediction("exp", "las", 2, {"a": 3.0}))
     failed = job_result(facts("failed", failed_ns=T0 + S), [])
     store.archive([failed])
     assert reader.jobs() == [failed, job_result(facts(), told)]
     assert (reader.job("failed"), reader.job("job")) == (failed, job_result(facts(), told))
     assert reader.events("job") == told
     assert reader.predictions() == {"job": Prediction(5.0, "fifo", T0)} == {"job": reader.prediction("job")}
-    assert reader.experiment("exp", "las") == ExperimentPrediction("exp", "las", 2, {"a": 3.0})
     assert reader.unread() == 1
 
 
@@ -77,7 +75,7 @@ def test_the_version_grows_with_what_changes_and_says_of_which_jobs(store, reade
     assert news() == ["other"]
     store.archive([store.job("job")])
     assert news() == ["job"]
-    assert store.forget(T0 + 100 * S, 10) == 1
+    assert store.forget(T0 + 100 * S, 10) == ["job"]
     assert news() == [] and versions[-1] > versions[-2]  # it is gone, and the version says so
     assert versions == sorted(versions)
 

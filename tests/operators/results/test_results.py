@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
+import operators.results.results as module
 from operators.results.clocks import ClockOffset
 from operators.results.metrics import ResultMetrics
 from operators.results.predicted import Prediction
@@ -180,6 +181,38 @@ def test_what_ended_long_ago_is_archived_and_later_forgotten(make, facts, teller
     assert later.at(200).count() == 1
     later.at(1100)
     assert later._collector.archived() == []
+
+
+@pytest.mark.parametrize("keeping", [Keeping(100, 1000, 5), Keeping(100, 10**6, 0)])
+def test_nothing_is_kept_of_a_job_that_is_forgotten(make, facts, teller, keeping):
+    beside, node = make(keeping=keeping), teller("n1")
+    beside.results.note(facts(steps=10))
+    beside.collect([node.tell("finished", 9, 10)])
+    beside.at(10)
+    beside.results.gone("job")
+    beside.at(1100).at(2200)
+    assert beside.results._stays._of == {}
+    kept = {name: value for name, value in vars(beside.results).items() if isinstance(value, (dict, set))}
+    assert not any(kept.values()), kept
+    assert beside.results._metrics._jobs == set()
+    assert beside.count() == 1
+
+
+def test_a_restart_computes_nothing_of_what_nobody_asks_for(make, facts, teller, monkeypatch):
+    """A full store made it take time that grew with the square of its results."""
+    beside, node = make(), teller("n1")
+    for uid in ("a", "b"):
+        beside.results.note(facts(uid, steps=10, isolated_s=4.0, gpus=4))
+        beside.collect([node.tell("finished", 9, 10, key=f"{uid}/0")])
+    beside.at(10)
+    asked = []
+    monkeypatch.setattr(module, "fairness", lambda result, *_: asked.append(result.facts.uid))
+    later = make()
+    later.at(11)
+    assert (asked, later.count()) == ([], 2)
+    monkeypatch.undo()
+    later.results.note(facts("a", steps=10, isolated_s=4.0, gpus=4))
+    assert later.at(12).results.outcome("a").fairness == beside.results.outcome("a").fairness == 9 / 4
 
 
 def test_a_job_that_is_gone_has_an_end_and_is_asked_for_no_more(make, facts, teller):

@@ -5,6 +5,7 @@ from math import inf
 
 import pytest
 
+from operators.results.figures import Stays
 from operators.results.status import Outcome, fairness, members_of
 from operators.results.timeline import job_result
 
@@ -54,13 +55,14 @@ def test_what_kubernetes_told_is_shown_once_nothing_better_comes(facts):
 
 
 def test_fairness_counts_the_others_while_the_job_was_there(finished, facts):
-    assert fairness(finished, [], 4) == 2.0
+    own = {"job": (T0, T0 + 20 * S)}
+    assert fairness(finished, Stays(own), 4) == 2.0
     # 1.5 jobs on average: it is owed 4 / 1.5 of its 4 GPUs, so 15 s.
-    assert fairness(finished, [(T0 + 10 * S, 2**62)], 4) == pytest.approx(20 / 15)
-    assert fairness(job_result(facts("other"), []), [], 4) is None
+    assert fairness(finished, Stays(own | {"other": (T0 + 10 * S, 2**62)}), 4) == pytest.approx(20 / 15)
+    assert fairness(job_result(facts("other"), []), Stays(own), 4) is None
 
 
 @pytest.mark.parametrize("isolated_s", [None, inf])
 def test_without_an_isolated_time_there_is_no_fairness(finished, isolated_s):
     unknown = replace(finished, facts=replace(finished.facts, isolated_s=isolated_s))
-    assert (fairness(unknown, [], 4), unknown.slowdown) == (None, None)
+    assert (fairness(unknown, Stays(), 4), unknown.slowdown) == (None, None)

@@ -11,7 +11,7 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from operators.results.clocks import ClockOffset
-from operators.results.predicted import ExperimentPrediction, Prediction
+from operators.results.predicted import Prediction
 from operators.results.store import Batch, ResultStore
 from operators.results.timeline import job_result
 
@@ -89,16 +89,6 @@ def test_the_prediction_at_submission_stays(store):
     assert store.note_prediction("job", Prediction(9.0, "las", T0 + 1)) == first == store.prediction("job")
 
 
-def test_an_experiments_prediction_is_kept_apart_and_replaced_as_a_whole(store):
-    store.note_experiment(ExperimentPrediction("exp", "fifo", 1, {"a": 1.0, "b": 2.0}))
-    store.note_experiment(ExperimentPrediction("exp", "las", 2, {"a": 3.0}))
-    store.note_experiment(ExperimentPrediction("exp", "fifo", 3, {"c": 4.0}))
-    assert store.experiment("exp", "fifo") == ExperimentPrediction("exp", "fifo", 3, {"c": 4.0})
-    assert store.experiment("exp", "las") == ExperimentPrediction("exp", "las", 2, {"a": 3.0})
-    assert store.experiment("other", "fifo") is None
-    assert store.prediction("a") is None
-
-
 def test_facts_told_again_keep_the_submission(store, facts):
     store.note_job(facts())
     store.note_job(replace(facts(policy="las"), submitted_ns=T0 + 5))
@@ -132,11 +122,11 @@ def test_the_archive_has_a_limit_of_age_and_of_number(store, facts, teller):
         store.note_job(facts(uid, failed_ns=T0 + number * S))
         store.note_prediction(uid, Prediction(1.0, "fifo", T0))
     store.archive(store.jobs())
-    assert store.forget(T0 + S, 9) == 1
-    assert store.forget(0, 2) == 1
+    assert store.forget(T0 + S, 9) == ["job0"]
+    assert store.forget(0, 2) == ["job1"]
     assert [result.facts.uid for result in store.archived()] == ["job2", "job3"]
     assert sorted(store.predictions()) == ["job2", "job3"]
-    assert store.forget(0, 2) == 0
+    assert store.forget(0, 2) == []
 
 
 def test_offsets_of_a_node_are_kept_in_bounds(store, monkeypatch):

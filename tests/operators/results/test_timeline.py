@@ -210,7 +210,6 @@ def test_a_result_survives_its_archive(preempted, facts):
 def test_the_cross_check_contradicts_only_what_can_not_be(started_s, finished_s, told):
     check = CrossCheck(T0 + started_s * S, T0 + finished_s * S)
     assert check.contradictions(T0 + 10 * S, T0 + 20 * S) == told
-    assert check.finish_gap_s(T0 + 20 * S) == finished_s - 20
 
 
 def test_what_kubernetes_tells_settles_only_after_a_while(teller, facts):
