@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -193,6 +194,33 @@ def test_a_job_that_runs_untold_at_the_start_is_stopped_first(world: Any, story:
     assert now.program.said == ["a runs, but not as this scheduler would have it; it is stopped"]
     now.until(now.done("a"))
     assert [name for name, _, _ in here.runs] == ["a", "a"]
+
+
+def test_nothing_is_written_any_more_once_it_has_ended(world: Any, story: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is another's turn then."""
+    here = world.of(gpus=1)
+    here.submit("a", 100)
+    now = story(here)
+    now.until(now.running("a"))
+    program = now.program
+    track = program.watcher._roster.in_loop["a"]
+
+    async def wait(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def end() -> None:
+        await program.watcher.stop("a")
+        await asyncio.sleep(0)
+        assert not track.enforcing.done()
+        program._task.cancel()
+        await asyncio.wait([program._task])
+        assert track.enforcing.done()
+        track.enforcing = None
+        program.watcher._actor.enforce(track)
+        assert track.enforcing is None
+
+    monkeypatch.setattr(here.api, "patch", wait)
+    program._run(end())
 
 
 def test_what_runs_is_taken_over_with_its_past(world: Any, story: Any) -> None:
