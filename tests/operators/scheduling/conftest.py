@@ -17,7 +17,7 @@ from emulator_runtime.profiles.table import ProfileTable
 from operators.clock import rfc3339, rfc3339_micro
 from operators.following import Pauses
 from operators.kube import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL
-from operators.scheduling.memory import Keeper, Memory
+from operators.scheduling.memory import Keeper, Memory, Written
 from operators.scheduling.past import Past
 from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools, Watcher
@@ -488,7 +488,8 @@ class Lab:
         views = self.loop.books.views
         pasts = {self.watcher.uid_of(job_id): Past.of(view) for job_id, view in views.items()}
         pasts = self.watcher.remember(pasts)
-        self._run(self.keeper.save(Memory(START_NS, self.policy, self.loop.state, pasts)))
+        memory = Memory(START_NS, self.policy, self.loop.state, pasts)
+        self._run(self.keeper.save(memory, Written.of(memory)))
 
     def _failed(self, error: Exception) -> bool:
         self.failures.append(str(error))

@@ -24,7 +24,7 @@ from operators.jobs.spec import parse_spec
 from operators.kube import EMUJOB, JOB, POD, ConflictError, KubeApi
 from operators.scheduling.actuators import ACTUATORS
 from operators.scheduling.hands import Hands, Wanted
-from operators.scheduling.memory import Keeper, Memory
+from operators.scheduling.memory import Keeper, Memory, Written
 from operators.scheduling.objects import Mine, job_sight, order_of, pod_sight
 from operators.scheduling.sight import State
 from operators.store import Store
@@ -288,7 +288,8 @@ def test_what_it_remembers_is_kept_in_the_cluster(kube: Kube) -> None:
     async def story(api: KubeApi, _hands: Hands) -> None:
         keeper = Keeper(api, "default", "emugpu-scheduler-s")
         for number in range(2):
-            assert await keeper.save(Memory(5, "fifo", {"number": number})) == ""
+            memory = Memory(5, "fifo", {"number": number})
+            assert await keeper.save(memory, Written.of(memory)) == ""
         found = await Keeper(api, "default", "emugpu-scheduler-s").load("fifo", "")
         assert found == Memory(5, "fifo", {"number": 1})
 
