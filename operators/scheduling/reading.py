@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
-from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.profiles.table import ProfileTable
 from operators.clock import seconds_of
 from operators.documents import text_at, whole_at
@@ -69,6 +69,7 @@ def read_job(order: Order, mine: Mine, around: Around, name: tuple[str, int], su
         spec = replace(spec, configurations=tuple(c for c in spec.configurations if c.gpus == gpus))
     submitted_s = seconds_of(submitted) or 0.0
     found = job_spec(job_id, spec, submitted_s - around.epoch_ns / 1e9, row, around.offers, around.profiles)
+    _check_known(found)
     check_fits(Workload("job", (found,), around.profiles), around.cluster, "it waits for nodes")
     return found
 
@@ -102,9 +103,11 @@ def held_by(mine: Mine, spec: JobSpec, around: Around) -> Allocation | None:
     devices = [around.devices[uuid] for uuid in devices_text.split(",") if uuid in around.devices]
     tasks = []
     for node in found.nodes:
-        own = [device for device in devices if device.node == node][: wanted.gpus]
+        own = [device for device in devices if device.node == node and _suits(device, wanted)][: wanted.gpus]
         missing = wanted.gpus - len(own)
-        gpu_type = own[0].gpu_type if own else _type_on(node, wanted.gpu_types, around)
+        gpu_type = own[0].gpu_type if own else _type_on(node, wanted, around)
+        if missing and not gpu_type:
+            return None  # the node has other GPUs now
         named = [(device.uuid, device.gpu_type) for device in own] + [(None, gpu_type)] * missing
         shares = tuple(DeviceShare(uuid, kind, memory_bytes=wanted.device_memory_bytes) for uuid, kind in named)
         tasks.append(TaskPlacement(node, shares, found.cpu_milli, found.memory_bytes))
@@ -134,6 +137,18 @@ def _spec_of(order: Order) -> EmuJobSpec:
     return parse_spec(order.key.namespace, order.key.name, order.facts.spec)
 
 
-def _type_on(node: str, allowed: tuple[str, ...] | None, around: Around) -> str:
-    types = [d.gpu_type for d in around.devices.values() if d.node == node and (not allowed or d.gpu_type in allowed)]
+def _type_on(node: str, wanted: Configuration, around: Around) -> str:
+    types = [d.gpu_type for d in around.devices.values() if d.node == node and _suits(d, wanted)]
     return types[0] if types else ""
+
+
+def _suits(device: Device, wanted: Configuration) -> bool:
+    return wanted.gpu_types is None or device.gpu_type in wanted.gpu_types
+
+
+def _check_known(job: JobSpec) -> None:
+    """A configuration of a model names the types that it is known on, where there are any."""
+    if all(isinstance(job.work[c.name], ModelWork) and not c.gpu_types for c in job.configurations):
+        raise InputError(
+            "it waits for nodes", f"job {job.job_id!r}: its model has no profile on any GPU of the cluster"
+        )

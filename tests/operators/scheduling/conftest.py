@@ -133,10 +133,10 @@ class World:
     def submit(self, name: str, seconds: float = 10, *, actuator: str = "jobs", **more: Any) -> None:
         metadata = more.pop("metadata", {})
         steps = more.pop("steps", 10)
+        work = {} if "model" in more else {"stepTime": f"{seconds / steps:g}s", "memory": "1Gi"}
         spec = {
             "steps": steps,
-            "stepTime": f"{seconds / steps:g}s",
-            "memory": "1Gi",
+            **work,
             "scheduler": {
                 "actuator": actuator,
                 "name": "s",
@@ -380,7 +380,7 @@ class World:
         began = self.since.get(uid)
         if began is None or order is None:
             return
-        step_s = float(order["spec"]["stepTime"].removesuffix("s"))
+        step_s = float(order["spec"].get("stepTime", "1s").removesuffix("s"))
         self.done[job_uid] = self.done.get(job_uid, 0.0) + (self.now_ns - began) / NS / step_s
         self.since[uid] = self.now_ns
         if stopping:

@@ -274,6 +274,48 @@ def test_a_job_on_a_node_that_is_gone_starts_elsewhere(world: Any, story: Any) -
     assert [where for _, where, _ in here.runs] == [node, ({"w1", "w2"} - {node}).pop()]
 
 
+def test_a_job_on_gpus_that_became_others_is_stopped_by_the_next_program(world: Any, story: Any) -> None:
+    """Nobody knows how fast its model is there."""
+    here = world.of(nodes=2, gpus=1)
+    here.submit("a", steps=20, model="resnet50", batchSize=64, gpuTypes=["V100"])
+    before = story(here)
+    before.until(before.running("a"))
+    before.close()
+    node = here.runs[0][1]
+    other = ({"w1", "w2"} - {node}).pop()
+    for name, where, kind in (("p", other, "V100"), ("q", node, "T4")):
+        changed = pool_of(name, {"kubernetes.io/hostname": f"host-{where}"}, kind)
+        here.api.put(POOL, changed)
+    now = story(here)
+    assert now.program.said == ["a runs, but not as this scheduler would have it; it is stopped"]
+    now.until(now.done("a"))
+    assert [where for _, where, _ in here.runs] == [node, other]
+
+
+def test_a_model_that_no_gpu_is_known_for_waits_for_others(world: Any, story: Any) -> None:
+    here = world.of(nodes=1, gpus=1)
+    here.submit("a", steps=20, model="resnet50", batchSize=64)
+    before = story(here)
+    before.until(before.running("a"))
+    before.close()
+    here.api.put(POOL, pool_of("p", {}, "T4"))
+    now = story(here)
+    told = "it waits for nodes: job 'a': its model has no profile on any GPU of the cluster"
+    now.until(lambda: here.phase("a") == "Queued")
+    assert now.program.said == [told]
+    now.later(5)
+    here.api.put(POOL, pool_of("p", {}, "V100"))
+    now.until(now.done("a"))
+
+
+def pool_of(name: str, selector: dict[str, str], gpu_type: str) -> dict[str, Any]:
+    metadata = {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
+    return {
+        "metadata": metadata,
+        "spec": {"nodeSelector": {"matchLabels": selector}, "gpus": [{"type": gpu_type, "count": 1}]},
+    }
+
+
 @pytest.mark.parametrize("how", ["not ready", "cordoned"])
 def test_nothing_starts_on_a_closed_node_and_what_runs_there_goes_on(world: Any, story: Any, how: str) -> None:
     here = world.of(nodes=2, gpus=2)
