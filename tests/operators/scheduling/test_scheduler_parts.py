@@ -33,10 +33,10 @@ def stat(proc: Path, pid: int, began: int, name: str = "emugpu") -> None:
 
 
 def test_a_process_that_has_ended_is_known_as_gone(tmp_path: Path) -> None:
-    host = Host("node-1", "abcd", tmp_path)
+    host = Host("node-1", "abcd", "40", tmp_path)
     stat(tmp_path, 7, 1234, name="a (b) c")
     holder = host.identity(7)
-    assert holder == "node-1_abcd_7_1234"
+    assert holder == "node-1_abcd_40_7_1234"
     assert not host.is_gone(holder)
     stat(tmp_path, 7, 9999)  # another process has its number now
     assert host.is_gone(holder)
@@ -44,14 +44,23 @@ def test_a_process_that_has_ended_is_known_as_gone(tmp_path: Path) -> None:
     assert host.is_gone(holder)
 
 
-@pytest.mark.parametrize("holder", ["", "pod-xyz", "node-2_abcd_7_1", "node-1_efgh_7_1", "node-1_abcd_x_1"])
+@pytest.mark.parametrize("holder", ["", "pod-xyz", "node-2_abcd_40_7_1", "node-1_efgh_40_7_1", "node-1_abcd_40_x_1"])
 def test_of_others_nothing_is_known(tmp_path: Path, holder: str) -> None:
-    assert not Host("node-1", "abcd", tmp_path).is_gone(holder)
+    assert not Host("node-1", "abcd", "40", tmp_path).is_gone(holder)
 
 
 def test_without_a_boot_or_proc_nothing_is_known(tmp_path: Path) -> None:
-    assert not Host("node-1", "", tmp_path).is_gone("node-1__7_1")
-    assert not Host("node-1", "abcd", tmp_path / "none").is_gone("node-1_abcd_7_1")
+    assert not Host("node-1", "", "40", tmp_path).is_gone("node-1__40_7_1")
+    assert not Host("node-1", "abcd", "40", tmp_path / "none").is_gone("node-1_abcd_40_7_1")
+
+
+def test_a_container_that_shares_the_hosts_name_numbers_its_processes_on_its_own(tmp_path: Path) -> None:
+    stat(tmp_path, 7, 1234)
+    other = Host("node-1", "abcd", "41", tmp_path).identity(7)
+    (tmp_path / "7" / "stat").unlink()
+    assert not Host("node-1", "abcd", "40", tmp_path).is_gone(other)
+    assert Host("node-1", "abcd", "41", tmp_path).is_gone(other)
+    assert not Host("node-1", "abcd", "", tmp_path).is_gone("node-1_abcd__7_1234")
 
 
 def test_this_process_is_there() -> None:
