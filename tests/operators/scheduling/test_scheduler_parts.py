@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from operators.jobs.objects import EmuJobFacts, Key
 from operators.pools.objects import node_facts, pool_facts
 from operators.scheduling.capacity import node_states
 from operators.scheduling.identity import Host
 from operators.scheduling.lines import as_json, in_words
 from operators.scheduling.metrics import SchedulerMetrics
-from operators.scheduling.objects import NO_USAGE, Usage, usage_of
+from operators.scheduling.objects import NO_USAGE, Order, Usage, usage_of
 from operators.scheduling.past import Past
+from operators.scheduling.scope import Until
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.loop.open_loop import Decision
 
@@ -101,6 +103,18 @@ def test_what_is_counted() -> None:
     assert (value("queued_jobs"), value("holding_jobs"), value("decision_seconds_sum")) == (5, 6, 0.02)
     counts = {name: value("actions_total", action=name) for name in ("start", "stop", "resize", "refused")}
     assert counts == {"start": 2, "stop": 1, "resize": 0, "refused": 1}
+
+
+# -- the scope -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("phase", "counts"), [("Succeeded", True), ("Failed", True), ("Rejected", True), ("Running", False), ("", False)]
+)
+def test_what_has_come_to_nothing_is_not_waited_for(phase: str, counts: bool) -> None:
+    facts = EmuJobFacts(Key("lab", "j", "u"), status={"phase": phase})
+    assert Until("team", "a", 1).counts(Order(facts, {"team": "a"})) is counts
+    assert not Until("team", "a", 1).counts(Order(facts, {"team": "b"}))
 
 
 # -- the border ------------------------------------------------------------------------------------------------------------
