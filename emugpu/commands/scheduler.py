@@ -187,11 +187,11 @@ def _until(text: str | None, jobs: int | None) -> Until | None:
 
 
 def _epoch_ns(text: str | None) -> int | None:
-    from operators.clock import seconds_of
+    from operators.clock import ns_of
 
     if text is None:
         return None
-    seconds = seconds_of(text)
-    if seconds is None:
+    at_ns = ns_of(text)
+    if at_ns is None:
         raise InputError("--epoch", f"{text!r} is no time; write it as 2026-01-02T03:04:05.678Z")
-    return round(seconds * 1e6) * 1000
+    return at_ns

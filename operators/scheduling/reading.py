@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
+from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.clock import seconds_of
+from operators.clock import ns_of
 from operators.documents import text_at, whole_at
 from operators.jobs.allocation import Allocation as Noted
 from operators.jobs.allocation import read_allocation
@@ -58,7 +59,7 @@ def row_of(order: Order) -> int | None:
 def read_job(order: Order, mine: Mine, around: Around, name: tuple[str, int], submitted: str) -> JobSpec:
     """The job called `name` (its id and row), submitted then (RFC 3339).
 
-    Raises InputError for one that can't be read, has several pods, or is larger than the cluster.
+    Raises InputError for one that can't be read, has several pods, is larger than the cluster, or came nobody knows when.
     """
     job_id, row = name
     spec = parse_spec(order.key.namespace, order.key.name, order.facts.spec)
@@ -67,8 +68,10 @@ def read_job(order: Order, mine: Mine, around: Around, name: tuple[str, int], su
     if ACTUATORS[spec.actuator].one_size and mine.job is not None:
         gpus = spec.configuration(mine.job.facts.configuration).gpus
         spec = replace(spec, configurations=tuple(c for c in spec.configurations if c.gpus == gpus))
-    submitted_s = seconds_of(submitted) or 0.0
-    found = job_spec(job_id, spec, submitted_s - around.epoch_ns / 1e9, row, around.offers, around.profiles)
+    at_ns = ns_of(submitted)
+    if at_ns is None:
+        raise InputError(job_id, f"its status doesn't say when it was submitted: submittedAt is {submitted!r}")
+    found = job_spec(job_id, spec, to_s(at_ns - around.epoch_ns), row, around.offers, around.profiles)
     _check_known(found)
     check_fits(Workload("job", (found,), around.profiles), around.cluster, "it waits for nodes")
     return found
@@ -117,8 +120,8 @@ def held_by(mine: Mine, spec: JobSpec, around: Around) -> Allocation | None:
 def present(mine: Mine, spec: JobSpec, around: Around, past: Past, now_s: float) -> PresentJob:
     """A job that is there, as one that waits."""
     assert mine.order is not None
-    ended_s = seconds_of(text_at(mine.order.last_run, "to"))
-    end_s = now_s if ended_s is None else min(now_s, ended_s - around.epoch_ns / 1e9)
+    ended_ns = ns_of(text_at(mine.order.last_run, "to"))
+    end_s = now_s if ended_ns is None else min(now_s, to_s(ended_ns - around.epoch_ns))
     return PresentJob(
         spec,
         min(mine.order.steps_done, spec.steps - 1),

@@ -308,6 +308,28 @@ def test_a_model_that_no_gpu_is_known_for_waits_for_others(world: Any, story: An
     now.until(now.done("a"))
 
 
+@pytest.mark.parametrize("text", ["soon", "2026-01-01T00:00:00"])
+def test_a_job_that_came_nobody_knows_when_is_left_alone(world: Any, story: Any, text: str) -> None:
+    here = world.of()
+    here.submit("a", 5)
+    here.api.put(EMUJOB, {**here.emujob("a"), "status": {"submittedAt": text}})
+    here.submit("b", 5)
+    now = story(here)
+    now.until(now.done("b"))
+    assert now.program.said == [f"a: its status doesn't say when it was submitted: submittedAt is {text!r}"]
+
+
+def test_times_are_exact_to_the_microsecond(world: Any, story: Any) -> None:
+    here = world.of(gpus=1)
+    for name, micro in (("a", "000003"), ("b", "000007")):
+        here.submit(name, 50)
+        here.api.put(EMUJOB, {**here.emujob(name), "status": {"submittedAt": f"2026-01-01T00:00:00.{micro}Z"}})
+    now = story(here)
+    now.until(now.running("a"))
+    assert [now.view(name).submit_s for name in ("a", "b")] == [3e-6, 7e-6]
+    assert now.program.watcher._teller._emulated("2026-01-01T00:00:00.000003Z") == 3000
+
+
 def pool_of(name: str, selector: dict[str, str], gpu_type: str) -> dict[str, Any]:
     metadata = {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
     return {
