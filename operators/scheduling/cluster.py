@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S
-from operators.kube import EMUJOB, NODE, POOL, Api, ApiAwayError, NotThereError
+from operators.kube import EMUJOB, NODE, POOL, Api, ApiAwayError, ForbiddenError, NotThereError
 from operators.leader import Leader
 from operators.scheduling.errors import NoEmuJobsError, NotYetError
 from operators.scheduling.memory import Keeper, Memory, Written
@@ -108,7 +108,11 @@ class KubernetesCluster:
         self._api = connection.api()
         await _check(self._api, self._scope.namespace)
         self._leader = connection.leader(self._api)
-        await self._leader.acquire(say)
+        try:
+            await self._leader.acquire(say)
+        except (ForbiddenError, NotThereError) as error:
+            place = f"its lease belongs into namespace {connection.namespace}; name another one with --lease-namespace"
+            raise type(error)(f"{error}; {place}") from error
         self._keeper = Keeper(self._api, connection.namespace, connection.lasting_name)
         kept = await self._keeper.load(thinking.policy, thinking.module)
         now_ns = self._tools.wall_ns()

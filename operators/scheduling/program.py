@@ -25,7 +25,7 @@ from operators.scheduling.identity import Host
 from operators.scheduling.lines import as_json, in_words, ready_as_json
 from operators.scheduling.memory import Memory
 from operators.scheduling.metrics import SchedulerMetrics
-from operators.scheduling.names import SYSTEM_NAMESPACE, lasting_name
+from operators.scheduling.names import SYSTEM_NAMESPACE, check_name, lasting_name
 from operators.scheduling.objects import Order
 from operators.scheduling.past import Past
 from operators.scheduling.scope import Scope, Until
@@ -79,6 +79,8 @@ class Program:
         self._options, self._print, self._say = options, print_line, say
         with redirect_stdout(sys.stderr):
             self.title, self._policy = resolve_policy(options.policy)
+        self.name = options.name or _own_name(self.title)
+        """What EmuJobs say in spec.scheduler.name."""
         profiles = ProfileTable.bundled()
         self._profiles = profiles if options.profiles is None else profiles.with_file(options.profiles)
         self._truth = OpenTruth(self._profiles)
@@ -123,11 +125,6 @@ class Program:
             except PolicyError as error:
                 raise PolicyError(f"policy {self.title}: {error}") from error
         return 0
-
-    @property
-    def name(self) -> str:
-        """What EmuJobs say in spec.scheduler.name."""
-        return self._options.name or self.title.partition(":")[0].lower().replace("_", "-")
 
     @property
     def lease_namespace(self) -> str:
@@ -283,6 +280,12 @@ class Program:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _own_name(title: str) -> str:
+    """The policy's; the chart's RBAC reckons with it too. Raises InputError where it can't be a name."""
+    name = title.partition(":")[0].lower().replace("_", "-")
+    return check_name(name, "--policy", "; give the scheduler a name with --name")
 
 
 def _module(policy: Policy) -> str:

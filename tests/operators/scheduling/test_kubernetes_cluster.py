@@ -14,7 +14,7 @@ from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
-from operators.kube import CONFIG_MAP, EMUJOB, LEASE, NODE, ApiAwayError
+from operators.kube import CONFIG_MAP, EMUJOB, LEASE, NODE, ApiAwayError, ForbiddenError
 from operators.leader import Candidate, Leader, Terms
 from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
 from operators.scheduling.memory import Memory, from_document
@@ -120,6 +120,15 @@ def test_what_is_not_listed_in_time_is_named(side: Callable[..., Side], monkeypa
     monkeypatch.setattr("operators.scheduling.cluster._SYNC_S", 0.1)
     with pytest.raises(ApiAwayError, match=r"^the API server has not listed within 0\.1 s: nodes$"):
         side(Broken(NODE, wait)).cluster.connect(Thinking("fifo", ""))
+
+
+def test_who_has_no_rights_where_its_lease_belongs_is_told_what_to_do(side: Callable[..., Side]) -> None:
+    one = side()
+    one.api.failures["create"] = [ForbiddenError("create leases: forbidden")]
+    told = "create leases: forbidden; its lease belongs into namespace ns; name another one with --lease-namespace"
+    with pytest.raises(ForbiddenError) as caught:
+        one.cluster.connect(Thinking("fifo", ""))
+    assert str(caught.value) == told
 
 
 def test_who_waits_for_its_turn_is_ready_and_who_has_not_listed_is_not(side: Callable[..., Side]) -> None:

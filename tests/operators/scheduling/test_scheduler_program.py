@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from operators.jobs.objects import EmuJobFacts, Key
 from operators.scheduling import program
@@ -82,6 +83,22 @@ def test_a_program_whose_event_loop_hangs_is_not_healthy(
         loop.call_soon_threadsafe(loop.stop)
         working.join()
         loop.close()
+
+
+def test_a_policy_whose_name_can_be_no_schedulers_needs_one(made: Callable[..., Program], tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    names = ("My_Policy", "Überholer", "_Own", "P" * 41)
+    text = "".join(f"class {name}:\n    needs_estimates = False\n    def plan(self, view): ...\n" for name in names)
+    path.write_text(text)
+    one = made(f"{path}:My_Policy")
+    assert one.name == "my-policy"
+    one._cluster.close()
+    for name in names[1:]:
+        with pytest.raises(InputError, match="give the scheduler a name with --name"):
+            made(f"{path}:{name}")
+        one = made(f"{path}:{name}", name="mine")
+        assert one.name == "mine"
+        one._cluster.close()
 
 
 class Books:
