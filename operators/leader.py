@@ -66,7 +66,10 @@ class Leader:
         return self._renewed_ns is not None and self._monotonic_ns() - self._renewed_ns < give_up_ns
 
     async def acquire(self, say: Callable[[str], None]) -> None:
-        """Returns when the lease is this replica's. `say` hears of failures, and whose turn it is meanwhile."""
+        """Returns when the lease is this replica's. `say` hears of failures, and whose turn it is meanwhile.
+
+        Raises what Api raises where a retry doesn't help: a right or the namespace is missing.
+        """
         told = ""
         while True:
             try:
@@ -78,6 +81,8 @@ class Leader:
             except ConflictError:
                 pass  # another candidate was faster
             except EmuGpuError as error:
+                if not error.retry_helps:
+                    raise
                 say(str(error))
             await asyncio.sleep(self._candidate.terms.retry)
 
@@ -149,7 +154,10 @@ class Leader:
         if not found:
             self._lease = await self._api.create(LEASE, self._document({}, acquired=True))
         elif self._is_free(found):
-            self._lease = await self._api.replace(LEASE, self._document(found, acquired=True))
+            try:
+                self._lease = await self._api.replace(LEASE, self._document(found, acquired=True))
+            except NotThereError:
+                return False  # deleted just now
         else:
             return False
         self._renewed_ns = began_ns

@@ -7,7 +7,6 @@ the same loop, as in `emugpu compare`. Ended by a signal, it leaves what runs al
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,11 +113,12 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: ended by a signal or as --until-done says, 1: another scheduler of this name took over. Raises errors of the tree."""
+    from operators.scheduling.names import check_name
     from operators.scheduling.program import Options, Program, parse_labels
 
     options = Options(
         policy=args.policy,
-        name=_name(args.name),
+        name=check_name(args.name, "--name") if args.name else "",
         namespace=args.namespace,
         lease_namespace=args.lease_namespace,
         labels=parse_labels(args.label, "--label"),
@@ -142,14 +142,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _say(text: str) -> None:
     print(f"scheduler: {text}", file=sys.stderr, flush=True)
-
-
-def _name(text: str) -> str:
-    if text and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", text, re.ASCII):
-        raise InputError(
-            "--name", f"{text!r} must be at most 40 small letters, digits and -, as in names of Kubernetes"
-        )
-    return text
 
 
 def _costs(path: Path | None, decide_every_s: float | None) -> ClusterCosts:
@@ -187,11 +179,11 @@ def _until(text: str | None, jobs: int | None) -> Until | None:
 
 
 def _epoch_ns(text: str | None) -> int | None:
-    from operators.clock import seconds_of
+    from operators.clock import ns_of
 
     if text is None:
         return None
-    seconds = seconds_of(text)
-    if seconds is None:
+    at_ns = ns_of(text)
+    if at_ns is None:
         raise InputError("--epoch", f"{text!r} is no time; write it as 2026-01-02T03:04:05.678Z")
-    return round(seconds * 1e6) * 1000
+    return at_ns

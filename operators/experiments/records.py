@@ -15,14 +15,13 @@ from emulator_runtime.domain.units import to_ns, to_s
 from emulator_runtime.timing.lag import LagHistogram
 from operators.clock import ns_of
 from operators.documents import condition_of, object_at, objects_in, text_at, whole_at
+from operators.jobs.names import ENDED
 from operators.scheduling.names import JOB_ID
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, LagAccount, RunRecord, Span
 from scheduler_sims.reports.formats import list_some
 
 KUBERNETES = "kubernetes"
-ENDED = ("Succeeded", "Failed", "Rejected")
-"""Phases in which nothing more happens to a job."""
 _MOST_STAYS = 20
 """So many runs a status keeps, the newest."""
 

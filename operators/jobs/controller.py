@@ -19,11 +19,11 @@ from operators.following import Pauses, follow
 from operators.jobs.known import Known
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
+from operators.jobs.names import FINAL
 from operators.jobs.objects import EmuJobFacts
 from operators.jobs.observer import Scene
 from operators.jobs.plan import Action, Around, CreateService, ResizePod, plan
 from operators.jobs.resizing import Refusal
-from operators.jobs.status import FINAL
 from operators.jobs.writer import write
 from operators.kube import Api, ConflictError, NotThereError
 from operators.leader import LeadershipLostError

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Gauge
 
+from operators.jobs.names import PHASES
 from operators.metrics import ControllerMetrics
-
-PHASES = ("Pending", "Queued", "Starting", "Running", "Preempted", "Succeeded", "Failed", "Rejected")
 
 
 class JobMetrics(ControllerMetrics):

@@ -19,5 +19,10 @@ EXPERIMENT = "emugpu.dev/experiment"
 """Label of an EmuJob: the id of the experiment that it belongs to."""
 GATE = "emugpu.dev/scheduler"
 """The scheduling gate that a job-level scheduler opens, with actuator `gated`."""
+FINAL = ("Succeeded", "Failed")
+"""Phases of an EmuJob that it never leaves."""
+ENDED = (*FINAL, "Rejected")
+"""Phases in which nothing more happens to it, unless somebody changes what it wants."""
+PHASES = ("Pending", "Queued", "Starting", "Running", "Preempted", *ENDED)
 CONTAINER = "train"
 RENDEZVOUS_PORT = 29400

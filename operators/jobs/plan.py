@@ -19,11 +19,12 @@ from operators.clock import rfc3339, rfc3339_micro, seconds_of
 from operators.documents import condition_of, text_at, whole_at
 from operators.events import News
 from operators.jobs.manifests import Images, job_document, service_document
+from operators.jobs.names import FINAL
 from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
 from operators.jobs.offers import Fit, NodeOffer, first_fit
 from operators.jobs.resizing import TROUBLES, Refusal, Resources, wanted_of
 from operators.jobs.spec import EmuJobSpec, parse_spec
-from operators.jobs.status import FINAL, Moment, Seen, Verdict, status_of
+from operators.jobs.status import Moment, Seen, Verdict, status_of
 from operators.results.status import Outcome
 
 _LONGEST_PAUSE_S = 60.0

@@ -13,6 +13,7 @@ from emulator_runtime.domain.errors import InputError
 from operators.clock import rfc3339_micro, seconds_of
 from operators.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.jobs.allocation import read_allocation
+from operators.jobs.names import FINAL
 from operators.jobs.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
 from operators.jobs.resizing import Refusal, resized
 from operators.jobs.spec import EmuJobSpec
@@ -22,8 +23,6 @@ from operators.results.timeline import EVENT_LOG
 
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
-
-FINAL = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,13 @@ ATTEMPTS = 3
 
 
 class Actor:
-    """`lost` is raised as soon as it may not act any more, or breaks; somebody must wait for it."""
+    """`lost` is raised as soon as it may not act any more, or breaks; somebody must wait for it, and `close` in the end."""
 
     def __init__(self, seen: Seen, hands: Hands, pauses: Pauses, say: Callable[[str], None]) -> None:
         self._seen, self._hands, self._pauses, self._say = seen, hands, pauses, say
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def start(self, track: Track, allocation: Allocation) -> None:
         """Raises NotYetError (a retry helps) where the job can't be started at the moment, or nobody knows whether it was."""
@@ -56,9 +58,17 @@ class Actor:
 
     def enforce(self, track: Track) -> None:
         """See to it that the job is as it should be; one task per job at a time."""
-        if track.enforcing is None or track.enforcing.done():
+        if not self._closed and (track.enforcing is None or track.enforcing.done()):
             track.enforcing = asyncio.create_task(self._enforcing(track))
+            self._tasks.add(track.enforcing)
             track.enforcing.add_done_callback(self._enforced)
+
+    async def close(self) -> None:
+        """Nothing is enforced any more when this returns."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def annotate(self, order: Order, name: str, text: str) -> None:
         """Says what went wrong; nobody waits for it."""
@@ -92,6 +102,7 @@ class Actor:
             await self._hands.look_again(POD, pod.facts.key)
 
     def _enforced(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None and not self.lost.done():
             self.lost.set_exception(task.exception() or RuntimeError())
 

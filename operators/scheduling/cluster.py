@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -12,10 +13,10 @@ from typing import Any, TypeVar
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S
-from operators.kube import EMUJOB, NODE, POOL, Api, ApiAwayError, NotThereError
+from operators.kube import EMUJOB, NODE, POOL, Api, ApiAwayError, ForbiddenError, NotThereError
 from operators.leader import Leader
 from operators.scheduling.errors import NoEmuJobsError, NotYetError
-from operators.scheduling.memory import Keeper, Memory
+from operators.scheduling.memory import Keeper, Memory, Written
 from operators.scheduling.objects import Order
 from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools, Watcher
@@ -73,7 +74,7 @@ class KubernetesCluster:
         self._keeper: Keeper | None = None
         self._working: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
-        self._unkept: Memory | None = None
+        self._unkept: tuple[Memory, Written] | None = None
         self.memory = Memory(0, "")
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -93,18 +94,25 @@ class KubernetesCluster:
         """What runs goes on; another scheduler of this name may act at once."""
         if self.event_loop.is_closed():
             return
-        if self._thread.is_alive():
-            self._call(self._disconnect())
-            self.event_loop.call_soon_threadsafe(self.event_loop.stop)
-            self._thread.join()
-        self.event_loop.close()
+        try:
+            if self._thread.is_alive():
+                self._call(self._disconnect())
+        finally:
+            if self._thread.is_alive():
+                self.event_loop.call_soon_threadsafe(self.event_loop.stop)
+                self._thread.join()
+            self.event_loop.close()
 
     async def _connect(self, thinking: Thinking) -> Memory:
         connection, say = self._connection, self._tools.say
         self._api = connection.api()
         await _check(self._api, self._scope.namespace)
         self._leader = connection.leader(self._api)
-        await self._leader.acquire(say)
+        try:
+            await self._leader.acquire(say)
+        except (ForbiddenError, NotThereError) as error:
+            place = f"its lease belongs into namespace {connection.namespace}; name another one with --lease-namespace"
+            raise type(error)(f"{error}; {place}") from error
         self._keeper = Keeper(self._api, connection.namespace, connection.lasting_name)
         kept = await self._keeper.load(thinking.policy, thinking.module)
         now_ns = self._tools.wall_ns()
@@ -143,16 +151,16 @@ class KubernetesCluster:
             self._inbox.put(_first(error))
 
     async def _disconnect(self) -> None:
-        if self._keeping is not None:
-            await self._keeping
-        if self._working is not None:
-            self._working.cancel()
-            await asyncio.wait([self._working])
-        if self._leader is not None:
-            await self._leader.release()
-        close = getattr(self._api, "close", None)
-        if close is not None:
-            await close()
+        async with AsyncExitStack() as stack:  # whatever goes wrong, another may act at once
+            if (close := getattr(self._api, "close", None)) is not None:
+                stack.push_async_callback(close)
+            if self._leader is not None:
+                stack.push_async_callback(self._leader.release)
+            if self._working is not None:
+                stack.push_async_callback(asyncio.wait, [self._working])
+                stack.callback(self._working.cancel)
+            if self._keeping is not None:
+                await self._keeping
 
     # --- the loop's side --------------------------------------------------------------------------------------------
 
@@ -228,19 +236,22 @@ class KubernetesCluster:
         asyncio.run_coroutine_threadsafe(self._watching.annotate(uid, name, text), self.event_loop)
 
     def keep(self, memory: Memory, kept: Callable[[str], None]) -> None:
-        """Writes it in the background, the newest only; `kept` gets what save answers, or why it failed."""
-        self.event_loop.call_soon_threadsafe(self._keep, memory, kept)
+        """Writes it in the background, the newest only; `kept` gets what save answers, or why it failed.
 
-    def _keep(self, memory: Memory, kept: Callable[[str], None]) -> None:
-        self._unkept = replace(memory, pasts=self._watching.remember(memory.pasts))
+        As it is now: the policy may change its state from the next moment on.
+        """
+        self.event_loop.call_soon_threadsafe(self._keep, memory, Written.of(memory), kept)
+
+    def _keep(self, memory: Memory, state: Written, kept: Callable[[str], None]) -> None:
+        self._unkept = replace(memory, state=None, pasts=self._watching.remember(memory.pasts)), state
         if self._keeping is None or self._keeping.done():
             self._keeping = asyncio.create_task(self._save(kept))
 
     async def _save(self, kept: Callable[[str], None]) -> None:
         while self._unkept is not None and self._keeper is not None and self.may_act:
-            memory, self._unkept = self._unkept, None
+            (memory, state), self._unkept = self._unkept, None
             try:
-                kept(await self._keeper.save(memory))
+                kept(await self._keeper.save(memory, state))
             except EmuGpuError as error:
                 kept(f"what this scheduler remembers can't be kept: {error}")
             await asyncio.sleep(_KEEP_S)

@@ -25,7 +25,9 @@ from scheduler_sims.interface.view import JobView, Phase
 GIVE_UP_S = 5.0
 """Host seconds."""
 MOST_WAITING = 32
-"""Of more questions the oldest are dropped: their jobs have gone on meanwhile."""
+"""More questions are not taken: their jobs would have gone on before they were answered."""
+_CLOSE_S = 2.0
+"""So long the end of a program waits for a prediction to be given up. Host seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,12 @@ def present_job(spec: JobSpec, view: JobView, steps_done: int, now_s: float) -> 
     )
 
 
+def arriving(job: PresentJob, now_s: float) -> PresentJob:
+    """A job that comes at `now_s`, in the same way."""
+    since_s = min(0.0, job.running_since_s - now_s) if job.allocation is not None else 0.0
+    return replace(job, spec=replace(job.spec, submit_s=min(0.0, job.spec.submit_s - now_s)), running_since_s=since_s)
+
+
 def annotation(prediction: Prediction) -> str:
     """What an EmuJob says of it."""
     told = {
@@ -76,7 +84,7 @@ class Foreteller:
     ) -> None:
         self._policy, self._profiles, self._monotonic_ns = policy, profiles, monotonic_ns
         self._answer, self._fail = answer, fail
-        self._questions: deque[Question] = deque(maxlen=MOST_WAITING)
+        self._questions: deque[Question] = deque()
         self._news = threading.Condition()
         self._ends = False
         self._thread = threading.Thread(target=self._work, name="foretelling", daemon=True)
@@ -84,19 +92,25 @@ class Foreteller:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a question would be taken now."""
+        return len(self._questions) < MOST_WAITING
+
     def ask(self, question: Question) -> None:
-        """Returns at once."""
+        """Returns at once; must be called by one thread only."""
         with self._news:
-            self._questions.append(question)
-            self._news.notify()
+            if self.has_room:
+                self._questions.append(question)
+                self._news.notify()
 
     def close(self) -> None:
-        """What is being worked out is given up."""
+        """What is being worked out is given up, or left to itself where it doesn't hear that."""
         with self._news:
             self._ends = True
             self._news.notify()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_CLOSE_S)
 
     def _work(self) -> None:
         while True:
@@ -119,7 +133,8 @@ class Foreteller:
                 at_ns=question.at_ns,
                 give_up=lambda: self._ends or self._monotonic_ns() >= deadline_ns,
             )
+            self._answer(question.key, annotation(found))
         except EmuGpuError as error:
             self._fail(f"{question.job.job_id} is not foretold: {error}")
-            return
-        self._answer(question.key, annotation(found))
+        except Exception as error:  # a policy's own; the next question may do better
+            self._fail(f"{question.job.job_id} is not foretold: {type(error).__name__}: {error}")

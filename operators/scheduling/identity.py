@@ -14,25 +14,29 @@ from emulator_runtime.timing.host import boot_id
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where processes are looked up; `name` and `boot` tell machines (and containers) apart."""
+    """Where processes are looked up; `name` and `boot` tell machines apart, `pids` containers that share the host's name.
+
+    `pids`: the inode of the namespace that numbers its processes (pid_namespaces(7)), in which alone a number means one.
+    """
 
     name: str
     boot: str
+    pids: str
     proc: Path = Path("/proc")
 
     @classmethod
     def here(cls) -> Host:
-        return cls(os.uname().nodename, boot_id()[:8])
+        return cls(os.uname().nodename, boot_id()[:8], _pid_namespace())
 
     def identity(self, pid: int) -> str:
         """The holderIdentity of a process of this host."""
-        return f"{self.name}_{self.boot}_{pid}_{self._began(pid)}"
+        return f"{self.name}_{self.boot}_{self.pids}_{pid}_{self._began(pid)}"
 
     def is_gone(self, holder: str) -> bool:
         """Whether `holder` was a process of this host that has ended; False for what isn't known."""
-        name, _, rest = holder.rpartition(f"_{self.boot}_")
+        name, _, rest = holder.rpartition(f"_{self.boot}_{self.pids}_")
         pid, _, began = rest.partition("_")
-        if name != self.name or not self.boot or not pid.isdigit() or not self.proc.is_dir():
+        if name != self.name or not (self.boot and self.pids) or not pid.isdigit() or not self.proc.is_dir():
             return False
         return self._began(int(pid)) != began
 
@@ -43,3 +47,11 @@ class Host:
         except OSError:
             return ""
         return text.rpartition(")")[2].split()[19]
+
+
+def _pid_namespace() -> str:
+    """Empty where there is none, or it can't be read."""
+    try:
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return ""

@@ -36,17 +36,28 @@ class Memory:
     problem: str = ""
 
 
-def to_document(namespace: str, name: str, memory: Memory) -> tuple[Json, str]:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A memory's state as JSON, for a thread other than the policy's, which goes on changing it. `problem`: why it is missing."""
+
+    text: str = "null"
+    problem: str = ""
+
+    @classmethod
+    def of(cls, memory: Memory) -> Written:
+        """Must be called by the policy's thread."""
+        try:
+            return cls(json.dumps(encode(memory.state), separators=(",", ":")))
+        except PlainError as error:
+            return cls(problem=f"what policy {memory.policy} remembers is not kept over a restart: {error}")
+
+
+def to_document(namespace: str, name: str, memory: Memory, state: Written) -> tuple[Json, str]:
     """The ConfigMap, and why the policy's state isn't in it (empty: it is)."""
-    problem, state = "", None
-    try:
-        state = encode(memory.state)
-    except PlainError as error:
-        problem = f"what policy {memory.policy} remembers is not kept over a restart: {error}"
-    data = _packed(_content(memory, state))
-    if len(data) > _LARGEST and state is not None:
+    problem, data = state.problem, _packed(memory, state.text)
+    if len(data) > _LARGEST and not problem:
         problem = f"what policy {memory.policy} remembers is too large to be kept over a restart"
-        data = _packed(_content(memory, None))
+        data = _packed(memory, Written().text)
     document: Json = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -95,9 +106,9 @@ class Keeper:
         self._exists = True
         return from_document(document, policy, module)
 
-    async def save(self, memory: Memory) -> str:
+    async def save(self, memory: Memory, state: Written) -> str:
         """Why the policy's state was not kept; empty: it was. Raises what Api raises."""
-        document, problem = to_document(self._namespace, self._name, memory)
+        document, problem = to_document(self._namespace, self._name, memory, state)
         if not self._exists:
             try:
                 await self._api.create(CONFIG_MAP, document, FIELD_MANAGER)
@@ -111,17 +122,8 @@ class Keeper:
         return problem
 
 
-def _content(memory: Memory, state: object) -> Json:
+def _packed(memory: Memory, state: str) -> str:
     pasts = {uid: (past.attained_gpu_s, past.since_s, past.gpus) for uid, past in memory.pasts.items()}
-    return {
-        "version": _VERSION,
-        "epoch_ns": memory.epoch_ns,
-        "policy": memory.policy,
-        "state": state,
-        "jobs": pasts,
-    }
-
-
-def _packed(content: Json) -> str:
-    text = json.dumps(content, separators=(",", ":"))
+    content = {"version": _VERSION, "epoch_ns": memory.epoch_ns, "policy": memory.policy, "jobs": pasts}
+    text = f'{json.dumps(content, separators=(",", ":"))[:-1]},"state":{state}}}'
     return base64.b64encode(zlib.compress(text.encode(), 6)).decode()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from emulator_runtime.domain.errors import InputError
+
 FIELD_MANAGER = "emugpu-scheduler"
 """Under this name its fields are listed in an object's managedFields."""
 
@@ -15,6 +19,14 @@ ROW = "emugpu.dev/row"
 """Annotation of an EmuJob: its row in its workload, by which jobs of one instant are told apart."""
 BATCH = "emugpu.dev/batch"
 """Annotation of an EmuJob: NAME/NUMBER, the jobs that were submitted together with it and how many they are."""
+
+
+def check_name(text: str, place: str, fix: str = "") -> str:
+    """A scheduler's name: part of names of Kubernetes' objects. Raises InputError at `place`; `fix` says what to do."""
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", text, re.ASCII):
+        problem = f"{text!r} must be at most 40 small letters, digits and -, as in names of Kubernetes"
+        raise InputError(place, problem + fix)
+    return text
 
 
 def lasting_name(scheduler: str) -> str:

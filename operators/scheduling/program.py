@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -20,12 +20,13 @@ from operators.kube import Api, KubeApi, configured
 from operators.leader import Candidate, Leader, LeadershipLostError, Terms
 from operators.results.predicted import ANNOTATION as PREDICTED
 from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
-from operators.scheduling.foretelling import Foreteller, Question, present_job
+from operators.scheduling.foretelling import Foreteller, Question, arriving, present_job
 from operators.scheduling.identity import Host
 from operators.scheduling.lines import as_json, in_words, ready_as_json
 from operators.scheduling.memory import Memory
 from operators.scheduling.metrics import SchedulerMetrics
-from operators.scheduling.names import SYSTEM_NAMESPACE, lasting_name
+from operators.scheduling.names import SYSTEM_NAMESPACE, check_name, lasting_name
+from operators.scheduling.objects import Order
 from operators.scheduling.past import Past
 from operators.scheduling.scope import Scope, Until
 from operators.scheduling.watcher import Tools
@@ -78,6 +79,8 @@ class Program:
         self._options, self._print, self._say = options, print_line, say
         with redirect_stdout(sys.stderr):
             self.title, self._policy = resolve_policy(options.policy)
+        self.name = options.name or _own_name(self.title)
+        """What EmuJobs say in spec.scheduler.name."""
         profiles = ProfileTable.bundled()
         self._profiles = profiles if options.profiles is None else profiles.with_file(options.profiles)
         self._truth = OpenTruth(self._profiles)
@@ -88,6 +91,8 @@ class Program:
         self._cluster = self._make_cluster()
         self._loop: OpenLoop | None = None
         self._foreteller = Foreteller(options.policy, self._profiles, monotonic_ns, self._foretold, self._not_foretold)
+        self._present: list[PresentJob] | None = None
+        """What there was before the events at hand, and the jobs that came with them; made where it is asked for."""
         self._told = ""
         self._stopping = False
 
@@ -120,11 +125,6 @@ class Program:
             except PolicyError as error:
                 raise PolicyError(f"policy {self.title}: {error}") from error
         return 0
-
-    @property
-    def name(self) -> str:
-        """What EmuJobs say in spec.scheduler.name."""
-        return self._options.name or self.title.partition(":")[0].lower().replace("_", "-")
 
     @property
     def lease_namespace(self) -> str:
@@ -196,26 +196,33 @@ class Program:
 
     def _noted(self) -> None:
         assert self._loop is not None
+        self._present = None
         views = self._loop.books.views.values()
         queued = sum(view.queued for view in views)
         self._metrics.jobs(queued, len(views) - queued)
         self._keep()
 
     def _submitted(self, job: PresentJob) -> None:
-        """Asks when a job will be done that has never been asked about."""
-        order = self._cluster.order_of(job.spec.job_id)
-        if not self._options.predictions or order is None or PREDICTED in order.annotations:
-            return
-        if job.allocation is not None or job.steps_done or job.preemptions or self._loop is None:
-            return
-        now_ns, books = self._cluster.now_ns(), self._loop.books
-        now_s = to_s(now_ns)
-        others = [
-            present_job(books.specs[job_id], view, self._steps_of(view), now_s) for job_id, view in books.views.items()
-        ]
-        asked = replace(job.spec, submit_s=min(0.0, job.spec.submit_s - now_s))
-        at_ns = self._cluster.memory.epoch_ns + now_ns
-        self._foreteller.ask(Question(order.key.uid, asked, others, self._loop.cluster_spec, at_ns))
+        """Asks when a job will be done that has never been asked about, where that can be answered in time."""
+        now_ns, order = self._cluster.now_ns(), self._cluster.order_of(job.spec.job_id)
+        arrived = arriving(job, to_s(now_ns))
+        if order is not None and self._is_new(job, order) and self._foreteller.has_room and self._loop is not None:
+            present, at_ns = self._snapshot(self._loop, to_s(now_ns)), self._cluster.memory.epoch_ns + now_ns
+            question = Question(order.key.uid, arrived.spec, tuple(present), self._loop.cluster_spec, at_ns)
+            self._foreteller.ask(question)
+        if self._present is not None:
+            self._present.append(arrived)
+
+    def _is_new(self, job: PresentJob, order: Order) -> bool:
+        asked = not self._options.predictions or PREDICTED in order.annotations
+        return not (asked or job.allocation is not None or job.steps_done or job.preemptions)
+
+    def _snapshot(self, loop: OpenLoop, now_s: float) -> list[PresentJob]:
+        """One for all jobs that come together: a decision is waiting."""
+        if self._present is None:
+            specs, views = loop.books.specs, loop.books.views
+            self._present = [present_job(specs[j], view, self._steps_of(view), now_s) for j, view in views.items()]
+        return self._present
 
     def _steps_of(self, view: JobView) -> int:
         return self._cluster.steps_done(view.job_id) if view.running_since_s is not None else view.steps_done
@@ -274,6 +281,12 @@ class Program:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _own_name(title: str) -> str:
+    """The policy's; the chart's RBAC reckons with it too. Raises InputError where it can't be a name."""
+    name = title.partition(":")[0].lower().replace("_", "-")
+    return check_name(name, "--policy", "; give the scheduler a name with --name")
 
 
 def _module(policy: Policy) -> str:

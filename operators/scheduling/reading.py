@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from emulator_runtime.domain.gpu import Device
-from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
+from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.clock import seconds_of
+from operators.clock import ns_of
 from operators.documents import text_at, whole_at
 from operators.jobs.allocation import Allocation as Noted
 from operators.jobs.allocation import read_allocation
@@ -57,15 +58,18 @@ def row_of(order: Order) -> int | None:
 def read_job(order: Order, mine: Mine, around: Around, name: tuple[str, int], submitted: str) -> JobSpec:
     """The job called `name` (its id and row), submitted then (RFC 3339).
 
-    Raises InputError for one that can't be read, or is larger than the cluster.
+    Raises InputError for one that can't be read, is larger than the cluster, or came nobody knows when.
     """
     job_id, row = name
     spec = parse_spec(order.key.namespace, order.key.name, order.facts.spec)
     if ACTUATORS[spec.actuator].one_size and mine.job is not None:
         gpus = spec.configuration(mine.job.facts.configuration).gpus
         spec = replace(spec, configurations=tuple(c for c in spec.configurations if c.gpus == gpus))
-    submitted_s = seconds_of(submitted) or 0.0
-    found = job_spec(job_id, spec, submitted_s - around.epoch_ns / 1e9, row, around.offers, around.profiles)
+    at_ns = ns_of(submitted)
+    if at_ns is None:
+        raise InputError(job_id, f"its status doesn't say when it was submitted: submittedAt is {submitted!r}")
+    found = job_spec(job_id, spec, to_s(at_ns - around.epoch_ns), row, around.offers, around.profiles)
+    _check_known(found)
     check_fits(Workload("job", (found,), around.profiles), around.cluster, "it waits for nodes")
     return found
 
@@ -99,9 +103,11 @@ def held_by(mine: Mine, spec: JobSpec, around: Around) -> Allocation | None:
     devices = [around.devices[uuid] for uuid in devices_text.split(",") if uuid in around.devices]
     tasks = []
     for node in found.nodes:
-        own = [device for device in devices if device.node == node][: wanted.gpus]
+        own = [device for device in devices if device.node == node and _suits(device, wanted)][: wanted.gpus]
         missing = wanted.gpus - len(own)
-        gpu_type = own[0].gpu_type if own else _type_on(node, wanted.gpu_types, around)
+        gpu_type = own[0].gpu_type if own else _type_on(node, wanted, around)
+        if missing and not gpu_type:
+            return None  # the node has other GPUs now
         named = [(device.uuid, device.gpu_type) for device in own] + [(None, gpu_type)] * missing
         shares = tuple(DeviceShare(uuid, kind, memory_bytes=wanted.device_memory_bytes) for uuid, kind in named)
         tasks.append(TaskPlacement(node, shares, found.cpu_milli, found.memory_bytes))
@@ -111,8 +117,8 @@ def held_by(mine: Mine, spec: JobSpec, around: Around) -> Allocation | None:
 def present(mine: Mine, spec: JobSpec, around: Around, past: Past, now_s: float) -> PresentJob:
     """A job that is there, as one that waits."""
     assert mine.order is not None
-    ended_s = seconds_of(text_at(mine.order.last_run, "to"))
-    end_s = now_s if ended_s is None else min(now_s, ended_s - around.epoch_ns / 1e9)
+    ended_ns = ns_of(text_at(mine.order.last_run, "to"))
+    end_s = now_s if ended_ns is None else min(now_s, to_s(ended_ns - around.epoch_ns))
     return PresentJob(
         spec,
         min(mine.order.steps_done, spec.steps - 1),
@@ -131,6 +137,18 @@ def _spec_of(order: Order) -> EmuJobSpec:
     return parse_spec(order.key.namespace, order.key.name, order.facts.spec)
 
 
-def _type_on(node: str, allowed: tuple[str, ...] | None, around: Around) -> str:
-    types = [d.gpu_type for d in around.devices.values() if d.node == node and (not allowed or d.gpu_type in allowed)]
+def _type_on(node: str, wanted: Configuration, around: Around) -> str:
+    types = [d.gpu_type for d in around.devices.values() if d.node == node and _suits(d, wanted)]
     return types[0] if types else ""
+
+
+def _suits(device: Device, wanted: Configuration) -> bool:
+    return wanted.gpu_types is None or device.gpu_type in wanted.gpu_types
+
+
+def _check_known(job: JobSpec) -> None:
+    """A configuration of a model names the types that it is known on, where there are any."""
+    if all(isinstance(job.work[c.name], ModelWork) and not c.gpu_types for c in job.configurations):
+        raise InputError(
+            "it waits for nodes", f"job {job.job_id!r}: its model has no profile on any GPU of the cluster"
+        )

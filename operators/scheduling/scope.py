@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from operators.jobs.names import ENDED
 from operators.scheduling.actuators import ACTUATORS
 from operators.scheduling.objects import Order
-
-_FINAL = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """So many jobs with this label have ended, and their status says so."""
+    """So many jobs with this label have ended, or were never accepted, and their status says so."""
 
     label: str
     value: str
     jobs: int
 
     def counts(self, order: Order) -> bool:
-        return order.labels.get(self.label) == self.value and order.phase in _FINAL
+        return order.labels.get(self.label) == self.value and order.phase in ENDED
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import NS_PER_S, to_s
-from operators.clock import seconds_of
+from operators.clock import ns_of
 from operators.documents import text_at, whole_at
 from operators.scheduling.objects import Mine, Order
 from operators.scheduling.past import NEW, Past
@@ -154,5 +154,5 @@ class Teller:
         return ended_ns is not None and ended_ns >= track.since_ns
 
     def _emulated(self, time: str) -> int | None:
-        seconds = seconds_of(time)
-        return None if seconds is None else round(seconds * NS_PER_S) - self._epoch_ns
+        at_ns = ns_of(time)
+        return None if at_ns is None else at_ns - self._epoch_ns

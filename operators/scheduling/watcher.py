@@ -147,11 +147,14 @@ class Watcher:
 
     async def run(self) -> None:
         """Raises LeadershipLostError (in a group) when it may not act any more."""
-        async with asyncio.TaskGroup() as group:
-            for each in (*self._followed, self._seen.followed_beside()):
-                group.create_task(follow(self._api, each, self._tools.pauses, self._changed.set, self._failed))
-            group.create_task(self._work([each.store for each in self._followed]))
-            group.create_task(self._await_loss())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in (*self._followed, self._seen.followed_beside()):
+                    group.create_task(follow(self._api, each, self._tools.pauses, self._changed.set, self._failed))
+                group.create_task(self._work([each.store for each in self._followed]))
+                group.create_task(self._await_loss())
+        finally:
+            await self._actor.close()
 
     async def _await_loss(self) -> None:
         await self._actor.lost

@@ -95,6 +95,7 @@ class OpenLoop(SchedulerLoop):
         self._is_over = over
         self._listeners = listeners
         self._decision = Decision(0.0, ())
+        """The next one to be told: it has also what had to be done before."""
 
     @property
     def cluster_spec(self) -> ClusterSpec:
@@ -149,6 +150,7 @@ class OpenLoop(SchedulerLoop):
             return
         adopt(self.books, self._ledger, replace(job, allocation=None))
         self._cluster.stop(job.spec.job_id)
+        self._decision.stopped.append(job.spec.job_id)
 
     def _renew(self, states: tuple[NodeState, ...]) -> None:
         """Jobs on a node that is gone are stopped: Kubernetes would wait for it to come back."""
@@ -164,7 +166,7 @@ class OpenLoop(SchedulerLoop):
 
     def _decide(self) -> None:
         began_ns, before = self._cluster.now_ns(), self.decisions
-        self._decision = Decision(to_s(began_ns), tuple(sorted(self._triggers)))
+        self._decision.at_s, self._decision.triggers = to_s(began_ns), tuple(sorted(self._triggers))
         try:
             super()._decide()
         except PolicyError as error:
@@ -173,11 +175,12 @@ class OpenLoop(SchedulerLoop):
             self._retry_ns = self._cluster.now_ns() + to_ns(PATIENCE_S)
         if self.decisions == before:
             return  # there was no job, or no plan
+        decision, self._decision = self._decision, Decision(0.0, ())
         views = self.books.views.values()
-        self._decision.queued = sum(view.queued for view in views)
-        self._decision.holding = len(views) - self._decision.queued
-        self._decision.took_s = to_s(self._cluster.now_ns() - began_ns)
-        self._listeners.decided(self._decision)
+        decision.queued = sum(view.queued for view in views)
+        decision.holding = len(views) - decision.queued
+        decision.took_s = to_s(self._cluster.now_ns() - began_ns)
+        self._listeners.decided(decision)
 
     def _ask(self, view: ClusterView) -> Plan:
         try:

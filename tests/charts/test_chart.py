@@ -526,6 +526,16 @@ def test_experiments_have_runners_unless_they_are_off(render: Render) -> None:
             assert not [variable for variable in environment(container) if "EXPERIMENT" in variable]
 
 
+def test_a_policy_in_a_file_needs_a_name(render: Render) -> None:
+    """The rights are given for the name, which the file's class would say."""
+    with pytest.raises(AssertionError, match=r"scheduler\.name: .*is a class in a file; give the scheduler a name"):
+        render('scheduler={"enabled":true,"policy":"/policies/my.py:MyPolicy"}')
+    named = render('scheduler={"enabled":true,"policy":"/policies/my.py:MyPolicy","name":"mine"}')
+    assert named["Role", "emugpu-scheduler-memory"]["rules"][2]["resourceNames"] == ["emugpu-scheduler-mine"]
+    long = render('scheduler={"enabled":true,"policy":"Long_Name:a=1"}')
+    assert long["Role", "emugpu-scheduler-memory"]["rules"][2]["resourceNames"] == ["emugpu-scheduler-long-name"]
+
+
 def test_redis_has_room_to_rewrite_its_file(render: Render) -> None:
     (container,) = render()["StatefulSet", "emugpu-redis"]["spec"]["template"]["spec"]["containers"]
     most = container["args"][container["args"].index("--maxmemory") + 1]

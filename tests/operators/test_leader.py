@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emulator_runtime.timing.host import monotonic_ns
-from operators.kube import LEASE, ApiAwayError, ConflictError
+from operators.kube import LEASE, ApiAwayError, ConflictError, ForbiddenError, NotThereError
 from operators.leader import Candidate, Leader, LeadershipLostError, Terms
 from operators.testing.fake_api import FakeApi
 
@@ -168,6 +168,28 @@ def test_a_look_at_a_changed_lease_takes_no_longer_than_the_lease_may_be_held() 
             await one.keep(print)
 
     play(story)
+
+
+def test_what_no_retry_helps_against_ends_the_waiting() -> None:
+    api, clock = FakeApi(), Clocks()
+    one = replica(api, "one", clock)
+    said: list[str] = []
+
+    async def story() -> None:
+        api.failures = {"get": [ForbiddenError("get leases l: forbidden")]}
+        with pytest.raises(ForbiddenError):
+            await one.acquire(said.append)
+        api.failures = {"create": [NotThereError("namespaces emugpu: not found")]}
+        with pytest.raises(NotThereError):
+            await one.acquire(said.append)
+        await replica(api, "two", clock).acquire(said.append)
+        api.put(LEASE, {**api.stored(LEASE, "emugpu/l"), "spec": {}})
+        api.failures = {"replace": [NotThereError("replace leases l: deleted just now")]}
+        await one.acquire(said.append)
+        assert one.holds
+
+    play(story)
+    assert said == []
 
 
 def test_what_others_write_on_the_lease_does_no_harm() -> None:

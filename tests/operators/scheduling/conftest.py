@@ -17,7 +17,7 @@ from emulator_runtime.profiles.table import ProfileTable
 from operators.clock import rfc3339, rfc3339_micro
 from operators.following import Pauses
 from operators.kube import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL
-from operators.scheduling.memory import Keeper, Memory
+from operators.scheduling.memory import Keeper, Memory, Written
 from operators.scheduling.past import Past
 from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools, Watcher
@@ -133,10 +133,10 @@ class World:
     def submit(self, name: str, seconds: float = 10, *, actuator: str = "jobs", **more: Any) -> None:
         metadata = more.pop("metadata", {})
         steps = more.pop("steps", 10)
+        work = {} if "model" in more else {"stepTime": f"{seconds / steps:g}s", "memory": "1Gi"}
         spec = {
             "steps": steps,
-            "stepTime": f"{seconds / steps:g}s",
-            "memory": "1Gi",
+            **work,
             "scheduler": {
                 "actuator": actuator,
                 "name": "s",
@@ -382,9 +382,8 @@ class World:
         began = self.since.get(uid)
         if began is None or order is None:
             return
-        step_s = float(order["spec"]["stepTime"].removesuffix("s")) * order["spec"].get(
-            "nodes", 1
-        )  # each does its part
+        spec = order["spec"]
+        step_s = float(spec.get("stepTime", "1s").removesuffix("s")) * spec.get("nodes", 1)  # each does its part
         self.done[job_uid] = self.done.get(job_uid, 0.0) + (self.now_ns - began) / NS / step_s
         self.since[uid] = self.now_ns
         if stopping:
@@ -492,7 +491,8 @@ class Lab:
         views = self.loop.books.views
         pasts = {self.watcher.uid_of(job_id): Past.of(view) for job_id, view in views.items()}
         pasts = self.watcher.remember(pasts)
-        self._run(self.keeper.save(Memory(START_NS, self.policy, self.loop.state, pasts)))
+        memory = Memory(START_NS, self.policy, self.loop.state, pasts)
+        self._run(self.keeper.save(memory, Written.of(memory)))
 
     def _failed(self, error: Exception) -> bool:
         self.failures.append(str(error))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
+from itertools import count
 from typing import Any
 
 import pytest
 
+from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from operators.results.predicted import Prediction
+from operators.results.prediction import predict_job
+from operators.scheduling import foretelling
 from operators.scheduling.foretelling import MOST_WAITING, Foreteller, Question, annotation, present_job
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
@@ -112,14 +116,52 @@ def test_it_gives_up_in_time() -> None:
     assert "the prediction takes too long" in problem
 
 
-def test_of_too_many_questions_the_oldest_are_dropped() -> None:
+def test_of_too_many_questions_the_last_are_not_taken() -> None:
     answers = Answers()
     for number in range(MOST_WAITING + 3):
+        assert answers.foreteller.has_room is (number < MOST_WAITING)
         answers.foreteller.ask(Question(str(number), job("new", 30), [], CLUSTER, 0))
     answers.foreteller.start()
     answers.wait(MOST_WAITING)
     answers.foreteller.close()
-    assert list(answers.told) == [str(number) for number in range(3, MOST_WAITING + 3)]
+    assert list(answers.told) == [str(number) for number in range(MOST_WAITING)]
+
+
+def test_an_error_of_any_kind_is_told_and_the_next_question_answered(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = count()
+
+    def broken_once(*args: Any, **more: Any) -> Any:
+        if not next(calls):
+            raise KeyError("a")
+        return predict_job(*args, **more)
+
+    monkeypatch.setattr(foretelling, "predict_job", broken_once)
+    for key in ("first", "second"):
+        answers.foreteller.ask(Question(key, job("new", 30), [], CLUSTER, 0))
+    answers.wait(2)
+    assert answers.failed == ["new is not foretold: KeyError: 'a'"]
+    assert list(answers.told) == ["second"]
+
+
+def test_the_end_does_not_wait_for_a_policy_that_never_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, hang, answers = threading.Event(), threading.Event(), Answers()
+
+    def never(*_args: Any, **_more: Any) -> Any:
+        begun.set()
+        hang.wait()
+        raise InputError("here", "it ends with the test")
+
+    monkeypatch.setattr(foretelling, "predict_job", never)
+    monkeypatch.setattr(foretelling, "_CLOSE_S", 0.05)
+    answers.foreteller.start()
+    answers.foreteller.ask(Question("new", job("new", 30), [], CLUSTER, 0))
+    assert begun.wait(10)
+    answers.foreteller.close()
+    assert answers.failed == []
+    hang.set()
+    answers.wait()
 
 
 def test_it_can_be_closed_before_it_was_started() -> None:

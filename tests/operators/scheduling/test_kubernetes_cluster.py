@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from threading import Event as Hang
 from threading import Thread
 from typing import Any
 
@@ -13,9 +14,10 @@ from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
-from operators.kube import EMUJOB, LEASE, NODE, ApiAwayError
+from operators.kube import CONFIG_MAP, EMUJOB, LEASE, NODE, ApiAwayError, ForbiddenError
 from operators.leader import Candidate, Leader, Terms
 from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
+from operators.scheduling.memory import Memory, from_document
 from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools
 from operators.testing.fake_api import FakeApi
@@ -120,6 +122,15 @@ def test_what_is_not_listed_in_time_is_named(side: Callable[..., Side], monkeypa
         side(Broken(NODE, wait)).cluster.connect(Thinking("fifo", ""))
 
 
+def test_who_has_no_rights_where_its_lease_belongs_is_told_what_to_do(side: Callable[..., Side]) -> None:
+    one = side()
+    one.api.failures["create"] = [ForbiddenError("create leases: forbidden")]
+    told = "create leases: forbidden; its lease belongs into namespace ns; name another one with --lease-namespace"
+    with pytest.raises(ForbiddenError) as caught:
+        one.cluster.connect(Thinking("fifo", ""))
+    assert str(caught.value) == told
+
+
 def test_who_waits_for_its_turn_is_ready_and_who_has_not_listed_is_not(side: Callable[..., Side]) -> None:
     """Else an upgrade would wait for a pod that waits for the former one's lease."""
     problems: list[str] = []
@@ -149,3 +160,30 @@ def test_what_ends_the_work_later_is_raised_where_the_loop_waits(side: Callable[
     one.api.failures["replace"] = [RuntimeError("broken")]
     with pytest.raises(RuntimeError, match=r"^broken$"):
         one.cluster.wait(10 * NS_PER_S)
+
+
+def test_what_the_policy_remembers_is_kept_as_it_was(side: Callable[..., Side]) -> None:
+    """The policy plans on, in its own thread, while the other one is about to write."""
+    one, hang = side(), Hang()
+    one.cluster.connect(Thinking("fifo", ""))
+    one.cluster.event_loop.call_soon_threadsafe(hang.wait)
+    state = {"round": 1}
+    one.cluster.keep(Memory(WALL_NS, "fifo", state), one.said.append)
+    state["round"] = 2
+    hang.set()
+    while not one.said:
+        sleep_ns(1_000_000)
+    found = from_document(one.api.stored(CONFIG_MAP, "ns/emugpu-scheduler-s"), "fifo", "")
+    assert found is not None and found.state == {"round": 1}
+
+
+def test_the_lease_is_given_back_though_what_it_remembers_can_not_be_kept(side: Callable[..., Side]) -> None:
+    one = side()
+    one.cluster.connect(Thinking("fifo", ""))
+    one.api.failures["create"] = [RuntimeError("broken")]
+    one.cluster.keep(Memory(WALL_NS, "fifo"), one.said.append)
+    one.cluster.wait(0)
+    with pytest.raises(RuntimeError, match=r"^broken$"):
+        one.cluster.close()
+    assert one.api.stored(LEASE, "ns/emugpu-scheduler-s")["spec"]["holderIdentity"] == ""
+    assert one.cluster.event_loop.is_closed()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from operators.kube import CONFIG_MAP, ApiAwayError
-from operators.scheduling.memory import Keeper, Memory, from_document, to_document
+from operators.scheduling.memory import Keeper, Memory, Written, from_document, to_document
 from operators.scheduling.past import Past
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.policies.synergy.policy import Round
@@ -19,8 +19,12 @@ PASTS = {"u1": Past(12.5, 3.0, 2), "u2": Past()}
 MEMORY = Memory(EPOCH_NS, "synergy", Round(3, {}, {"a": 2}), PASTS)
 
 
+def document_of(memory: Memory) -> tuple[Any, str]:
+    return to_document("ns", "n", memory, Written.of(memory))
+
+
 def kept(memory: Memory, policy: str = "synergy") -> Memory | None:
-    document, problem = to_document("ns", "n", memory)
+    document, problem = document_of(memory)
     assert not problem
     return from_document(document, policy, "")
 
@@ -37,7 +41,7 @@ def test_another_policy_keeps_the_jobs_past_only() -> None:
 
 
 def test_a_state_that_is_not_plain_is_told_and_the_rest_kept() -> None:
-    document, problem = to_document("ns", "n", Memory(EPOCH_NS, "own", object(), PASTS))
+    document, problem = document_of(Memory(EPOCH_NS, "own", object(), PASTS))
     assert problem.startswith("what policy own remembers is not kept over a restart: a object is no plain data")
     found = from_document(document, "own", "")
     assert found is not None
@@ -46,13 +50,13 @@ def test_a_state_that_is_not_plain_is_told_and_the_rest_kept() -> None:
 
 def test_a_state_that_is_too_large_is_told() -> None:
     huge = [str(number) * 50 for number in range(200_000)]
-    document, problem = to_document("ns", "n", Memory(EPOCH_NS, "own", huge))
+    document, problem = document_of(Memory(EPOCH_NS, "own", huge))
     assert problem == "what policy own remembers is too large to be kept over a restart"
     assert len(document["binaryData"]["memory"]) < 1000
 
 
 def test_types_that_are_gone_are_told() -> None:
-    document, _ = to_document("ns", "n", MEMORY)
+    document, _ = document_of(MEMORY)
     text = document["binaryData"]["memory"]
     import zlib
 
@@ -75,15 +79,16 @@ def test_the_config_map_is_made_once_and_then_changed() -> None:
         api = FakeApi()
         keeper = Keeper(api, "ns", "n")
         assert await keeper.load("synergy", "") is None
-        assert await keeper.save(MEMORY) == ""
-        assert await keeper.save(Memory(EPOCH_NS, "synergy", Round(4))) == ""
+        assert await keeper.save(MEMORY, Written.of(MEMORY)) == ""
+        later = Memory(EPOCH_NS, "synergy", Round(4))
+        assert await keeper.save(later, Written.of(later)) == ""
         assert [entry[0] for entry in api.log] == ["create", "patch"]
         other = Keeper(api, "ns", "n")  # one that didn't look whether it is there
-        assert await other.save(MEMORY) == ""
+        assert await other.save(MEMORY, Written.of(MEMORY)) == ""
         assert await Keeper(api, "ns", "n").load("synergy", "") == MEMORY
         api.failures["patch"] = [ApiAwayError("away")]
         with pytest.raises(ApiAwayError):
-            await keeper.save(MEMORY)
+            await keeper.save(MEMORY, Written.of(MEMORY))
         found: Any = api.stored(CONFIG_MAP, "ns/n")
         assert found["data"] == {"policy": "synergy", "jobs": "2"}
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from operators.jobs.objects import EmuJobFacts, Key
 from operators.pools.objects import node_facts, pool_facts
 from operators.scheduling.capacity import node_states
 from operators.scheduling.identity import Host
 from operators.scheduling.lines import as_json, in_words
 from operators.scheduling.metrics import SchedulerMetrics
-from operators.scheduling.objects import NO_USAGE, Usage, usage_of
+from operators.scheduling.objects import NO_USAGE, Order, Usage, usage_of
 from operators.scheduling.past import Past
+from operators.scheduling.scope import Until
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.loop.open_loop import Decision
 
@@ -33,10 +35,10 @@ def stat(proc: Path, pid: int, began: int, name: str = "emugpu") -> None:
 
 
 def test_a_process_that_has_ended_is_known_as_gone(tmp_path: Path) -> None:
-    host = Host("node-1", "abcd", tmp_path)
+    host = Host("node-1", "abcd", "40", tmp_path)
     stat(tmp_path, 7, 1234, name="a (b) c")
     holder = host.identity(7)
-    assert holder == "node-1_abcd_7_1234"
+    assert holder == "node-1_abcd_40_7_1234"
     assert not host.is_gone(holder)
     stat(tmp_path, 7, 9999)  # another process has its number now
     assert host.is_gone(holder)
@@ -44,14 +46,23 @@ def test_a_process_that_has_ended_is_known_as_gone(tmp_path: Path) -> None:
     assert host.is_gone(holder)
 
 
-@pytest.mark.parametrize("holder", ["", "pod-xyz", "node-2_abcd_7_1", "node-1_efgh_7_1", "node-1_abcd_x_1"])
+@pytest.mark.parametrize("holder", ["", "pod-xyz", "node-2_abcd_40_7_1", "node-1_efgh_40_7_1", "node-1_abcd_40_x_1"])
 def test_of_others_nothing_is_known(tmp_path: Path, holder: str) -> None:
-    assert not Host("node-1", "abcd", tmp_path).is_gone(holder)
+    assert not Host("node-1", "abcd", "40", tmp_path).is_gone(holder)
 
 
 def test_without_a_boot_or_proc_nothing_is_known(tmp_path: Path) -> None:
-    assert not Host("node-1", "", tmp_path).is_gone("node-1__7_1")
-    assert not Host("node-1", "abcd", tmp_path / "none").is_gone("node-1_abcd_7_1")
+    assert not Host("node-1", "", "40", tmp_path).is_gone("node-1__40_7_1")
+    assert not Host("node-1", "abcd", "40", tmp_path / "none").is_gone("node-1_abcd_40_7_1")
+
+
+def test_a_container_that_shares_the_hosts_name_numbers_its_processes_on_its_own(tmp_path: Path) -> None:
+    stat(tmp_path, 7, 1234)
+    other = Host("node-1", "abcd", "41", tmp_path).identity(7)
+    (tmp_path / "7" / "stat").unlink()
+    assert not Host("node-1", "abcd", "40", tmp_path).is_gone(other)
+    assert Host("node-1", "abcd", "41", tmp_path).is_gone(other)
+    assert not Host("node-1", "abcd", "", tmp_path).is_gone("node-1_abcd__7_1234")
 
 
 def test_this_process_is_there() -> None:
@@ -92,6 +103,18 @@ def test_what_is_counted() -> None:
     assert (value("queued_jobs"), value("holding_jobs"), value("decision_seconds_sum")) == (5, 6, 0.02)
     counts = {name: value("actions_total", action=name) for name in ("start", "stop", "resize", "refused")}
     assert counts == {"start": 2, "stop": 1, "resize": 0, "refused": 1}
+
+
+# -- the scope -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("phase", "counts"), [("Succeeded", True), ("Failed", True), ("Rejected", True), ("Running", False), ("", False)]
+)
+def test_what_has_come_to_nothing_is_not_waited_for(phase: str, counts: bool) -> None:
+    facts = EmuJobFacts(Key("lab", "j", "u"), status={"phase": phase})
+    assert Until("team", "a", 1).counts(Order(facts, {"team": "a"})) is counts
+    assert not Until("team", "a", 1).counts(Order(facts, {"team": "b"}))
 
 
 # -- the border ------------------------------------------------------------------------------------------------------------

@@ -9,14 +9,23 @@ import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
+from operators.jobs.objects import EmuJobFacts, Key
 from operators.scheduling import program
+from operators.scheduling.foretelling import MOST_WAITING
+from operators.scheduling.objects import Order
 from operators.scheduling.program import Options, Program
 from operators.serving import loop_alive
 from operators.testing.fake_api import FakeApi
+from scheduler_sims.clusters.open import PresentJob
+from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.interface.view import JobView, Phase
 
 
 @pytest.fixture
@@ -74,6 +83,67 @@ def test_a_program_whose_event_loop_hangs_is_not_healthy(
         loop.call_soon_threadsafe(loop.stop)
         working.join()
         loop.close()
+
+
+def test_a_policy_whose_name_can_be_no_schedulers_needs_one(made: Callable[..., Program], tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    names = ("My_Policy", "Überholer", "_Own", "P" * 41)
+    text = "".join(f"class {name}:\n    needs_estimates = False\n    def plan(self, view): ...\n" for name in names)
+    path.write_text(text)
+    one = made(f"{path}:My_Policy")
+    assert one.name == "my-policy"
+    one._cluster.close()
+    for name in names[1:]:
+        with pytest.raises(InputError, match="give the scheduler a name with --name"):
+            made(f"{path}:{name}")
+        one = made(f"{path}:{name}", name="mine")
+        assert one.name == "mine"
+        one._cluster.close()
+
+
+class Books:
+    """Those of a loop with one job that waits; how often they were read is counted."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.specs, self.read = {spec.job_id: spec}, 0
+        view = JobView(spec.job_id, "user", 0.0, 0, 1.0, Phase.QUEUED, spec.configurations, 100)
+        self._views = {spec.job_id: view}
+
+    @property
+    def views(self) -> dict[str, JobView]:
+        self.read += 1
+        return self._views
+
+
+def job(name: str) -> JobSpec:
+    return JobSpec(name, "user", 0.0, 100, (Configuration("cpu", 0, 1000),), {"cpu": TimedWork(10.0)}, 0)
+
+
+def test_of_jobs_that_come_together_one_picture_is_made_and_only_so_many_are_asked_about(
+    made: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the loop's thread that makes it, and a decision is waiting."""
+    one, books = made(), Books(job("old"))
+    one._loop = SimpleNamespace(books=books, cluster_spec=ClusterSpec(()), state=None)  # type: ignore[assignment]
+    orders = {f"j{n}": Order(EmuJobFacts(Key("lab", f"j{n}", f"u{n}"))) for n in range(MOST_WAITING + 3)}
+    monkeypatch.setattr(one._cluster, "order_of", orders.get)
+    monkeypatch.setattr(one._cluster, "keep", lambda *_: None)
+    monkeypatch.setattr(one._cluster, "uid_of", lambda _: "")
+    for name in orders:
+        one._submitted(PresentJob(job(name)))
+    asked = one._foreteller._questions
+    assert books.read == 1
+    assert [question.key for question in asked] == [f"u{n}" for n in range(MOST_WAITING)]
+    assert [[each.spec.job_id for each in question.present] for question in asked][:3] == [
+        ["old"],
+        ["old", "j0"],
+        ["old", "j0", "j1"],
+    ]
+    one._noted()
+    asked.clear()
+    one._submitted(PresentJob(job("j0")))
+    assert [each.spec.job_id for each in asked[0].present] == ["old"]
+    one._cluster.close()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -194,6 +195,33 @@ def test_a_job_that_runs_untold_at_the_start_is_stopped_first(world: Any, story:
     assert [name for name, _, _ in here.runs] == ["a", "a"]
 
 
+def test_nothing_is_written_any_more_once_it_has_ended(world: Any, story: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is another's turn then."""
+    here = world.of(gpus=1)
+    here.submit("a", 100)
+    now = story(here)
+    now.until(now.running("a"))
+    program = now.program
+    track = program.watcher._roster.in_loop["a"]
+
+    async def wait(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def end() -> None:
+        await program.watcher.stop("a")
+        await asyncio.sleep(0)
+        assert not track.enforcing.done()
+        program._task.cancel()
+        await asyncio.wait([program._task])
+        assert track.enforcing.done()
+        track.enforcing = None
+        program.watcher._actor.enforce(track)
+        assert track.enforcing is None
+
+    monkeypatch.setattr(here.api, "patch", wait)
+    program._run(end())
+
+
 def test_what_runs_is_taken_over_with_its_past(world: Any, story: Any) -> None:
     here = world.of(gpus=2)
     here.submit("a", 40)
@@ -243,6 +271,70 @@ def test_a_job_on_a_node_that_is_gone_starts_elsewhere(world: Any, story: Any) -
     here.api.remove(NODE, node)
     now.until(now.done("a"))
     assert [where for _, where, _ in here.runs] == [node, ({"w1", "w2"} - {node}).pop()]
+
+
+def test_a_job_on_gpus_that_became_others_is_stopped_by_the_next_program(world: Any, story: Any) -> None:
+    """Nobody knows how fast its model is there."""
+    here = world.of(nodes=2, gpus=1)
+    here.submit("a", steps=20, model="resnet50", batchSize=64, gpuTypes=["V100"])
+    before = story(here)
+    before.until(before.running("a"))
+    before.close()
+    node = here.runs[0][1]
+    other = ({"w1", "w2"} - {node}).pop()
+    for name, where, kind in (("p", other, "V100"), ("q", node, "T4")):
+        changed = pool_of(name, {"kubernetes.io/hostname": f"host-{where}"}, kind)
+        here.api.put(POOL, changed)
+    now = story(here)
+    assert now.program.said == ["a runs, but not as this scheduler would have it; it is stopped"]
+    now.until(now.done("a"))
+    assert [where for _, where, _ in here.runs] == [node, other]
+
+
+def test_a_model_that_no_gpu_is_known_for_waits_for_others(world: Any, story: Any) -> None:
+    here = world.of(nodes=1, gpus=1)
+    here.submit("a", steps=20, model="resnet50", batchSize=64)
+    before = story(here)
+    before.until(before.running("a"))
+    before.close()
+    here.api.put(POOL, pool_of("p", {}, "T4"))
+    now = story(here)
+    told = "it waits for nodes: job 'a': its model has no profile on any GPU of the cluster"
+    now.until(lambda: here.phase("a") == "Queued")
+    assert now.program.said == [told]
+    now.later(5)
+    here.api.put(POOL, pool_of("p", {}, "V100"))
+    now.until(now.done("a"))
+
+
+@pytest.mark.parametrize("text", ["soon", "2026-01-01T00:00:00"])
+def test_a_job_that_came_nobody_knows_when_is_left_alone(world: Any, story: Any, text: str) -> None:
+    here = world.of()
+    here.submit("a", 5)
+    here.api.put(EMUJOB, {**here.emujob("a"), "status": {"submittedAt": text}})
+    here.submit("b", 5)
+    now = story(here)
+    now.until(now.done("b"))
+    assert now.program.said == [f"a: its status doesn't say when it was submitted: submittedAt is {text!r}"]
+
+
+def test_times_are_exact_to_the_microsecond(world: Any, story: Any) -> None:
+    here = world.of(gpus=1)
+    for name, micro in (("a", "000003"), ("b", "000007")):
+        here.submit(name, 50)
+        here.api.put(EMUJOB, {**here.emujob(name), "status": {"submittedAt": f"2026-01-01T00:00:00.{micro}Z"}})
+    now = story(here)
+    now.until(now.running("a"))
+    assert [now.view(name).submit_s for name in ("a", "b")] == [3e-6, 7e-6]
+    assert now.program.watcher._teller._emulated("2026-01-01T00:00:00.000003Z") == 3000
+
+
+def pool_of(name: str, selector: dict[str, str], gpu_type: str) -> dict[str, Any]:
+    metadata = {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
+    return {
+        "metadata": metadata,
+        "spec": {"nodeSelector": {"matchLabels": selector}, "gpus": [{"type": gpu_type, "count": 1}]},
+    }
 
 
 @pytest.mark.parametrize("how", ["not ready", "cordoned"])

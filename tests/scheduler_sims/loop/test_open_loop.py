@@ -175,6 +175,7 @@ def test_what_is_held_in_another_way_than_told(script, taken):
     devices = [v.allocation.tasks[0].shares[0].device for v in run.views.values() if v.allocation]
     assert len(set(devices)) == len(devices) == gpus
     assert [entry[1:] for entry in cluster.done] == ([("stop", "b")] if taken else [])
+    assert [decision.stopped for decision in run.decisions] == ([["b"]] if taken else [[]])
 
 
 def test_one_that_is_starting_or_stopping_is_adopted_so(script):
@@ -233,6 +234,8 @@ def test_jobs_on_a_node_that_is_gone_are_stopped_and_start_elsewhere(script, sta
     )
     run = Run(cluster)
     assert cluster.done == [(1, "start", "a", "n1"), (4, "stop", "a"), (6, "start", "a", "n2")]
+    told = [(decision.at_s, decision.stopped) for decision in run.decisions]
+    assert told == [(1.0, []), (4.0, ["a"]), (6.0, [])]
     assert set(run.loop._ledger.views()) == {"n1", "n2"}  # it is in the books until they are made anew
     assert [spec.name for spec in run.loop.cluster_spec.nodes] == ["n2"]
 
