@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from emulator_runtime.domain.errors import EmuGpuError
-from operators.kube import Api, NotThereError
+from operators.kube import Api, NotThereError, plural_of
 from operators.store import Store
+
+_LASTS_S = 10.0
+"""A watch that has held for so long works, also where there was nothing to tell. Host seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,11 @@ class Followed:
     store: Store[Any]
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def kind(self) -> str:
+        """As kubectl says it."""
+        return plural_of(self.resource)
+
 
 async def follow(
     api: Api,
@@ -43,23 +52,29 @@ async def follow(
     listed: Callable[[], None] = lambda: None,
 ) -> None:
     """Never ends by itself; it is cancelled. `changed` is called for every news, `failed` for every failure, `listed` for
-    every list that came through."""
-    failures = 0
+    every list that came through.
+
+    A list alone is no success: a watch that breaks at once would have everything listed twice a second.
+    """
+    failures, now_s = 0, asyncio.get_running_loop().time
     while True:
+        works_from_s = inf
         try:
             version, documents = await api.list(followed.resource, **followed.options)
-            if followed.store.replace(documents):
+            if followed.store.replace(documents, version):
                 changed()
             listed()
-            failures = 0
+            works_from_s = now_s() + _LASTS_S
             async for kind, document in api.watch(followed.resource, version, **followed.options):
+                works_from_s = now_s()
                 if followed.store.update(kind, document):
                     changed()
+            if now_s() >= works_from_s:
+                failures = 0
+                continue
         except NotThereError:
-            # The version is too old for a watch: list again. Where the kind itself is missing, the pause grows.
-            failures += 1
+            pass  # The version is too old for a watch: list again. Where the kind itself is missing, the pause grows.
         except EmuGpuError as error:
-            failures += 1
             failed(error)
-        if failures:
-            await asyncio.sleep(pauses.after(failures))
+        failures = 1 if now_s() >= works_from_s else failures + 1
+        await asyncio.sleep(pauses.after(failures))

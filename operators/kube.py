@@ -167,7 +167,7 @@ class KubeApi:
             found = self._client.list(resource, chunk_size=500, **options)
             documents = [_plain(item) async for item in found]
         except Exception as error:
-            raise translated(error, f"list {_name(resource)}") from error
+            raise translated(error, f"list {plural_of(resource)}") from error
         return found.resourceVersion, documents
 
     async def watch(self, resource: type[Any], version: str, **options: Any) -> AsyncIterator[tuple[str, Json]]:
@@ -182,13 +182,13 @@ class KubeApi:
         except (TimeoutError, StopAsyncIteration):
             return
         except Exception as error:
-            raise translated(error, f"watch {_name(resource)}") from error
+            raise translated(error, f"watch {plural_of(resource)}") from error
 
     async def get(self, resource: type[Any], name: str, namespace: str = "") -> Json:
         try:
             return _plain(await self._client.get(resource, name, **_within(namespace)))
         except Exception as error:
-            raise translated(error, f"get {_name(resource)} {name}") from error
+            raise translated(error, f"get {plural_of(resource)} {name}") from error
 
     async def text(self, path: str) -> str:
         client: Any = self._client._client
@@ -205,7 +205,7 @@ class KubeApi:
         try:
             patched = await self._client.patch(resource, name, document, **options, **within)
         except Exception as error:
-            raise translated(error, f"apply {_name(resource)} {name}") from error
+            raise translated(error, f"apply {plural_of(resource)} {name}") from error
         return _plain(patched)
 
     async def patch(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
@@ -215,7 +215,7 @@ class KubeApi:
         try:
             return _plain(await self._client.patch(resource, name, document, **options, **within))
         except Exception as error:
-            raise translated(error, f"patch {_name(resource)} {name}") from error
+            raise translated(error, f"patch {plural_of(resource)} {name}") from error
 
     async def bind(self, pod: str, namespace: str, uid: str, node: str) -> None:
         document = {
@@ -233,13 +233,13 @@ class KubeApi:
         try:
             return _plain(await self._client.create(resource(document), field_manager=manager or None))
         except Exception as error:
-            raise translated(error, f"create {_name(resource)}") from error
+            raise translated(error, f"create {plural_of(resource)}") from error
 
     async def replace(self, resource: type[Any], document: Json) -> Json:
         try:
             return _plain(await self._client.replace(resource(document)))
         except Exception as error:
-            raise translated(error, f"replace {_name(resource)} {document['metadata']['name']}") from error
+            raise translated(error, f"replace {plural_of(resource)} {document['metadata']['name']}") from error
 
     async def delete(self, resource: type[Any], name: str, namespace: str = "", *, uid: str = "") -> None:
         try:
@@ -248,7 +248,9 @@ class KubeApi:
             else:
                 await self._client.delete(resource, name, **_within(namespace))
         except Exception as error:
-            problem = error if isinstance(error, EmuGpuError) else translated(error, f"delete {_name(resource)} {name}")
+            problem = (
+                error if isinstance(error, EmuGpuError) else translated(error, f"delete {plural_of(resource)} {name}")
+            )
             if not isinstance(problem, NotThereError):
                 raise problem from error
 
@@ -345,5 +347,6 @@ def _plain(item: Any) -> Json:
     return item if type(item) is dict else dict(item)
 
 
-def _name(resource: type[Any]) -> str:
+def plural_of(resource: type[Any]) -> str:
+    """The name of a kind of objects, as in URLs and as kubectl says it."""
     return str(resource._api_info.plural)

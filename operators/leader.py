@@ -85,13 +85,11 @@ class Leader:
         """Renews for ever. Raises LeadershipLostError when another holds the lease, or no renewal came through in time."""
         while True:
             await asyncio.sleep(self._candidate.terms.retry)
-            began_ns = self._monotonic_ns()
             try:
                 async with asyncio.timeout(self._left_s()):
-                    self._lease = await self._api.replace(LEASE, self._document(self._lease, acquired=False))
-                self._renewed_ns = began_ns
-            except ConflictError:
-                await self._look_again()
+                    await self._renew()
+            except LeadershipLostError:
+                raise
             except TimeoutError:
                 pass
             except EmuGpuError as error:
@@ -120,6 +118,15 @@ class Leader:
     def _left_s(self) -> float:
         since_ns = self._monotonic_ns() - (self._renewed_ns or 0)
         return max(0.0, self._candidate.terms.give_up - since_ns / NS_PER_S)
+
+    async def _renew(self) -> None:
+        began_ns = self._monotonic_ns()
+        try:
+            self._lease = await self._api.replace(LEASE, self._document(self._lease, acquired=False))
+        except ConflictError:
+            await self._look_again()
+        else:
+            self._renewed_ns = began_ns
 
     async def _look_again(self) -> None:
         """The lease has changed under us: somebody's annotation, or somebody took it."""

@@ -20,6 +20,9 @@ class Store(Generic[T]):
     ) -> None:
         self._facts_of, self._heard = facts_of, heard
         self._items: dict[str, tuple[int, T]] = {}
+        self._listed = 0
+        self._gone: dict[str, int] = {}
+        """Versions of deletions since the last list."""
         self.synced = False
 
     def get(self, key: str) -> T | None:
@@ -28,24 +31,29 @@ class Store(Generic[T]):
     def values(self) -> list[T]:
         return [facts for _, facts in self._items.values()]
 
-    def replace(self, documents: Iterable[Mapping[str, Any]]) -> bool:
-        """Take a whole list; whether it says anything new."""
+    def replace(self, documents: Iterable[Mapping[str, Any]], version: str = "") -> bool:
+        """Take a whole list; whether it says anything new. What is known from after the list's version stays as it is."""
         before, was_synced = self._items, self.synced
-        self._items = {key_of(d): (_version(d), self._facts_of(d)) for d in documents}
-        self.synced = True
+        self._listed, self._gone, self.synced = _number(version), {}, True
+        newer = {name: item for name, item in before.items() if item[0] > self._listed > 0}
+        self._items = {key_of(d): (_version(d), self._facts_of(d)) for d in documents} | newer
         names = [*self._items, *(name for name in before if name not in self._items)]
         return sum([self._tell(before.get(name), self._items.get(name)) for name in names]) > 0 or not was_synced
 
     def update(self, kind: str, document: Mapping[str, Any]) -> bool:
         """Take one change, unless a newer state is known already; whether it says anything new.
 
-        Resource versions of one resource grow (Kubernetes API concepts), so an echo of an older state is told from news.
+        Resource versions of one resource grow (Kubernetes API concepts), so an echo of an older state is told from news,
+        also after the object's end.
         """
         name, version = key_of(document), _version(document)
         known = self._items.get(name)
         if known is not None and version < known[0]:
             return False
+        if known is None and 0 < version <= max(self._listed, self._gone.get(name, 0)):
+            return False
         if kind == "DELETED":
+            self._gone[name] = version
             self._items.pop(name, None)
         else:
             self._items[name] = version, self._facts_of(document)
@@ -88,5 +96,8 @@ def key_of(document: Mapping[str, Any]) -> str:
 
 
 def _version(document: Mapping[str, Any]) -> int:
-    text = str(document["metadata"].get("resourceVersion", ""))
+    return _number(str(document["metadata"].get("resourceVersion", "")))
+
+
+def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0

@@ -59,6 +59,13 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("which jobs")
     where.add_argument("--namespace", default="", metavar="N", help="only the EmuJobs of this namespace (default: all)")
     where.add_argument(
+        "--lease-namespace",
+        default="",
+        metavar="N",
+        help="where its lease and its memory are; of several with one name and one place one acts "
+        "(default: --namespace, else emugpu-system)",
+    )
+    where.add_argument(
         "--label",
         action="append",
         default=[],
@@ -113,6 +120,7 @@ def run(args: argparse.Namespace) -> int:
         policy=args.policy,
         name=_name(args.name),
         namespace=args.namespace,
+        lease_namespace=args.lease_namespace,
         labels=parse_labels(args.label, "--label"),
         actuators=tuple(args.actuator),
         kubeconfig=args.kubeconfig,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S
-from operators.kube import EMUJOB, NODE, POOL, Api, NotThereError
+from operators.kube import EMUJOB, NODE, POOL, Api, ApiAwayError, NotThereError
 from operators.leader import Leader
 from operators.scheduling.errors import NoEmuJobsError, NotYetError
 from operators.scheduling.memory import Keeper, Memory
@@ -20,6 +20,7 @@ from operators.scheduling.objects import Order
 from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools, Watcher
 from scheduler_sims.clusters.base import Event, Happening, Start
+from scheduler_sims.clusters.open import Submitted
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.record import LagAccount
 
@@ -61,9 +62,11 @@ class KubernetesCluster:
         self._connection, self._scope = connection, scope
         self._inbox: SimpleQueue[list[Event] | BaseException | None] = SimpleQueue()
         self._tools = make_tools(self)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="kubernetes", daemon=True)
-        self._ended: list[str] = []
+        self.event_loop = asyncio.new_event_loop()
+        """Of the other thread, from `connect` to `close`."""
+        self._thread = threading.Thread(target=self.event_loop.run_forever, name="kubernetes", daemon=True)
+        self._present: dict[str, JobSpec] = {}
+        self._ended: list[JobSpec] = []
         self._api: Api | None = None
         self._leader: Leader | None = None
         self._watcher: Watcher | None = None
@@ -88,13 +91,13 @@ class KubernetesCluster:
 
     def close(self) -> None:
         """What runs goes on; another scheduler of this name may act at once."""
-        if self._loop.is_closed():
+        if self.event_loop.is_closed():
             return
         if self._thread.is_alive():
             self._call(self._disconnect())
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self.event_loop.call_soon_threadsafe(self.event_loop.stop)
             self._thread.join()
-        self._loop.close()
+        self.event_loop.close()
 
     async def _connect(self, thinking: Thinking) -> Memory:
         connection, say = self._connection, self._tools.say
@@ -113,17 +116,31 @@ class KubernetesCluster:
                 say(kept.problem)
         self._watcher = Watcher(self._api, self._scope, self._tools, epoch_ns, self.memory.pasts)
         self._working = asyncio.create_task(self._work(self._watcher, self._leader))
-        async with asyncio.timeout(_SYNC_S):
-            await self._watcher.synced.wait()
+        await self._until_synced(self._watcher, self._working)
+        self._working.add_done_callback(self._worked)
         return self.memory
 
-    async def _work(self, watcher: Watcher, leader: Leader) -> None:
+    async def _until_synced(self, watcher: Watcher, working: asyncio.Task[None]) -> None:
+        """Raises what ended the work, and ApiAwayError where it takes too long."""
+        synced = asyncio.create_task(watcher.synced.wait())
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(leader.keep(self._tools.say))
-                group.create_task(watcher.run())
-        except* Exception as errors:
-            self._inbox.put(_first(errors))
+            await asyncio.wait({synced, working}, timeout=_SYNC_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            synced.cancel()
+        if working.done() and (error := working.exception()) is not None:
+            raise _first(error)
+        if not watcher.synced.is_set():
+            raise ApiAwayError(f"the API server has not listed within {_SYNC_S:g} s: {', '.join(watcher.unlisted)}")
+
+    async def _work(self, watcher: Watcher, leader: Leader) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(leader.keep(self._tools.say))
+            group.create_task(watcher.run())
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        """The loop hears of it when it waits next."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._inbox.put(_first(error))
 
     async def _disconnect(self) -> None:
         if self._keeping is not None:
@@ -144,10 +161,10 @@ class KubernetesCluster:
 
     def wait(self, until_ns: int | None) -> list[Event]:
         """Raises LeadershipLostError when another scheduler of this name may act now."""
-        for job_id in self._ended:  # the loop has heard of their end, and asks no more
-            self._tools.truth.forget(job_id)
+        for left in self._ended:  # the loop has heard of their end, and asks no more
+            self._tools.truth.forget(left)
         events = self._next(until_ns)
-        self._ended = [event.job_id for event in events if event.what in _ENDED]
+        self._ended = [job for event in events if (job := self._left_with(event)) is not None]
         return events
 
     def wake(self) -> None:
@@ -186,6 +203,14 @@ class KubernetesCluster:
         return self._leader is not None and self._leader.holds
 
     @property
+    def problem(self) -> str:
+        """Why it isn't ready; empty also while it waits for its turn, which is all that it should do."""
+        if self._leader is None:
+            return "the API server has not been asked yet"
+        synced = self._watcher is not None and self._watcher.synced.is_set()
+        return "" if synced or not self.may_act else "not all that there is was listed yet"
+
+    @property
     def done(self) -> int:
         """Jobs that the scope waits for and that have ended."""
         return self._watching.done
@@ -200,11 +225,11 @@ class KubernetesCluster:
 
     def annotate(self, uid: str, name: str, text: str) -> None:
         """Write an annotation of an EmuJob that is there, in the background; it is of no importance to anybody's run."""
-        asyncio.run_coroutine_threadsafe(self._watching.annotate(uid, name, text), self._loop)
+        asyncio.run_coroutine_threadsafe(self._watching.annotate(uid, name, text), self.event_loop)
 
     def keep(self, memory: Memory, kept: Callable[[str], None]) -> None:
         """Writes it in the background, the newest only; `kept` gets what save answers, or why it failed."""
-        self._loop.call_soon_threadsafe(self._keep, memory, kept)
+        self.event_loop.call_soon_threadsafe(self._keep, memory, kept)
 
     def _keep(self, memory: Memory, kept: Callable[[str], None]) -> None:
         self._unkept = replace(memory, pasts=self._watching.remember(memory.pasts))
@@ -238,8 +263,14 @@ class KubernetesCluster:
         except Empty:
             return events
 
+    def _left_with(self, event: Event) -> JobSpec | None:
+        """The job that has left with this event; it may be back with the next one."""
+        if isinstance(event, Submitted):
+            self._present[event.job_id] = event.job.spec
+        return self._present.pop(event.job_id, None) if event.what in _ENDED else None
+
     def _call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = _CALL_S) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(work, self.event_loop)
         try:
             return future.result(timeout_s)
         except TimeoutError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 FIELD_MANAGER = "emugpu-scheduler"
 """Under this name its fields are listed in an object's managedFields."""
 
+SYSTEM_NAMESPACE = "emugpu-system"
+"""Where a scheduler of all namespaces has its Lease and its memory, unless it is told another place."""
 PLANNED_DEVICES = "emugpu.dev/planned-devices"
 """Annotation of what runs: the devices that the scheduler's books count for it. The kubelet picks the real ones."""
 JOB_ID = "emugpu.dev/job-id"

@@ -13,6 +13,7 @@ from types import FrameType
 
 from emulator_runtime.domain.errors import InputError, PolicyError
 from emulator_runtime.domain.units import to_s
+from emulator_runtime.http_server import HttpServer
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.kube import Api, KubeApi, configured
@@ -24,11 +25,11 @@ from operators.scheduling.identity import Host
 from operators.scheduling.lines import as_json, in_words, ready_as_json
 from operators.scheduling.memory import Memory
 from operators.scheduling.metrics import SchedulerMetrics
-from operators.scheduling.names import lasting_name
+from operators.scheduling.names import SYSTEM_NAMESPACE, lasting_name
 from operators.scheduling.past import Past
 from operators.scheduling.scope import Scope, Until
 from operators.scheduling.watcher import Tools
-from operators.serving import status_server
+from operators.serving import loop_alive, status_server
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.costs import ClusterCosts
@@ -45,11 +46,15 @@ TERMS = Terms()
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says. `name` and `namespace` empty: the policy's name, all namespaces. `epoch_ns`: wall clock."""
+    """What the command line says. `name` and `namespace` empty: the policy's name, all namespaces. `epoch_ns`: wall clock.
+
+    `lease_namespace` empty: `namespace`, and SYSTEM_NAMESPACE for all of them.
+    """
 
     policy: str
     name: str = ""
     namespace: str = ""
+    lease_namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     actuators: tuple[str, ...] = ()
     kubeconfig: Path | None = None
@@ -89,14 +94,11 @@ class Program:
     def run(self) -> int:
         """0: ended by a signal, or by `until`; 1: another scheduler of this name may act now. Raises errors of the tree."""
         with ExitStack() as stack:
+            stack.callback(self._cluster.close)
             if self._options.metrics_port:
-                ready = self._not_ready
-                server = status_server(
-                    self._options.metrics_port, self._metrics.registry, healthy=lambda: "", ready=ready
-                )
+                server = self.status_server(self._options.metrics_port)
                 server.start()
                 stack.callback(server.close)
-            stack.callback(self._cluster.close)
             stack.enter_context(self._signals())
             try:
                 memory = self._connect()
@@ -124,12 +126,23 @@ class Program:
         """What EmuJobs say in spec.scheduler.name."""
         return self._options.name or self.title.partition(":")[0].lower().replace("_", "-")
 
+    @property
+    def lease_namespace(self) -> str:
+        """One for all that schedule the same jobs under the same name, wherever they run: not the kubeconfig's."""
+        return self._options.lease_namespace or self._options.namespace or SYSTEM_NAMESPACE
+
+    def status_server(self, port: int) -> HttpServer:
+        """Metrics and probes. Raises ClusterError where the port is taken."""
+        cluster = self._cluster
+        alive = loop_alive(cluster.event_loop)
+        return status_server(port, self._metrics.registry, healthy=alive, ready=lambda: cluster.problem)
+
     # --- making -----------------------------------------------------------------------------------------------------
 
     def _make_cluster(self) -> KubernetesCluster:
         options, host = self._options, Host.here()
         config = configured(options.kubeconfig, options.context)
-        namespace, lasting = options.namespace or config.namespace, lasting_name(self.name)
+        namespace, lasting = self.lease_namespace, lasting_name(self.name)
 
         def leader(api: Api) -> Leader:
             candidate = Candidate(namespace, lasting, host.identity(os.getpid()), TERMS, host.is_gone)
@@ -167,7 +180,9 @@ class Program:
         )
 
     def _where(self) -> str:
-        return f" in namespace {self._options.namespace}" if self._options.namespace else ""
+        """Whose jobs, and where its lease is, by which one of several acts."""
+        jobs = f" in namespace {self._options.namespace}" if self._options.namespace else ""
+        return f"{jobs}; its lease is {self.lease_namespace}/{lasting_name(self.name)}"
 
     # --- while it runs ----------------------------------------------------------------------------------------------
 
@@ -242,9 +257,6 @@ class Program:
             return True
         until = self._options.until
         return until is not None and self._cluster.done >= until.jobs
-
-    def _not_ready(self) -> str:
-        return "" if self._cluster.may_act else "it is another scheduler's turn"
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -25,16 +25,19 @@ from operators.scheduling.objects import (
 from operators.scheduling.sight import State, look
 from operators.scheduling.stores import DirtyStore
 from operators.scheduling.track import Track
-from operators.store import Store
+from operators.store import Heard, Store
 
 _HOSTNAME = "kubernetes.io/hostname"
 
 
 class Seen:
-    """The stores. `usages` is of all pods of the cluster, and needn't be complete for anything to be done."""
+    """The stores. `usages` is of all pods of the cluster, and needn't be complete for anything to be done.
 
-    def __init__(self) -> None:
-        self.orders: DirtyStore[Order] = DirtyStore(order_of, lambda order: str(order.key))
+    `heard` is told of each EmuJob that is new, changed or gone.
+    """
+
+    def __init__(self, heard: Heard[Order]) -> None:
+        self.orders: DirtyStore[Order] = DirtyStore(order_of, lambda order: str(order.key), heard)
         self.jobs: DirtyStore[JobSight] = DirtyStore(job_sight, lambda job: str(job.facts.key))
         self.pods: DirtyStore[PodSight] = DirtyStore(
             pod_sight, lambda pod: f"{pod.facts.key.namespace}/{pod.facts.job}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from operators.store import Store, key_of
+from operators.store import Heard, Store, key_of
 
 T = TypeVar("T")
 
@@ -13,14 +13,19 @@ T = TypeVar("T")
 class DirtyStore(Store[T], Generic[T]):
     """`owner_of` says by facts under which name a change is noted in `dirty` (an EmuJob's name, for its pods)."""
 
-    def __init__(self, facts_of: Callable[[Mapping[str, Any]], T], owner_of: Callable[[T], str]) -> None:
-        super().__init__(facts_of)
+    def __init__(
+        self,
+        facts_of: Callable[[Mapping[str, Any]], T],
+        owner_of: Callable[[T], str],
+        heard: Heard[T] = lambda _before, _after: None,
+    ) -> None:
+        super().__init__(facts_of, heard)
         self._owner_of = owner_of
         self.dirty: set[str] = set()
 
-    def replace(self, documents: Iterable[Mapping[str, Any]]) -> bool:
+    def replace(self, documents: Iterable[Mapping[str, Any]], version: str = "") -> bool:
         before = self.values()
-        changed = super().replace(documents)
+        changed = super().replace(documents, version)
         if changed:
             self.dirty.update(self._owner_of(facts) for facts in (*before, *self.values()))
         return changed

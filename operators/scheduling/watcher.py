@@ -67,17 +67,23 @@ class Watcher:
         self._epoch_ns = epoch_ns
         self._changed = asyncio.Event()
         self.synced = asyncio.Event()
-        self._seen = Seen()
+        self._batches = Batches(self._changed.set)
+        self._seen = Seen(self._batches.heard)
         self._teller = Teller(tools.truth, tools.costs, tools.wall_ns, epoch_ns, pasts)
         hands = Hands(api, self._seen.written, tools.may_act, self._changed.set)
+        self._followed = self._seen.followed(scope.namespace)
         self._actor = Actor(self._seen, hands, tools.pauses, tools.say)
-        self._batches = Batches(self._seen.orders.values, self._changed.set)
         self._roster = Roster(scope, self._submitted)
         self._around = Around((), (), tools.profiles, epoch_ns)
         self._others = Counter[str]()
         self._has_new = False
         self._stray: set[str] = set()
         self._done: set[str] = set()
+
+    @property
+    def unlisted(self) -> list[str]:
+        """The kinds of objects that are waited for."""
+        return [each.kind for each in self._followed if not each.store.synced]
 
     @property
     def done(self) -> int:
@@ -141,11 +147,10 @@ class Watcher:
 
     async def run(self) -> None:
         """Raises LeadershipLostError (in a group) when it may not act any more."""
-        followed = self._seen.followed(self._scope.namespace)
         async with asyncio.TaskGroup() as group:
-            for each in (*followed, self._seen.followed_beside()):
+            for each in (*self._followed, self._seen.followed_beside()):
                 group.create_task(follow(self._api, each, self._tools.pauses, self._changed.set, self._failed))
-            group.create_task(self._work([each.store for each in followed]))
+            group.create_task(self._work([each.store for each in self._followed]))
             group.create_task(self._await_loss())
 
     async def _await_loss(self) -> None:

@@ -84,9 +84,10 @@ class OpenTruth(WorkloadTruth):
         self._found[job.job_id] = {}
         self._known[job.job_id] = job
 
-    def forget(self, job_id: str) -> None:
-        self._known.pop(job_id, None)
-        self._found.pop(job_id, None)
+    def forget(self, job: JobSpec) -> None:
+        """Unless another one of its name has been added since."""
+        if self._known.get(job.job_id) is job:
+            del self._known[job.job_id], self._found[job.job_id]
 
     def renew(self, cluster: ClusterSpec) -> None:
         """These are the nodes from now on."""

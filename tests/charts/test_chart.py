@@ -486,10 +486,12 @@ def test_a_scheduler_runs_where_it_is_asked_for(render: Render) -> None:
     objects = render(SCHEDULER)
     (container,) = objects["Deployment", "emugpu-scheduler"]["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["emugpu", "scheduler"]
+    assert objects["Deployment", "emugpu-scheduler"]["spec"]["strategy"] == {"type": "Recreate"}
     assert container["args"] == [
         "--policy=las:threshold_s=300",
         "--metrics-port=9406",
         "--namespace=lab",
+        "--lease-namespace=lab",
         "--explain",
     ]
     assert container["image"].startswith("emugpu-scheduler:")
@@ -501,11 +503,11 @@ def test_a_scheduler_runs_where_it_is_asked_for(render: Render) -> None:
     assert everywhere["Role", "emugpu-scheduler-memory"]["metadata"]["namespace"] == "emugpu"
     assert everywhere["Role", "emugpu-scheduler-memory"]["rules"][2]["resourceNames"] == ["emugpu-scheduler-mine"]
     (container,) = everywhere["Deployment", "emugpu-scheduler"]["spec"]["template"]["spec"]["containers"]
-    assert (container["image"], container["args"][-1]) == ("r/s:2", "--name=mine")
+    assert (container["image"], container["args"][-2:]) == ("r/s:2", ["--name=mine", "--lease-namespace=emugpu"])
 
 
 def test_experiments_have_runners_unless_they_are_off(render: Render) -> None:
-    (jobs,) = render()["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
+    jobs, _api = render()["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
     image = environment(jobs)["EMUGPU_JOBS_EXPERIMENT_IMAGE"]
     assert image.partition(":") == ("emugpu-scheduler", ":", jobs["image"].partition(":")[2])
     assert environment(jobs)["EMUGPU_JOBS_EXPERIMENT_ACCOUNT"] == "emugpu-experiments"
@@ -513,7 +515,7 @@ def test_experiments_have_runners_unless_they_are_off(render: Render) -> None:
         'imagePullSecrets=[{"name":"s1"},{"name":"s2"}]',
         'experiments={"priorityClassName":"high","resources":{"limits":{"memory":"1Gi"}}}',
     )
-    (jobs,) = render(*sets)["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
+    jobs, _api = render(*sets)["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
     assert environment(jobs)["EMUGPU_JOBS_EXPERIMENT_PULL_SECRETS"] == "s1,s2"
     pod = json.loads(environment(jobs)["EMUGPU_JOBS_EXPERIMENT_POD"])
     assert (pod["priorityClassName"], pod["resources"]["limits"]) == ("high", {"memory": "1Gi"})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from operators.kube import LEASE, ApiAwayError
+from emulator_runtime.timing.host import monotonic_ns
+from operators.kube import LEASE, ApiAwayError, ConflictError
 from operators.leader import Candidate, Leader, LeadershipLostError, Terms
 from operators.testing.fake_api import FakeApi
 
@@ -123,6 +125,49 @@ def test_failures_are_told_and_end_it_only_after_a_while() -> None:
 
     play(story)
     assert said[:2] == ["get leases l: away", "replace leases l: away"]
+
+
+def test_a_look_at_a_changed_lease_may_fail_too() -> None:
+    api, clock = FakeApi(), Clocks()
+    one = replica(api, "one", clock)
+    said: list[str] = []
+
+    async def story() -> None:
+        await one.acquire(print)
+        api.failures = {"replace": [ConflictError("changed")], "get": [ApiAwayError("get leases l: away")]}
+        keeping = asyncio.create_task(one.keep(said.append))
+        before = api.stored(LEASE, "emugpu/l")["metadata"]["resourceVersion"]
+        while not keeping.done() and api.stored(LEASE, "emugpu/l")["metadata"]["resourceVersion"] == before:
+            await asyncio.sleep(0.001)
+        assert not keeping.done() and one.holds
+        keeping.cancel()
+        await asyncio.wait([keeping])
+
+    play(story)
+    assert said == ["get leases l: away"]
+
+
+def test_a_look_at_a_changed_lease_takes_no_longer_than_the_lease_may_be_held() -> None:
+    clock = Clocks()
+
+    class Silent(FakeApi):
+        """It answers no question after the first."""
+
+        asked = 0
+
+        async def get(self, *args: Any) -> Any:
+            self.asked += 1
+            return await super().get(*args) if self.asked == 1 else await asyncio.Event().wait()
+
+    async def story() -> None:
+        api = Silent()
+        one = Leader(api, Candidate("emugpu", "l", "one", Terms(0.3, 0.2, 0.01)), monotonic_ns, clock)
+        await one.acquire(print)
+        api.failures = {"replace": [ConflictError("changed")]}
+        with pytest.raises(LeadershipLostError, match=r"not renewed for 0\.2 s; ending"):
+            await one.keep(print)
+
+    play(story)
 
 
 def test_what_others_write_on_the_lease_does_no_harm() -> None:

@@ -2,6 +2,7 @@
 
 import { byId, choice, fill } from "./dom.js";
 import { runName } from "./format.js";
+import { nowOf } from "./frame.js";
 
 const WINDOWS = [["900", "last 15 minutes"], ["3600", "last hour"], ["21600", "last 6 hours"], ["86400", "last 24 hours"], ["all", "everything"]];
 
@@ -31,7 +32,7 @@ export function chosen(state, experiments, show) {
     }
     return show(() => ({ run: first }));
   }
-  const window = (value) => () => (value === "all" ? {} : { since_s: Date.now() / 1000 - Number(value) });
+  const window = (value) => () => (value === "all" ? {} : { since_s: nowOf(state) - Number(value) });
   const wanted = WINDOWS.some(([value]) => value === parameter("window")) ? parameter("window") : "3600";
   fill(byId("choice"), choice("Time", WINDOWS, wanted, (value) => { setParameter("window", value); show(window(value)); }));
   return show(window(wanted));

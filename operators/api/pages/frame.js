@@ -8,6 +8,13 @@ const PAGES = [["/", "index", "Overview"], ["/nodes", "nodes", "Nodes"], ["/jobs
   ["/experiments", "experiments", "Experiments"], ["/policies", "policies", "Policies"]];
 const THEMES = [["", "system colours"], ["light", "light"], ["dark", "dark"]];
 
+const read = new Map();
+
+// Now on the source's clock, which isn't this browser's; the page may have been open for long.
+export function nowOf(state) {
+  return state.cluster.clock === "wall" ? state.now_s + (performance.now() - read.get(state)) / 1000 : state.now_s;
+}
+
 export function trouble(error) {
   const place = byId("trouble");
   place.hidden = false;
@@ -67,6 +74,7 @@ export async function framed(page, told = null) {
       throw new Error(`${session.user} may not read all namespaces. Name yours at the top of the page.`);
     }
     const { items: [state] } = await get("/clusters");
+    read.set(state, performance.now());
     if (state.cluster.problem) trouble(new Error(state.cluster.problem));
     byId("foot").textContent = state.cluster.title;
     await page(state);

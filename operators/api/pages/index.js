@@ -53,8 +53,8 @@ function lists(state, running, ended) {
   fill(byId("running"), table([name, { title: "since", cell: (job) => moment(clock, job.started_s) }, { title: "progress", number: true, cell: progress },
     { title: "node", less: true, cell: (job) => job.nodes.join(", ") }], running.items,
   { nothing: "Nothing runs now.", caption: running.total > SHOWN ? `the newest ${SHOWN} of ${count(running.total)}` : "" }));
-  fill(byId("ended"), table([name, { title: "phase", cell: (job) => phase(job.phase), less: true }, { title: "JCT", number: true, cell: (job) => seconds(job.jct_s) },
-    { title: "error", number: true, cell: (job) => percent(job.error) }], ended, { nothing: "No job has ended yet." }));
+  fill(byId("ended"), table([name, { title: "phase", cell: (job) => phase(job.phase) }, { title: "JCT", number: true, cell: (job) => seconds(job.jct_s) },
+    { title: "error", number: true, less: true, cell: (job) => percent(job.error) }], ended, { nothing: "No job has ended yet." }));
 }
 
 async function page(state) {

@@ -5,7 +5,7 @@ import { COLOURS, draw, empty, timeAxis } from "./charts.js";
 import { parameter } from "./choose.js";
 import { byId, el, fill, phase, table } from "./dom.js";
 import { MISSING, count, moment, percent, progress, ratio, runName, seconds } from "./format.js";
-import { fine, framed, trouble } from "./frame.js";
+import { fine, framed, nowOf, trouble } from "./frame.js";
 import { calmly } from "./live.js";
 
 const uid = parameter("uid");
@@ -50,7 +50,7 @@ async function steps(state, job, progressed) {
     return;
   }
   const since = job.submitted_s;
-  const until = job.finished_s ?? state.now_s;
+  const until = job.finished_s ?? nowOf(state);
   const { of, axis } = timeAxis(state.cluster.clock, since, Math.max(until, since + 1e-3));
   const x = [];
   const y = [];
@@ -66,15 +66,15 @@ async function steps(state, job, progressed) {
   });
 }
 
-function runsTable(runs, clock) {
-  const step = (value) => (value === null ? MISSING : count(value));
+function runsTable(runs, clock, now) {
+  const steps = (run) => (run.from_step === null ? MISSING : run.to_step === null ? `from ${count(run.from_step)}` : `${count(run.from_step)} – ${count(run.to_step)}`);
   return table([
     { title: "node", cell: (run) => run.node, wrap: true },
     { title: "devices", cell: (run) => run.devices.join(", ") || MISSING, wrap: true },
     { title: "from", number: true, cell: (run) => moment(clock, run.from_s) },
     { title: "to", number: true, cell: (run) => (run.to_s === null ? "now" : moment(clock, run.to_s)) },
-    { title: "lasted", number: true, less: true, cell: (run) => seconds(run.to_s === null ? null : run.to_s - run.from_s) },
-    { title: "steps", number: true, cell: (run) => (run.from_step === null ? MISSING : `${step(run.from_step)} – ${step(run.to_step)}`) },
+    { title: "lasted", number: true, less: true, cell: (run) => seconds((run.to_s ?? now) - run.from_s) },
+    { title: "steps", number: true, cell: steps },
     { title: "ended", cell: (run) => run.ended || "goes on" },
   ], runs, { nothing: "It has not held a device yet." });
 }
@@ -96,7 +96,7 @@ async function page(state) {
       byId("title").textContent = found.job.name;
       document.title = `${found.job.name} – emugpu`;
       fill(byId("facts"), facts(state, found.job), holding(state, found.job));
-      fill(byId("runs"), runsTable(found.runs, state.cluster.clock));
+      fill(byId("runs"), runsTable(found.runs, state.cluster.clock, nowOf(state)));
       fill(byId("story"), story(found, state.cluster.clock));
       await steps(state, found.job, told.progress);
     } catch (error) { trouble(error); }

@@ -5,7 +5,7 @@ import { draw, empty } from "./charts.js";
 import { chosen } from "./choose.js";
 import { byId, el, fill, table } from "./dom.js";
 import { bytes, count, cpus, moment, share } from "./format.js";
-import { framed, trouble } from "./frame.js";
+import { framed, nowOf, trouble } from "./frame.js";
 import { ganttFigure } from "./gantt.js";
 import { calmly } from "./live.js";
 
@@ -39,7 +39,7 @@ function devicesTable(devices, names) {
   };
   return table([
     { title: "device", cell: (device) => device.id, wrap: true },
-    { title: "type", cell: (device) => device.gpu_type || (device.index === null ? "CPUs" : "–") },
+    { title: "type", cell: (device) => device.gpu_type || (device.index === null ? "CPUs" : "–"), less: true },
     { title: "memory", number: true, less: true, cell: (device) => bytes(device.memory_bytes) },
     { title: "health", cell: (device) => (device.healthy ? "good" : `bad: ${device.reason || "no reason given"}`) },
     { title: "holder", cell: holder },
@@ -65,7 +65,7 @@ async function occupied(state, parameters) {
   byId("occupancy-note").textContent = `GPUs were held ${share(found.held_share)} of this time. A click on a bar opens the job.${inexact}${left}`;
   fill(byId("spans"), spansTable(found.spans, clock));
   if (!found.devices.length) { empty(byId("occupancy"), "There is no device to show."); return; }
-  const now = clock === "wall" ? Date.now() / 1000 : found.until_s;
+  const now = clock === "wall" ? nowOf(state) : found.until_s;
   await draw(byId("occupancy"), ganttFigure(found, clock, now), (point) => location.assign(jobHref(point.customdata)));
 }
 

@@ -34,6 +34,7 @@ from operators.testing.stories import running, until
 
 EMUJOBS = "/apis/emugpu.dev/v1alpha1/namespaces/default/emujobs"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
+OWN_LEASE = "/apis/coordination.k8s.io/v1/namespaces/emugpu/leases/emugpu-jobs"
 NO_REDIS = (
     b"jobs: EMUGPU_JOBS_REDIS_URL is empty: times come from Kubernetes, in whole seconds, and progress is known at the end "
     b"only\n"
@@ -436,6 +437,7 @@ def test_preconditions_of_writes(cluster: ApiServer, jobs: None) -> None:
         await api.delete(JOB, "j", "default", uid=metadata["uid"])
         assert get(cluster, f"{JOBS}/j")["metadata"]["finalizers"] == ["foregroundDeletion"]
         await api.delete(JOB, "never-was", "default", uid="x")
+        cluster.request("DELETE", OWN_LEASE)
         with pytest.raises(NotThereError):
             await api.get(LEASE, "emugpu-jobs", "emugpu")
         await api.close()
@@ -461,10 +463,9 @@ def start(config: Path, identity: str) -> subprocess.Popen[bytes]:
 def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ApiServer, jobs: None, tmp_path: Path) -> None:
     config = tmp_path / "kubeconfig"
     config.write_text(json.dumps(cluster.kubeconfig("emugpu-jobs")), encoding="utf-8")
-    path = "/apis/coordination.k8s.io/v1/namespaces/emugpu/leases/emugpu-jobs"
 
     def holder() -> Any:
-        return get(cluster, path).get("spec", {}).get("holderIdentity")
+        return get(cluster, OWN_LEASE).get("spec", {}).get("holderIdentity")
 
     with start(config, "one") as one:
         asyncio.run(until(lambda: holder() == "one"))
@@ -487,4 +488,4 @@ def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ApiServer, j
             finally:
                 one.kill()
                 two.kill()
-    cluster.request("DELETE", path)
+    cluster.request("DELETE", OWN_LEASE)

@@ -332,7 +332,8 @@ def test_a_killed_program_is_followed_by_one_that_goes_on_at_once(kube: Kube, co
         finally:
             second.kill()
     assert second.returncode == 0, err
-    assert err == "scheduler: srtf schedules EmuJobs of scheduler s in namespace default\n"
+    where = "in namespace default; its lease is default/emugpu-scheduler-s"
+    assert err == f"scheduler: srtf schedules EmuJobs of scheduler s {where}\n"
     ready, *decisions = [json.loads(line) for line in out.splitlines()]
     assert (ready["scheduler"], ready["policy"], ready["namespace"]) == ("s", "srtf", "default")
     assert [list(decision["started"]) for decision in decisions if decision["started"]] == [["three"]]

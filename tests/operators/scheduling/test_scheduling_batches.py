@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from operators.jobs.objects import EmuJobFacts, Key
 from operators.scheduling import batches
-from operators.scheduling.batches import Batch, batch_of
+from operators.scheduling.batches import Batch, Batches, batch_of
 from operators.scheduling.names import BATCH
 from operators.scheduling.objects import Order
 
@@ -71,6 +72,93 @@ def test_a_scheduler_that_begins_in_the_middle_of_a_batch_goes_on_with_it(world:
     lab(here, "fifo").run(lambda: here.phase("b") == "Running")
     lab(here, "fifo").run(ended(here, "a", "b", "c"))
     assert order_of_starts(here) == ["a", "b", "c"]
+
+
+def one_of(batch: str, uid: str, submitted: str = "", phase: str = "Queued") -> Order:
+    status = {"phase": phase, "submittedAt": submitted}
+    return Order(EmuJobFacts(Key("lab", f"j-{uid}", uid), status=status), {}, {BATCH: batch})
+
+
+class Told:
+    """Batches that hear of jobs as a store tells them, by uid."""
+
+    def __init__(self) -> None:
+        self.batches = Batches(lambda: None)
+        self.orders: dict[str, Order] = {}
+
+    def put(self, *orders: Order) -> None:
+        for order in orders:
+            self.batches.heard(self.orders.get(order.key.uid), order)
+            self.orders[order.key.uid] = order
+
+    def remove(self, *uids: str) -> None:
+        for uid in uids:
+            self.batches.heard(self.orders.pop(uid), None)
+
+
+def test_a_batch_is_forgotten_with_its_last_job_and_its_name_may_be_used_again() -> None:
+    async def story() -> None:
+        told = Told()
+        first, second = one_of("b/2", "1", "2026-01-01T00:00:01Z"), one_of("b/2", "2", "2026-01-01T00:00:02Z")
+        told.put(first, one_of("b/2", "2", "", "Pending"))
+        assert not told.batches.may_come(first)
+        told.put(second)
+        assert told.batches.released() == {"lab/j-1"}
+        assert told.batches.may_come(second) and told.batches.submitted(second) == "2026-01-01T00:00:01Z"
+        told.remove("1")
+        assert told.batches.may_come(second)
+        told.remove("2")
+        again = [one_of("b/2", uid, "2026-02-02T00:00:00Z") for uid in ("3", "4")]
+        told.put(again[0])
+        assert not told.batches.may_come(again[0])
+        assert told.batches.submitted(again[0]) == "2026-02-02T00:00:00Z"
+        told.put(again[1])
+        assert told.batches.may_come(again[1])
+
+    asyncio.run(story())
+
+
+def test_who_waited_for_a_batch_that_went_keeps_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "PATIENCE_S", 0.01)
+
+    async def story() -> None:
+        told = Told()
+        told.put(one_of("b/3", "1", ""))
+        assert not told.batches.may_come(told.orders["1"])
+        await asyncio.sleep(0.03)  # given up; nobody has said when it was submitted
+        assert told.batches.released() == {"lab/j-1"}
+        told.put(one_of("b/3", "1", "2026-01-01T00:00:01Z"))
+        assert told.batches.submitted(told.orders["1"]) == "2026-01-01T00:00:01Z"
+
+    asyncio.run(story())
+
+
+def test_patience_with_a_batch_that_is_gone_says_nothing_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "PATIENCE_S", 0.03)
+
+    async def story() -> None:
+        told = Told()
+        told.put(one_of("b/3", "1", "2026-01-01T00:00:01Z"))
+        assert not told.batches.may_come(told.orders["1"])
+        told.remove("1")
+        monkeypatch.setattr(batches, "PATIENCE_S", 30.0)
+        told.put(one_of("b/3", "2", "2026-01-01T00:00:02Z"))
+        assert not told.batches.may_come(told.orders["2"])
+        await asyncio.sleep(0.06)
+        assert not told.batches.may_come(told.orders["2"])
+
+    asyncio.run(story())
+
+
+def test_a_job_that_changes_its_batch_leaves_the_former_one() -> None:
+    async def story() -> None:
+        told = Told()
+        told.put(one_of("b/2", "1", "2026-01-01T00:00:01Z"))
+        told.put(one_of("c/2", "1", "2026-01-01T00:00:01Z"), one_of("b/2", "2", "2026-01-01T00:00:02Z"))
+        assert not told.batches.may_come(told.orders["2"])
+        assert not told.batches.may_come(told.orders["1"])
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize(
