@@ -1,4 +1,6 @@
-"""The border to the API server: the only file that knows the client library; its errors become ours here, once.
+"""The border to the API server: no other file talks through the client library; its errors become ours here, once.
+
+Only `emugpu.kubectl` knows a part of it too: kubeconfigs and the forms of selectors.
 
 Everything written is a server-side apply with one field manager, so what others own on the same object stays theirs.
 A `uid` in an applied object makes it a precondition: a Node that was deleted and made anew is not touched, and one that is

@@ -36,6 +36,11 @@ RESOURCE_VARIABLE = "EMUGPU_RESOURCE"
 NVIDIA_VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """Set as well, to UUIDs, where the inventory's compat.nvidiaEnv is true."""
 
+JOB_UID_LABEL = "emugpu.dev/job-uid"
+"""On pods: the uid of their EmuJob, which may need several Jobs one after the other; by it managers know progress."""
+WORK_UID_LABELS = (JOB_UID_LABEL, "batch.kubernetes.io/controller-uid", "controller-uid")
+"""On pods: the uid of what they work for, the first one that there is. The last one is of Kubernetes until 1.26."""
+
 HOST_RESOURCE = "emugpu.dev/host"
 """A place on a node of a pool, for a container that needs no GPU: a token, and none of the node's devices."""
 

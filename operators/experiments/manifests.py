@@ -11,11 +11,10 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
 from emulator_runtime.domain.units import to_ns
+from operators.jobs.names import EXPERIMENT_LABEL
 from operators.kube import Json
 from operators.scheduling.names import BATCH, JOB_ID, ROW
 
-EXPERIMENT_LABEL = "emugpu.dev/experiment"
-"""On the EmuJobs of one run: which."""
 _MOST_OF_NAME = 50
 """A pod's name is the job's, an index and a random end, 63 characters in all."""
 _MOST_OF_TENANT = 63

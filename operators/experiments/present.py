@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from operators.documents import object_at, objects_in, text_at
+from operators.documents import object_at, text_at
 from operators.jobs.workload import cluster_spec
 from operators.kube import EMUJOB, NODE, POD, POOL, Api, NotThereError, everywhere
-from operators.pools.labels import OWN_PREFIX
 from operators.pools.objects import node_facts, pool_facts
+from operators.results.pods import devices_of
 from operators.store import key_of
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.reports.formats import list_some
@@ -58,7 +58,4 @@ async def look(api: Api) -> Present:
 def _uses_devices(pod: Mapping[str, Any]) -> bool:
     if text_at(object_at(pod, "status"), "phase") in ("Succeeded", "Failed"):
         return False
-    limits = (
-        object_at(container, "resources", "limits") for container in objects_in(object_at(pod, "spec"), "containers")
-    )
-    return any(name.startswith(OWN_PREFIX) and str(amount) != "0" for each in limits for name, amount in each.items())
+    return devices_of(object_at(pod, "spec")) is not None

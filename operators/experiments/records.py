@@ -16,14 +16,13 @@ from emulator_runtime.timing.lag import LagHistogram
 from operators.clock import ns_of
 from operators.documents import condition_of, object_at, objects_in, text_at, whole_at
 from operators.jobs.names import ENDED
+from operators.results.status import MOST_RUNS
 from operators.scheduling.names import JOB_ID
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, LagAccount, RunRecord, Span
 from scheduler_sims.reports.formats import list_some
 
 KUBERNETES = "kubernetes"
-_MOST_STAYS = 20
-"""So many runs a status keeps, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +199,10 @@ def _unfinished(told: Told) -> str:
 
 def _notes(told: Sequence[Told]) -> list[str]:
     coarse = [one.job_id for one in told if one.phase == "Succeeded" and not one.logged]
-    cut = [one.job_id for one in told if len(one.stays) >= _MOST_STAYS and _runs(one) > _MOST_STAYS]
+    cut = [one.job_id for one in told if len(one.stays) >= MOST_RUNS and _runs(one) > MOST_RUNS]
     found = []
     if coarse:
         found.append(f"the event log did not tell the end of {list_some(coarse)}: Kubernetes' times, in whole seconds")
     if cut:
-        found.append(f"of {list_some(cut)} only the newest {_MOST_STAYS} runs are drawn")
+        found.append(f"of {list_some(cut)} only the newest {MOST_RUNS} runs are drawn")
     return found

@@ -73,7 +73,9 @@ async def _serve(settings: Settings) -> int:
     experiments = _experiments(settings, api, metrics, leader)
 
     def ready() -> str:
-        return controller.problem if leader.holds else ""  # one that waits for its turn does all it should
+        return (
+            (controller.problem or recording.problem) if leader.holds else ""
+        )  # one that waits for its turn does all it should
 
     server = status_server(port, metrics.registry, healthy=loop_alive(loop), ready=ready) if port else None
     if server is not None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
 from operators.documents import text_at
+from operators.events import News
 from operators.following import Pauses, follow
 from operators.jobs.known import Known
 from operators.jobs.manifests import Images
@@ -22,7 +23,7 @@ from operators.jobs.metrics import JobMetrics
 from operators.jobs.names import FINAL
 from operators.jobs.objects import EmuJobFacts
 from operators.jobs.observer import Scene
-from operators.jobs.plan import Action, Around, CreateService, ResizePod, plan
+from operators.jobs.plan import Action, Around, CreateService, ResizePod, Tell, plan
 from operators.jobs.resizing import Refusal
 from operators.jobs.writer import write
 from operators.kube import Api, ConflictError, NotThereError
@@ -32,6 +33,8 @@ from operators.work_queue import WorkQueue
 
 _LONGEST_WAIT_S = 60.0
 """Even where nothing changes an EmuJob that isn't over is looked at so often: outcomes may come without any object's change."""
+_STAYS = 2
+"""What fails so often, one time after the other, isn't healed by the next look."""
 _AT_ONCE = 8
 """So many EmuJobs at a time: the waiting for the API server's answers overlaps."""
 
@@ -65,14 +68,15 @@ class Controller:
         self._known = Known(self._queue.add, self._count, surroundings.wall_ns)
         self._synced, self._moved = asyncio.Event(), asyncio.Event()
         self._failures: dict[str, int] = {}
-        self._problems: dict[str, str] = {}
+        self._problems: dict[str, EmuGpuError] = {}
 
     @property
     def problem(self) -> str:
-        """Why Jobs may not be as the EmuJobs say; empty where the last look at each of them came through."""
+        """Why Jobs may not be as the EmuJobs say: nothing was listed yet, or writes don't come through. Where one is refused,
+        that EmuJob's events tell."""
         if not self._synced.is_set():
             return "nothing was listed yet"
-        return next(iter(self._problems.values()), "")
+        return next((str(error) for error in self._problems.values() if error.retry_helps), "")
 
     @property
     def managers(self) -> Mapping[str, str]:
@@ -141,8 +145,10 @@ class Controller:
             self._failures.pop(key, None)
             self._problems.pop(key, None)
         else:
-            self._problems[key] = str(error)
+            self._problems[key] = error
             self._failures[key] = self._failures.get(key, 0) + 1
+            if facts is not None and self._failures[key] == _STAYS and not error.retry_helps:
+                await self._carry_out(key, (Tell(facts.key, News("Warning", "NotCarriedOut", str(error))),))
             again_s = min(again_s or _LONGEST_WAIT_S, self._pauses.after(self._failures[key]))
         if again_s is not None:
             self._queue.add(key, again_s)

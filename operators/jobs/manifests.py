@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.sensitivity import HostShare
+from emulator_runtime.node.layout import JOB_UID_LABEL
 from emulator_runtime.workloads.train_arguments import CONFIGURATION_VARIABLE
 from operators.jobs.names import (
     CONFIGURATION,
     CONTAINER,
     GATE,
     JOB_LABEL,
-    JOB_UID_LABEL,
     RENDEZVOUS_PORT,
 )
 from operators.jobs.objects import EmuJobFacts

@@ -8,7 +8,7 @@ from typing import Any
 
 from operators.clock import ns_of
 from operators.documents import condition_holds, condition_of, object_at, objects_in, text_at, texts_of, whole_at
-from operators.jobs.names import ALLOCATION, CONFIGURATION, EXPERIMENT, JOB_LABEL
+from operators.jobs.names import ALLOCATION, CONFIGURATION, EXPERIMENT_LABEL, JOB_LABEL
 from operators.jobs.sizing import Sizing, sizing_of
 from operators.results.events import JobEvent
 from operators.results.pods import Demand, demand_of, events_of_pod, work_uid_of
@@ -150,7 +150,7 @@ def emujob_facts(document: Mapping[str, Any], seen_ns: int = 0) -> EmuJobFacts:
         spec=object_at(document, "spec"),
         status=object_at(document, "status"),
         predicted=texts_of(metadata, "annotations").get(PREDICTED, ""),
-        experiment=texts_of(metadata, "labels").get(EXPERIMENT, ""),
+        experiment=texts_of(metadata, "labels").get(EXPERIMENT_LABEL, ""),
         seen_ns=seen_ns,
     )
 

@@ -73,8 +73,8 @@ class Recording:
 
     @property
     def problem(self) -> str:
-        """Why figures may be old; empty while all is well."""
-        return (self._collector.problem if self._collector is not None else "") or self.results.problem
+        """Why nothing can be kept; empty while all is well, and while Redis is away: nodes keep what they have to tell."""
+        return self.results.problem
 
     @property
     def hears(self) -> bool:

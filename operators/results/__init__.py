@@ -1,1 +1,1 @@
-"""What came of jobs: observed from the nodes' event logs, predicted by the simulator, kept in a store of its own."""
+"""What came of jobs: observed from the nodes' event logs, beside what was foretold, kept in a store of its own."""

@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from emulator_runtime.node.layout import HOST_RESOURCE, WORK_UID_LABELS
 from operators.clock import ns_of
 from operators.documents import object_at, objects_in, text_at, texts_of
 from operators.results.events import BEGINS, FAILED, FINISHED, KUBERNETES, JobEvent
 
-_UIDS = ("emugpu.dev/job-uid", "batch.kubernetes.io/controller-uid", "controller-uid")
-"""Labels with the UID of a pod's EmuJob or Job, the first one that there is: as the node's manager reads them."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
-_OURS, _PLACE = "emugpu.dev/", "emugpu.dev/host"
-"""Resources of device plugins of emugpu; the second one is no device, but a place on an emulated node."""
+_OURS = "emugpu.dev/"
+"""Resources of device plugins of emugpu. One of them is no device, but a place on an emulated node."""
 _STOPPED = 143
 """A trainer that was asked to stop exits with this (128 + SIGTERM), having written its checkpoint."""
 _BEGIN, _END = 1, 2
@@ -37,12 +36,29 @@ def demand_of(pod_spec: Mapping[str, Any]) -> Demand:
     """No containers where the pod has nothing to do with emugpu."""
     asked: dict[str, int] = {}
     for container in objects_in(pod_spec, "containers"):
-        limits = object_at(container, "resources", "limits")
-        ours = {name: str(amount) for name, amount in limits.items() if name.startswith(_OURS)}
-        if ours:
-            counts = [int(text) for name, text in ours.items() if name != _PLACE and text.isdecimal()]
-            asked[text_at(container, "name")] = sum(counts)
+        if (devices := _devices(container)) is not None:
+            asked[text_at(container, "name")] = devices
     return Demand(tuple(asked), sum(asked.values()))
+
+
+def devices_of(pod_spec: Mapping[str, Any]) -> int | None:
+    """How many devices of emugpu a pod holds on its node; None where it has nothing to do with emugpu.
+
+    As Kubernetes counts: what runs before the others, one after the other, has what they have later.
+    """
+    beside, before = (
+        [devices for container in objects_in(pod_spec, kind) if (devices := _devices(container)) is not None]
+        for kind in ("containers", "initContainers")
+    )
+    return max(sum(beside), *before, 0) if beside or before else None
+
+
+def _devices(container: Mapping[str, Any]) -> int | None:
+    """What it asks for; 0: a place alone, None: nothing of ours."""
+    limits = object_at(container, "resources", "limits")
+    ours = {name: str(amount) for name, amount in limits.items() if name.startswith(_OURS) and str(amount) != "0"}
+    counts = (int(text) for name, text in ours.items() if name != HOST_RESOURCE and text.isdecimal())
+    return sum(counts) if ours else None
 
 
 def _asking(pod_spec: Mapping[str, Any]) -> int:
@@ -119,7 +135,7 @@ def work_uid_of(pod: Mapping[str, Any]) -> str:
     """The UID of its EmuJob or Job, else its own."""
     metadata = object_at(pod, "metadata")
     labels = texts_of(metadata, "labels")
-    return next((labels[name] for name in _UIDS if labels.get(name)), "") or text_at(metadata, "uid")
+    return next((labels[name] for name in WORK_UID_LABELS if labels.get(name)), "") or text_at(metadata, "uid")
 
 
 def job_key_of(pod: Mapping[str, Any]) -> str:
@@ -127,7 +143,7 @@ def job_key_of(pod: Mapping[str, Any]) -> str:
     metadata = object_at(pod, "metadata")
     labels, uid = texts_of(metadata, "labels"), work_uid_of(pod)
     index = labels.get(_INDEX) or texts_of(metadata, "annotations").get(_INDEX) or "0"
-    return f"{uid}/{index}" if any(labels.get(name) for name in _UIDS) else uid
+    return f"{uid}/{index}" if any(labels.get(name) for name in WORK_UID_LABELS) else uid
 
 
 def time_ns(text: object) -> int:

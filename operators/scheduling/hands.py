@@ -8,7 +8,7 @@ from typing import Any
 
 from operators.jobs.allocation import Allocation
 from operators.jobs.objects import Key
-from operators.kube import EMUJOB, JOB, POD, Api, Json, NotThereError
+from operators.kube import POD, Api, Json, NotThereError
 from operators.leader import LeadershipLostError
 from operators.scheduling.names import FIELD_MANAGER
 from operators.store import Store
@@ -72,7 +72,3 @@ class Hands:
     def _check(self) -> None:
         if not self._may_act():
             raise LeadershipLostError("another scheduler of this name may act now; ending")
-
-
-WRITTEN = (EMUJOB, JOB, POD)
-"""The kinds of objects that are written, and must have a store."""

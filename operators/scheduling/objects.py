@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from emulator_runtime.node.layout import JOB_UID_LABEL
 from operators.documents import condition_of, object_at, objects_in, text_at, texts_of, whole_at
-from operators.jobs.names import ALLOCATION, JOB_UID_LABEL
+from operators.jobs.names import ALLOCATION
 from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts, emujob_facts, job_facts, pod_facts
-from operators.pools.spec import DEFAULT_RESOURCE
+from operators.results.pods import devices_of
 from operators.scheduling.names import PLANNED_DEVICES
 
 
@@ -149,15 +150,9 @@ def pod_sight(document: Mapping[str, Any]) -> PodSight:
 def usage_of(document: Mapping[str, Any]) -> Usage:
     """The GPUs that a pod has of its node; NO_USAGE for one that has none."""
     spec, status = object_at(document, "spec"), object_at(document, "status")
-    gpus = sum(_gpus(container) for container in objects_in(spec, "containers"))
-    gpus = max([gpus, *(_gpus(container) for container in objects_in(spec, "initContainers"))])
+    gpus = devices_of(spec)
     node = text_at(spec, "nodeName")
     if not gpus or not node or text_at(status, "phase") in ("Succeeded", "Failed"):
         return NO_USAGE
     labels = texts_of(object_at(document, "metadata"), "labels")
     return Usage(node, gpus, labels.get(JOB_UID_LABEL, ""))
-
-
-def _gpus(container: Mapping[str, Any]) -> int:
-    amount = str(object_at(container, "resources", "limits").get(DEFAULT_RESOURCE, "0"))
-    return int(amount) if amount.isascii() and amount.isdigit() else 0

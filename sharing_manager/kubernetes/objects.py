@@ -10,18 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION
-from emulator_runtime.node.layout import INVENTORY_ANNOTATION
+from emulator_runtime.node.layout import INVENTORY_ANNOTATION, WORK_UID_LABELS
 from sharing_manager.identity import PodIdentity
 from sharing_manager.kubernetes.api_server import ApiServerError
 from sharing_manager.kubernetes.cgroup import PodCgroup
 
 JOB_LABEL = "emugpu.dev/job"
 """On pods: the name of the EmuJob whose they are."""
-_JOB_UID_LABELS = (
-    "emugpu.dev/job-uid",  # an EmuJob's, which may need several Jobs one after the other
-    "batch.kubernetes.io/controller-uid",
-    "controller-uid",  # until Kubernetes 1.26
-)
 _INDEX_LABEL = "batch.kubernetes.io/job-completion-index"  # only an annotation until Kubernetes 1.27
 _STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"  # holds the UID by which the kubelet names a static pod's cgroup
 
@@ -189,7 +184,7 @@ def _started(item: object) -> Iterator[tuple[str, str]]:
 
 
 def _job_key(item: object) -> str:
-    for label in _JOB_UID_LABELS:
+    for label in WORK_UID_LABELS:
         if job_uid := _text(item, "metadata", "labels", label):
             index = _text(item, "metadata", "labels", _INDEX_LABEL) or _text(
                 item, "metadata", "annotations", _INDEX_LABEL

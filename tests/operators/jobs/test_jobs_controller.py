@@ -106,6 +106,10 @@ def run(story: Callable[[Running], Awaitable[None]], api: FakeApi | None = None)
     return api
 
 
+def events(api: FakeApi, reason: str) -> list[dict[str, Any]]:
+    return [event for event in api.objects.get("events", {}).values() if event["reason"] == reason]
+
+
 def test_a_job_from_its_making_to_its_end() -> None:
     async def story(at: Running) -> None:
         await at.until(lambda: at.controller.problem == "")
@@ -152,13 +156,38 @@ def test_a_service_of_somebody_else_is_told(capsys: pytest.CaptureFixture[str]) 
     api = cluster()
     api.put(NODE, {"metadata": {"name": "w2", "uid": "n2"}})
     api.put(EMUJOB, emujob(nodes=2))
-    api.failures = {"create": [ConflictError('services "j" already exists')]}
+    api.failures = {"create": [ConflictError('services "j" already exists')] * 2}
 
     async def story(at: Running) -> None:
-        await at.until(lambda: at.failures("CreateService") == 1 and at.has(JOB, "lab/j"))
+        await at.until(lambda: at.failures("CreateService") == 1)
+        assert at.controller.problem == ""  # one job's trouble, not the controller's
+        await at.until(lambda: at.has(JOB, "lab/j"))
 
     run(story, api)
     assert 'jobs: services "j" already exists' in capsys.readouterr().err
+    told = [(e["type"], e["note"], e["regarding"]["name"]) for e in events(api, "NotCarriedOut")]
+    assert told == [("Warning", 'services "j" already exists', "j")]
+
+
+def test_a_refusal_that_does_not_last_is_no_event() -> None:
+    api = cluster()
+    api.put(EMUJOB, emujob())
+    api.failures = {"create": [ClusterError("exceeded quota")]}
+    run(lambda at: at.until(lambda: at.has(JOB, "lab/j") and at.status().get("phase") == "Queued"), api)
+    assert events(api, "NotCarriedOut") == []
+
+
+def test_writes_that_do_not_come_through_make_it_unready() -> None:
+    api = cluster()
+    api.put(EMUJOB, emujob())
+    api.failures = {"create": [ApiAwayError("the API server is away")] * 3}
+
+    async def story(at: Running) -> None:
+        await at.until(lambda: at.controller.problem == "the API server is away")
+        await at.until(lambda: at.has(JOB, "lab/j") and at.controller.problem == "")
+
+    run(story, api)
+    assert events(api, "NotCarriedOut") == []
 
 
 def test_a_cluster_at_rest_is_not_written_to() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from operators.results.pods import Demand, demand_of, events_of_pod, time_ns
+from operators.results.pods import Demand, demand_of, devices_of, events_of_pod, time_ns
 from operators.results.timeline import CrossCheck, job_result
 from sharing_manager.kubernetes.objects import pod as manager_pod
 
@@ -96,6 +96,26 @@ def test_a_place_on_an_emulated_node_is_no_device():
     limits = {"emugpu.dev/emuGPU": "0", "emugpu.dev/host": "1"}
     assert demand_of({"containers": [{"name": "a", "resources": {"limits": limits}}]}) == Demand(("a",), 0)
     assert demand_of({"containers": [{"name": "a", "resources": {"limits": {"cpu": "1"}}}]}) == Demand((), 0)
+
+
+def asking(**limits):
+    return {"resources": {"limits": {f"emugpu.dev/{name}": amount for name, amount in limits.items()}}}
+
+
+@pytest.mark.parametrize(
+    ("beside", "before", "devices"),
+    [
+        ([], [], None),
+        ([asking()], [asking(emuGPU="0")], None),
+        ([asking(emuGPU="2"), asking(emuGPU=1), {}], [], 3),
+        ([asking(emuGPU="2")], [asking(emuGPU="3"), asking(emuGPU="1")], 3),
+        ([asking(**{"emuGPU.shared": "1"})], [], 1),
+        ([asking(host="1")], [], 0),
+        ([asking(emuGPU="-1")], [], 0),
+    ],
+)
+def test_how_many_devices_a_pod_holds(beside, before, devices):
+    assert devices_of({"containers": beside, "initContainers": before}) == devices
 
 
 def test_a_pod_that_is_seen_again_tells_nothing_new(facts):

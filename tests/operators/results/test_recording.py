@@ -58,7 +58,7 @@ def test_from_redis_to_an_outcome_and_to_a_reader(server, record, facts, tmp_pat
     path, leader = tmp_path / "results.db", Leader()
     recording = record(leader=leader, redis_url=server.url, store=str(path))
     recording.results.note(facts(steps=3))
-    wait_for(lambda: recording.problem == "" and recording.results.outcome("job"))
+    wait_for(lambda: recording.results.outcome("job"))
     server.write("a", [1, 2, 3])
     wait_for(lambda: recording.results.outcome("job").result.finished)
     assert leader.changes >= 2
@@ -71,12 +71,22 @@ def test_whether_it_hears_is_known(server, record):
     """While nothing was tried yet, and once Redis was reached; not while it is away."""
     assert Recording(settings(redis_url=server.url), CollectorRegistry(), CLOCKS, Leader().links()).hears
     recording = record(redis_url=server.url)
-    wait_for(lambda: recording.problem == "")
+    wait_for(lambda: recording._collector.problem == "")
     assert recording.hears
     server.kill()
     wait_for(lambda: not recording.hears)
+    assert recording.problem == ""  # nothing is lost: who works without Redis is ready without it, too
     server.start()
     wait_for(lambda: recording.hears, within_s=20)
+
+
+def test_a_store_that_can_not_be_used_is_a_problem_until_it_can(record, facts, tmp_path):
+    path = tmp_path / "none" / "results.db"
+    recording = record(store=str(path))
+    wait_for(lambda: recording.problem.startswith(f"{path}: can't use this file as the operator's store"))
+    assert not recording.hears
+    path.parent.mkdir()
+    wait_for(lambda: recording.problem == "", within_s=20)
 
 
 def test_who_does_not_lead_takes_nothing_away(server, record, facts):
