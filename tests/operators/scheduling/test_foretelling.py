@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from operators.results.prediction import predict_job
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
@@ -15,7 +16,6 @@ from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from operators.results.predicted import Prediction
-from operators.results.prediction import predict_job
 from operators.scheduling import foretelling
 from operators.scheduling.foretelling import MOST_WAITING, Foreteller, Question, annotation, present_job
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
