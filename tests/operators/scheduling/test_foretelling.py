@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any
 
 import pytest
-from operators.results.prediction import predict_job
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
@@ -18,6 +17,7 @@ from emulator_runtime.profiles.table import ProfileTable
 from operators.results.predicted import Prediction
 from operators.scheduling import foretelling
 from operators.scheduling.foretelling import MOST_WAITING, Foreteller, Question, annotation, present_job
+from operators.scheduling.prediction import predict_job
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.interface.view import JobView, Phase
