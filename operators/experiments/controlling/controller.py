@@ -90,7 +90,7 @@ class Controller:
     async def _look(self) -> float:
         """Do all that is to be done now; when to look again, in seconds."""
         experiments = self._experiments.values()
-        self._metrics.seen(facts.phase for facts in experiments)
+        self._metrics.seen(experiments)
         runners = {runner.owner: runner for runner in self._runners.values()}
         arenas: dict[str, list[ArenaFacts]] = {}
         for arena in self._arenas.values():

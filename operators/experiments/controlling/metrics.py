@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from operators.documents import object_at, objects_in, text_at
+from operators.experiments.controlling.objects import ExperimentFacts
 from operators.metrics import ControllerMetrics
 
 PHASES = ("Pending", "Queued", "Starting", "Running", "Suspended", "Succeeded", "Failed")
@@ -18,9 +20,22 @@ class ExperimentMetrics(ControllerMetrics):
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__("experiments", "one look at all SchedulingExperiments", registry)
         self._phases = Gauge("emugpu_experiments", "SchedulingExperiments by phase", ["phase"], registry=registry)
+        self._errors = Gauge(
+            "emugpu_experiment_prediction_error_ratio",
+            "(predicted - observed) / observed of a policy in a SchedulingExperiment that is there, by figure",
+            ["namespace", "experiment", "policy", "figure"],
+            registry=registry,
+        )
 
-    def seen(self, phases: Iterable[str]) -> None:
-        """The phases of all that there are; empty: not looked at yet."""
-        counts = Counter(phase or "Pending" for phase in phases)
+    def seen(self, experiments: Iterable[ExperimentFacts]) -> None:
+        """All that there are."""
+        there = list(experiments)
+        counts = Counter(facts.phase or "Pending" for facts in there)
         for phase in PHASES:
             self._phases.labels(phase).set(counts[phase])
+        self._errors.clear()
+        for facts in there:
+            for column in objects_in(facts.status, "results"):
+                for figure, text in object_at(column, "errors").items():
+                    labels = (facts.key.namespace, facts.key.name, text_at(column, "name"), figure)
+                    self._errors.labels(*labels).set(float(text))

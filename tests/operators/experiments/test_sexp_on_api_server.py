@@ -318,6 +318,8 @@ def test_one_runs_and_the_other_waits_then_takes_its_turn(cluster: ApiServer, no
 
     registry = with_controller(cluster, story)
     assert registry.get_sample_value("emugpu_experiments", {"phase": "Succeeded"}) == 1.0
+    labels = {"namespace": "default", "experiment": "e1", "policy": "fifo", "figure": "meanJCT"}
+    assert registry.get_sample_value("emugpu_experiment_prediction_error_ratio", labels) == -0.0083
 
 
 def test_a_runner_that_died_too_often_is_told_and_cleared_up(cluster: ApiServer, nothing_left: None) -> None:
