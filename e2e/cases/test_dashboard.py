@@ -32,11 +32,18 @@ def address(admin: Kubectl) -> Iterator[str]:
         said = program.stdout.readline()
         found = re.search(r"Forwarding from (127\.0\.0\.1:\d+)", said)
         assert found, said + program.stdout.read()
-        threading.Thread(target=program.stdout.read, daemon=True).start()  # a line for each connection
-        yield f"http://{found[1]}"
+        reading = threading.Thread(target=program.stdout.read)  # a line for each connection
+        reading.start()
+        try:
+            yield f"http://{found[1]}"
+        finally:
+            program.kill()
+            reading.join()
     finally:
         program.kill()
         program.wait()
+        if program.stdout is not None:
+            program.stdout.close()
 
 
 def asked(address: str, path: str, token: str = "", method: str = "GET") -> tuple[int, Any]:
