@@ -34,11 +34,14 @@ pytestmark = [pytest.mark.alone, pytest.mark.long]
 JOBS = 20
 STEP_S = 0.1
 OPERATOR = "[p]ython3 -m operators.jobs"
+REDIS = "[r]edis-server"
 KILLS = (
     *("the operator's process", "the operator's pod") * 2,
     *("the scheduler",) * 3,
-    *("Redis's pod",) * 3,
+    *("Redis's process",) * 3,
 )
+"""Redis's pod has its data with it, and the operator's pod its store: without volumes for them, who kills both loses what the
+nodes have forgotten."""
 LOG_S = 0.05
 """What a status and the event log may differ by: a clock's offset above that is reported."""
 
@@ -180,9 +183,10 @@ class Victims:
     def strike(self, victim: str) -> int:
         if victim == "the scheduler":
             return self._scheduler()
-        if victim == "the operator's process":
-            return sum(node.kill9(OPERATOR) for node in self.lab.nodes())
-        return self._pods("jobs" if victim == "the operator's pod" else "redis")
+        if victim == "the operator's pod":
+            return self._pods("jobs")
+        program = OPERATOR if victim == "the operator's process" else REDIS
+        return sum(node.kill9(program) for node in self.lab.nodes())
 
     def _scheduler(self) -> int:
         pid = self.comparison.scheduler
