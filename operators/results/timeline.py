@@ -145,12 +145,14 @@ def job_result(facts: JobFacts, events: Iterable[JobEvent], clocks: Clocks | Non
     given, clocks = list(events), clocks or Clocks()
     once = told_once(given)
     outcome, finished_ns, told_by = _end(facts, once, given, clocks)
+    covered, repeated = _coverage(once)
+    missing = sum(max(0, top - seen) for top, seen in covered)
+    if told_by == EVENT_LOG and not missing:  # a pod that no manager told of was taken away before it had a device
+        once = [event for event in once if not event.from_kubernetes]
     runs = [_closed(run, outcome, finished_ns) for run in runs_of(once, clocks)]
     started_ns = min((run.begin_ns for run in runs), default=None)
     check = _cross_check(given)
-    covered, repeated = _coverage(once)
     done = _steps_done(facts, once, outcome)
-    missing = sum(max(0, top - seen) for top, seen in covered)
     notes = [
         *_contradictions(check, runs, finished_ns, given),
         *_clock_notes(once, clocks),

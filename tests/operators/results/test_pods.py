@@ -152,6 +152,22 @@ def test_a_pod_that_kubernetes_has_forgotten_contradicts_nothing(teller, facts):
     assert note.startswith("its first run begins 1.000 s before Kubernetes started a container")
 
 
+@pytest.mark.parametrize(
+    ("went_on_at", "pods"), [(5, ["train-u0", "train-u2"]), (7, ["train-u0", "train-u1", "train-u2"])]
+)
+def test_a_pod_that_was_taken_away_before_it_had_a_device_had_no_run(teller, facts, went_on_at, pods):
+    """Nobody told of it but Kubernetes; where steps are missing, they may have been its own."""
+    node = teller("n1")
+    node.tell("attached", 3, pod="train-u0")
+    node.tell("released", 8, 5, pod="train-u0")
+    node.tell("attached", 31, went_on_at, from_step=went_on_at, pod="train-u2")
+    node.tell("finished", 40, 10, pod="train-u2", from_step=went_on_at)
+    result = job_result(facts(steps=10), [*node.events, *events_of_pod(pod(ended(12, 20, 143)), 5)])
+    assert [run.pod for run in result.runs] == pods
+    assert (result.notes == ()) is (len(pods) == 2)
+    assert (result.jct_s, result.steps_missing) == (40, went_on_at - 5)
+
+
 def test_an_end_that_only_kubernetes_tells_is_taken_and_said_to_be_its(teller, facts):
     node = teller("n1")
     node.tell("attached", 3.25, pod="train-u1")
