@@ -155,8 +155,11 @@ def _wait_for_the_log_s(job: JobFacts | None, outcome: Outcome | None, around: A
 
 def _is_open(facts: EmuJobFacts, job: JobFacts | None) -> bool:
     """Whether it's still to be decided if the job can run: what runs, or has run to its end, is beyond that."""
-    if job is None or text_at(facts.status, "phase") == "Succeeded":
-        return text_at(facts.status, "phase") not in FINAL
+    phase = text_at(facts.status, "phase")
+    if phase == "Succeeded":
+        return False
+    if job is None:
+        return phase not in FINAL
     return job.suspended and not job.finished and not job.deleting
 
 
