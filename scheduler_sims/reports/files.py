@@ -7,16 +7,18 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.files import write_whole
 from scheduler_sims.record import JobRecord, RunRecord
 from scheduler_sims.reports.comparison import Comparison, Errors, Observed, PolicyComparison
 from scheduler_sims.reports.ranking import standings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +46,12 @@ JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
 
 def write_jobs_csv(path: Path, runs: Iterable[RunRecord]) -> None:
     """One row per policy, cluster, repeat and job; seconds with six decimals. Raises InputError if it can't be written."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(JOB_COLUMNS)
-    for run in runs:
-        writer.writerows(_csv_cells(run, job) for job in run.jobs)
-    write_atomically(path, text.getvalue())
+    write_table(path, JOB_COLUMNS, (_csv_cells(run, job) for run in runs for job in run.jobs))
 
 
 def read_jobs_csv(path: Path) -> list[JobRow]:
     """The rows of a file that write_jobs_csv wrote. Raises InputError naming file and line."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            if tuple(reader.fieldnames or ()) != JOB_COLUMNS:
-                raise InputError(f"{path}:1", f"is not a jobs.csv; its first line must be {','.join(JOB_COLUMNS)}")
-            return [_job_row(f"{path}:{reader.line_num}", cells) for cells in reader]
-    except OSError as error:
-        raise InputError(str(path), f"can't be read: {error.strerror}") from error
+    return read_table(path, "jobs.csv", JOB_COLUMNS, _job_row)
 
 
 def summary_dict(comparison: Comparison, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -75,6 +65,29 @@ def summary_dict(comparison: Comparison, meta: Mapping[str, Any] | None = None) 
 def write_summary(path: Path, comparison: Comparison, meta: Mapping[str, Any] | None = None) -> None:
     """summary.json: see summary_dict. Raises InputError if it can't be written."""
     write_atomically(path, json.dumps(summary_dict(comparison, meta), indent=2, allow_nan=False) + "\n")
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A CSV file with these columns. Raises InputError if it can't be written."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
+
+
+def read_table(path: Path, what: str, columns: Sequence[str], row: Callable[[str, Mapping[str, str]], T]) -> list[T]:
+    """`row` of each line's place and cells. Raises InputError for a file that isn't `what` (jobs.csv), or can't be read."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            if tuple(reader.fieldnames or ()) != tuple(columns):
+                raise InputError(f"{path}:1", f"is not a {what}; its first line must be {','.join(columns)}")
+            return [row(f"{path}:{reader.line_num}", cells) for cells in reader]
+    except OSError as error:
+        raise InputError(str(path), f"can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"can't be read: {error}") from error
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
-from scheduler_sims.record import RunRecord
-from scheduler_sims.reports.files import write_atomically
+from scheduler_sims.record import RunRecord, Span
+from scheduler_sims.reports.files import read_table, write_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +29,18 @@ SPAN_COLUMNS = tuple(field.name for field in fields(SpanRow))
 
 def write_spans_csv(path: Path, runs: Iterable[RunRecord]) -> None:
     """One row per policy, cluster, repeat and span; seconds with six decimals. Raises InputError if it can't be written."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(SPAN_COLUMNS)
-    for run in runs:
-        for span in run.spans:
-            place = f"{span.node}/{'cpu' if span.device is None else span.device}"
-            times = (f"{span.start_s:.6f}", f"{span.end_s:.6f}")
-            writer.writerow((run.policy, run.cluster, run.repeat, span.job_id, place, *times))
-    write_atomically(path, text.getvalue())
+    write_table(path, SPAN_COLUMNS, (_cells(run, span) for run in runs for span in run.spans))
 
 
 def read_spans_csv(path: Path) -> list[SpanRow]:
     """The rows of a file that write_spans_csv wrote. Raises InputError naming file and line."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            if tuple(reader.fieldnames or ()) != SPAN_COLUMNS:
-                raise InputError(f"{path}:1", f"is not a spans.csv; its first line must be {','.join(SPAN_COLUMNS)}")
-            return [_row(f"{path}:{reader.line_num}", cells) for cells in reader]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"can't be read: {error}") from error
+    return read_table(path, "spans.csv", SPAN_COLUMNS, _row)
+
+
+def _cells(run: RunRecord, span: Span) -> tuple[str | int, ...]:
+    place = f"{span.node}/{'cpu' if span.device is None else span.device}"
+    times = (f"{span.start_s:.6f}", f"{span.end_s:.6f}")
+    return (run.policy, run.cluster, run.repeat, span.job_id, place, *times)
 
 
 def _row(place: str, cells: Mapping[str, str]) -> SpanRow:
