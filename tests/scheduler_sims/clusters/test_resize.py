@@ -181,7 +181,7 @@ def step_ns(step, steps, cpus):
     ),
     steps=st.integers(1, 30),
 )
-@example(changes=[(2 * S, 1.5)], steps=30)  # as a sum of floats the sixth step ends just before 2 s, and the change comes late
+@example(changes=[(2 * S, 1.5)], steps=30)  # a sum of floats has the sixth step end just before 2 s
 @example(changes=[(2 * S - 1, 1.5)], steps=30)
 @example(changes=[(2 * S + 1, 1.5)], steps=30)
 def test_changes_agree_with_steps_counted_one_by_one(drive, changes, steps):
