@@ -33,7 +33,7 @@ def settings(**more):
     return Settings(image="i", identity="me", **more)
 
 
-def wait_for(condition, within_s=10.0):
+def wait_for(condition, within_s=30.0):
     give_up = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < give_up
