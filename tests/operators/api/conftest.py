@@ -87,6 +87,7 @@ class Told:
     asked: list[tuple[str, bool]] = field(default_factory=list)
     refusal: Exception | None = None
     missing: str = ""
+    store: str = ""
 
     def snapshot(self) -> Snapshot:
         return self.now
@@ -98,6 +99,8 @@ class Told:
         found = self.now.job(uid)
         if found is None:
             return None
+        if self.store:
+            return Timeline(found, self.now.runs_of(uid), missing=self.store)
         progress = (Progress(2.0, 4.0, 0, 5, "w1"),) if uid == "u1" else ()
         return Timeline(
             found, self.now.runs_of(uid), progress, (Condition("Accepted", "True", since_s=1.0),), ("a note",)
@@ -148,9 +151,11 @@ class Rights:
         return (who.user, verb, namespace) in self.rights
 
 
-def services_of(source: Told, access: Rights, now_ns: Callable[[], int], stream_s: float = 3600.0) -> Services:
+def services_of(
+    source: Told, access: Rights, now_ns: Callable[[], int], stream_s: float = 3600.0, heartbeat_s: float = 0.05
+) -> Services:
     sessions = Sessions(b"a key of the tests", now_ns, lasts_s=3600)
-    streams = Streams(stream_s, heartbeat_s=min(0.05, stream_s / 3), gather_s=0.01, most=2)
+    streams = Streams(stream_s, heartbeat_s=heartbeat_s, gather_s=0.01, most=2)
     return Services(source, access, sessions, bundled_policies(), frozenset(), streams)
 
 
