@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_sims.record import LagAccount, RunRecord
 
-TRIES = 3
+TRIES = 2
 CALM_S = 0.03
 """Host seconds. Where a machine has time for the processes, starts and steps are less late than this."""
 
@@ -27,7 +27,7 @@ def excuse_s(observed: RunRecord, speed: float) -> float:
 
 @pytest.fixture
 def agree() -> Callable[..., RunRecord]:
-    """`differences` says what is wrong with a run that may be off by so many seconds. It gets three tries to be as predicted;
+    """`differences` says what is wrong with a run that may be off by so many seconds. It gets two tries to be as predicted;
     what still differs then must be explained by the lags that the last run reports. A calm run has no excuse, and one try."""
 
     def agree(observe: Callable[[], RunRecord], differences: Differences, speed: float = 1.0) -> RunRecord:
