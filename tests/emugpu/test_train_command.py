@@ -416,7 +416,8 @@ def test_a_killed_rank_ends_the_others_within_seconds(
     for rank in ranks:
         assert rank.stderr is not None
         rank.stderr.readline()
-    time.sleep(0.3)
+    while not (len(node.ranges) == 3 and all(runs[-1][1] > 1 for runs in node.ranges.values())):
+        time.sleep(0.01)
     ranks[victim].kill()
     began = time.monotonic()
     results = {rank: ended(process) for rank, process in enumerate(ranks) if rank != victim}
