@@ -8,7 +8,7 @@ and the way back of the news. Medians, because one slow pull of an image tells n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, pairwise
 from statistics import median
@@ -55,7 +55,7 @@ class ProbeStop:
 @dataclass(frozen=True, slots=True)
 class Probes:
     """`alone`: submitted when nothing else was; `burst`: submitted and started at once; `chain`: submitted at once, started one
-    after the other on one device, in this order; `stops`: one after the other.
+    after the other on one device, in this order; `stops`: one after the other. `wide`: a larger burst, where there is room.
 
     `coalesce_s`: with which the scheduler gathered events meanwhile.
     """
@@ -64,6 +64,7 @@ class Probes:
     burst: Sequence[ProbeRun]
     chain: Sequence[ProbeRun]
     stops: Sequence[ProbeStop] = ()
+    wide: Sequence[ProbeRun] = ()
     coalesce_s: float = 0.0
 
 
@@ -80,6 +81,7 @@ class Calibration:
 
     alone: int
     burst: int
+    wide: int
     chain: int
     stops: int
     coalesce_s: float
@@ -129,13 +131,14 @@ def calibrated(probes: Probes) -> Calibration:
     submit_s = max(0.0, median(_heard_s([run]) for run in probes.alone) - gathered_s)
     gaps = [to_s(after.asked_ns - before.end_ns) for before, after in pairwise(probes.chain)]
     freed = [to_s(stop.next_asked_ns - stop.asked_ns) - gathered_s for stop in probes.stops]
-    together = _of_one_decision(probes.burst)
-    serial_start_s = _slope_s([run.begin_ns for run in together])
-    batches = [batch for batch in (probes.burst, probes.chain) if len(batch) > 1]
+    bursts = [_of_one_decision(burst) for burst in (probes.burst, probes.wide) if burst]
+    serial_start_s = _slope_s(*([run.begin_ns for run in burst] for burst in bursts))
+    batches = [batch for batch in (probes.burst, probes.wide, probes.chain) if len(batch) > 1]
     later = [(_heard_s(batch) - gathered_s - submit_s) / (len(batch) - 1) for batch in batches]
     return Calibration(
         alone=len(probes.alone),
         burst=len(probes.burst),
+        wide=len(probes.wide),
         chain=len(probes.chain),
         stops=len(probes.stops),
         coalesce_s=gathered_s,
@@ -144,7 +147,7 @@ def calibrated(probes: Probes) -> Calibration:
         serial_submit_s=max(0.0, median(later)),
         start_s=start_s,
         serial_start_s=serial_start_s,
-        shared_start_s=_shared_s(together, start_s, serial_start_s),
+        shared_start_s=_shared_s(bursts, start_s, serial_start_s),
         finish_s=max(0.0, median(gaps) - gathered_s),
         stop_s=max(0.0, median(freed)) if freed else 0.0,
         restart_s=max(0.0, median(s.again.start_s for s in probes.stops) - start_s) if probes.stops else 0.0,
@@ -177,17 +180,25 @@ def _of_one_decision(burst: Sequence[ProbeRun]) -> list[ProbeRun]:
     return sorted((run for run in burst if run.asked_ns == most), key=lambda run: run.begin_ns)
 
 
-def _shared_s(together: Sequence[ProbeRun], start_s: float, serial_s: float) -> float:
-    """By how much the first of them began later than one alone does, for each of the others."""
-    if len(together) < 2:
-        return 0.0
-    first_s = median(run.start_s - number * serial_s for number, run in enumerate(together))
-    return max(0.0, (first_s - start_s) / (len(together) - 1))
+def _shared_s(bursts: Iterable[Sequence[ProbeRun]], start_s: float, serial_s: float) -> float:
+    """By how much the first of a burst begins later than one alone does, for each of the others."""
+    late_s = [
+        (run.start_s - number * serial_s - start_s) / (len(burst) - 1)
+        for burst in bursts
+        if len(burst) > 1
+        for number, run in enumerate(burst)
+    ]
+    return max(0.0, median(late_s)) if late_s else 0.0
 
 
-def _slope_s(times_ns: Sequence[int]) -> float:
-    """How much later the next one comes: the median over all pairs (Theil and Sen), so that stragglers don't count."""
-    slopes = [to_s(b - a) / (j - i) for (i, a), (j, b) in combinations(enumerate(sorted(times_ns)), 2)]
+def _slope_s(*bursts: Sequence[int]) -> float:
+    """How much later the next one comes: the median over all pairs (Theil and Sen), so that stragglers don't count.
+
+    Pairs are within a burst; the larger one, which tells more of how slow the next one is, has more of them.
+    """
+    slopes = [
+        to_s(b - a) / (j - i) for times_ns in bursts for (i, a), (j, b) in combinations(enumerate(sorted(times_ns)), 2)
+    ]
     return median(slopes) if slopes else 0.0
 
 

@@ -25,6 +25,7 @@ CLUSTER = "nodes: [{name: n, gpus: 1, gpu_type: V100, cpus: 8}]"
 MEASURED = Calibration(
     alone=3,
     burst=12,
+    wide=0,
     chain=10,
     stops=3,
     coalesce_s=0.3,

@@ -49,6 +49,7 @@ def test_figures_by_hand() -> None:
     assert found == Calibration(
         alone=3,
         burst=12,
+        wide=0,
         chain=10,
         stops=3,
         coalesce_s=0.5,
@@ -106,6 +107,21 @@ def test_a_burst_whose_first_start_is_late_shares_the_machines() -> None:
     assert (found.start_s, found.serial_start_s) == (pytest.approx(2.0), pytest.approx(0.25))
     assert found.shared_start_s == pytest.approx(0.3)
     assert found.costs(0.5).shared_start_s == pytest.approx(0.3)
+
+
+def test_a_wider_burst_tells_serial_and_shared_starts_apart() -> None:
+    """Bursts of 12 and 32 that begin 0.05 s later for each other start, then one every 0.4 s: no noise, so both are found."""
+    few, many = burst(12, base=2.0 + 11 * 0.05, serial=0.4), burst(32, base=2.0 + 31 * 0.05, serial=0.4)
+    found = calibrated(Probes(ALONE, few, chain(10), wide=many))
+    assert (found.burst, found.wide) == (12, 32)
+    assert (found.serial_start_s, found.shared_start_s) == (pytest.approx(0.4), pytest.approx(0.05))
+
+
+def test_where_two_bursts_disagree_the_wider_one_counts_more() -> None:
+    """The twelve all come at once after 4 s, as if they shared the machines; the 32 come one every 0.45 s from the start on."""
+    found = calibrated(Probes(ALONE, burst(12, base=4.0, serial=0.0), chain(10), wide=burst(32, serial=0.45)))
+    assert found.serial_start_s == pytest.approx(0.45)
+    assert found.shared_start_s == pytest.approx(0.0)
 
 
 def test_only_starts_of_one_decision_are_a_burst() -> None:

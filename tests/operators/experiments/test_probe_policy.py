@@ -13,7 +13,7 @@ from emulator_runtime.domain.units import GIB, to_ns
 from emulator_runtime.profiles.table import ProfileTable
 from operators.experiments.calibrate import calibrated
 from operators.experiments.probe_policy import Probing
-from operators.experiments.probing import ALONE, BURST, CHAIN, VISITS, Decision, ProbeJobs, probe_jobs, probes_of
+from operators.experiments.probing import ALONE, BURST, CHAIN, VISITS, WIDE, Decision, ProbeJobs, probe_jobs, probes_of
 from operators.experiments.records import Stay, Told
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.simulated import SimulatedCluster
@@ -96,7 +96,7 @@ short = st.integers(0, 3).map(lambda number: number / 4)
         stop_s=quarters,
         finish_s=quarters,
     ),
-    gpus=st.integers(1, 14),
+    gpus=st.one_of(st.integers(1, 14), st.just(40)),
     cpu_nodes=st.integers(0, 3),
 )
 def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus: int, cpu_nodes: int) -> None:
@@ -104,8 +104,9 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
     jobs = probe_jobs(cluster)
     told, decisions = run_phases(cluster, jobs)
     probes = probes_of(jobs, told, decisions, costs.coalesce_s)
-    counts = (len(probes.alone), len(probes.burst), len(probes.chain), len(probes.stops))
-    assert counts == (ALONE, min(BURST, gpus + cpu_nodes), CHAIN, VISITS)
+    counts = (len(probes.alone), len(probes.burst), len(probes.wide), len(probes.chain), len(probes.stops))
+    places = gpus + cpu_nodes
+    assert counts == (ALONE, min(BURST, places), min(WIDE, places) if places > BURST else 0, CHAIN, VISITS)
     found = calibrated(probes)
     assert found.submit_s == pytest.approx(costs.submit_s)
     assert found.serial_submit_s == pytest.approx(costs.serial_submit_s)
@@ -119,14 +120,19 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
 
 
 @pytest.mark.parametrize(
-    ("gpus_of", "first"), [((8, 8, 8, 8), [0, 8, 16, 24, 1, 9]), ((1, 3, 0, 2), [0, 1, 4, 6, 2, 5])]
+    ("gpus_of", "first", "wide"),
+    [
+        ((8, 8, 8, 8), [0, 8, 16, 24, 1, 9], [turn + 8 * node for turn in range(8) for node in range(4)]),
+        ((1, 3, 0, 2), [0, 1, 4, 6, 2, 5], []),
+    ],
 )
-def test_probes_go_round_the_nodes(gpus_of: tuple[int, ...], first: list[int]) -> None:
+def test_probes_go_round_the_nodes(gpus_of: tuple[int, ...], first: list[int], wide: list[int]) -> None:
     nodes = [
         NodeSpec(f"n{n}", 8000, 0, tuple(Device(f"n{n}", i, "Tesla_V100-PCIE-32GB", 32 * GIB) for i in range(gpus)))
         for n, gpus in enumerate(gpus_of)
     ]
     jobs = probe_jobs(ClusterSpec(tuple(nodes)))
+    assert [job.user for job in jobs.wide] == [f"p{place}" for place in wide]
     for phase in (jobs.warm_up, jobs.burst):
         assert [job.user for job in phase][: len(first)] == [f"p{place}" for place in first]
         assert len(phase) == min(BURST, sum(gpus or 1 for gpus in gpus_of))
