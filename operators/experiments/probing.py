@@ -20,6 +20,8 @@ YIELD_STEP_S = 0.1
 _YIELD_STEPS = 300
 _BETWEEN_ALONE_S = 9.0
 _FIRST_VISIT_S, _BETWEEN_S = 7.0, 8.0
+_TOGETHER_S = 15.0
+"""Those that are stopped together all run by then, and are not done for a while."""
 _CPU_MILLI = 1000
 
 
@@ -45,10 +47,12 @@ class ProbeJobs:
     chain: tuple[JobSpec, ...]
     yielding: tuple[JobSpec, ...]
     """The one that yields, then its visitors."""
+    together: tuple[JobSpec, ...]
+    """One on each place of `burst` that yields, then a visitor for each of them, all at once; none where there is one place."""
 
     @property
     def phases(self) -> tuple[tuple[JobSpec, ...], ...]:
-        return (self.warm_up, self.alone, self.burst, self.wide, self.chain, self.yielding)
+        return (self.warm_up, self.alone, self.burst, self.wide, self.chain, self.yielding, self.together)
 
 
 def probe_jobs(cluster: ClusterSpec) -> ProbeJobs:
@@ -73,6 +77,7 @@ def probe_jobs(cluster: ClusterSpec) -> ProbeJobs:
             host,
             *(_job(f"visit-{n}", user_of(0), gpu=places[0], submit_s=at_s) for n, at_s in enumerate(visits)),
         ),
+        together=(*_yielding_together(some), *_visiting_together(some)) if len(some) > 1 else (),
     )
     rows = count()
     return ProbeJobs(*(tuple(replace(job, row=next(rows)) for job in phase) for phase in jobs.phases))
@@ -94,8 +99,30 @@ def probes_of(jobs: ProbeJobs, told: Iterable[Told], decisions: Sequence[Decisio
         wide=[run for job in jobs.wide for run in runs.get(job.job_id, ())],
         chain=sorted((run for job in jobs.chain for run in runs.get(job.job_id, ())), key=lambda run: run.begin_ns),
         stops=_stops(host, runs, [job.job_id for job in jobs.yielding[1:]], decisions),
+        together=[
+            stop
+            for host, visitor in _pairs(jobs.together)
+            for stop in _stops(host.job_id, runs, [visitor.job_id], decisions)
+        ],
         coalesce_s=coalesce_s,
     )
+
+
+def _yielding_together(places: Sequence[tuple[int, bool]]) -> list[JobSpec]:
+    return [
+        _job(f"gives-{n}", user_of(n, yields=True), gpu=gpu, steps=_YIELD_STEPS, step_s=YIELD_STEP_S)
+        for n, gpu in places
+    ]
+
+
+def _visiting_together(places: Sequence[tuple[int, bool]]) -> list[JobSpec]:
+    return [_job(f"takes-{n}", user_of(n), gpu=gpu, submit_s=_TOGETHER_S) for n, gpu in places]
+
+
+def _pairs(together: Sequence[JobSpec]) -> Iterable[tuple[JobSpec, JobSpec]]:
+    """Each that yields, with its visitor."""
+    half = len(together) // 2
+    return zip(together[:half], together[half:], strict=True)
 
 
 def _job(

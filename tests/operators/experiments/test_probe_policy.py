@@ -32,23 +32,32 @@ class Watched(SimulatedCluster):
 
     def __init__(self, truth: WorkloadTruth, costs: ClusterCosts) -> None:
         super().__init__(truth, costs)
+        self._charged = costs
         self.decisions: list[Decision] = []
+        self._beside: dict[str, int] = {}
         self.ends: dict[str, list[tuple[int, int]]] = defaultdict(list)
 
     def start(self, start: Start) -> None:
         super().start(start)
         self.decisions.append(Decision(DAY_NS + start.at_ns, (start.job.job_id,)))
 
-    def stop(self, job_id: str) -> None:
-        super().stop(job_id)
+    def stop(self, job_id: str, others: int = 0) -> None:
+        super().stop(job_id, others)
+        self._beside[job_id] = others
         self.decisions.append(Decision(DAY_NS + self.now_ns(), (), (job_id,)))
 
     def wait(self, until_ns: int | None) -> list[Event]:
         events = super().wait(until_ns)
         for event in events:
             if event.what is not Happening.STARTED:
-                self.ends[event.job_id].append((event.at_ns, event.steps_done))
+                self.ends[event.job_id].append((event.at_ns - self._released_ns(event), event.steps_done))
         return events
+
+    def _released_ns(self, event: Event) -> int:
+        """From the end of a stopped run's last step until its device was free."""
+        if event.what is not Happening.STOPPED:
+            return 0
+        return to_ns(self._charged.release_s() + self._charged.shared_stop_s * self._beside[event.job_id])
 
 
 def run_phases(cluster: ClusterSpec, jobs: ProbeJobs) -> tuple[list[Told], list[Decision]]:
@@ -61,9 +70,7 @@ def run_phases(cluster: ClusterSpec, jobs: ProbeJobs) -> tuple[list[Told], list[
         for job in phase:
             stays, done = [], 0
             for at_ns, steps in watched.ends[job.job_id]:
-                last = steps == job.steps
-                released_ns = 0 if last else to_ns(cluster.costs.release_s())
-                stays.append(Stay("w", (), 0, DAY_NS + at_ns - released_ns, steps - done))
+                stays.append(Stay("w", (), 0, DAY_NS + at_ns, steps - done))
                 done = steps
             submitted_ns = DAY_NS + to_ns(job.submit_s)
             told.append(Told(job.job_id, "Succeeded", submitted_ns=submitted_ns, stays=tuple(stays), finished_ns=1))
@@ -79,6 +86,7 @@ def cluster_of(gpus: int, cpu_nodes: int, costs: ClusterCosts) -> ClusterSpec:
 
 quarters = st.integers(0, 8).map(lambda number: number / 4)
 short = st.integers(0, 3).map(lambda number: number / 4)
+each = st.integers(0, 3).map(lambda number: number / 8)
 """Shorter than a probe: so that a chain is no burst, and who yields has begun."""
 
 
@@ -87,13 +95,15 @@ short = st.integers(0, 3).map(lambda number: number / 4)
     costs=st.builds(
         ClusterCosts,
         submit_s=quarters,
-        serial_submit_s=short,
+        serial_submit_s=each,
         coalesce_s=quarters,
         start_s=short,
         restore_s=short,
-        serial_start_s=short,
-        shared_start_s=short,
+        serial_start_s=each,
+        shared_start_s=each,
         stop_s=quarters,
+        serial_stop_s=each,
+        shared_stop_s=each,
         finish_s=quarters,
     ),
     gpus=st.one_of(st.integers(1, 14), st.just(40)),
@@ -104,9 +114,10 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
     jobs = probe_jobs(cluster)
     told, decisions = run_phases(cluster, jobs)
     probes = probes_of(jobs, told, decisions, costs.coalesce_s)
-    counts = (len(probes.alone), len(probes.burst), len(probes.wide), len(probes.chain), len(probes.stops))
+    kinds = (probes.alone, probes.burst, probes.wide, probes.chain, probes.stops, probes.together)
     places = gpus + cpu_nodes
-    assert counts == (ALONE, min(BURST, places), min(WIDE, places) if places > BURST else 0, CHAIN, VISITS)
+    few, many = min(BURST, places), min(WIDE, places)
+    assert [len(kind) for kind in kinds] == [ALONE, few, many * (many > few), CHAIN, VISITS, few * (few > 1)]
     found = calibrated(probes)
     assert found.submit_s == pytest.approx(costs.submit_s)
     assert found.serial_submit_s == pytest.approx(costs.serial_submit_s)
@@ -117,6 +128,10 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
         assert found.serial_start_s == pytest.approx(costs.serial_start_s)
         assert found.shared_start_s == pytest.approx(costs.shared_start_s)
     assert found.stop_s == pytest.approx(costs.stop_s, abs=0.1)  # a step of the one that yields
+    if found.together > 1:
+        assert found.together == len(probes.together)
+        assert found.serial_stop_s == pytest.approx(costs.serial_stop_s, abs=0.05)
+        assert found.shared_stop_s == pytest.approx(costs.shared_stop_s, abs=0.05)
 
 
 @pytest.mark.parametrize(
