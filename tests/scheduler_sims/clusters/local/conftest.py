@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from scheduler_sims.record import LagAccount, RunRecord
+from scheduler_sims.record import RunRecord
 
 TRIES = 2
 CALM_S = 0.03
@@ -18,11 +18,10 @@ Differences = Callable[[RunRecord, float], Sequence[object]]
 def excuse_s(observed: RunRecord, speed: float) -> float:
     """Emulated seconds by which this run may be off because its processes came late, as it reports itself; 0: it was calm.
 
-    Whoever waits for a device inherits the lateness of all who had it before, at most one start's and one step's each.
+    Whoever waits for a device inherits the lateness of all who had it before: one decision's, one start's, one step's each.
     """
-    start, step = (observed.lag.get(kind, LagAccount()) for kind in ("start", "step"))
-    worst_s = start.max_s + step.max_s
-    return start.count * worst_s if worst_s > CALM_S * speed else 0.0
+    worst_s = sum(account.max_s for account in observed.lag.values())
+    return observed.lag["start"].count * worst_s if worst_s > CALM_S * speed else 0.0
 
 
 @pytest.fixture

@@ -48,8 +48,9 @@ def test_gangs_are_observed_as_predicted(tmp_path: Path, agree: Callable[..., Ru
     def differences(observed: RunRecord, late_s: float) -> list[object]:
         found: list[object] = []
         for expected, job in zip(predicted.jobs, observed.jobs, strict=True):
-            facts = (expected.job_id, "finished", expected.preemptions, expected.devices)
-            same = (job.job_id, job.status, job.preemptions, job.devices) == facts
+            facts = (expected.job_id, "finished", expected.preemptions)
+            same = (job.job_id, job.status, job.preemptions) == facts
+            same &= bool(late_s) or job.devices == expected.devices  # where jobs come late, another device may be free
             if not same or job.jct_s != pytest.approx(expected.jct_s, rel=0.01, abs=0.1 + late_s):
                 found.append((expected, job))
         return found
