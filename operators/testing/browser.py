@@ -64,7 +64,8 @@ class Browser:
             (os.POSIX_SPAWN_DUP2, their_out, 4),
         ]
         arguments = [self._program, *_OPTIONS, f"--user-data-dir={self._profile.name}", "about:blank"]
-        self._process = os.posix_spawn(self._program, arguments, os.environ, file_actions=actions, setsid=True)
+        environ = os.environ | {"TMPDIR": self._profile.name}  # killed, it leaves its sockets there
+        self._process = os.posix_spawn(self._program, arguments, environ, file_actions=actions, setsid=True)
         for descriptor in (their_in, their_out, null):
             os.close(descriptor)
         try:
