@@ -8,7 +8,7 @@ from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from operators.documents import object_at, text_at
-from operators.jobs.workload import cluster_spec
+from operators.emujob.workload import cluster_spec
 from operators.kube import EMUJOB, NODE, POD, POOL, Api, NotThereError, everywhere
 from operators.pools.objects import node_facts, pool_facts
 from operators.results.pods import devices_of

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
 from operators.documents import text_at
+from operators.emujob.names import FINAL
+from operators.emujob.objects import EmuJobFacts
 from operators.events import News
 from operators.following import Pauses, follow
 from operators.jobs.known import Known
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
-from operators.jobs.names import FINAL
-from operators.jobs.objects import EmuJobFacts
 from operators.jobs.observer import Scene
 from operators.jobs.plan import Action, Around, CreateService, ResizePod, Tell, plan
 from operators.jobs.resizing import Refusal

@@ -17,13 +17,13 @@ from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
 from operators.clock import rfc3339, rfc3339_micro, seconds_of
 from operators.documents import condition_of, text_at, whole_at
+from operators.emujob.names import FINAL
+from operators.emujob.objects import EmuJobFacts, JobFacts, Key, PodFacts
+from operators.emujob.offers import Fit, NodeOffer, first_fit
+from operators.emujob.spec import EmuJobSpec, parse_spec
 from operators.events import News
 from operators.jobs.manifests import Images, job_document, service_document
-from operators.jobs.names import FINAL
-from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
-from operators.jobs.offers import Fit, NodeOffer, first_fit
 from operators.jobs.resizing import TROUBLES, Refusal, Resources, wanted_of
-from operators.jobs.spec import EmuJobSpec, parse_spec
 from operators.jobs.status import Moment, Seen, Verdict, status_of
 from operators.results.status import Outcome
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from operators.emujob.names import CONTAINER
+from operators.emujob.objects import Key
 from operators.events import Regarding, event_document
-from operators.jobs.names import CONTAINER, FIELD_MANAGER
-from operators.jobs.objects import Key
 from operators.jobs.plan import Action, CreateJob, CreateService, DeleteJob, ResizePod, SuspendJob, Tell, WriteStatus
 from operators.kube import EMUJOB, EVENT, JOB, POD_SIZE, SERVICE, Api, Json, applied
+
+FIELD_MANAGER = "emugpu-operator"
+"""Under this name the controller owns fields (Kubernetes API concepts, server-side apply)."""
 
 
 async def write(api: Api, action: Action, wall_ns: int) -> Json | None:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from emulator_runtime.domain.errors import EmuGpuError
+from operators.emujob.names import ALLOCATION
 from operators.following import Pauses
-from operators.jobs.names import ALLOCATION
 from operators.kube import EMUJOB, JOB, POD, ConflictError, NotThereError
 from operators.leader import LeadershipLostError
 from operators.scheduling.actuators import ACTUATORS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from operators.jobs.workload import cluster_spec
+from operators.emujob.workload import cluster_spec
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts
 from operators.pools.spec import DEFAULT_RESOURCE

@@ -15,9 +15,9 @@ from typing import Any
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
+from operators.emujob.names import ALLOCATION
+from operators.emujob.offers import offers_of
 from operators.following import Pauses, follow
-from operators.jobs.names import ALLOCATION
-from operators.jobs.offers import offers_of
 from operators.kube import Api
 from operators.scheduling.acting import Actor
 from operators.scheduling.batches import Batches

@@ -9,6 +9,7 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from operators.clock import ns_of, rfc3339
 from operators.documents import condition_of, object_at, objects_in, text_at, whole_at
+from operators.emujob.objects import Key
 from operators.events import News
 from operators.experiments.controlling.manifests import RunnerSettings, runner_document
 from operators.experiments.controlling.names import FINALIZER
@@ -16,7 +17,6 @@ from operators.experiments.controlling.objects import ArenaFacts, ExperimentFact
 from operators.experiments.controlling.spec import ExperimentSpec, parse_spec
 from operators.experiments.controlling.status import Seen, silent_left_s, status_of
 from operators.experiments.controlling.turns import FINAL
-from operators.jobs.objects import Key
 
 
 @dataclass(frozen=True, slots=True)

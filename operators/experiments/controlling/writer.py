@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operators.emujob.objects import Key
 from operators.events import Regarding, event_document
 from operators.experiments.arena import delete
 from operators.experiments.controlling.names import FIELD_MANAGER, KIND
@@ -16,7 +17,6 @@ from operators.experiments.controlling.plan import (
     Tell,
     WriteStatus,
 )
-from operators.jobs.objects import Key
 from operators.kube import EVENT, EXPERIMENT, JOB, Api, applied
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from operators.jobs.names import ALLOCATION, CONFIGURATION
+from operators.emujob.names import ALLOCATION, CONFIGURATION
 from operators.scheduling.hands import Hands, Wanted
 from operators.scheduling.names import PLANNED_DEVICES
 from operators.scheduling.objects import Mine, PodSight

@@ -5,7 +5,7 @@ A gated pod's node selector may be added to, and its gates may be taken away (Ku
 
 from __future__ import annotations
 
-from operators.jobs.names import GATE
+from operators.emujob.names import GATE
 from operators.kube import POD
 from operators.scheduling.actuators.by_pods import ByPods, notes
 from operators.scheduling.hands import Hands, Wanted

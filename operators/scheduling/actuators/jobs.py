@@ -6,7 +6,7 @@ Kubernetes lets the pod template of a suspended Job be changed once nothing of i
 
 from __future__ import annotations
 
-from operators.jobs.names import CONTAINER
+from operators.emujob.names import CONTAINER
 from operators.kube import JOB, Json
 from operators.pools.spec import DEFAULT_RESOURCE
 from operators.scheduling.actuators.by_pods import notes

@@ -11,9 +11,10 @@ import pytest
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from operators.clock import rfc3339
+from operators.emujob.objects import EmuJobFacts, JobFacts, Key, PodFacts
+from operators.emujob.offers import NodeOffer
+from operators.emujob.sizing import sizing_of
 from operators.jobs.manifests import Images
-from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
-from operators.jobs.offers import NodeOffer
 from operators.jobs.plan import (
     Action,
     Around,
@@ -29,7 +30,6 @@ from operators.jobs.plan import (
     plan,
 )
 from operators.jobs.resizing import Refusal
-from operators.jobs.sizing import sizing_of
 from operators.results.status import Outcome
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z

@@ -10,11 +10,11 @@ import pytest
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
+from operators.emujob.objects import emujob_facts, job_facts, pod_facts, submission_ns
+from operators.emujob.offers import NodeOffer
+from operators.emujob.spec import parse_spec
 from operators.jobs.isolated import isolated_s
-from operators.jobs.objects import emujob_facts, job_facts, pod_facts, submission_ns
 from operators.jobs.observer import Observer, Scene
-from operators.jobs.offers import NodeOffer
-from operators.jobs.spec import parse_spec
 from operators.results.events import JobEvent
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome

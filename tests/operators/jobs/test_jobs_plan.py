@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.units import GIB
-from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
-from operators.jobs.offers import NodeOffer
+from operators.emujob.objects import EmuJobFacts, JobFacts, Key, PodFacts
+from operators.emujob.offers import NodeOffer
 from operators.jobs.plan import CreateJob, CreateService, DeleteJob, SuspendJob
 from operators.results.status import Outcome
 from operators.results.timeline import JobFacts as ResultFacts

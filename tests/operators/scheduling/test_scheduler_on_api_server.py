@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
-from operators.jobs.allocation import Allocation
+from operators.emujob.allocation import Allocation
+from operators.emujob.objects import emujob_facts
+from operators.emujob.spec import parse_spec
 from operators.jobs.manifests import Images, job_document
-from operators.jobs.objects import emujob_facts
-from operators.jobs.spec import parse_spec
 from operators.kube import EMUJOB, JOB, POD, ConflictError, KubeApi
 from operators.scheduling.actuators import ACTUATORS
 from operators.scheduling.hands import Hands, Wanted

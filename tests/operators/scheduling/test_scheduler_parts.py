@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from operators.jobs.objects import EmuJobFacts, Key
+from operators.emujob.objects import EmuJobFacts, Key
 from operators.pools.objects import node_facts, pool_facts
 from operators.scheduling.capacity import node_states
 from operators.scheduling.identity import Host

@@ -1,4 +1,4 @@
-"""What the controller knows of EmuJobs, their Jobs and pods: the border where the API's JSON becomes types."""
+"""What controller and scheduler know of EmuJobs, their Jobs and pods: the border where the API's JSON becomes types."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from operators.clock import ns_of
 from operators.documents import condition_holds, condition_of, object_at, objects_in, text_at, texts_of, whole_at
-from operators.jobs.names import ALLOCATION, CONFIGURATION, EXPERIMENT_LABEL, JOB_LABEL
-from operators.jobs.sizing import Sizing, sizing_of
+from operators.emujob.names import ALLOCATION, CONFIGURATION, EXPERIMENT_LABEL, JOB_LABEL
+from operators.emujob.sizing import Sizing, sizing_of
 from operators.results.events import JobEvent
 from operators.results.pods import Demand, demand_of, events_of_pod, work_uid_of
 from operators.results.predicted import ANNOTATION as PREDICTED
