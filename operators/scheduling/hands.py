@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from operators.documents import Key
 from operators.emujob.allocation import Allocation
-from operators.emujob.objects import Key
 from operators.kube import POD, Api, Json, NotThereError
 from operators.leader import LeadershipLostError
 from operators.scheduling.names import FIELD_MANAGER

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from emulator_runtime.domain.errors import InputError
-from operators.documents import condition_of
-from operators.emujob.objects import Key
+from operators.actions import Plan, Tell, WriteStatus
+from operators.documents import Key, condition_of
 from operators.experiments.controlling.inside import runner_settings
 from operators.experiments.controlling.leaving import leave
 from operators.experiments.controlling.manifests import RunnerSettings, runner_document
@@ -24,11 +24,8 @@ from operators.experiments.controlling.plan import (
     DeleteArena,
     DeleteExperiment,
     DeleteRunner,
-    Plan,
     SetFinalizer,
     SuspendRunner,
-    Tell,
-    WriteStatus,
     orphans,
     plan,
 )

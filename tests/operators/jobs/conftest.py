@@ -10,25 +10,14 @@ import pytest
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
+from operators.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus
 from operators.clock import rfc3339
-from operators.emujob.objects import EmuJobFacts, JobFacts, Key, PodFacts
+from operators.documents import Key
+from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
 from operators.emujob.offers import NodeOffer
 from operators.emujob.sizing import sizing_of
 from operators.jobs.manifests import Images
-from operators.jobs.plan import (
-    Action,
-    Around,
-    CreateJob,
-    CreateService,
-    DeleteJob,
-    Mine,
-    Plan,
-    ResizePod,
-    SuspendJob,
-    Tell,
-    WriteStatus,
-    plan,
-)
+from operators.jobs.plan import Action, Around, CreateJob, CreateService, Mine, ResizePod, plan
 from operators.jobs.resizing import Refusal
 from operators.results.status import Outcome
 

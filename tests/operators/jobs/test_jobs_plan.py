@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.units import GIB
-from operators.emujob.objects import EmuJobFacts, JobFacts, Key, PodFacts
+from operators.actions import DeleteJob, SuspendJob
+from operators.documents import Key
+from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
 from operators.emujob.offers import NodeOffer
-from operators.jobs.plan import CreateJob, CreateService, DeleteJob, SuspendJob
+from operators.jobs.plan import CreateJob, CreateService
 from operators.results.status import Outcome
 from operators.results.timeline import JobFacts as ResultFacts
 from operators.results.timeline import job_result

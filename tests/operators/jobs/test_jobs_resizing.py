@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from operators.emujob.objects import Key, PodFacts
+from operators.documents import Key
+from operators.emujob.objects import PodFacts
 from operators.emujob.sizing import Sizing
 from operators.jobs.known import Known
 from operators.jobs.plan import ResizePod

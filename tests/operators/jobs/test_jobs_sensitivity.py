@@ -13,8 +13,9 @@ from emulator_runtime.domain.units import GIB
 from emulator_runtime.node.host_share import share_of_allocation
 from emulator_runtime.workloads.request import TrainRequest
 from emulator_runtime.workloads.train_arguments import add_arguments, chosen, request_of
+from operators.documents import Key
 from operators.emujob.allocation import Allocation
-from operators.emujob.objects import EmuJobFacts, Key
+from operators.emujob.objects import EmuJobFacts
 from operators.emujob.spec import EmuJobSpec, parse_spec
 from operators.jobs.manifests import arguments
 

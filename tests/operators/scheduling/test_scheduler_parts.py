@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from operators.emujob.objects import EmuJobFacts, Key
+from operators.documents import Key
+from operators.emujob.objects import EmuJobFacts
 from operators.pools.objects import node_facts, pool_facts
 from operators.scheduling.capacity import node_states
 from operators.scheduling.identity import Host

@@ -16,7 +16,8 @@ import yaml
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
-from operators.emujob.objects import EmuJobFacts, Key
+from operators.documents import Key
+from operators.emujob.objects import EmuJobFacts
 from operators.scheduling import program
 from operators.scheduling.foretelling import MOST_WAITING
 from operators.scheduling.objects import Order
