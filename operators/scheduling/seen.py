@@ -27,8 +27,6 @@ from operators.scheduling.stores import DirtyStore
 from operators.scheduling.track import Track
 from operators.store import Heard, Store
 
-_HOSTNAME = "kubernetes.io/hostname"
-
 
 class Seen:
     """The stores. `usages` is of all pods of the cluster, and needn't be complete for anything to be done.
@@ -102,7 +100,7 @@ class Seen:
     def hosts(self, nodes: Iterable[str]) -> dict[str, str]:
         """The hostname labels of nodes, by name."""
         known = {name: self.nodes.get(name) for name in nodes}
-        return {name: node.labels.get(_HOSTNAME, name) if node is not None else name for name, node in known.items()}
+        return {name: node.hostname if node is not None else name for name, node in known.items()}
 
 
 def state_of(mine: Mine) -> State:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from operators.emujob.names import GATE
 from operators.kube import POD
+from operators.pools.objects import HOSTNAME_LABEL
 from operators.scheduling.actuators.by_pods import ByPods, notes
 from operators.scheduling.hands import Hands, Wanted
 from operators.scheduling.objects import PodSight
-
-_HOSTNAME = "kubernetes.io/hostname"
 
 
 class Gated(ByPods):
@@ -23,6 +22,6 @@ class Gated(ByPods):
     async def let_go(self, hands: Hands, pod: PodSight, node: str, wanted: Wanted) -> None:
         spec = {
             "schedulingGates": [{"$patch": "delete", "name": GATE}],  # other people's gates stay
-            "nodeSelector": {_HOSTNAME: wanted.hosts[node]},
+            "nodeSelector": {HOSTNAME_LABEL: wanted.hosts[node]},
         }
         await hands.patch(POD, pod.facts.key, {"metadata": {"annotations": notes(wanted)}, "spec": spec})
