@@ -19,15 +19,15 @@ from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.kube import Api, KubeApi, configured
 from operators.leader import Candidate, Leader, LeadershipLostError, Terms
 from operators.results.predicted import ANNOTATION as PREDICTED
-from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
-from operators.scheduling.foretelling import Foreteller, Question, arriving, present_job
+from operators.scheduling.attained import AttainedService
+from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
+from operators.scheduling.handover import Handover
 from operators.scheduling.identity import Host
 from operators.scheduling.lines import as_json, in_words, ready_as_json
-from operators.scheduling.memory import Memory
 from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.names import SYSTEM_NAMESPACE, check_name, lasting_name
 from operators.scheduling.objects import Order
-from operators.scheduling.past import Past
+from operators.scheduling.prediction_thread import PredictionThread, Question, arriving, present_job
 from operators.scheduling.scope import Scope, Until
 from operators.scheduling.watcher import Tools
 from operators.serving import loop_alive, status_server
@@ -90,7 +90,9 @@ class Program:
         self._metrics = SchedulerMetrics(self.title)
         self._cluster = self._make_cluster()
         self._loop: OpenLoop | None = None
-        self._foreteller = Foreteller(options.policy, self._profiles, monotonic_ns, self._foretold, self._not_foretold)
+        self._predictions = PredictionThread(
+            options.policy, self._profiles, monotonic_ns, self._predicted, self._not_predicted
+        )
         self._present: list[PresentJob] | None = None
         """What there was before the events at hand, and the jobs that came with them; made where it is asked for."""
         self._told = ""
@@ -106,13 +108,13 @@ class Program:
                 stack.callback(server.close)
             stack.enter_context(self._signals())
             try:
-                memory = self._connect()
+                handover = self._connect()
             except KeyboardInterrupt:  # a signal while it was another one's turn
                 return 0
-            self._loop = self._make_loop(memory)
+            self._loop = self._make_loop(handover)
             if self._options.predictions:
-                self._foreteller.start()
-                stack.callback(self._foreteller.close)
+                self._predictions.start()
+                stack.callback(self._predictions.close)
             self._say(f"{self.title} schedules EmuJobs of scheduler {self.name}{self._where()}")
             if self._options.json:
                 self._print(ready_as_json(self.name, self._options.policy, self._options.namespace, wall_ns()))
@@ -164,10 +166,10 @@ class Program:
         scope = Scope(self.name, options.namespace, options.labels, options.actuators, options.until, gangs)
         return KubernetesCluster(connection, scope, tools)
 
-    def _connect(self) -> Memory:
-        return self._cluster.connect(Thinking(self._options.policy, _module(self._policy), self._options.epoch_ns))
+    def _connect(self) -> Handover:
+        return self._cluster.connect(Successor(self._options.policy, _module(self._policy), self._options.epoch_ns))
 
-    def _make_loop(self, memory: Memory) -> OpenLoop:
+    def _make_loop(self, handover: Handover) -> OpenLoop:
         explain = self._explain if self._options.explain else None
         return OpenLoop(
             self._cluster,
@@ -176,7 +178,7 @@ class Program:
             self._estimates,
             Listeners(self._decided, self._failed, explain, self._submitted, self._noted),
             over=self._over,
-            state=memory.state,
+            state=handover.state,
         )
 
     def _where(self) -> str:
@@ -189,7 +191,7 @@ class Program:
     def _decided(self, decision: Decision) -> None:
         self._metrics.count(decision)
         if self._options.json:
-            self._print(as_json(decision, self._cluster.memory.epoch_ns))
+            self._print(as_json(decision, self._cluster.handover.epoch_ns))
         else:
             self._print(in_words(decision))
         self._keep()
@@ -206,10 +208,10 @@ class Program:
         """Asks when a job will be done that has never been asked about, where that can be answered in time."""
         now_ns, order = self._cluster.now_ns(), self._cluster.order_of(job.spec.job_id)
         arrived = arriving(job, to_s(now_ns))
-        if order is not None and self._is_new(job, order) and self._foreteller.has_room and self._loop is not None:
-            present, at_ns = self._snapshot(self._loop, to_s(now_ns)), self._cluster.memory.epoch_ns + now_ns
+        if order is not None and self._is_new(job, order) and self._predictions.has_room and self._loop is not None:
+            present, at_ns = self._snapshot(self._loop, to_s(now_ns)), self._cluster.handover.epoch_ns + now_ns
             question = Question(order.key.uid, arrived.spec, tuple(present), self._loop.cluster_spec, at_ns)
-            self._foreteller.ask(question)
+            self._predictions.ask(question)
         if self._present is not None:
             self._present.append(arrived)
 
@@ -227,19 +229,21 @@ class Program:
     def _steps_of(self, view: JobView) -> int:
         return self._cluster.steps_done(view.job_id) if view.running_since_s is not None else view.steps_done
 
-    def _foretold(self, uid: str, text: str) -> None:
+    def _predicted(self, uid: str, text: str) -> None:
         self._cluster.annotate(uid, PREDICTED, text)
 
-    def _not_foretold(self, problem: str) -> None:
+    def _not_predicted(self, problem: str) -> None:
         if self._options.explain:
             self._say(problem)
 
     def _keep(self) -> None:
         assert self._loop is not None
         views = self._loop.books.views
-        pasts = {uid: Past.of(view) for job_id, view in views.items() if (uid := self._cluster.uid_of(job_id))}
+        attained = {
+            uid: AttainedService.of(view) for job_id, view in views.items() if (uid := self._cluster.uid_of(job_id))
+        }
         self._cluster.keep(
-            Memory(self._cluster.memory.epoch_ns, self._options.policy, self._loop.state, pasts), self._kept
+            Handover(self._cluster.handover.epoch_ns, self._options.policy, self._loop.state, attained), self._kept
         )
 
     def _kept(self, problem: str) -> None:

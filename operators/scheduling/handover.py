@@ -1,7 +1,7 @@
-"""What a scheduler keeps for its successor, in a ConfigMap: the policy's memory, the jobs' past, when emulated time began.
+"""What a scheduler hands over to its successor, so that a restart changes no decision: in a ConfigMap, beside the jobs' objects.
 
-The ConfigMap is written after decisions, not with them: what is lost when the program is killed is one decision's worth of
-memory. What runs where is not kept here; the jobs' own objects say it.
+It has the policy's state, the service that jobs attained and when emulated time began. It is written after decisions, not with
+them: what is lost when the program is killed is one decision's worth. What runs where is not in it; the jobs' own objects say it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from operators.documents import object_at, text_at
 from operators.kube import CONFIG_MAP, Api, ConflictError, Json, NotThereError
+from operators.scheduling.attained import AttainedService
 from operators.scheduling.names import FIELD_MANAGER
-from operators.scheduling.past import Past
 from operators.scheduling.plain import PlainError, decode, encode
 
 _VERSION = 1
@@ -26,68 +26,71 @@ _LARGEST = 900_000
 
 
 @dataclass(frozen=True)
-class Memory:
+class Handover:
     """`policy`: the text of --policy that `state` belongs to. `problem`: why the state is not the policy's."""
 
     epoch_ns: int
     policy: str
     state: Any = None
-    pasts: Mapping[str, Past] = field(default_factory=dict)
+    attained: Mapping[str, AttainedService] = field(default_factory=dict)
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A memory's state as JSON, for a thread other than the policy's, which goes on changing it. `problem`: why it is missing."""
+    """A policy's state as JSON, for a thread other than the policy's, which goes on changing it. `problem`: why it is missing."""
 
     text: str = "null"
     problem: str = ""
 
     @classmethod
-    def of(cls, memory: Memory) -> Written:
+    def of(cls, handover: Handover) -> Written:
         """Must be called by the policy's thread."""
         try:
-            return cls(json.dumps(encode(memory.state), separators=(",", ":")))
+            return cls(json.dumps(encode(handover.state), separators=(",", ":")))
         except PlainError as error:
-            return cls(problem=f"what policy {memory.policy} remembers is not kept over a restart: {error}")
+            return cls(problem=f"what policy {handover.policy} remembers is not kept over a restart: {error}")
 
 
-def to_document(namespace: str, name: str, memory: Memory, state: Written) -> tuple[Json, str]:
+def to_document(namespace: str, name: str, handover: Handover, state: Written) -> tuple[Json, str]:
     """The ConfigMap, and why the policy's state isn't in it (empty: it is)."""
-    problem, data = state.problem, _packed(memory, state.text)
+    problem, data = state.problem, _packed(handover, state.text)
     if len(data) > _LARGEST and not problem:
-        problem = f"what policy {memory.policy} remembers is too large to be kept over a restart"
-        data = _packed(memory, Written().text)
+        problem = f"what policy {handover.policy} remembers is too large to be kept over a restart"
+        data = _packed(handover, Written().text)
     document: Json = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/managed-by": FIELD_MANAGER}},
-        "data": {"policy": memory.policy, "jobs": str(len(memory.pasts))},
+        "data": {"policy": handover.policy, "jobs": str(len(handover.attained))},
         "binaryData": {"memory": data},
     }
     return document, problem
 
 
-def from_document(document: Json, policy: str, module: str) -> Memory | None:
+def from_document(document: Json, policy: str, module: str) -> Handover | None:
     """What is kept there; None where it can't be read. `module`: the policy's own, whose types may be in its state."""
     try:
         data = base64.b64decode(text_at(object_at(document, "binaryData"), "memory"), validate=True)
         content = json.loads(zlib.decompress(data))
         if not isinstance(content, dict) or content.get("version") != _VERSION:
             return None
-        pasts = {
-            uid: Past(float(a), None if s is None else float(s), int(g)) for uid, (a, s, g) in content["jobs"].items()
+        attained = {
+            uid: AttainedService(float(a), None if s is None else float(s), int(g))
+            for uid, (a, s, g) in content["jobs"].items()
         }
-        kept = Memory(int(content["epoch_ns"]), str(content["policy"]), None, pasts)
+        kept = Handover(int(content["epoch_ns"]), str(content["policy"]), None, attained)
     except (ValueError, TypeError, KeyError, zlib.error):
         return None
     if kept.policy != policy:
         problem = f"what policy {kept.policy} remembered is dropped: the policy is {policy} now"
-        return Memory(kept.epoch_ns, policy, None, pasts, problem)
+        return Handover(kept.epoch_ns, policy, None, attained, problem)
     try:
-        return Memory(kept.epoch_ns, policy, decode(content["state"], module), pasts)
+        return Handover(kept.epoch_ns, policy, decode(content["state"], module), attained)
     except (PlainError, InputError) as error:
-        return Memory(kept.epoch_ns, policy, None, pasts, f"what policy {policy} remembered can't be read: {error}")
+        return Handover(
+            kept.epoch_ns, policy, None, attained, f"what policy {policy} remembered can't be read: {error}"
+        )
 
 
 class Keeper:
@@ -97,7 +100,7 @@ class Keeper:
         self._api, self._namespace, self._name = api, namespace, name
         self._exists = False
 
-    async def load(self, policy: str, module: str) -> Memory | None:
+    async def load(self, policy: str, module: str) -> Handover | None:
         """Raises what Api raises; None where there is nothing, or nothing that can be read."""
         try:
             document = await self._api.get(CONFIG_MAP, self._name, self._namespace)
@@ -106,9 +109,9 @@ class Keeper:
         self._exists = True
         return from_document(document, policy, module)
 
-    async def save(self, memory: Memory, state: Written) -> str:
+    async def save(self, handover: Handover, state: Written) -> str:
         """Why the policy's state was not kept; empty: it was. Raises what Api raises."""
-        document, problem = to_document(self._namespace, self._name, memory, state)
+        document, problem = to_document(self._namespace, self._name, handover, state)
         if not self._exists:
             try:
                 await self._api.create(CONFIG_MAP, document, FIELD_MANAGER)
@@ -122,8 +125,8 @@ class Keeper:
         return problem
 
 
-def _packed(memory: Memory, state: str) -> str:
-    pasts = {uid: (past.attained_gpu_s, past.since_s, past.gpus) for uid, past in memory.pasts.items()}
-    content = {"version": _VERSION, "epoch_ns": memory.epoch_ns, "policy": memory.policy, "jobs": pasts}
+def _packed(handover: Handover, state: str) -> str:
+    attained = {uid: (each.attained_gpu_s, each.since_s, each.gpus) for uid, each in handover.attained.items()}
+    content = {"version": _VERSION, "epoch_ns": handover.epoch_ns, "policy": handover.policy, "jobs": attained}
     text = f'{json.dumps(content, separators=(",", ":"))[:-1]},"state":{state}}}'
     return base64.b64encode(zlib.compress(text.encode(), 6)).decode()

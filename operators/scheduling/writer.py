@@ -24,7 +24,7 @@ class Wanted:
     hosts: Mapping[str, str]
 
 
-class Hands:
+class Writer:
     """Writes for one scheduler, as long as it may act; what comes back is known at once, before any watch tells it."""
 
     def __init__(
