@@ -17,9 +17,9 @@ from operators.emujob.names import FINAL
 from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
 from operators.emujob.spec import EmuJobSpec
 from operators.jobs.resizing import Refusal, resized
+from operators.results.job import EVENT_LOG
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
-from operators.results.timeline import EVENT_LOG
 
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from operators.results.job import CrossCheck, JobFacts, JobResult
 from operators.results.runs import Run
-from operators.results.timeline import CrossCheck, JobFacts, JobResult
 
 
 def to_json(result: JobResult) -> str:

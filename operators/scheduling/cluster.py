@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S
 from operators.kube import EMUJOB, NODE, POOL, Api, ApiAwayError, ForbiddenError, NotThereError
 from operators.leader import Leader
 from operators.scheduling.errors import NoEmuJobsError, NotYetError
-from operators.scheduling.handover import Handover, Keeper, Written
+from operators.scheduling.handover import Handover, Keeper, Saver, Written
 from operators.scheduling.objects import Order
 from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools, Watcher
@@ -28,8 +27,6 @@ from scheduler_sims.record import LagAccount
 _CALL_S = 30.0
 """The longest that the loop waits for an answer of the other thread, beyond the time limits of requests. Host seconds."""
 _SYNC_S = 60.0
-_KEEP_S = 0.1
-"""Between two writes of the handover."""
 _ENDED = (Happening.FINISHED, Happening.FAILED, Happening.REMOVED)
 
 T = TypeVar("T")
@@ -71,10 +68,8 @@ class KubernetesCluster:
         self._api: Api | None = None
         self._leader: Leader | None = None
         self._watcher: Watcher | None = None
-        self._keeper: Keeper | None = None
+        self._saver: Saver | None = None
         self._working: asyncio.Task[None] | None = None
-        self._keeping: asyncio.Task[None] | None = None
-        self._unkept: tuple[Handover, Written] | None = None
         self.handover = Handover(0, "")
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -113,8 +108,9 @@ class KubernetesCluster:
         except (ForbiddenError, NotThereError) as error:
             place = f"its lease belongs into namespace {connection.namespace}; name another one with --lease-namespace"
             raise type(error)(f"{error}; {place}") from error
-        self._keeper = Keeper(self._api, connection.namespace, connection.lasting_name)
-        kept = await self._keeper.load(successor.policy, successor.module)
+        keeper = Keeper(self._api, connection.namespace, connection.lasting_name)
+        self._saver = Saver(keeper, lambda: self.may_act)
+        kept = await keeper.load(successor.policy, successor.module)
         now_ns = self._tools.wall_ns()
         epoch_ns = (
             successor.epoch_ns if successor.epoch_ns is not None else kept.epoch_ns if kept is not None else now_ns
@@ -161,8 +157,8 @@ class KubernetesCluster:
             if self._working is not None:
                 stack.push_async_callback(asyncio.wait, [self._working])
                 stack.callback(self._working.cancel)
-            if self._keeping is not None:
-                await self._keeping
+            if self._saver is not None:
+                await self._saver.finish()
 
     # --- the loop's side --------------------------------------------------------------------------------------------
 
@@ -245,18 +241,9 @@ class KubernetesCluster:
         self.event_loop.call_soon_threadsafe(self._keep, handover, Written.of(handover), kept)
 
     def _keep(self, handover: Handover, state: Written, kept: Callable[[str], None]) -> None:
-        self._unkept = replace(handover, state=None, attained=self._watching.remember(handover.attained)), state
-        if self._keeping is None or self._keeping.done():
-            self._keeping = asyncio.create_task(self._save(kept))
-
-    async def _save(self, kept: Callable[[str], None]) -> None:
-        while self._unkept is not None and self._keeper is not None and self.may_act:
-            (handover, state), self._unkept = self._unkept, None
-            try:
-                kept(await self._keeper.save(handover, state))
-            except EmuGpuError as error:
-                kept(f"what this scheduler remembers can't be kept: {error}")
-            await asyncio.sleep(_KEEP_S)
+        if self._saver is not None:
+            attained = self._watching.remember(handover.attained)
+            self._saver.save(replace(handover, state=None, attained=attained), state, kept)
 
     @property
     def _watching(self) -> Watcher:

@@ -6,14 +6,15 @@ them: what is lost when the program is killed is one decision's worth. What runs
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.errors import EmuGpuError, InputError
 from operators.documents import object_at, text_at
 from operators.kube import CONFIG_MAP, Api, ConflictError, Json, NotThereError
 from operators.scheduling.attained import AttainedService
@@ -23,6 +24,8 @@ from operators.scheduling.plain import PlainError, decode, encode
 _VERSION = 1
 _LARGEST = 900_000
 """A ConfigMap holds 1 MiB (Kubernetes API, ConfigMap), this in base 64."""
+_PAUSE_S = 0.1
+"""Between two writes."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,35 @@ class Keeper:
         await self._api.patch(CONFIG_MAP, self._name, document, FIELD_MANAGER)
         self._exists = True
         return problem
+
+
+class Saver:
+    """Saves handovers beside the work: the newest only, and one at a time. `may_act`: whether it is this program's turn still."""
+
+    def __init__(self, keeper: Keeper, may_act: Callable[[], bool]) -> None:
+        self._keeper, self._may_act = keeper, may_act
+        self._unsaved: tuple[Handover, Written] | None = None
+        self._saving: asyncio.Task[None] | None = None
+
+    def save(self, handover: Handover, state: Written, saved: Callable[[str], None]) -> None:
+        """Returns at once; `saved` gets what Keeper.save answers, or why it failed."""
+        self._unsaved = handover, state
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._save(saved))
+
+    async def finish(self) -> None:
+        """Returns when nothing is on its way any more."""
+        if self._saving is not None:
+            await self._saving
+
+    async def _save(self, saved: Callable[[str], None]) -> None:
+        while self._unsaved is not None and self._may_act():
+            (handover, state), self._unsaved = self._unsaved, None
+            try:
+                saved(await self._keeper.save(handover, state))
+            except EmuGpuError as error:
+                saved(f"what this scheduler remembers can't be kept: {error}")
+            await asyncio.sleep(_PAUSE_S)
 
 
 def _packed(handover: Handover, state: str) -> str:

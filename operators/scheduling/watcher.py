@@ -7,7 +7,6 @@ loop must hear follows from what it has heard before (transitions.py).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,19 +15,18 @@ from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.names import ALLOCATION
-from operators.emujob.offers import offers_of
 from operators.following import Pauses, follow
 from operators.kube import Api
 from operators.scheduling.attained import AttainedService
 from operators.scheduling.batches import Batches
-from operators.scheduling.capacity import node_states
+from operators.scheduling.capacity import Capacity
 from operators.scheduling.cluster_objects import ClusterObjects, state_of
 from operators.scheduling.enforcing import Enforcer
 from operators.scheduling.errors import NotYetError
 from operators.scheduling.job_state import State
 from operators.scheduling.loop_events import LoopEvents
 from operators.scheduling.objects import Mine, Order
-from operators.scheduling.reading import Around, read_job
+from operators.scheduling.reading import read_job
 from operators.scheduling.roster import Roster
 from operators.scheduling.scope import Scope
 from operators.scheduling.tracked_job import TrackedJob
@@ -66,7 +64,6 @@ class Watcher:
         self, api: Api, scope: Scope, tools: Tools, epoch_ns: int, attained: Mapping[str, AttainedService]
     ) -> None:
         self._api, self._scope, self._tools = api, scope, tools
-        self._epoch_ns = epoch_ns
         self._changed = asyncio.Event()
         self.synced = asyncio.Event()
         self._batches = Batches(self._changed.set)
@@ -76,10 +73,7 @@ class Watcher:
         self._followed = self._objects.followed(scope.namespace)
         self._enforcer = Enforcer(self._objects, writer, tools.pauses, tools.say)
         self._roster = Roster(scope, self._submitted)
-        self._around = Around((), (), tools.profiles, epoch_ns)
-        self._others = Counter[str]()
-        self._has_new = False
-        self._stray: set[str] = set()
+        self._capacity = Capacity(self._objects, tools.profiles, epoch_ns)
         self._done: set[str] = set()
 
     @property
@@ -177,10 +171,8 @@ class Watcher:
     def _look_at_changes(self) -> None:
         self._count_done()
         keys = self._objects.take_changed() | self._batches.released()
-        # What a new job's pods have is no more anybody else's.
-        self._has_new |= self._roster.enter(
-            order for key in keys if (order := self._objects.orders.get(key)) is not None
-        )
+        if self._roster.enter(order for key in keys if (order := self._objects.orders.get(key)) is not None):
+            self._capacity.new_jobs()
         events = self._renewed()
         if events:  # jobs that fitted nowhere may fit now, and the other way round
             keys |= self._roster.keys()
@@ -188,8 +180,7 @@ class Watcher:
         for tracked in self._roster.called(keys):
             if not tracked.writing:
                 events += self._look_at(tracked, self._objects.mine(tracked, pods.get(tracked.uid, ())))
-        if self._has_new:
-            events += self._renewed()
+        events += self._renewed()  # one of them may have become stray
         if events:
             self._tools.tell(events)
 
@@ -202,34 +193,19 @@ class Watcher:
             self._tools.tell([])
 
     def _renewed(self) -> list[Event]:
-        """The nodes, where they have changed, and what pods of others have there."""
-        objects = self._objects
-        used = objects.usages.take_dirty() - {""}
-        moved = objects.pools.take_dirty() | objects.nodes.take_dirty()
-        if not (moved or used or self._has_new):
+        """The nodes, where they have changed, or what pods of others have there."""
+        if not self._capacity.renewed(self._roster.by_uid):
             return []
-        self._has_new = False
-        others = objects.used_by_others(self._roster.by_uid, self._stray)
-        if not moved and others == self._others:
-            return []
-        self._others = others
-        pools, nodes = objects.pools.values(), objects.nodes.values()
-        states = node_states(pools, nodes, others)
-        if states == self._around.states:
-            return []
-        self._around = Around(states, offers_of(pools, nodes), self._tools.profiles, self._epoch_ns)
-        self._tools.truth.renew(self._around.cluster)
-        return [NodesChanged(self._loop_events.now_ns(), Happening.NODES, "", -1, nodes=states)]
+        around = self._capacity.around
+        self._tools.truth.renew(around.cluster)
+        return [NodesChanged(self._loop_events.now_ns(), Happening.NODES, "", -1, nodes=tuple(around.states))]
 
     # --- one job ----------------------------------------------------------------------------------------------------
 
     def _look_at(self, tracked: TrackedJob, mine: Mine) -> list[Event]:
         events = self._judge(tracked, mine)
-        # What pods have of a job that holds nothing in the loop's books, such as half a gang, is as good as other people's.
         stray = tracked.known not in _IN_BOOKS and any(pod.facts.node for pod in mine.live)
-        if stray != (tracked.uid in self._stray):
-            self._stray ^= {tracked.uid}
-            self._has_new = True
+        self._capacity.note_stray(tracked.uid, stray=stray)
         return events
 
     def _judge(self, tracked: TrackedJob, mine: Mine) -> list[Event]:
@@ -273,7 +249,7 @@ class Watcher:
                     tracked.job_id, f"has {order.nodes} pods; this policy places jobs of one, so it is left alone"
                 )
             submitted = self._batches.submitted(order)
-            spec = read_job(order, mine, self._around, (tracked.job_id, tracked.row), submitted)
+            spec = read_job(order, mine, self._capacity.around, (tracked.job_id, tracked.row), submitted)
         except InputError as error:
             if str(error) != tracked.problem:
                 tracked.problem = str(error)
@@ -298,7 +274,7 @@ class Watcher:
     def _enter(self, tracked: TrackedJob, mine: Mine, *, adopted: bool) -> Event | None:
         assert tracked.spec is not None
         tell = self._loop_events.holds if adopted else self._loop_events.waits
-        event = tell(tracked, mine, tracked.spec, self._around)
+        event = tell(tracked, mine, tracked.spec, self._capacity.around)
         if event is None:
             tracked.known = Known.STRANGE
             self._tools.say(f"{tracked.job_id} runs, but not as this scheduler would have it; it is stopped")

@@ -16,9 +16,9 @@ from operators.emujob.spec import parse_spec
 from operators.jobs.isolated import isolated_s
 from operators.jobs.observer import Observer, Scene
 from operators.results.events import JobEvent
+from operators.results.job import JobFacts
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome
-from operators.results.timeline import JobFacts
 
 S = 1_000_000_000
 NOW_NS = 1_767_225_600 * S  # 2026-01-01T00:00:00Z

@@ -13,8 +13,8 @@ from operators.documents import Key
 from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.plan import CreateJob, CreateService
+from operators.results.job import JobFacts as ResultFacts
 from operators.results.status import Outcome
-from operators.results.timeline import JobFacts as ResultFacts
 from operators.results.timeline import job_result
 from operators.testing.teller import Teller
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from operators.results.clocks import ClockOffset, Clocks
 from operators.results.events import BEGINS, ENDS, JobEvent
 from operators.results.figures import covered_ns
+from operators.results.job import JobFacts
 from operators.results.store import Batch, ResultStore
 from operators.results.thinning import thinned
-from operators.results.timeline import JobFacts, job_result
+from operators.results.timeline import job_result
 
 S = 1_000_000_000
 KINDS = [BEGINS, "granted", "progress", "progress", "stopping", "oom", "device-lost", *sorted(ENDS)]
