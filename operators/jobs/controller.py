@@ -173,7 +173,7 @@ class Controller:
                     return problem
                 continue
             try:
-                document = await write(self._api, action, self._around.wall_ns())
+                await self._write(action)
             except (ConflictError, NotThereError) as error:
                 if isinstance(action, CreateService):  # somebody else's, without our label: nothing will tell
                     self._metrics.failed(type(action).__name__, error)
@@ -182,16 +182,13 @@ class Controller:
             except EmuGpuError as error:
                 self._metrics.failed(type(action).__name__, error)
                 return error
-            self._metrics.writes.labels(type(action).__name__).inc()
-            if document is not None:
-                self._known.wrote(action, document)
         return None
 
     async def _resize(self, name: str, action: ResizePod) -> EmuGpuError | None:
         """What is worth another try soon. A refusal isn't: it goes into the status of the EmuJob of this name."""
         now_ns = self._around.wall_ns()
         try:
-            document = await write(self._api, action, now_ns)
+            await self._write(action)
         except ConflictError as error:
             return error  # nothing may tell that it can be tried again
         except EmuGpuError as error:
@@ -200,11 +197,14 @@ class Controller:
                 return error
             self._known.refusals.note(name, action.key.uid, Refusal(action.resources, str(error), now_ns))
             self._queue.add(name)
-            return None
+        return None
+
+    async def _write(self, action: Action) -> None:
+        """Raises what Api raises."""
+        document = await write(self._api, action, self._around.wall_ns())
         self._metrics.writes.labels(type(action).__name__).inc()
         if document is not None:
             self._known.wrote(action, document)
-        return None
 
     def _count(self, before: EmuJobFacts | None, after: EmuJobFacts | None) -> None:
         was, now = (
