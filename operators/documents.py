@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which object: by name, and by uid and version where a write has preconditions."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 def object_at(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
@@ -35,6 +49,12 @@ def whole_at(document: Mapping[str, Any], name: str) -> int:
     """The whole number `name`; 0 where it's missing."""
     value = document.get(name)
     return value if type(value) is int else 0
+
+
+def key_of(document: Mapping[str, Any]) -> Key:
+    """Namespace, name, uid and version."""
+    metadata = object_at(document, "metadata")
+    return Key(*(text_at(metadata, name) for name in ("namespace", "name", "uid", "resourceVersion")))
 
 
 def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

@@ -1,8 +1,12 @@
-"""The metrics that every controller has. Names follow the Prometheus conventions: base units, _total for counters."""
+"""What every controller counts and says of itself. Names follow the Prometheus conventions: base units, _total for counters."""
 
 from __future__ import annotations
 
+import sys
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from emulator_runtime.domain.errors import EmuGpuError
 
 
 class ControllerMetrics:
@@ -12,6 +16,7 @@ class ControllerMetrics:
     """
 
     def __init__(self, name: str, reconciliation: str, registry: CollectorRegistry | None = None) -> None:
+        self._name = name
         self.registry = registry if registry is not None else CollectorRegistry()
         self.reconciles = Histogram(
             f"emugpu_{name}_reconcile_seconds",
@@ -23,3 +28,12 @@ class ControllerMetrics:
             f"emugpu_{name}_failures", "Writes and watches that failed", ["doing"], registry=self.registry
         )
         self.writes = Counter(f"emugpu_{name}_writes", "Writes to the API server", ["kind"], registry=self.registry)
+
+    def failed(self, doing: str, error: EmuGpuError) -> None:
+        """Counted, and said to whoever reads the log. `doing`: "watch", or the name of an action's class."""
+        self.failures.labels(doing).inc()
+        print(f"{self._name}: {error}", file=sys.stderr, flush=True)
+
+    def failed_watch(self, error: EmuGpuError) -> None:
+        """A list or a watch; it is tried again by itself (following.py)."""
+        self.failed("watch", error)

@@ -36,7 +36,7 @@ class Store(Generic[T]):
         before, was_synced = self._items, self.synced
         self._listed, self._gone, self.synced = _number(version), {}, True
         newer = {name: item for name, item in before.items() if item[0] > self._listed > 0}
-        self._items = {key_of(d): (_version(d), self._facts_of(d)) for d in documents} | newer
+        self._items = {full_name_of(d): (_version(d), self._facts_of(d)) for d in documents} | newer
         names = [*self._items, *(name for name in before if name not in self._items)]
         return sum([self._tell(before.get(name), self._items.get(name)) for name in names]) > 0 or not was_synced
 
@@ -46,7 +46,7 @@ class Store(Generic[T]):
         Resource versions of one resource grow (Kubernetes API concepts), so an echo of an older state is told from news,
         also after the object's end.
         """
-        name, version = key_of(document), _version(document)
+        name, version = full_name_of(document), _version(document)
         known = self._items.get(name)
         if known is not None and version < known[0]:
             return False
@@ -88,7 +88,7 @@ class Index(Generic[T]):
             self._groups.setdefault(name, []).append(after)
 
 
-def key_of(document: Mapping[str, Any]) -> str:
+def full_name_of(document: Mapping[str, Any]) -> str:
     """The name, after its namespace and a slash where it has one."""
     metadata = document["metadata"]
     namespace = metadata.get("namespace", "")

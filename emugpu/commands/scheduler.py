@@ -114,7 +114,8 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0: ended by a signal or as --until-done says, 1: another scheduler of this name took over. Raises errors of the tree."""
     from operators.scheduling.names import check_name
-    from operators.scheduling.program import Options, Program, parse_labels
+    from operators.scheduling.options import Options, parse_labels
+    from operators.scheduling.program import Program
 
     options = Options(
         policy=args.policy,
@@ -165,7 +166,7 @@ def _port(port: int) -> int:
 
 
 def _until(text: str | None, jobs: int | None) -> Until | None:
-    from operators.scheduling.program import parse_labels
+    from operators.scheduling.options import parse_labels
     from operators.scheduling.scope import Until
 
     if (text is None) != (jobs is None):

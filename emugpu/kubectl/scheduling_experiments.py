@@ -12,7 +12,7 @@ from operators.documents import condition_of, object_at, text_at, texts_of
 from operators.experiments.controlling.names import REPORT_KEYS, report_name
 from operators.experiments.kept import Kept, unpacked
 from operators.kube import CONFIG_MAP, EXPERIMENT, Api, Json, NotThereError
-from operators.store import key_of
+from operators.store import full_name_of
 
 RUNS = REPORT_KEYS[-1]
 
@@ -33,7 +33,7 @@ class ExperimentSeen:
 
 def experiment_seen(document: Json) -> ExperimentSeen:
     """As the API server sends it; what is missing is empty."""
-    namespace, _, name = key_of(document).rpartition("/")
+    namespace, _, name = full_name_of(document).rpartition("/")
     status = object_at(document, "status")
     failed = text_at(condition_of(status, "Failed"), "message")
     return ExperimentSeen(namespace, name, text_at(status, "phase") or "Pending", text_at(status, "doing") or failed)

@@ -9,7 +9,7 @@ from emugpu.kubectl.jobs_seen import JobSeen
 from emugpu.kubectl.nodes_seen import NodeSeen
 from emugpu.kubectl.output import counted
 from operators.documents import condition_of, object_at, objects_in, text_at, texts_of
-from operators.jobs.names import GATE
+from operators.emujob.names import GATE
 from operators.kube import Json
 
 WAITING = ("", "Pending", "Queued", "Starting", "Preempted", "Rejected")

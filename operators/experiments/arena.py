@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import to_ns
-from operators.jobs.names import EXPERIMENT_LABEL
+from operators.emujob.names import EXPERIMENT_LABEL
 from operators.kube import EMUJOB, NAMESPACE, Api, NotThereError
 
 GONE_S = 180.0

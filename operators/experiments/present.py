@@ -8,11 +8,11 @@ from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from operators.documents import object_at, text_at
-from operators.jobs.workload import cluster_spec
+from operators.emujob.workload import cluster_spec
 from operators.kube import EMUJOB, NODE, POD, POOL, Api, NotThereError, everywhere
 from operators.pools.objects import node_facts, pool_facts
 from operators.results.pods import devices_of
-from operators.store import key_of
+from operators.store import full_name_of
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.reports.formats import list_some
 
@@ -51,7 +51,7 @@ async def look(api: Api) -> Present:
     return Present(
         spec,
         unready=tuple(node.name for node in spec.nodes if node.name not in ready),
-        users=tuple(sorted(key_of(pod) for pod in pods if _uses_devices(pod))),
+        users=tuple(sorted(full_name_of(pod) for pod in pods if _uses_devices(pod))),
     )
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import replace
 from typing import Any
 
 from emulator_runtime.domain.errors import EmuGpuError, UnknownNameError
@@ -120,7 +119,8 @@ def _experiments(settings: Settings, api: Api, metrics: JobMetrics, leader: Lead
     runners = inside.runner_settings(
         namespace=settings.namespace,
         account=settings.experiment_account,
-        images=replace(_images(settings), image=settings.experiment_image),
+        image=settings.experiment_image,
+        pull_policy=_images(settings).pull_policy,
         pull_secrets=settings.experiment_pull_secrets,
         pod=(settings.variable("experiment_pod"), settings.experiment_pod),
     )

@@ -8,22 +8,22 @@ A look costs the same however many EmuJobs there are: a thousand of them, planne
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
+from operators.actions import Tell
 from operators.documents import text_at
+from operators.emujob.names import FINAL
+from operators.emujob.objects import EmuJobFacts
 from operators.events import News
 from operators.following import Pauses, follow
 from operators.jobs.known import Known
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
-from operators.jobs.names import FINAL
-from operators.jobs.objects import EmuJobFacts
 from operators.jobs.observer import Scene
-from operators.jobs.plan import Action, Around, CreateService, ResizePod, Tell, plan
+from operators.jobs.plan import Action, Around, CreateService, ResizePod, plan
 from operators.jobs.resizing import Refusal
 from operators.jobs.writer import write
 from operators.kube import Api, ConflictError, NotThereError
@@ -94,7 +94,7 @@ class Controller:
         """Raises LeadershipLostError (in a group) when it may not act any more."""
         async with asyncio.TaskGroup() as group:
             for followed in self._known.followed:
-                group.create_task(follow(self._api, followed, self._pauses, self._changed, self._failed_watch))
+                group.create_task(follow(self._api, followed, self._pauses, self._changed, self._metrics.failed_watch))
             group.create_task(self._look_around())
             group.create_task(self._work())
 
@@ -173,38 +173,38 @@ class Controller:
                     return problem
                 continue
             try:
-                document = await write(self._api, action, self._around.wall_ns())
+                await self._write(action)
             except (ConflictError, NotThereError) as error:
                 if isinstance(action, CreateService):  # somebody else's, without our label: nothing will tell
-                    self._failed(type(action).__name__, error)
+                    self._metrics.failed(type(action).__name__, error)
                     return error
                 return None  # what was planned is old; the watch brings what it is now
             except EmuGpuError as error:
-                self._failed(type(action).__name__, error)
+                self._metrics.failed(type(action).__name__, error)
                 return error
-            self._metrics.writes.labels(type(action).__name__).inc()
-            if document is not None:
-                self._known.wrote(action, document)
         return None
 
     async def _resize(self, name: str, action: ResizePod) -> EmuGpuError | None:
         """What is worth another try soon. A refusal isn't: it goes into the status of the EmuJob of this name."""
         now_ns = self._around.wall_ns()
         try:
-            document = await write(self._api, action, now_ns)
+            await self._write(action)
         except ConflictError as error:
             return error  # nothing may tell that it can be tried again
         except EmuGpuError as error:
-            self._failed(type(action).__name__, error)
+            self._metrics.failed(type(action).__name__, error)
             if error.retry_helps:
                 return error
             self._known.refusals.note(name, action.key.uid, Refusal(action.resources, str(error), now_ns))
             self._queue.add(name)
-            return None
+        return None
+
+    async def _write(self, action: Action) -> None:
+        """Raises what Api raises."""
+        document = await write(self._api, action, self._around.wall_ns())
         self._metrics.writes.labels(type(action).__name__).inc()
         if document is not None:
             self._known.wrote(action, document)
-        return None
 
     def _count(self, before: EmuJobFacts | None, after: EmuJobFacts | None) -> None:
         was, now = (
@@ -212,10 +212,3 @@ class Controller:
         )
         if was != now:
             self._metrics.moved(was, now)
-
-    def _failed_watch(self, error: EmuGpuError) -> None:
-        self._failed("watch", error)
-
-    def _failed(self, doing: str, error: EmuGpuError) -> None:
-        self._metrics.failures.labels(doing).inc()
-        print(f"jobs: {error}", file=sys.stderr, flush=True)

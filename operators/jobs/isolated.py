@@ -16,8 +16,8 @@ from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.request import Layout, TrainRequest, plan_step
 from emulator_runtime.workloads.work import step_times
-from operators.jobs.offers import NodeOffer, usable_types
-from operators.jobs.spec import Configuration, EmuJobSpec
+from operators.emujob.offers import NodeOffer, usable_types
+from operators.emujob.spec import Configuration, EmuJobSpec
 
 
 def isolated_s(spec: EmuJobSpec, offers: Sequence[NodeOffer], profiles: ProfileTable) -> float | None:

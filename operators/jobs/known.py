@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from operators.following import Followed
-from operators.jobs.names import JOB_LABEL
-from operators.jobs.objects import (
+from operators.actions import SuspendJob, WriteStatus
+from operators.emujob.names import JOB_LABEL
+from operators.emujob.objects import (
     EmuJobFacts,
     JobFacts,
     PodFacts,
@@ -17,9 +17,10 @@ from operators.jobs.objects import (
     pod_facts,
     service_facts,
 )
+from operators.emujob.offers import NodeOffer, offers_of
+from operators.following import Followed
 from operators.jobs.observer import Scene
-from operators.jobs.offers import NodeOffer, offers_of
-from operators.jobs.plan import Action, CreateJob, CreateService, Mine, ResizePod, SuspendJob, WriteStatus
+from operators.jobs.plan import Action, CreateJob, CreateService, Mine, ResizePod
 from operators.jobs.resizing import Refusals
 from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts

@@ -13,26 +13,21 @@ from dataclasses import dataclass
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.layout import JOB_UID_LABEL
 from emulator_runtime.workloads.train_arguments import CONFIGURATION_VARIABLE
-from operators.jobs.names import (
-    CONFIGURATION,
-    CONTAINER,
-    GATE,
-    JOB_LABEL,
-    RENDEZVOUS_PORT,
-)
-from operators.jobs.objects import EmuJobFacts
-from operators.jobs.spec import Configuration, EmuJobSpec
+from operators.emujob.names import CONFIGURATION, CONTAINER, GATE, JOB_LABEL
+from operators.emujob.objects import EmuJobFacts
+from operators.emujob.spec import Configuration, EmuJobSpec
 from operators.kube import Json
 from operators.pools.labels import OWN_PREFIX, label_value
+from operators.pools.objects import HOSTNAME_LABEL
 from operators.pools.spec import DEFAULT_RESOURCE, HOST_RESOURCE
 
 BACKOFF_LIMIT = 1000
 """Large: nodes restart and pods are killed. A wrong command ends a Job at once, see EXIT_WRONG."""
 GRACE_S = 5
+RENDEZVOUS_PORT = 29400
 EXIT_WRONG = 2
 EXIT_STOPPED = 143
 """How `emugpu train` ends: a wrong command, and a stop by signal, manager or another rank."""
-_HOSTNAME = "kubernetes.io/hostname"
 _PRODUCT = f"{OWN_PREFIX}gpu.product"
 
 
@@ -182,7 +177,7 @@ def _affinity(job: EmuJobFacts, spec: EmuJobSpec, types: Sequence[str]) -> Json:
         terms = [{"matchExpressions": [products]}]
         found["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     if spec.nodes > 1:  # one template can't send each index to a node of its own
-        apart = {"labelSelector": {"matchLabels": {JOB_LABEL: job.key.name}}, "topologyKey": _HOSTNAME}
+        apart = {"labelSelector": {"matchLabels": {JOB_LABEL: job.key.name}}, "topologyKey": HOSTNAME_LABEL}
         found["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
     return found
 

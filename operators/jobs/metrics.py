@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import Gauge
 
-from operators.jobs.names import PHASES
+from operators.emujob.names import PHASES
 from operators.metrics import ControllerMetrics
 
 

@@ -14,13 +14,13 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.table import ProfileTable
 from operators.clock import ns_of
 from operators.documents import text_at
+from operators.emujob.names import FINAL
+from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
+from operators.emujob.offers import NodeOffer
+from operators.emujob.spec import EmuJobSpec, parse_spec
 from operators.jobs.isolated import isolated_s
-from operators.jobs.names import FINAL
-from operators.jobs.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
-from operators.jobs.offers import NodeOffer
-from operators.jobs.spec import EmuJobSpec, parse_spec
 from operators.jobs.status import prediction_of
-from operators.results import timeline
+from operators.results import job as results_job
 from operators.results.events import ENDS, JobEvent
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome
@@ -32,9 +32,9 @@ class ResultKeeper(Protocol):
     cluster_gpus: int
 
     def outcome(self, uid: str) -> Outcome | None: ...
-    def note(self, facts: timeline.JobFacts, prediction: Prediction | None = None) -> None: ...
+    def note(self, facts: results_job.JobFacts, prediction: Prediction | None = None) -> None: ...
     def tell(self, events: Iterable[JobEvent]) -> None: ...
-    def open_jobs(self) -> list[timeline.JobFacts]: ...
+    def open_jobs(self) -> list[results_job.JobFacts]: ...
     def gone(self, uid: str) -> None: ...
 
 
@@ -60,7 +60,7 @@ class Observer:
         self._results, self._profiles = results, profiles
         self._told: dict[str, tuple[JobEvent, ...]] = {}
         self._specs: dict[str, tuple[int, EmuJobSpec | None]] = {}
-        self._noted: dict[str, timeline.JobFacts] = {}
+        self._noted: dict[str, results_job.JobFacts] = {}
         self._last: dict[str, tuple[EmuJobFacts, JobFacts | None]] = {}
 
     def look(self, scene: Scene) -> None:
@@ -100,7 +100,7 @@ class Observer:
         if gpus is None:
             gpus = before.gpus if before is not None else spec.configurations[0].gpus
         failed_ns = ns_of(job.completed) if job is not None and job.failure_reason else None
-        facts = timeline.JobFacts(
+        facts = results_job.JobFacts(
             uid=uid,
             namespace=emujob.key.namespace,
             name=emujob.key.name,
@@ -127,10 +127,10 @@ class Observer:
             known = self._specs[emujob.key.uid] = emujob.generation, spec
         return known[1]
 
-    def _note(self, facts: timeline.JobFacts, prediction: Prediction | None = None) -> None:
+    def _note(self, facts: results_job.JobFacts, prediction: Prediction | None = None) -> None:
         before = self._noted.get(facts.uid)
         if before is not None:  # seen again it was received later
-            facts = timeline.merged(before, facts)
+            facts = results_job.merged(before, facts)
         self._noted[facts.uid] = facts
         self._results.note(facts, prediction)
 
@@ -156,8 +156,8 @@ class Observer:
                 self._results.gone(uid)
 
 
-def _of_job(job: JobFacts) -> timeline.JobFacts:
-    return timeline.JobFacts(
+def _of_job(job: JobFacts) -> results_job.JobFacts:
+    return results_job.JobFacts(
         uid=job.key.uid,
         namespace=job.key.namespace,
         name=job.key.name,
@@ -170,11 +170,11 @@ def _of_job(job: JobFacts) -> timeline.JobFacts:
     )
 
 
-def _of_pod(pod: PodFacts, now_ns: int) -> timeline.JobFacts:
+def _of_pod(pod: PodFacts, now_ns: int) -> results_job.JobFacts:
     failed_ns = None
     if pod.phase == "Failed" and not pod.deleting:
         failed_ns = max((event.wall_ns for event in pod.events if event.kind in ENDS), default=now_ns)
-    return timeline.JobFacts(
+    return results_job.JobFacts(
         uid=pod.key.uid,
         namespace=pod.key.namespace,
         name=pod.key.name,

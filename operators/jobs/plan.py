@@ -15,15 +15,16 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
+from operators.actions import CommonAction, DeleteJob, Plan, SuspendJob, report
 from operators.clock import rfc3339, rfc3339_micro, seconds_of
-from operators.documents import condition_of, text_at, whole_at
+from operators.documents import Key, condition_of, text_at, whole_at
+from operators.emujob.names import FINAL
+from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
+from operators.emujob.offers import Fit, NodeOffer, first_fit
+from operators.emujob.spec import EmuJobSpec, parse_spec
 from operators.events import News
 from operators.jobs.manifests import Images, job_document, service_document
-from operators.jobs.names import FINAL
-from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
-from operators.jobs.offers import Fit, NodeOffer, first_fit
 from operators.jobs.resizing import TROUBLES, Refusal, Resources, wanted_of
-from operators.jobs.spec import EmuJobSpec, parse_spec
 from operators.jobs.status import Moment, Seen, Verdict, status_of
 from operators.results.status import Outcome
 
@@ -49,21 +50,6 @@ class CreateService:
 
 
 @dataclass(frozen=True, slots=True)
-class SuspendJob:
-    """Set spec.suspend of this very version of a Job."""
-
-    key: Key
-    suspend: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteJob:
-    """Delete the Job with this uid; it stays until its pods are gone."""
-
-    key: Key
-
-
-@dataclass(frozen=True, slots=True)
 class ResizePod:
     """Let the container of this pod ask its machine for these resources; it isn't started again."""
 
@@ -71,23 +57,7 @@ class ResizePod:
     resources: Resources
 
 
-@dataclass(frozen=True, slots=True)
-class WriteStatus:
-    """Replace the status of this very version of an EmuJob."""
-
-    key: Key
-    status: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """An event about an EmuJob."""
-
-    key: Key
-    news: News
-
-
-Action = CreateJob | CreateService | SuspendJob | DeleteJob | ResizePod | WriteStatus | Tell
+Action = CreateJob | CreateService | ResizePod | CommonAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +85,7 @@ class Mine:
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """`actions` in order, each only after the one before came through; `again_s`: look again after so many seconds."""
-
-    actions: tuple[Action, ...] = ()
-    again_s: float | None = field(default=None, compare=False)
-
-
-def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan:
+def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan[Action]:
     """Pure: the same things seen give the same plan."""
     if facts.deleting:
         return Plan()  # its Job and Service go with it: they name it as their owner
@@ -136,13 +98,14 @@ def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan:
         spec = parse_spec(facts.key.namespace, facts.key.name, facts.spec)
     except InputError as error:
         accepted = ("False", "InvalidSpec", str(error))
-        return Plan(tuple(_report(facts, status_of(facts, None, seen, accepted, now))))
+        return Plan(tuple(report(facts.key, facts.status, status_of(facts, None, seen, accepted, now), _news)))
     is_open = _is_open(facts, own)
     fit = first_fit(spec, around.offers, around.profiles) if is_open else Fit(spec.configurations[0])
     accepted = _accepted(fit, mine.job if is_open and own is None else None)
     status = status_of(facts, spec, seen, accepted, now)
     steps, again_s = _steps(facts, spec, mine, seen, (fit, status, around))
-    return Plan((*_report(facts, status), *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
+    told = report(facts.key, facts.status, status, _news)
+    return Plan((*told, *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
 
 
 def _wait_for_the_log_s(job: JobFacts | None, outcome: Outcome | None, around: Around) -> float:
@@ -232,14 +195,6 @@ def _hold(spec: EmuJobSpec, seen: Seen) -> bool | None:
     if not job.suspended or spec.actuator == "jobs":
         return None
     return None if job.active or job.terminating or seen.live else False
-
-
-def _report(facts: EmuJobFacts, status: Mapping[str, Any]) -> Iterator[Action]:
-    if status == facts.status:
-        return
-    yield WriteStatus(facts.key, status)
-    for news in _news(facts.status, status):
-        yield Tell(facts.key, news)
 
 
 def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from emulator_runtime.domain.sensitivity import HostShare
-from operators.jobs.allocation import read_allocation
-from operators.jobs.native import Amounts, exact_amounts
-from operators.jobs.objects import PodFacts
-from operators.jobs.sizing import GOES_ON
-from operators.jobs.spec import EmuJobSpec
+from operators.emujob.allocation import read_allocation
+from operators.emujob.native import Amounts, exact_amounts
+from operators.emujob.objects import PodFacts
+from operators.emujob.sizing import GOES_ON
+from operators.emujob.spec import EmuJobSpec
 
 Resources = Mapping[str, Amounts]
 """As a container has them: requests, and limits where there are any."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from operators.events import Regarding, event_document
-from operators.jobs.names import CONTAINER, FIELD_MANAGER
-from operators.jobs.objects import Key
-from operators.jobs.plan import Action, CreateJob, CreateService, DeleteJob, ResizePod, SuspendJob, Tell, WriteStatus
-from operators.kube import EMUJOB, EVENT, JOB, POD_SIZE, SERVICE, Api, Json, applied
+from operators.emujob.names import CONTAINER
+from operators.jobs.plan import Action, CreateJob, CreateService, ResizePod
+from operators.kube import EMUJOB, JOB, POD_SIZE, SERVICE, Api, Json
+from operators.writing import Author, write_common
+
+FIELD_MANAGER = "emugpu-operator"
+"""Under this name the controller owns fields (Kubernetes API concepts, server-side apply)."""
+_AUTHOR = Author(FIELD_MANAGER, EMUJOB, "EmuJob", "jobs")
 
 
 async def write(api: Api, action: Action, wall_ns: int) -> Json | None:
@@ -16,26 +19,10 @@ async def write(api: Api, action: Action, wall_ns: int) -> Json | None:
             return await api.create(JOB, dict(document), FIELD_MANAGER)
         case CreateService(_, document):
             return await api.create(SERVICE, dict(document), FIELD_MANAGER)
-        case SuspendJob(key, suspend):
-            document = applied(JOB, key.name, key.uid, metadata=_exactly(key), spec={"suspend": suspend})
-            return await api.apply(JOB, key.name, document, FIELD_MANAGER)
-        case DeleteJob(key):
-            await api.delete(JOB, key.name, key.namespace, uid=key.uid)
-            return None
         case ResizePod(key, resources):
             container = {"name": CONTAINER, "resources": dict(resources)}
             metadata = {"name": key.name, "namespace": key.namespace, "uid": key.uid}
             document = {"metadata": metadata, "spec": {"containers": [container]}}
             return await api.patch(POD_SIZE, key.name, document, FIELD_MANAGER)
-        case WriteStatus(key, status):
-            document = applied(EMUJOB, key.name, key.uid, metadata=_exactly(key), status=dict(status))
-            return await api.apply(EMUJOB.Status, key.name, document, FIELD_MANAGER)
-        case Tell(key, news):
-            about = Regarding("EmuJob", key.name, key.uid, key.namespace)
-            await api.create(EVENT, event_document(about, news, "jobs", wall_ns))
-            return None
-
-
-def _exactly(key: Key) -> dict[str, str]:
-    """A version in an applied object is a precondition: what somebody else has changed since is looked at first."""
-    return {"namespace": key.namespace, "resourceVersion": key.version}
+        case _:
+            return await write_common(api, action, _AUTHOR, wall_ns)

@@ -7,7 +7,6 @@ or repeated events, restarts and a second controller for a moment do no harm.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -43,18 +42,10 @@ class Controller:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow(POOL, self._pools))
-            group.create_task(self._follow(NODE, self._nodes))
+            for followed in (Followed(POOL, self._pools), Followed(NODE, self._nodes)):
+                failed = self._metrics.failed_watch
+                group.create_task(follow(self._api, followed, self._pauses, self._changed.set, failed))
             group.create_task(self._work())
-
-    async def _follow(self, resource: type[Any], store: Store[Any]) -> None:
-        await follow(
-            self._api,
-            Followed(resource, store),
-            self._pauses,
-            self._changed.set,
-            lambda error: self._report("watch", error),
-        )
 
     async def _work(self) -> None:
         failures = 0
@@ -86,14 +77,10 @@ class Controller:
                     store.forget(action.name)
                 continue
             except EmuGpuError as error:
-                self._report(type(action).__name__, error)
+                self._metrics.failed(type(action).__name__, error)
                 errors.append(error)
                 continue
             self._metrics.wrote(action)
             if document is not None:
                 store.update("MODIFIED", document)
         return errors
-
-    def _report(self, doing: str, error: EmuGpuError) -> None:
-        self._metrics.failures.labels(doing).inc()
-        print(f"pools: {error}", file=sys.stderr, flush=True)

@@ -18,6 +18,8 @@ from operators.quantity import parse_quantity
 FIELD_MANAGER = "emugpu-pools"
 """Under this name the controller owns fields of Nodes and pools (Kubernetes API concepts, server-side apply)."""
 POOL_LABEL = "emugpu.dev/pool"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+"""Of each Node, set by its kubelet: what node selectors and topology keys can name (Kubernetes, well-known labels)."""
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
@@ -45,6 +47,11 @@ class NodeFacts:
     def pool(self) -> str:
         """The pool whose devices the node has, as its label says; empty for none."""
         return self.labels.get(POOL_LABEL, "")
+
+    @property
+    def hostname(self) -> str:
+        """What a node selector calls it."""
+        return self.labels.get(HOSTNAME_LABEL, self.name)
 
     @property
     def inventory_text(self) -> str | None:

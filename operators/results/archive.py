@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError
+from operators.results.job import CrossCheck, JobFacts, JobResult
 from operators.results.runs import Run
-from operators.results.timeline import CrossCheck, JobFacts, JobResult
 
 
 def to_json(result: JobResult) -> str:

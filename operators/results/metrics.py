@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from operators.results.job import JobResult
 from operators.results.predicted import Prediction, error_ratio
-from operators.results.timeline import JobResult
 
 _SECONDS = (1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600)
 _RATIOS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)

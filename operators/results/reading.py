@@ -17,9 +17,10 @@ from pathlib import Path
 from operators.results.archive import from_json
 from operators.results.clocks import ClockOffset, Clocks
 from operators.results.events import JobEvent
+from operators.results.job import JobFacts, JobResult
 from operators.results.predicted import Prediction
 from operators.results.schema import opened_to_read
-from operators.results.timeline import JobFacts, JobResult, job_result
+from operators.results.timeline import job_result
 
 EVENT_COLUMNS = tuple(field.name for field in fields(JobEvent))
 FACT_COLUMNS = tuple(field.name for field in fields(JobFacts))

@@ -10,8 +10,8 @@ from typing import Any
 from operators.clock import rfc3339_micro
 from operators.results.events import FAILED
 from operators.results.figures import Stay, Stays, finish_time_fairness
+from operators.results.job import EVENT_LOG, JobResult
 from operators.results.runs import Run
-from operators.results.timeline import EVENT_LOG, JobResult
 
 MOST_RUNS = 20
 """The newest ones, which a status shows: an object of the API server must stay small."""

@@ -15,11 +15,11 @@ from pathlib import Path
 from operators.results.archive import to_json
 from operators.results.clocks import ClockOffset
 from operators.results.events import JobEvent
+from operators.results.job import JobFacts, JobResult, merged
 from operators.results.predicted import Prediction
 from operators.results.reading import EVENT_COLUMNS, FACT_COLUMNS, ResultReader
 from operators.results.schema import opened
 from operators.results.thinning import thinned
-from operators.results.timeline import JobFacts, JobResult, merged
 from sharing_manager.event_log import transaction
 
 Id = tuple[int, int]

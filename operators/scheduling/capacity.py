@@ -2,16 +2,62 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from operators.jobs.workload import cluster_spec
+from emulator_runtime.profiles.table import ProfileTable
+from operators.emujob.offers import offers_of
+from operators.emujob.workload import cluster_spec
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts
 from operators.pools.spec import DEFAULT_RESOURCE
+from operators.scheduling.cluster_objects import ClusterObjects
+from operators.scheduling.reading import Around
+from operators.scheduling.tracked_job import TrackedJob
 from scheduler_sims.clusters.open import NodeState
 
 _NOBODY: Mapping[str, int] = MappingProxyType({})
+
+
+class Capacity:
+    """What nodes have for this scheduler's jobs, counted anew only where something has changed. `around`: at the last count."""
+
+    def __init__(self, objects: ClusterObjects, profiles: ProfileTable, epoch_ns: int) -> None:
+        self._objects = objects
+        self.around = Around((), (), profiles, epoch_ns)
+        self._others = Counter[str]()
+        self._stray: set[str] = set()
+        self._owners_changed = False
+
+    def new_jobs(self) -> None:
+        """What their pods have is no more anybody else's."""
+        self._owners_changed = True
+
+    def note_stray(self, uid: str, *, stray: bool) -> None:
+        """What pods have of a job that holds nothing in the loop's books, such as half a gang, is as good as other people's."""
+        if stray != (uid in self._stray):
+            self._stray ^= {uid}
+            self._owners_changed = True
+
+    def renewed(self, own: Mapping[str, TrackedJob]) -> bool:
+        """Whether `around` is another one now. `own`: this scheduler's jobs by uid."""
+        objects = self._objects
+        used = objects.usages.take_dirty() - {""}
+        moved = objects.pools.take_dirty() | objects.nodes.take_dirty()
+        if not (moved or used or self._owners_changed):
+            return False
+        self._owners_changed = False
+        others = objects.used_by_others(own, self._stray)
+        if not moved and others == self._others:
+            return False
+        self._others = others
+        pools, nodes = objects.pools.values(), objects.nodes.values()
+        states = node_states(pools, nodes, others)
+        if states == self.around.states:
+            return False
+        self.around = Around(states, offers_of(pools, nodes), self.around.profiles, self.around.epoch_ns)
+        return True
 
 
 def node_states(

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S
 from operators.kube import EMUJOB, NODE, POOL, Api, ApiAwayError, ForbiddenError, NotThereError
 from operators.leader import Leader
 from operators.scheduling.errors import NoEmuJobsError, NotYetError
-from operators.scheduling.memory import Keeper, Memory, Written
+from operators.scheduling.handover import Handover, Keeper, Saver, Written
 from operators.scheduling.objects import Order
 from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools, Watcher
@@ -28,8 +27,6 @@ from scheduler_sims.record import LagAccount
 _CALL_S = 30.0
 """The longest that the loop waits for an answer of the other thread, beyond the time limits of requests. Host seconds."""
 _SYNC_S = 60.0
-_KEEP_S = 0.1
-"""Between two writes of the memory."""
 _ENDED = (Happening.FINISHED, Happening.FAILED, Happening.REMOVED)
 
 T = TypeVar("T")
@@ -46,8 +43,8 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True)
-class Thinking:
-    """Whose memory is kept: the text of --policy, the module of its class; `epoch_ns` None: as kept, else now."""
+class Successor:
+    """Who takes over: the text of --policy, the module of its class; `epoch_ns` None: as it was handed over, else now."""
 
     policy: str
     module: str
@@ -71,21 +68,19 @@ class KubernetesCluster:
         self._api: Api | None = None
         self._leader: Leader | None = None
         self._watcher: Watcher | None = None
-        self._keeper: Keeper | None = None
+        self._saver: Saver | None = None
         self._working: asyncio.Task[None] | None = None
-        self._keeping: asyncio.Task[None] | None = None
-        self._unkept: tuple[Memory, Written] | None = None
-        self.memory = Memory(0, "")
+        self.handover = Handover(0, "")
 
     # --- life -------------------------------------------------------------------------------------------------------
 
-    def connect(self, thinking: Thinking) -> Memory:
+    def connect(self, successor: Successor) -> Handover:
         """Returns once it is this program's turn and all that there is has been seen; what the one before it kept.
 
         Raises NoEmuJobsError where the chart isn't installed, and what Api raises.
         """
         self._thread.start()
-        return self._call(self._connect(thinking), None)
+        return self._call(self._connect(successor), None)
 
     def prepare(self, jobs: Sequence[JobSpec]) -> None:
         """It is ready since `connect`, and jobs come by themselves."""
@@ -103,7 +98,7 @@ class KubernetesCluster:
                 self._thread.join()
             self.event_loop.close()
 
-    async def _connect(self, thinking: Thinking) -> Memory:
+    async def _connect(self, successor: Successor) -> Handover:
         connection, say = self._connection, self._tools.say
         self._api = connection.api()
         await _check(self._api, self._scope.namespace)
@@ -113,20 +108,23 @@ class KubernetesCluster:
         except (ForbiddenError, NotThereError) as error:
             place = f"its lease belongs into namespace {connection.namespace}; name another one with --lease-namespace"
             raise type(error)(f"{error}; {place}") from error
-        self._keeper = Keeper(self._api, connection.namespace, connection.lasting_name)
-        kept = await self._keeper.load(thinking.policy, thinking.module)
+        keeper = Keeper(self._api, connection.namespace, connection.lasting_name)
+        self._saver = Saver(keeper, lambda: self.may_act)
+        kept = await keeper.load(successor.policy, successor.module)
         now_ns = self._tools.wall_ns()
-        epoch_ns = thinking.epoch_ns if thinking.epoch_ns is not None else kept.epoch_ns if kept is not None else now_ns
-        self.memory = Memory(epoch_ns, thinking.policy)
+        epoch_ns = (
+            successor.epoch_ns if successor.epoch_ns is not None else kept.epoch_ns if kept is not None else now_ns
+        )
+        self.handover = Handover(epoch_ns, successor.policy)
         if kept is not None and kept.epoch_ns == epoch_ns:
-            self.memory = kept
+            self.handover = kept
             if kept.problem:
                 say(kept.problem)
-        self._watcher = Watcher(self._api, self._scope, self._tools, epoch_ns, self.memory.pasts)
+        self._watcher = Watcher(self._api, self._scope, self._tools, epoch_ns, self.handover.attained)
         self._working = asyncio.create_task(self._work(self._watcher, self._leader))
         await self._until_synced(self._watcher, self._working)
         self._working.add_done_callback(self._worked)
-        return self.memory
+        return self.handover
 
     async def _until_synced(self, watcher: Watcher, working: asyncio.Task[None]) -> None:
         """Raises what ended the work, and ApiAwayError where it takes too long."""
@@ -159,13 +157,13 @@ class KubernetesCluster:
             if self._working is not None:
                 stack.push_async_callback(asyncio.wait, [self._working])
                 stack.callback(self._working.cancel)
-            if self._keeping is not None:
-                await self._keeping
+            if self._saver is not None:
+                await self._saver.finish()
 
     # --- the loop's side --------------------------------------------------------------------------------------------
 
     def now_ns(self) -> int:
-        return self._tools.wall_ns() - self.memory.epoch_ns
+        return self._tools.wall_ns() - self.handover.epoch_ns
 
     def wait(self, until_ns: int | None) -> list[Event]:
         """Raises LeadershipLostError when another scheduler of this name may act now."""
@@ -235,26 +233,17 @@ class KubernetesCluster:
         """Write an annotation of an EmuJob that is there, in the background; it is of no importance to anybody's run."""
         asyncio.run_coroutine_threadsafe(self._watching.annotate(uid, name, text), self.event_loop)
 
-    def keep(self, memory: Memory, kept: Callable[[str], None]) -> None:
+    def keep(self, handover: Handover, kept: Callable[[str], None]) -> None:
         """Writes it in the background, the newest only; `kept` gets what save answers, or why it failed.
 
         As it is now: the policy may change its state from the next moment on.
         """
-        self.event_loop.call_soon_threadsafe(self._keep, memory, Written.of(memory), kept)
+        self.event_loop.call_soon_threadsafe(self._keep, handover, Written.of(handover), kept)
 
-    def _keep(self, memory: Memory, state: Written, kept: Callable[[str], None]) -> None:
-        self._unkept = replace(memory, state=None, pasts=self._watching.remember(memory.pasts)), state
-        if self._keeping is None or self._keeping.done():
-            self._keeping = asyncio.create_task(self._save(kept))
-
-    async def _save(self, kept: Callable[[str], None]) -> None:
-        while self._unkept is not None and self._keeper is not None and self.may_act:
-            (memory, state), self._unkept = self._unkept, None
-            try:
-                kept(await self._keeper.save(memory, state))
-            except EmuGpuError as error:
-                kept(f"what this scheduler remembers can't be kept: {error}")
-            await asyncio.sleep(_KEEP_S)
+    def _keep(self, handover: Handover, state: Written, kept: Callable[[str], None]) -> None:
+        if self._saver is not None:
+            attained = self._watching.remember(handover.attained)
+            self._saver.save(replace(handover, state=None, attained=attained), state, kept)
 
     @property
     def _watching(self) -> Watcher:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.node.layout import JOB_UID_LABEL
-from operators.documents import condition_of, object_at, objects_in, text_at, texts_of, whole_at
-from operators.jobs.names import ALLOCATION
-from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts, emujob_facts, job_facts, pod_facts
+from operators.documents import Key, condition_of, object_at, objects_in, text_at, texts_of, whole_at
+from operators.emujob.names import ALLOCATION
+from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts, emujob_facts, job_facts, pod_facts
 from operators.results.pods import devices_of
 from operators.scheduling.names import PLANNED_DEVICES
 
@@ -68,7 +68,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSight:
+class ScheduledJob:
     """The Job of an EmuJob; `devices`: as the scheduler counted them when it resumed the Job last."""
 
     facts: JobFacts
@@ -76,7 +76,7 @@ class JobSight:
 
 
 @dataclass(frozen=True, slots=True)
-class PodSight:
+class ScheduledPod:
     """A pod of an EmuJob. `order`: that one's uid; `gates`: what still holds its scheduling."""
 
     facts: PodFacts
@@ -108,15 +108,15 @@ class Mine:
     """All that there is of one EmuJob. `job`: its own, unless it's being deleted; `pods`: of former Jobs too."""
 
     order: Order | None
-    job: JobSight | None = None
-    pods: tuple[PodSight, ...] = ()
+    job: ScheduledJob | None = None
+    pods: tuple[ScheduledPod, ...] = ()
 
     @property
-    def live(self) -> list[PodSight]:
+    def live(self) -> list[ScheduledPod]:
         return [pod for pod in self.pods if pod.live]
 
     @property
-    def own(self) -> list[PodSight]:
+    def own(self) -> list[ScheduledPod]:
         """The pods of the present Job."""
         return [pod for pod in self.pods if self.job is not None and pod.facts.owner == self.job.facts.key.uid]
 
@@ -127,17 +127,17 @@ def order_of(document: Mapping[str, Any]) -> Order:
     return Order(emujob_facts(document), texts_of(metadata, "labels"), texts_of(metadata, "annotations"))
 
 
-def job_sight(document: Mapping[str, Any]) -> JobSight:
+def scheduled_job(document: Mapping[str, Any]) -> ScheduledJob:
     """A Job as the API server sends it."""
     notes = texts_of(object_at(document, "spec", "template", "metadata"), "annotations")
-    return JobSight(job_facts(document), notes.get(PLANNED_DEVICES, ""))
+    return ScheduledJob(job_facts(document), notes.get(PLANNED_DEVICES, ""))
 
 
-def pod_sight(document: Mapping[str, Any]) -> PodSight:
+def scheduled_pod(document: Mapping[str, Any]) -> ScheduledPod:
     """A Pod as the API server sends it."""
     metadata = object_at(document, "metadata")
     notes = texts_of(metadata, "annotations")
-    return PodSight(
+    return ScheduledPod(
         pod_facts(document),
         order=texts_of(metadata, "labels").get(JOB_UID_LABEL, ""),
         deleting="deletionTimestamp" in metadata,

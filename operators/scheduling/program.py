@@ -5,71 +5,38 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 
-from emulator_runtime.domain.errors import InputError, PolicyError
-from emulator_runtime.domain.units import to_s
+from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.http_server import HttpServer
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.kube import Api, KubeApi, configured
 from operators.leader import Candidate, Leader, LeadershipLostError, Terms
-from operators.results.predicted import ANNOTATION as PREDICTED
-from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
-from operators.scheduling.foretelling import Foreteller, Question, arriving, present_job
+from operators.scheduling.attained import AttainedService
+from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
+from operators.scheduling.forecasts import Forecasts
+from operators.scheduling.handover import Handover
 from operators.scheduling.identity import Host
 from operators.scheduling.lines import as_json, in_words, ready_as_json
-from operators.scheduling.memory import Memory
 from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.names import SYSTEM_NAMESPACE, check_name, lasting_name
-from operators.scheduling.objects import Order
-from operators.scheduling.past import Past
-from operators.scheduling.scope import Scope, Until
+from operators.scheduling.options import Options
+from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools
 from operators.serving import loop_alive, status_server
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.truth import OpenTruth
-from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import parse_estimates
 from scheduler_sims.interface.policy import Policy
-from scheduler_sims.interface.view import JobView
 from scheduler_sims.loop.open_loop import Decision, Listeners, OpenLoop
 from scheduler_sims.policies.resolve import resolve_policy
 
 EXIT_LOST = 1
 TERMS = Terms()
 """Generous: a program that was killed is known as gone at once where its machine is still there (identity.py)."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the command line says. `name` and `namespace` empty: the policy's name, all namespaces. `epoch_ns`: wall clock.
-
-    `lease_namespace` empty: `namespace`, and SYSTEM_NAMESPACE for all of them.
-    """
-
-    policy: str
-    name: str = ""
-    namespace: str = ""
-    lease_namespace: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    actuators: tuple[str, ...] = ()
-    kubeconfig: Path | None = None
-    context: str = ""
-    costs: ClusterCosts = field(default_factory=ClusterCosts)
-    estimates: str = "oracle"
-    seed: int = 0
-    profiles: Path | None = None
-    explain: bool = False
-    json: bool = False
-    metrics_port: int = 0
-    until: Until | None = None
-    epoch_ns: int | None = None
-    predictions: bool = True
 
 
 class Program:
@@ -90,9 +57,7 @@ class Program:
         self._metrics = SchedulerMetrics(self.title)
         self._cluster = self._make_cluster()
         self._loop: OpenLoop | None = None
-        self._foreteller = Foreteller(options.policy, self._profiles, monotonic_ns, self._foretold, self._not_foretold)
-        self._present: list[PresentJob] | None = None
-        """What there was before the events at hand, and the jobs that came with them; made where it is asked for."""
+        self._forecasts = Forecasts(options.policy, self._profiles, self._cluster, say if options.explain else _silent)
         self._told = ""
         self._stopping = False
 
@@ -106,13 +71,13 @@ class Program:
                 stack.callback(server.close)
             stack.enter_context(self._signals())
             try:
-                memory = self._connect()
+                handover = self._connect()
             except KeyboardInterrupt:  # a signal while it was another one's turn
                 return 0
-            self._loop = self._make_loop(memory)
+            self._loop = self._make_loop(handover)
             if self._options.predictions:
-                self._foreteller.start()
-                stack.callback(self._foreteller.close)
+                self._forecasts.start()
+                stack.callback(self._forecasts.close)
             self._say(f"{self.title} schedules EmuJobs of scheduler {self.name}{self._where()}")
             if self._options.json:
                 self._print(ready_as_json(self.name, self._options.policy, self._options.namespace, wall_ns()))
@@ -164,10 +129,10 @@ class Program:
         scope = Scope(self.name, options.namespace, options.labels, options.actuators, options.until, gangs)
         return KubernetesCluster(connection, scope, tools)
 
-    def _connect(self) -> Memory:
-        return self._cluster.connect(Thinking(self._options.policy, _module(self._policy), self._options.epoch_ns))
+    def _connect(self) -> Handover:
+        return self._cluster.connect(Successor(self._options.policy, _module(self._policy), self._options.epoch_ns))
 
-    def _make_loop(self, memory: Memory) -> OpenLoop:
+    def _make_loop(self, handover: Handover) -> OpenLoop:
         explain = self._explain if self._options.explain else None
         return OpenLoop(
             self._cluster,
@@ -176,7 +141,7 @@ class Program:
             self._estimates,
             Listeners(self._decided, self._failed, explain, self._submitted, self._noted),
             over=self._over,
-            state=memory.state,
+            state=handover.state,
         )
 
     def _where(self) -> str:
@@ -189,57 +154,31 @@ class Program:
     def _decided(self, decision: Decision) -> None:
         self._metrics.count(decision)
         if self._options.json:
-            self._print(as_json(decision, self._cluster.memory.epoch_ns))
+            self._print(as_json(decision, self._cluster.handover.epoch_ns))
         else:
             self._print(in_words(decision))
         self._keep()
 
     def _noted(self) -> None:
         assert self._loop is not None
-        self._present = None
+        self._forecasts.forget()
         views = self._loop.books.views.values()
         queued = sum(view.queued for view in views)
         self._metrics.jobs(queued, len(views) - queued)
         self._keep()
 
     def _submitted(self, job: PresentJob) -> None:
-        """Asks when a job will be done that has never been asked about, where that can be answered in time."""
-        now_ns, order = self._cluster.now_ns(), self._cluster.order_of(job.spec.job_id)
-        arrived = arriving(job, to_s(now_ns))
-        if order is not None and self._is_new(job, order) and self._foreteller.has_room and self._loop is not None:
-            present, at_ns = self._snapshot(self._loop, to_s(now_ns)), self._cluster.memory.epoch_ns + now_ns
-            question = Question(order.key.uid, arrived.spec, tuple(present), self._loop.cluster_spec, at_ns)
-            self._foreteller.ask(question)
-        if self._present is not None:
-            self._present.append(arrived)
-
-    def _is_new(self, job: PresentJob, order: Order) -> bool:
-        asked = not self._options.predictions or PREDICTED in order.annotations
-        return not (asked or job.allocation is not None or job.steps_done or job.preemptions)
-
-    def _snapshot(self, loop: OpenLoop, now_s: float) -> list[PresentJob]:
-        """One for all jobs that come together: a decision is waiting."""
-        if self._present is None:
-            specs, views = loop.books.specs, loop.books.views
-            self._present = [present_job(specs[j], view, self._steps_of(view), now_s) for j, view in views.items()]
-        return self._present
-
-    def _steps_of(self, view: JobView) -> int:
-        return self._cluster.steps_done(view.job_id) if view.running_since_s is not None else view.steps_done
-
-    def _foretold(self, uid: str, text: str) -> None:
-        self._cluster.annotate(uid, PREDICTED, text)
-
-    def _not_foretold(self, problem: str) -> None:
-        if self._options.explain:
-            self._say(problem)
+        if self._options.predictions and self._loop is not None:
+            self._forecasts.submitted(job, self._loop)
 
     def _keep(self) -> None:
         assert self._loop is not None
         views = self._loop.books.views
-        pasts = {uid: Past.of(view) for job_id, view in views.items() if (uid := self._cluster.uid_of(job_id))}
+        attained = {
+            uid: AttainedService.of(view) for job_id, view in views.items() if (uid := self._cluster.uid_of(job_id))
+        }
         self._cluster.keep(
-            Memory(self._cluster.memory.epoch_ns, self._options.policy, self._loop.state, pasts), self._kept
+            Handover(self._cluster.handover.epoch_ns, self._options.policy, self._loop.state, attained), self._kept
         )
 
     def _kept(self, problem: str) -> None:
@@ -289,16 +228,9 @@ def _own_name(title: str) -> str:
     return check_name(name, "--policy", "; give the scheduler a name with --name")
 
 
+def _silent(_text: str) -> None:
+    pass
+
+
 def _module(policy: Policy) -> str:
     return type(policy).__module__
-
-
-def parse_labels(texts: list[str], place: str) -> dict[str, str]:
-    """LABEL=VALUE texts. Raises InputError at `place`."""
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise InputError(place, f"{text!r} is no label; write LABEL=VALUE")
-        found[name] = value
-    return found

@@ -12,15 +12,15 @@ from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
 from operators.clock import ns_of
 from operators.documents import text_at, whole_at
-from operators.jobs.allocation import Allocation as Noted
-from operators.jobs.allocation import read_allocation
-from operators.jobs.offers import NodeOffer
-from operators.jobs.spec import EmuJobSpec, parse_spec
-from operators.jobs.workload import job_spec
+from operators.emujob.allocation import Allocation as Noted
+from operators.emujob.allocation import read_allocation
+from operators.emujob.offers import NodeOffer
+from operators.emujob.spec import EmuJobSpec, parse_spec
+from operators.emujob.workload import job_spec
 from operators.scheduling.actuators import ACTUATORS
+from operators.scheduling.attained import AttainedService
 from operators.scheduling.names import JOB_ID, ROW
 from operators.scheduling.objects import Mine, Order
-from operators.scheduling.past import Past
 from scheduler_sims.clusters.open import NodeState, PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import check_fits
@@ -89,10 +89,10 @@ def noted(allocation: Allocation) -> tuple[Noted, tuple[str, ...]]:
 
 def held_by(mine: Mine, spec: JobSpec, around: Around) -> Allocation | None:
     """What a job that runs has, as its pods' annotations say (its Job's, before it has pods); None where they don't."""
-    sights = [(pod.allocation, pod.devices) for pod in mine.live if pod.allocation]
-    if not sights and mine.job is not None:
-        sights = [(mine.job.facts.allocation, mine.job.devices)]
-    text, devices_text = sights[0] if sights else ("", "")
+    told = [(pod.allocation, pod.devices) for pod in mine.live if pod.allocation]
+    if not told and mine.job is not None:
+        told = [(mine.job.facts.allocation, mine.job.devices)]
+    text, devices_text = told[0] if told else ("", "")
     found = read_allocation(text, spec.job_id)
     known = {node.name for node in around.cluster.nodes}
     if found is None or not known.issuperset(found.nodes):
@@ -115,7 +115,7 @@ def held_by(mine: Mine, spec: JobSpec, around: Around) -> Allocation | None:
     return Allocation(found.configuration, tuple(tasks))
 
 
-def present(mine: Mine, spec: JobSpec, around: Around, past: Past, now_s: float) -> PresentJob:
+def present(mine: Mine, spec: JobSpec, around: Around, attained: AttainedService, now_s: float) -> PresentJob:
     """A job that is there, as one that waits."""
     assert mine.order is not None
     ended_ns = ns_of(text_at(mine.order.last_run, "to"))
@@ -123,15 +123,15 @@ def present(mine: Mine, spec: JobSpec, around: Around, past: Past, now_s: float)
     return PresentJob(
         spec,
         min(mine.order.steps_done, spec.steps - 1),
-        attained_gpu_s=past.until(end_s),
+        attained_gpu_s=attained.until(end_s),
         preemptions=whole_at(mine.order.facts.status, "preemptions"),
     )
 
 
-def present_with(job: PresentJob, held: Allocation, past: Past, now_s: float) -> PresentJob:
+def present_with(job: PresentJob, held: Allocation, attained: AttainedService, now_s: float) -> PresentJob:
     """The same as one that holds this; since when is what the scheduler wrote down, else since now."""
-    since_s = now_s if past.since_s is None else min(now_s, past.since_s)
-    return replace(job, allocation=held, running_since_s=since_s, attained_gpu_s=past.attained_gpu_s)
+    since_s = now_s if attained.since_s is None else min(now_s, attained.since_s)
+    return replace(job, allocation=held, running_since_s=since_s, attained_gpu_s=attained.attained_gpu_s)
 
 
 def _spec_of(order: Order) -> EmuJobSpec:

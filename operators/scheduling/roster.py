@@ -1,4 +1,4 @@
-"""The jobs of a scheduler while they are there: one track each, by uid, and by the name under which the loop knows them."""
+"""The jobs of a scheduler while they are there: each tracked by uid, and by the name under which the loop knows them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 from operators.scheduling.objects import Order
 from operators.scheduling.reading import job_id_of, row_of
 from operators.scheduling.scope import Scope
-from operators.scheduling.track import Track
+from operators.scheduling.tracked_job import TrackedJob
 
 FIRST_FREE_ROW = 1_000_000_000
 
@@ -16,41 +16,41 @@ FIRST_FREE_ROW = 1_000_000_000
 class Roster:
     """`submitted` says when a job was submitted (RFC 3339), by which jobs are told in order."""
 
-    def __init__(self, scope: Scope, submitted: Callable[[Track], str]) -> None:
+    def __init__(self, scope: Scope, submitted: Callable[[TrackedJob], str]) -> None:
         self._scope, self._submitted = scope, submitted
         self._rows = count(FIRST_FREE_ROW)
         self._taken: set[int] = set()
         self._ids: set[str] = set()
-        self._by_key: dict[str, list[Track]] = {}
-        self.by_uid: dict[str, Track] = {}
-        self.in_loop: dict[str, Track] = {}
+        self._by_key: dict[str, list[TrackedJob]] = {}
+        self.by_uid: dict[str, TrackedJob] = {}
+        self.in_loop: dict[str, TrackedJob] = {}
         """By job id: those that the loop knows."""
 
     def enter(self, orders: Iterable[Order]) -> bool:
         """Whether any of them is one's own and new."""
         new = [order for order in orders if order.key.uid not in self.by_uid and self._scope.has(order)]
         for order in sorted(new, key=lambda order: (order.time("submittedAt"), order.facts.created, str(order.key))):
-            track = Track(order.key.uid, str(order.key), self._id_of(order), self._row_of(order))
-            self.by_uid[track.uid] = track
-            self._by_key.setdefault(track.key, []).append(track)
+            tracked = TrackedJob(order.key.uid, str(order.key), self._id_of(order), self._row_of(order))
+            self.by_uid[tracked.uid] = tracked
+            self._by_key.setdefault(tracked.key, []).append(tracked)
         return bool(new)
 
-    def called(self, keys: Iterable[str]) -> list[Track]:
+    def called(self, keys: Iterable[str]) -> list[TrackedJob]:
         """The jobs of these EmuJobs' names, in order of submission; a name may have two, one of them about to go."""
-        found = [track for key in keys for track in self._by_key.get(key, ())]
-        return sorted(found, key=lambda track: (self._submitted(track), track.row, track.key))
+        found = [tracked for key in keys for tracked in self._by_key.get(key, ())]
+        return sorted(found, key=lambda tracked: (self._submitted(tracked), tracked.row, tracked.key))
 
     def keys(self) -> set[str]:
         return set(self._by_key)
 
-    def leave(self, track: Track) -> None:
+    def leave(self, tracked: TrackedJob) -> None:
         """Nothing is left of it."""
-        del self.by_uid[track.uid]
-        self._by_key[track.key].remove(track)
-        if not self._by_key[track.key]:
-            del self._by_key[track.key]
-        self._taken.discard(track.row)
-        self._ids.discard(track.job_id)
+        del self.by_uid[tracked.uid]
+        self._by_key[tracked.key].remove(tracked)
+        if not self._by_key[tracked.key]:
+            del self._by_key[tracked.key]
+        self._taken.discard(tracked.row)
+        self._ids.discard(tracked.job_id)
 
     def _id_of(self, order: Order) -> str:
         job_id = job_id_of(order, alone=bool(self._scope.namespace))

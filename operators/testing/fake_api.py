@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from operators.kube import POD, ConflictError, NotThereError
-from operators.store import key_of
+from operators.store import full_name_of
 
 
 class FakeApi:
@@ -31,7 +31,7 @@ class FakeApi:
     def put(self, resource: type[Any], document: dict[str, Any]) -> None:
         """Create or replace, as a user would."""
         found = self._all(resource)
-        name = key_of(document)
+        name = full_name_of(document)
         self._store(resource, "MODIFIED" if name in found else "ADDED", copy.deepcopy(document))
 
     def remove(self, resource: type[Any], name: str) -> None:
@@ -135,8 +135,8 @@ class FakeApi:
 
     async def create(self, resource: type[Any], document: dict[str, Any], manager: str = "") -> dict[str, Any]:
         self._fail("create")
-        if key_of(document) in self._all(resource):
-            raise ConflictError(f"{_plural(resource)} {key_of(document)}: already exists")
+        if full_name_of(document) in self._all(resource):
+            raise ConflictError(f"{_plural(resource)} {full_name_of(document)}: already exists")
         self.log.append(("create", _plural(resource), document["metadata"]["name"]))
         made = copy.deepcopy(document)
         made["metadata"].setdefault("uid", f"uid-{self._version + 1}")
@@ -145,13 +145,13 @@ class FakeApi:
 
     async def replace(self, resource: type[Any], document: dict[str, Any]) -> dict[str, Any]:
         self._fail("replace")
-        found = self._all(resource).get(key_of(document))
+        found = self._all(resource).get(full_name_of(document))
         if found is None:
-            raise NotThereError(f"{_plural(resource)} {key_of(document)}: not found")
+            raise NotThereError(f"{_plural(resource)} {full_name_of(document)}: not found")
         self._check_version(resource, document, found)
         self.log.append(("replace", _plural(resource), document["metadata"]["name"]))
         self._store(resource, "MODIFIED", copy.deepcopy(document))
-        return copy.deepcopy(self._all(resource)[key_of(document)])
+        return copy.deepcopy(self._all(resource)[full_name_of(document)])
 
     async def delete(self, resource: type[Any], name: str, namespace: str = "", *, uid: str = "") -> None:
         self._fail("delete")
@@ -169,7 +169,7 @@ class FakeApi:
     def _check_version(self, resource: type[Any], document: dict[str, Any], found: dict[str, Any]) -> None:
         version = document["metadata"].get("resourceVersion")
         if version not in (None, "", found["metadata"]["resourceVersion"]):
-            raise ConflictError(f"{_plural(resource)} {key_of(document)}: the object has been modified")
+            raise ConflictError(f"{_plural(resource)} {full_name_of(document)}: the object has been modified")
 
     def _all(self, resource: type[Any]) -> dict[str, dict[str, Any]]:
         return self.objects.setdefault(_plural(resource), {})
@@ -178,9 +178,9 @@ class FakeApi:
         self._version += 1
         document["metadata"]["resourceVersion"] = str(self._version)
         if kind == "DELETED":
-            del self._all(resource)[key_of(document)]
+            del self._all(resource)[full_name_of(document)]
         else:
-            self._all(resource)[key_of(document)] = document
+            self._all(resource)[full_name_of(document)] = document
         self._changes.append((self._version, _plural(resource), kind, copy.deepcopy(document)))
 
     def _fail(self, operation: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from emulator_runtime.node.inventory import DeviceEntry
 from operators.api.facts import HOLDING, Device, Job, Node
 from operators.api.order import natural
-from operators.jobs.offers import amounts
+from operators.emujob.offers import amounts
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from emulator_runtime.domain.errors import ClusterError
 from operators.api.facts import Progress
 from operators.api.sources.emujobs import Seen, of_result, progress_of
+from operators.results.job import JobResult
 from operators.results.reading import ResultReader
 from operators.results.schema import unreadable
-from operators.results.timeline import JobResult
 
 Opener = Callable[[Path], ResultReader]
 

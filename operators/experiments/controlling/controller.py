@@ -6,7 +6,6 @@ There are few experiments, and whose turn it is depends on all of them, so all a
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,7 +70,9 @@ class Controller:
         """Raises LeadershipLostError (in a group) when it may not act any more."""
         async with asyncio.TaskGroup() as group:
             for followed in self._followed:
-                group.create_task(follow(self._api, followed, self._pauses, self._moved.set, self._failed_watch))
+                group.create_task(
+                    follow(self._api, followed, self._pauses, self._moved.set, self._metrics.failed_watch)
+                )
             group.create_task(self._work())
 
     async def _work(self) -> None:
@@ -125,17 +126,10 @@ class Controller:
             except (ConflictError, NotThereError):
                 return None  # what was planned is old; the watch brings what it is now
             except EmuGpuError as error:
-                self._failed(type(action).__name__, error)
+                self._metrics.failed(type(action).__name__, error)
                 return error
             self._metrics.writes.labels(type(action).__name__).inc()
         return None
-
-    def _failed_watch(self, error: EmuGpuError) -> None:
-        self._failed("watch", error)
-
-    def _failed(self, doing: str, error: EmuGpuError) -> None:
-        self._metrics.failures.labels(doing).inc()
-        print(f"experiments: {error}", file=sys.stderr, flush=True)
 
 
 def _is_ready(facts: ExperimentFacts) -> bool:

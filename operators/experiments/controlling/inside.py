@@ -9,7 +9,6 @@ from emulator_runtime.domain.errors import InputError, UnknownNameError
 from operators.experiments.controlling.controller import Controller, Surroundings
 from operators.experiments.controlling.manifests import RunnerSettings
 from operators.experiments.controlling.metrics import ExperimentMetrics
-from operators.jobs.manifests import Images
 
 __all__ = ["Controller", "ExperimentMetrics", "Surroundings", "runner_settings"]
 
@@ -17,15 +16,15 @@ _POD = {"resources": dict, "nodeSelector": dict, "tolerations": list, "priorityC
 
 
 def runner_settings(
-    *, namespace: str, account: str, images: Images, pull_secrets: str, pod: tuple[str, str]
+    *, namespace: str, account: str, image: str, pull_policy: str, pull_secrets: str, pod: tuple[str, str]
 ) -> RunnerSettings:
     """`pull_secrets` by commas; `pod`: name and value of a variable. Raises InputError that names it."""
     members = _pod_members(*pod)
     return RunnerSettings(
         namespace=namespace,
         account=account,
-        image=images.image,
-        pull_policy=images.pull_policy,
+        image=image,
+        pull_policy=pull_policy,
         pull_secrets=tuple(name.strip() for name in pull_secrets.split(",") if name.strip()),
         resources=members.pop("resources", {}),
         placement={name: value for name, value in members.items() if value},

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
+from operators.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus, report
 from operators.clock import ns_of, rfc3339
-from operators.documents import condition_of, object_at, objects_in, text_at, whole_at
+from operators.documents import Key, condition_of, object_at, objects_in, text_at, whole_at
 from operators.events import News
 from operators.experiments.controlling.manifests import RunnerSettings, runner_document
 from operators.experiments.controlling.names import FINALIZER
@@ -16,7 +17,6 @@ from operators.experiments.controlling.objects import ArenaFacts, ExperimentFact
 from operators.experiments.controlling.spec import ExperimentSpec, parse_spec
 from operators.experiments.controlling.status import Seen, silent_left_s, status_of
 from operators.experiments.controlling.turns import FINAL
-from operators.jobs.objects import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,16 @@ class CreateRunner:
     document: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class SuspendRunner:
-    """Set spec.suspend of this very version of a Job."""
+class SuspendRunner(SuspendJob):
+    """Of a runner's Job; counted by a name of its own."""
 
-    key: Key
-    suspend: bool
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRunner:
-    """Delete the Job with this uid; it stays until its pods are gone."""
+class DeleteRunner(DeleteJob):
+    """Of a runner's Job; counted by a name of its own."""
 
-    key: Key
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,36 +60,12 @@ class DeleteExperiment:
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
-class WriteStatus:
-    """Replace the status of this very version of an experiment."""
-
-    key: Key
-    status: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """An event about an experiment."""
-
-    key: Key
-    news: News
-
-
 Action = (
     SetFinalizer | CreateRunner | SuspendRunner | DeleteRunner | DeleteArena | DeleteExperiment | WriteStatus | Tell
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """`actions` in order, each only after the one before came through; `again_s`: look again after so many seconds."""
-
-    actions: tuple[Action, ...] = ()
-    again_s: float | None = field(default=None, compare=False)
-
-
-def plan(facts: ExperimentFacts, seen: Seen, settings: RunnerSettings, now_ns: int) -> Plan:
+def plan(facts: ExperimentFacts, seen: Seen, settings: RunnerSettings, now_ns: int) -> Plan[Action]:
     """Pure: the same things seen give the same plan."""
     if facts.deleting:
         return Plan(tuple(_ending(facts, seen)))
@@ -100,13 +73,13 @@ def plan(facts: ExperimentFacts, seen: Seen, settings: RunnerSettings, now_ns: i
         spec, accepted = parse_spec(facts.spec), ("True", "Accepted", "")
     except InputError as error:
         status = status_of(facts, None, seen, ("False", "InvalidSpec", str(error)), rfc3339(now_ns), now_ns)
-        return Plan(tuple(_report(facts, status)))
+        return Plan(tuple(report(facts.key, facts.status, status, _news)))
     status = status_of(facts, spec, seen, accepted, rfc3339(now_ns), now_ns)
     if status["phase"] in FINAL:
         steps, again_s = _after_the_end(facts, spec, seen, status, now_ns)
     else:
         steps, again_s = _on_the_way(facts, spec, seen, settings), _silence_s(seen.runner, now_ns)
-    return Plan((*_report(facts, status), *steps), again_s)
+    return Plan((*report(facts.key, facts.status, status, _news), *steps), again_s)
 
 
 def orphans(uids: Iterable[str], runners: Iterable[RunnerFacts], arenas: Iterable[ArenaFacts]) -> list[Action]:
@@ -171,14 +144,6 @@ def _without_ours(facts: ExperimentFacts) -> tuple[str, ...]:
 
 def _silence_s(runner: RunnerFacts | None, now_ns: int) -> float | None:
     return max(0.1, silent_left_s(runner, now_ns)) if runner is not None and runner.complete else None
-
-
-def _report(facts: ExperimentFacts, status: Mapping[str, Any]) -> Iterator[Action]:
-    if status == facts.status:
-        return
-    yield WriteStatus(facts.key, status)
-    for news in _news(facts.status, status):
-        yield Tell(facts.key, news)
 
 
 def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from operators.scheduling.hands import Hands, Wanted
+from operators.scheduling.job_state import State
 from operators.scheduling.objects import Mine
-from operators.scheduling.sight import State
+from operators.scheduling.writer import Wanted, Writer
 
 
 class Actuator(Protocol):
@@ -19,10 +19,10 @@ class Actuator(Protocol):
         """What a job looks like that is there and goes on: idle, held, running or leaving."""
         ...
 
-    async def start(self, hands: Hands, mine: Mine, wanted: Wanted) -> None:
-        """Let an idle job's pods run there, all of them or none. Raises what Hands raises."""
+    async def start(self, writer: Writer, mine: Mine, wanted: Wanted) -> None:
+        """Let an idle job's pods run there, all of them or none. Raises what Writer raises."""
         ...
 
-    async def stop(self, hands: Hands, mine: Mine) -> None:
-        """Let its pods end; it is over when the job is idle again. Raises what Hands raises."""
+    async def stop(self, writer: Writer, mine: Mine) -> None:
+        """Let its pods end; it is over when the job is idle again. Raises what Writer raises."""
         ...

@@ -9,17 +9,17 @@ from dataclasses import replace
 
 from operators.kube import POD
 from operators.scheduling.actuators.by_pods import ByPods, notes
-from operators.scheduling.hands import Hands, Wanted
-from operators.scheduling.objects import PodSight
+from operators.scheduling.objects import ScheduledPod
+from operators.scheduling.writer import Wanted, Writer
 
 
 class Binding(ByPods):
     """Binds pods; to stop is to delete them."""
 
-    def has_place(self, pod: PodSight) -> bool:
+    def has_place(self, pod: ScheduledPod) -> bool:
         return bool(pod.facts.node)
 
-    async def let_go(self, hands: Hands, pod: PodSight, node: str, wanted: Wanted) -> None:
+    async def let_go(self, writer: Writer, pod: ScheduledPod, node: str, wanted: Wanted) -> None:
         key = replace(pod.facts.key, version="")  # its status may change meanwhile, its uid says which pod is meant
-        await hands.patch(POD, key, {"metadata": {"annotations": notes(wanted)}})
-        await hands.bind(key, node)
+        await writer.patch(POD, key, {"metadata": {"annotations": notes(wanted)}})
+        await writer.bind(key, node)

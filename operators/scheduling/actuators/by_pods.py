@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from operators.jobs.names import ALLOCATION, CONFIGURATION
-from operators.scheduling.hands import Hands, Wanted
+from operators.emujob.names import ALLOCATION, CONFIGURATION
+from operators.scheduling.job_state import State, is_running
 from operators.scheduling.names import PLANNED_DEVICES
-from operators.scheduling.objects import Mine, PodSight
-from operators.scheduling.sight import State, is_running
+from operators.scheduling.objects import Mine, ScheduledPod
+from operators.scheduling.writer import Wanted, Writer
 
 
 class ByPods(ABC):
@@ -22,11 +22,11 @@ class ByPods(ABC):
     one_size = True
 
     @abstractmethod
-    def has_place(self, pod: PodSight) -> bool:
+    def has_place(self, pod: ScheduledPod) -> bool:
         """Whether the pod was let go."""
 
     @abstractmethod
-    async def let_go(self, hands: Hands, pod: PodSight, node: str, wanted: Wanted) -> None:
+    async def let_go(self, writer: Writer, pod: ScheduledPod, node: str, wanted: Wanted) -> None:
         """Give the pod its place."""
 
     def look(self, mine: Mine) -> State:
@@ -44,15 +44,15 @@ class ByPods(ABC):
         done = sum(pod.facts.phase == "Succeeded" for pod in mine.own)
         return State.IDLE if own and len(own) + done == mine.order.nodes else State.UNREADY
 
-    async def start(self, hands: Hands, mine: Mine, wanted: Wanted) -> None:
+    async def start(self, writer: Writer, mine: Mine, wanted: Wanted) -> None:
         waiting = sorted((pod for pod in mine.own if pod.live), key=lambda pod: pod.facts.key.name)
         for pod, node in zip(waiting, wanted.allocation.nodes, strict=False):
-            await self.let_go(hands, pod, node, wanted)
+            await self.let_go(writer, pod, node, wanted)
 
-    async def stop(self, hands: Hands, mine: Mine) -> None:
+    async def stop(self, writer: Writer, mine: Mine) -> None:
         for pod in mine.own:
             if pod.live and not pod.deleting and self.has_place(pod):
-                await hands.delete_pod(pod.facts.key)
+                await writer.delete_pod(pod.facts.key)
 
 
 def notes(wanted: Wanted) -> dict[str, str]:

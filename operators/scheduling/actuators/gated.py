@@ -5,24 +5,23 @@ A gated pod's node selector may be added to, and its gates may be taken away (Ku
 
 from __future__ import annotations
 
-from operators.jobs.names import GATE
+from operators.emujob.names import GATE
 from operators.kube import POD
+from operators.pools.objects import HOSTNAME_LABEL
 from operators.scheduling.actuators.by_pods import ByPods, notes
-from operators.scheduling.hands import Hands, Wanted
-from operators.scheduling.objects import PodSight
-
-_HOSTNAME = "kubernetes.io/hostname"
+from operators.scheduling.objects import ScheduledPod
+from operators.scheduling.writer import Wanted, Writer
 
 
 class Gated(ByPods):
     """Opens the gate; to stop is to delete the pods."""
 
-    def has_place(self, pod: PodSight) -> bool:
+    def has_place(self, pod: ScheduledPod) -> bool:
         return GATE not in pod.gates
 
-    async def let_go(self, hands: Hands, pod: PodSight, node: str, wanted: Wanted) -> None:
+    async def let_go(self, writer: Writer, pod: ScheduledPod, node: str, wanted: Wanted) -> None:
         spec = {
             "schedulingGates": [{"$patch": "delete", "name": GATE}],  # other people's gates stay
-            "nodeSelector": {_HOSTNAME: wanted.hosts[node]},
+            "nodeSelector": {HOSTNAME_LABEL: wanted.hosts[node]},
         }
-        await hands.patch(POD, pod.facts.key, {"metadata": {"annotations": notes(wanted)}, "spec": spec})
+        await writer.patch(POD, pod.facts.key, {"metadata": {"annotations": notes(wanted)}, "spec": spec})

@@ -6,13 +6,13 @@ Kubernetes lets the pod template of a suspended Job be changed once nothing of i
 
 from __future__ import annotations
 
-from operators.jobs.names import CONTAINER
+from operators.emujob.names import CONTAINER
 from operators.kube import JOB, Json
 from operators.pools.spec import DEFAULT_RESOURCE
 from operators.scheduling.actuators.by_pods import notes
-from operators.scheduling.hands import Hands, Wanted
+from operators.scheduling.job_state import State, is_running
 from operators.scheduling.objects import Mine
-from operators.scheduling.sight import State, is_running
+from operators.scheduling.writer import Wanted, Writer
 
 
 class Jobs:
@@ -30,13 +30,13 @@ class Jobs:
             return State.LEAVING
         return State.IDLE
 
-    async def start(self, hands: Hands, mine: Mine, wanted: Wanted) -> None:
+    async def start(self, writer: Writer, mine: Mine, wanted: Wanted) -> None:
         assert mine.job is not None
-        await hands.patch(JOB, mine.job.facts.key, {"spec": {"suspend": False, "template": template(wanted)}})
+        await writer.patch(JOB, mine.job.facts.key, {"spec": {"suspend": False, "template": template(wanted)}})
 
-    async def stop(self, hands: Hands, mine: Mine) -> None:
+    async def stop(self, writer: Writer, mine: Mine) -> None:
         assert mine.job is not None
-        await hands.patch(JOB, mine.job.facts.key, {"spec": {"suspend": True}})
+        await writer.patch(JOB, mine.job.facts.key, {"spec": {"suspend": True}})
 
 
 def template(wanted: Wanted) -> Json:

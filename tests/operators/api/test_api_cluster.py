@@ -21,9 +21,9 @@ from operators.clock import rfc3339_micro
 from operators.following import Pauses
 from operators.kube import EMUJOB, NODE, POOL, ApiAwayError, NotThereError
 from operators.results.events import JobEvent
+from operators.results.job import JobFacts
 from operators.results.predicted import Prediction
 from operators.results.store import Batch, ResultStore
-from operators.results.timeline import JobFacts
 from operators.testing.fake_api import FakeApi
 
 T0 = 1_767_225_600  # 2026-01-01T00:00:00Z

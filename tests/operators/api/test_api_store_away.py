@@ -20,9 +20,9 @@ from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.results import StoredResults
 from operators.following import Pauses
 from operators.kube import EMUJOB, NODE, POOL
+from operators.results.job import JobFacts
 from operators.results.schema import VERSION
 from operators.results.store import ResultStore
-from operators.results.timeline import JobFacts
 from operators.testing.fake_api import FakeApi
 
 MakeServices = Callable[..., Services]

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from emulator_runtime.domain.errors import InputError
-from operators.documents import condition_of
+from operators.actions import Plan, Tell, WriteStatus
+from operators.documents import Key, condition_of
 from operators.experiments.controlling.inside import runner_settings
 from operators.experiments.controlling.leaving import leave
 from operators.experiments.controlling.manifests import RunnerSettings, runner_document
@@ -23,11 +24,8 @@ from operators.experiments.controlling.plan import (
     DeleteArena,
     DeleteExperiment,
     DeleteRunner,
-    Plan,
     SetFinalizer,
     SuspendRunner,
-    Tell,
-    WriteStatus,
     orphans,
     plan,
 )
@@ -35,8 +33,6 @@ from operators.experiments.controlling.spec import COSTS, parse_spec
 from operators.experiments.controlling.status import Seen
 from operators.experiments.controlling.telling import Told, told_of, told_text
 from operators.experiments.controlling.turns import turn
-from operators.jobs.manifests import Images
-from operators.jobs.objects import Key
 from operators.kube import EXPERIMENT, JOB, NAMESPACE, NotThereError
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.interface.costs import COST_NAMES
@@ -270,8 +266,8 @@ def test_all_costs_can_be_given_and_the_schema_knows_them() -> None:
 
 def test_where_and_as_what_runners_are() -> None:
     text = '{"resources": {"limits": {"memory": "1Gi"}}, "nodeSelector": {"a": "b"}, "tolerations": []}'
-    images = Images("emugpu-scheduler:2", "Never")
-    found = runner_settings(namespace="ns", account="sa", images=images, pull_secrets="s1, s2", pod=("POD", text))
+    image = {"image": "emugpu-scheduler:2", "pull_policy": "Never"}
+    found = runner_settings(namespace="ns", account="sa", **image, pull_secrets="s1, s2", pod=("POD", text))
     pod = runner_document(facts(), parse_spec(SPEC), found)["spec"]["template"]["spec"]
     assert (pod["nodeSelector"], "tolerations" in pod) == ({"a": "b"}, False)
     assert pod["imagePullSecrets"] == [{"name": "s1"}, {"name": "s2"}]
@@ -291,4 +287,4 @@ def test_where_and_as_what_runners_are() -> None:
 )
 def test_mistakes_in_the_pods_setting_are_told(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        runner_settings(namespace="n", account="a", images=Images("i"), pull_secrets="", pod=("POD", text))
+        runner_settings(namespace="n", account="a", image="i", pull_policy="Always", pull_secrets="", pod=("POD", text))

@@ -10,26 +10,15 @@ import pytest
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
+from operators.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus
 from operators.clock import rfc3339
+from operators.documents import Key
+from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
+from operators.emujob.offers import NodeOffer
+from operators.emujob.sizing import sizing_of
 from operators.jobs.manifests import Images
-from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
-from operators.jobs.offers import NodeOffer
-from operators.jobs.plan import (
-    Action,
-    Around,
-    CreateJob,
-    CreateService,
-    DeleteJob,
-    Mine,
-    Plan,
-    ResizePod,
-    SuspendJob,
-    Tell,
-    WriteStatus,
-    plan,
-)
+from operators.jobs.plan import Action, Around, CreateJob, CreateService, Mine, ResizePod, plan
 from operators.jobs.resizing import Refusal
-from operators.jobs.sizing import sizing_of
 from operators.results.status import Outcome
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z

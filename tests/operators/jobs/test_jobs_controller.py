@@ -27,8 +27,9 @@ from operators.kube import (
     NotThereError,
 )
 from operators.leader import LeadershipLostError
+from operators.results.job import JobFacts
 from operators.results.status import Outcome
-from operators.results.timeline import JobFacts, job_result
+from operators.results.timeline import job_result
 from operators.testing.fake_api import FakeApi
 from operators.testing.teller import Teller
 

@@ -10,15 +10,15 @@ import pytest
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
+from operators.emujob.objects import emujob_facts, job_facts, pod_facts, submission_ns
+from operators.emujob.offers import NodeOffer
+from operators.emujob.spec import parse_spec
 from operators.jobs.isolated import isolated_s
-from operators.jobs.objects import emujob_facts, job_facts, pod_facts, submission_ns
 from operators.jobs.observer import Observer, Scene
-from operators.jobs.offers import NodeOffer
-from operators.jobs.spec import parse_spec
 from operators.results.events import JobEvent
+from operators.results.job import JobFacts
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome
-from operators.results.timeline import JobFacts
 
 S = 1_000_000_000
 NOW_NS = 1_767_225_600 * S  # 2026-01-01T00:00:00Z

@@ -24,12 +24,13 @@ from lightkube.config.kubeconfig import KubeConfig
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import wall_ns
+from operators.actions import SuspendJob
+from operators.documents import Key
 from operators.following import Pauses
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
-from operators.jobs.objects import Key
-from operators.jobs.plan import ResizePod, SuspendJob
+from operators.jobs.plan import ResizePod
 from operators.jobs.writer import write
 from operators.kube import JOB, LEASE, ConflictError, KubeApi, NotThereError
 from operators.testing.api_server import ApiServer

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.units import GIB
-from operators.jobs.objects import EmuJobFacts, JobFacts, Key, PodFacts
-from operators.jobs.offers import NodeOffer
-from operators.jobs.plan import CreateJob, CreateService, DeleteJob, SuspendJob
+from operators.actions import DeleteJob, SuspendJob
+from operators.documents import Key
+from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
+from operators.emujob.offers import NodeOffer
+from operators.jobs.plan import CreateJob, CreateService
+from operators.results.job import JobFacts as ResultFacts
 from operators.results.status import Outcome
-from operators.results.timeline import JobFacts as ResultFacts
 from operators.results.timeline import job_result
 from operators.testing.teller import Teller
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from operators.results.job import JobFacts
 from operators.results.store import ResultStore
-from operators.results.timeline import JobFacts
 from operators.testing.teller import Teller
 from sharing_manager.store.client import client_of
 from sharing_manager.store.entries import Entry

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from operators.results.clocks import ClockOffset, Clocks
 from operators.results.events import BEGINS, ENDS, JobEvent
 from operators.results.figures import covered_ns
+from operators.results.job import JobFacts
 from operators.results.store import Batch, ResultStore
 from operators.results.thinning import thinned
-from operators.results.timeline import JobFacts, job_result
+from operators.results.timeline import job_result
 
 S = 1_000_000_000
 KINDS = [BEGINS, "granted", "progress", "progress", "stopping", "oom", "device-lost", *sorted(ENDS)]
@@ -51,6 +52,7 @@ FACTS = st.builds(
 CLOCKS = Clocks([ClockOffset("a", 30 * S, 2 * S, 0), ClockOffset("b", 30 * S, -S, 0)])
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(FACTS, streams(), st.data())
 def test_the_order_and_the_number_of_times_make_no_difference(facts, events, data):
     result = job_result(facts, events, CLOCKS)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from operators.results.job import CrossCheck
 from operators.results.pods import Demand, demand_of, devices_of, events_of_pod, time_ns
-from operators.results.timeline import CrossCheck, job_result
+from operators.results.timeline import job_result
 from sharing_manager.kubernetes.objects import pod as manager_pod
 
 S = 1_000_000_000

@@ -8,7 +8,8 @@ import pytest
 
 from operators.results.archive import from_json, to_json
 from operators.results.clocks import ClockOffset, Clocks
-from operators.results.timeline import EVENT_LOG, KUBERNETES, CrossCheck, job_result, merged
+from operators.results.job import EVENT_LOG, KUBERNETES, CrossCheck, merged
+from operators.results.timeline import job_result
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S

@@ -17,8 +17,8 @@ from emulator_runtime.profiles.table import ProfileTable
 from operators.clock import rfc3339, rfc3339_micro
 from operators.following import Pauses
 from operators.kube import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL
-from operators.scheduling.memory import Keeper, Memory, Written
-from operators.scheduling.past import Past
+from operators.scheduling.attained import AttainedService
+from operators.scheduling.handover import Handover, Keeper, Written
 from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools, Watcher
 from operators.testing.fake_api import FakeApi
@@ -406,7 +406,7 @@ def _allowed(spec: Mapping[str, Any]) -> list[str]:
 
 
 class Lab:
-    """A scheduler program on a world: watcher, loop and memory are the product's, the threads and the clock are not.
+    """A scheduler program on a world: watcher, loop and handover are the product's, the threads and the clock are not.
 
     It is the loop's cluster: while that waits, the world turns.
     """
@@ -448,7 +448,7 @@ class Lab:
         _name, policy = resolve_policy(self.policy)
         self.keeper = Keeper(self.world.api, "lab", "emugpu-scheduler-s")
         kept = await self.keeper.load(self.policy, type(policy).__module__)
-        self.memory = kept or Memory(START_NS, self.policy)
+        self.handover = kept or Handover(START_NS, self.policy)
         tools = Tools(
             ProfileTable.bundled(),
             ClusterCosts(),
@@ -460,7 +460,7 @@ class Lab:
             Pauses(0.0, 0.0, 0.0),
         )
         await self.world.turn()
-        self.watcher = Watcher(self.world.api, self._scope, tools, START_NS, self.memory.pasts)
+        self.watcher = Watcher(self.world.api, self._scope, tools, START_NS, self.handover.attained)
         self._task = asyncio.create_task(self.watcher.run())
         await self._until_quiet()
         assert self.watcher.synced.is_set()
@@ -471,7 +471,7 @@ class Lab:
             parse_estimates("oracle", self.truth, 0),
             Listeners(self._decided, self._failed, noted=self._keep),
             over=lambda: self.finished() or self.world.now_ns >= self.until_ns,
-            state=self.memory.state,
+            state=self.handover.state,
         )
 
     def run(self, finished: Callable[[], bool]) -> None:
@@ -489,10 +489,10 @@ class Lab:
 
     def _keep(self) -> None:
         views = self.loop.books.views
-        pasts = {self.watcher.uid_of(job_id): Past.of(view) for job_id, view in views.items()}
-        pasts = self.watcher.remember(pasts)
-        memory = Memory(START_NS, self.policy, self.loop.state, pasts)
-        self._run(self.keeper.save(memory, Written.of(memory)))
+        attained = {self.watcher.uid_of(job_id): AttainedService.of(view) for job_id, view in views.items()}
+        attained = self.watcher.remember(attained)
+        handover = Handover(START_NS, self.policy, self.loop.state, attained)
+        self._run(self.keeper.save(handover, Written.of(handover)))
 
     def _failed(self, error: Exception) -> bool:
         self.failures.append(str(error))

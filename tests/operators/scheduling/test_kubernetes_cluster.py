@@ -16,8 +16,8 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 from operators.kube import CONFIG_MAP, EMUJOB, LEASE, NODE, ApiAwayError, ForbiddenError
 from operators.leader import Candidate, Leader, Terms
-from operators.scheduling.cluster import Connection, KubernetesCluster, Thinking
-from operators.scheduling.memory import Memory, from_document
+from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
+from operators.scheduling.handover import Handover, from_document
 from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools
 from operators.testing.fake_api import FakeApi
@@ -110,7 +110,7 @@ def test_what_ends_the_work_while_it_begins_is_raised_at_once(side: Callable[...
         raise AssertionError("broken")
 
     with pytest.raises(AssertionError, match=r"^broken$"):
-        side(Broken(EMUJOB, fail)).cluster.connect(Thinking("fifo", ""))
+        side(Broken(EMUJOB, fail)).cluster.connect(Successor("fifo", ""))
 
 
 def test_what_is_not_listed_in_time_is_named(side: Callable[..., Side], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_what_is_not_listed_in_time_is_named(side: Callable[..., Side], monkeypa
 
     monkeypatch.setattr("operators.scheduling.cluster._SYNC_S", 0.1)
     with pytest.raises(ApiAwayError, match=r"^the API server has not listed within 0\.1 s: nodes$"):
-        side(Broken(NODE, wait)).cluster.connect(Thinking("fifo", ""))
+        side(Broken(NODE, wait)).cluster.connect(Successor("fifo", ""))
 
 
 def test_who_has_no_rights_where_its_lease_belongs_is_told_what_to_do(side: Callable[..., Side]) -> None:
@@ -127,7 +127,7 @@ def test_who_has_no_rights_where_its_lease_belongs_is_told_what_to_do(side: Call
     one.api.failures["create"] = [ForbiddenError("create leases: forbidden")]
     told = "create leases: forbidden; its lease belongs into namespace ns; name another one with --lease-namespace"
     with pytest.raises(ForbiddenError) as caught:
-        one.cluster.connect(Thinking("fifo", ""))
+        one.cluster.connect(Successor("fifo", ""))
     assert str(caught.value) == told
 
 
@@ -143,7 +143,7 @@ def test_who_waits_for_its_turn_is_ready_and_who_has_not_listed_is_not(side: Cal
     api.put(LEASE, {"metadata": {"name": "emugpu-scheduler-s", "namespace": "ns"}, "spec": spec})
     one = side(api)
     assert one.cluster.problem == "the API server has not been asked yet"
-    connecting = Thread(target=one.cluster.connect, args=[Thinking("fifo", "")])
+    connecting = Thread(target=one.cluster.connect, args=[Successor("fifo", "")])
     connecting.start()
     while not one.said:
         sleep_ns(1_000_000)
@@ -156,7 +156,7 @@ def test_who_waits_for_its_turn_is_ready_and_who_has_not_listed_is_not(side: Cal
 
 def test_what_ends_the_work_later_is_raised_where_the_loop_waits(side: Callable[..., Side]) -> None:
     one = side()
-    one.cluster.connect(Thinking("fifo", ""))
+    one.cluster.connect(Successor("fifo", ""))
     one.api.failures["replace"] = [RuntimeError("broken")]
     with pytest.raises(RuntimeError, match=r"^broken$"):
         one.cluster.wait(10 * NS_PER_S)
@@ -165,10 +165,10 @@ def test_what_ends_the_work_later_is_raised_where_the_loop_waits(side: Callable[
 def test_what_the_policy_remembers_is_kept_as_it_was(side: Callable[..., Side]) -> None:
     """The policy plans on, in its own thread, while the other one is about to write."""
     one, hang = side(), Hang()
-    one.cluster.connect(Thinking("fifo", ""))
+    one.cluster.connect(Successor("fifo", ""))
     one.cluster.event_loop.call_soon_threadsafe(hang.wait)
     state = {"round": 1}
-    one.cluster.keep(Memory(WALL_NS, "fifo", state), one.said.append)
+    one.cluster.keep(Handover(WALL_NS, "fifo", state), one.said.append)
     state["round"] = 2
     hang.set()
     while not one.said:
@@ -179,9 +179,9 @@ def test_what_the_policy_remembers_is_kept_as_it_was(side: Callable[..., Side]) 
 
 def test_the_lease_is_given_back_though_what_it_remembers_can_not_be_kept(side: Callable[..., Side]) -> None:
     one = side()
-    one.cluster.connect(Thinking("fifo", ""))
+    one.cluster.connect(Successor("fifo", ""))
     one.api.failures["create"] = [RuntimeError("broken")]
-    one.cluster.keep(Memory(WALL_NS, "fifo"), one.said.append)
+    one.cluster.keep(Handover(WALL_NS, "fifo"), one.said.append)
     one.cluster.wait(0)
     with pytest.raises(RuntimeError, match=r"^broken$"):
         one.cluster.close()

@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
-from operators.jobs.allocation import Allocation
+from operators.emujob.allocation import Allocation
+from operators.emujob.objects import emujob_facts
+from operators.emujob.spec import parse_spec
 from operators.jobs.manifests import Images, job_document
-from operators.jobs.objects import emujob_facts
-from operators.jobs.spec import parse_spec
 from operators.kube import EMUJOB, JOB, POD, ConflictError, KubeApi
 from operators.scheduling.actuators import ACTUATORS
-from operators.scheduling.hands import Hands, Wanted
-from operators.scheduling.memory import Keeper, Memory, Written
-from operators.scheduling.objects import Mine, job_sight, order_of, pod_sight
-from operators.scheduling.sight import State
+from operators.scheduling.handover import Handover, Keeper, Written
+from operators.scheduling.job_state import State
+from operators.scheduling.objects import Mine, order_of, scheduled_job, scheduled_pod
+from operators.scheduling.writer import Wanted, Writer
 from operators.store import Store
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import until
@@ -143,14 +143,18 @@ def kube(cluster: ApiServer) -> Iterator[Kube]:
         cluster.request("DELETE", path)
 
 
-def with_hands(server: ApiServer, story: Callable[[KubeApi, Hands], Awaitable[None]]) -> None:
+def with_writer(server: ApiServer, story: Callable[[KubeApi, Writer], Awaitable[None]]) -> None:
     """Under the scheduler's own account."""
 
     async def play() -> None:
         api = KubeApi(KubeConfig.from_dict(server.kubeconfig("emugpu-scheduler")).get())
-        stores: dict[type[Any], Store[Any]] = {EMUJOB: Store(order_of), JOB: Store(job_sight), POD: Store(pod_sight)}
+        stores: dict[type[Any], Store[Any]] = {
+            EMUJOB: Store(order_of),
+            JOB: Store(scheduled_job),
+            POD: Store(scheduled_pod),
+        }
         try:
-            await story(api, Hands(api, stores, lambda: True, lambda: None))
+            await story(api, Writer(api, stores, lambda: True, lambda: None))
         finally:
             await api.close()
 
@@ -164,8 +168,8 @@ def wanted(*nodes: str, configuration: str = "default", gpus: int = 1) -> Wanted
 
 
 async def mine_of(api: KubeApi, name: str) -> Mine:
-    order, job = order_of(await api.get(EMUJOB, name, "default")), job_sight(await api.get(JOB, name, "default"))
-    pods = [pod_sight(document) for document in (await api.list(POD, namespace="default"))[1]]
+    order, job = order_of(await api.get(EMUJOB, name, "default")), scheduled_job(await api.get(JOB, name, "default"))
+    pods = [scheduled_pod(document) for document in (await api.list(POD, namespace="default"))[1]]
     return Mine(order, job, tuple(pod for pod in pods if pod.order == order.key.uid))
 
 
@@ -176,25 +180,25 @@ def test_a_job_is_resumed_and_suspended_and_resumed_elsewhere(kube: Kube) -> Non
     kube.submit("j", "jobs", configurations=[gpu, cpu])
     jobs = ACTUATORS["jobs"]
 
-    async def story(api: KubeApi, hands: Hands) -> None:
+    async def story(api: KubeApi, writer: Writer) -> None:
         mine = await mine_of(api, "j")
         assert jobs.look(mine) is State.IDLE
-        await jobs.start(hands, mine, wanted("gpu1", configuration="gpu", gpus=2))
+        await jobs.start(writer, mine, wanted("gpu1", configuration="gpu", gpus=2))
         spec = kube.get(f"{JOBS}/j")["spec"]
         assert spec["suspend"] is False
         (container,) = spec["template"]["spec"]["containers"]
         assert container["resources"]["limits"] == {"emugpu.dev/emuGPU": "2", "emugpu.dev/host": "1"}
         with pytest.raises(ConflictError):  # what was seen before is old
-            await jobs.start(hands, mine, wanted("gpu2", configuration="gpu", gpus=2))
+            await jobs.start(writer, mine, wanted("gpu2", configuration="gpu", gpus=2))
         kube.begun("j")
         seen = await mine_of(api, "j")
         assert jobs.look(seen) is State.HELD
-        await jobs.stop(hands, seen)
+        await jobs.stop(writer, seen)
         assert jobs.look(await mine_of(api, "j")) is State.LEAVING
         kube.stopped("j")
         idle = await mine_of(api, "j")
         assert jobs.look(idle) is State.IDLE
-        await jobs.start(hands, idle, wanted("gpu2", configuration="cpu", gpus=0))
+        await jobs.start(writer, idle, wanted("gpu2", configuration="cpu", gpus=0))
         template = kube.get(f"{JOBS}/j")["spec"]["template"]
         assert template["metadata"]["annotations"]["emugpu.dev/configuration"] == "cpu"
         assert template["spec"]["containers"][0]["resources"]["limits"] == {"emugpu.dev/host": "1"}
@@ -202,21 +206,21 @@ def test_a_job_is_resumed_and_suspended_and_resumed_elsewhere(kube: Kube) -> Non
         names = {"key": "metadata.name", "operator": "In", "values": ["gpu2"]}
         assert required == {"nodeSelectorTerms": [{"matchFields": [names]}]}
 
-    with_hands(kube.server, story)
+    with_writer(kube.server, story)
 
 
 def test_a_gang_is_resumed_on_its_nodes(kube: Kube) -> None:
     """Pods of one job keep apart as they were made to; one patch is all of them or none."""
     kube.submit("j", "jobs", nodes=2)
 
-    async def story(api: KubeApi, hands: Hands) -> None:
-        await ACTUATORS["jobs"].start(hands, await mine_of(api, "j"), wanted("gpu1", "gpu2"))
+    async def story(api: KubeApi, writer: Writer) -> None:
+        await ACTUATORS["jobs"].start(writer, await mine_of(api, "j"), wanted("gpu1", "gpu2"))
         affinity = kube.get(f"{JOBS}/j")["spec"]["template"]["spec"]["affinity"]
         terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
         assert [term["matchFields"][0]["values"] for term in terms] == [["gpu1"], ["gpu2"]]
         assert "podAntiAffinity" in affinity
 
-    with_hands(kube.server, story)
+    with_writer(kube.server, story)
 
 
 def test_gates_are_opened_and_other_peoples_stay(kube: Kube) -> None:
@@ -231,10 +235,10 @@ def test_gates_are_opened_and_other_peoples_stay(kube: Kube) -> None:
     kube.ask("POST", PODS, first)
     gated = ACTUATORS["gated"]
 
-    async def story(api: KubeApi, hands: Hands) -> None:
+    async def story(api: KubeApi, writer: Writer) -> None:
         mine = await mine_of(api, "j")
         assert gated.look(mine) is State.IDLE
-        await gated.start(hands, mine, wanted("gpu1", "gpu2"))
+        await gated.start(writer, mine, wanted("gpu1", "gpu2"))
         pods = [kube.get(f"{PODS}/j-{index}") for index in range(2)]
         assert [pod["spec"].get("schedulingGates") for pod in pods] == [[{"name": "example.com/other"}], None]
         hosts = [pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] for pod in pods]
@@ -242,10 +246,10 @@ def test_gates_are_opened_and_other_peoples_stay(kube: Kube) -> None:
         assert all(pod["metadata"]["annotations"]["emugpu.dev/planned-devices"] == "EMU-1" for pod in pods)
         placed = await mine_of(api, "j")
         assert gated.look(placed) is State.HELD
-        await gated.stop(hands, placed)
+        await gated.stop(writer, placed)
         assert kube.get(PODS)["items"] == []
 
-    with_hands(kube.server, story)
+    with_writer(kube.server, story)
     assert second["metadata"]["name"] == "j-1"
 
 
@@ -254,46 +258,46 @@ def test_pods_are_bound_once(kube: Kube) -> None:
     kube.pod("j")
     binding = ACTUATORS["binding"]
 
-    async def story(api: KubeApi, hands: Hands) -> None:
+    async def story(api: KubeApi, writer: Writer) -> None:
         mine = await mine_of(api, "j")
         assert binding.look(mine) is State.IDLE
-        await binding.start(hands, mine, wanted("gpu2"))
+        await binding.start(writer, mine, wanted("gpu2"))
         assert kube.get(f"{PODS}/j-0")["spec"]["nodeName"] == "gpu2"
         with pytest.raises(ConflictError):
-            await binding.start(hands, mine, wanted("gpu1"))
+            await binding.start(writer, mine, wanted("gpu1"))
         bound = await mine_of(api, "j")
         assert binding.look(bound) is State.HELD
-        await binding.stop(hands, bound)
+        await binding.stop(writer, bound)
         found = kube.server.request("GET", f"{PODS}/j-0")[1]
         assert "deletionTimestamp" in found["metadata"]
 
-    with_hands(kube.server, story)
+    with_writer(kube.server, story)
 
 
 def test_a_binding_names_the_pod_that_is_meant(kube: Kube) -> None:
     kube.submit("j", "binding")
     kube.pod("j")
 
-    async def story(api: KubeApi, hands: Hands) -> None:
+    async def story(api: KubeApi, writer: Writer) -> None:
         (pod,) = (await mine_of(api, "j")).pods
         with pytest.raises(ConflictError):
             await api.bind("j-0", "default", "another", "gpu1")
         assert not kube.get(f"{PODS}/j-0")["spec"].get("nodeName")
         await api.bind("j-0", "default", pod.facts.key.uid, "gpu1")
 
-    with_hands(kube.server, story)
+    with_writer(kube.server, story)
 
 
 def test_what_it_remembers_is_kept_in_the_cluster(kube: Kube) -> None:
-    async def story(api: KubeApi, _hands: Hands) -> None:
+    async def story(api: KubeApi, _writer: Writer) -> None:
         keeper = Keeper(api, "default", "emugpu-scheduler-s")
         for number in range(2):
-            memory = Memory(5, "fifo", {"number": number})
-            assert await keeper.save(memory, Written.of(memory)) == ""
+            handover = Handover(5, "fifo", {"number": number})
+            assert await keeper.save(handover, Written.of(handover)) == ""
         found = await Keeper(api, "default", "emugpu-scheduler-s").load("fifo", "")
-        assert found == Memory(5, "fifo", {"number": 1})
+        assert found == Handover(5, "fifo", {"number": 1})
 
-    with_hands(kube.server, story)
+    with_writer(kube.server, story)
 
 
 # -- the program -------------------------------------------------------------------------------------------------------

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from operators.jobs.objects import EmuJobFacts, Key
+from operators.documents import Key
+from operators.emujob.objects import EmuJobFacts
 from operators.pools.objects import node_facts, pool_facts
+from operators.scheduling.attained import AttainedService
 from operators.scheduling.capacity import node_states
 from operators.scheduling.identity import Host
 from operators.scheduling.lines import as_json, in_words
 from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.objects import NO_USAGE, Order, Usage, usage_of
-from operators.scheduling.past import Past
 from operators.scheduling.scope import Until
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.loop.open_loop import Decision
@@ -160,6 +161,6 @@ def test_what_a_node_offers() -> None:
 
 
 def test_service_goes_on_until_the_end() -> None:
-    assert Past(10.0, 5.0, 2).until(8.0) == 16.0
-    assert Past(10.0, 5.0, 2).until(4.0) == 10.0
-    assert Past(10.0).until(8.0) == 10.0
+    assert AttainedService(10.0, 5.0, 2).until(8.0) == 16.0
+    assert AttainedService(10.0, 5.0, 2).until(4.0) == 10.0
+    assert AttainedService(10.0).until(8.0) == 10.0

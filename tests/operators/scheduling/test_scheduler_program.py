@@ -16,11 +16,13 @@ import yaml
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
-from operators.jobs.objects import EmuJobFacts, Key
+from operators.documents import Key
+from operators.emujob.objects import EmuJobFacts
 from operators.scheduling import program
-from operators.scheduling.foretelling import MOST_WAITING
 from operators.scheduling.objects import Order
-from operators.scheduling.program import Options, Program
+from operators.scheduling.options import Options
+from operators.scheduling.prediction_thread import MOST_WAITING
+from operators.scheduling.program import Program
 from operators.serving import loop_alive
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.open import PresentJob
@@ -131,7 +133,7 @@ def test_of_jobs_that_come_together_one_picture_is_made_and_only_so_many_are_ask
     monkeypatch.setattr(one._cluster, "uid_of", lambda _: "")
     for name in orders:
         one._submitted(PresentJob(job(name)))
-    asked = one._foreteller._questions
+    asked = one._forecasts._thread._questions
     assert books.read == 1
     assert [question.key for question in asked] == [f"u{n}" for n in range(MOST_WAITING)]
     assert [[each.spec.job_id for each in question.present] for question in asked][:3] == [

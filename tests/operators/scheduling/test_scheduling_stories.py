@@ -202,7 +202,7 @@ def test_nothing_is_written_any_more_once_it_has_ended(world: Any, story: Any, m
     now = story(here)
     now.until(now.running("a"))
     program = now.program
-    track = program.watcher._roster.in_loop["a"]
+    tracked = program.watcher._roster.in_loop["a"]
 
     async def wait(*_: Any) -> None:
         await asyncio.Event().wait()
@@ -210,13 +210,13 @@ def test_nothing_is_written_any_more_once_it_has_ended(world: Any, story: Any, m
     async def end() -> None:
         await program.watcher.stop("a")
         await asyncio.sleep(0)
-        assert not track.enforcing.done()
+        assert not tracked.enforcing.done()
         program._task.cancel()
         await asyncio.wait([program._task])
-        assert track.enforcing.done()
-        track.enforcing = None
-        program.watcher._actor.enforce(track)
-        assert track.enforcing is None
+        assert tracked.enforcing.done()
+        tracked.enforcing = None
+        program.watcher._enforcer.enforce(tracked)
+        assert tracked.enforcing is None
 
     monkeypatch.setattr(here.api, "patch", wait)
     program._run(end())
@@ -326,7 +326,7 @@ def test_times_are_exact_to_the_microsecond(world: Any, story: Any) -> None:
     now = story(here)
     now.until(now.running("a"))
     assert [now.view(name).submit_s for name in ("a", "b")] == [3e-6, 7e-6]
-    assert now.program.watcher._teller._emulated("2026-01-01T00:00:00.000003Z") == 3000
+    assert now.program.watcher._loop_events._emulated("2026-01-01T00:00:00.000003Z") == 3000
 
 
 def pool_of(name: str, selector: dict[str, str], gpu_type: str) -> dict[str, Any]:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION
 
-FIELD_MANAGER = "emugpu-operator"
-"""Under this name the controller owns fields (Kubernetes API concepts, server-side apply)."""
-
 JOB_LABEL = "emugpu.dev/job"
 """On the Job, the Service and the pods: the EmuJob's name."""
 CONFIGURATION = "emugpu.dev/configuration"
@@ -23,4 +20,3 @@ ENDED = (*FINAL, "Rejected")
 """Phases in which nothing more happens to it, unless somebody changes what it wants."""
 PHASES = ("Pending", "Queued", "Starting", "Running", "Preempted", *ENDED)
 CONTAINER = "train"
-RENDEZVOUS_PORT = 29400

@@ -10,7 +10,7 @@ from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import gib
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.request import Layout, TrainRequest, plan_step
-from operators.jobs.spec import Configuration, EmuJobSpec
+from operators.emujob.spec import Configuration, EmuJobSpec
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts
 from operators.pools.spec import DEFAULT_RESOURCE, PoolSpec

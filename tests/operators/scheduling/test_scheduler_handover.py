@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 
 from operators.kube import CONFIG_MAP, ApiAwayError
-from operators.scheduling.memory import Keeper, Memory, Written, from_document, to_document
-from operators.scheduling.past import Past
+from operators.scheduling.attained import AttainedService
+from operators.scheduling.handover import Handover, Keeper, Written, from_document, to_document
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.policies.synergy.policy import Round
 
 EPOCH_NS = 1_767_225_600_000_000_000
-PASTS = {"u1": Past(12.5, 3.0, 2), "u2": Past()}
-MEMORY = Memory(EPOCH_NS, "synergy", Round(3, {}, {"a": 2}), PASTS)
+ATTAINED = {"u1": AttainedService(12.5, 3.0, 2), "u2": AttainedService()}
+MEMORY = Handover(EPOCH_NS, "synergy", Round(3, {}, {"a": 2}), ATTAINED)
 
 
-def document_of(memory: Memory) -> tuple[Any, str]:
-    return to_document("ns", "n", memory, Written.of(memory))
+def document_of(handover: Handover) -> tuple[Any, str]:
+    return to_document("ns", "n", handover, Written.of(handover))
 
 
-def kept(memory: Memory, policy: str = "synergy") -> Memory | None:
-    document, problem = document_of(memory)
+def kept(handover: Handover, policy: str = "synergy") -> Handover | None:
+    document, problem = document_of(handover)
     assert not problem
     return from_document(document, policy, "")
 
@@ -36,21 +36,21 @@ def test_it_comes_back() -> None:
 def test_another_policy_keeps_the_jobs_past_only() -> None:
     found = kept(MEMORY, "las")
     assert found is not None
-    assert (found.state, found.pasts, found.epoch_ns) == (None, PASTS, EPOCH_NS)
+    assert (found.state, found.attained, found.epoch_ns) == (None, ATTAINED, EPOCH_NS)
     assert found.problem == "what policy synergy remembered is dropped: the policy is las now"
 
 
 def test_a_state_that_is_not_plain_is_told_and_the_rest_kept() -> None:
-    document, problem = document_of(Memory(EPOCH_NS, "own", object(), PASTS))
+    document, problem = document_of(Handover(EPOCH_NS, "own", object(), ATTAINED))
     assert problem.startswith("what policy own remembers is not kept over a restart: a object is no plain data")
     found = from_document(document, "own", "")
     assert found is not None
-    assert (found.state, found.pasts) == (None, PASTS)
+    assert (found.state, found.attained) == (None, ATTAINED)
 
 
 def test_a_state_that_is_too_large_is_told() -> None:
     huge = [str(number) * 50 for number in range(200_000)]
-    document, problem = document_of(Memory(EPOCH_NS, "own", huge))
+    document, problem = document_of(Handover(EPOCH_NS, "own", huge))
     assert problem == "what policy own remembers is too large to be kept over a restart"
     assert len(document["binaryData"]["memory"]) < 1000
 
@@ -64,7 +64,7 @@ def test_types_that_are_gone_are_told() -> None:
     document["binaryData"]["memory"] = base64.b64encode(zlib.compress(changed)).decode()
     found = from_document(document, "synergy", "")
     assert found is not None
-    assert (found.state, found.pasts) == (None, PASTS)
+    assert (found.state, found.attained) == (None, ATTAINED)
     assert "can't be read: scheduler_sims.policies.synergy.policy:Turn is no type of this policy" in found.problem
 
 
@@ -80,7 +80,7 @@ def test_the_config_map_is_made_once_and_then_changed() -> None:
         keeper = Keeper(api, "ns", "n")
         assert await keeper.load("synergy", "") is None
         assert await keeper.save(MEMORY, Written.of(MEMORY)) == ""
-        later = Memory(EPOCH_NS, "synergy", Round(4))
+        later = Handover(EPOCH_NS, "synergy", Round(4))
         assert await keeper.save(later, Written.of(later)) == ""
         assert [entry[0] for entry in api.log] == ["create", "patch"]
         other = Keeper(api, "ns", "n")  # one that didn't look whether it is there

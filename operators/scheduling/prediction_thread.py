@@ -1,4 +1,4 @@
-"""Tells at a job's submission when it will be done: the simulator, begun with what is in the cluster, in a thread of its own.
+"""Foretells at a job's submission when it will be done, beside the decisions: the simulator in a thread of its own.
 
 It must never hold up a decision: it works on a copy, gives up in time, and when many jobs come at once only some are foretold.
 """
@@ -71,7 +71,7 @@ def annotation(prediction: Prediction) -> str:
     return json.dumps(told, separators=(",", ":"))
 
 
-class Foreteller:
+class PredictionThread:
     """Answers questions one after the other. `answer` gets the key and the annotation; `fail` a sentence where there is none."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Foreteller:
         self._questions: deque[Question] = deque()
         self._news = threading.Condition()
         self._ends = False
-        self._thread = threading.Thread(target=self._work, name="foretelling", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="prediction", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

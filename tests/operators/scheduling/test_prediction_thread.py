@@ -15,9 +15,9 @@ from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from operators.results.predicted import Prediction
-from operators.scheduling import foretelling
-from operators.scheduling.foretelling import MOST_WAITING, Foreteller, Question, annotation, present_job
+from operators.scheduling import prediction_thread
 from operators.scheduling.prediction import predict_job
+from operators.scheduling.prediction_thread import MOST_WAITING, PredictionThread, Question, annotation, present_job
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.interface.view import JobView, Phase
@@ -37,14 +37,14 @@ def view(spec: JobSpec, phase: Phase = Phase.QUEUED, **more: Any) -> JobView:
 
 
 class Answers:
-    """What a Foreteller says, and a way to wait for it."""
+    """What a PredictionThread says, and a way to wait for it."""
 
     def __init__(self, **more: Any) -> None:
         self.told: dict[str, Any] = {}
         self.failed: list[str] = []
         self._news = threading.Semaphore(0)
         clock = more.pop("monotonic_ns", lambda: 0)
-        self.foreteller = Foreteller("fifo", ProfileTable.bundled(), clock, self._answer, self._fail)
+        self.predictions = PredictionThread("fifo", ProfileTable.bundled(), clock, self._answer, self._fail)
 
     def _answer(self, key: str, text: str) -> None:
         self.told[key] = json.loads(text)
@@ -62,9 +62,9 @@ class Answers:
 @pytest.fixture
 def answers() -> Any:
     made = Answers()
-    made.foreteller.start()
+    made.predictions.start()
     yield made
-    made.foreteller.close()
+    made.predictions.close()
 
 
 def test_it_counts_what_runs_and_what_waits(answers: Answers) -> None:
@@ -75,7 +75,7 @@ def test_it_counts_what_runs_and_what_waits(answers: Answers) -> None:
         present_job(waiting, view(waiting), 0, now_s=50.0),
     ]
     assert (present[0].running_since_s, present[0].spec.submit_s, present[0].attained_gpu_s) == (-10.0, -70.0, 3.0)
-    answers.foreteller.ask(Question("uid", job("new", 30), present, CLUSTER, 1_767_225_600_000_000_000))
+    answers.predictions.ask(Question("uid", job("new", 30), present, CLUSTER, 1_767_225_600_000_000_000))
     answers.wait()
     assert answers.told == {"uid": {"seconds": 77.0, "by": "fifo", "at": "2026-01-01T00:00:00.000000Z"}}
 
@@ -88,7 +88,7 @@ def test_the_one_that_is_about_to_start_or_stop_counts_too(answers: Answers) -> 
     )
     assert stopping.stopping and not starting.stopping
     for key, each in (("starting", starting), ("stopping", stopping)):
-        answers.foreteller.ask(Question(key, job("new", 30), [each], CLUSTER, 0))
+        answers.predictions.ask(Question(key, job("new", 30), [each], CLUSTER, 0))
     answers.wait(2)
     assert answers.failed == []
     assert answers.told["starting"]["seconds"] == pytest.approx(130, abs=1)
@@ -96,8 +96,8 @@ def test_the_one_that_is_about_to_start_or_stop_counts_too(answers: Answers) -> 
 
 
 def test_what_can_not_be_foretold_is_told_and_the_next_one_answered(answers: Answers) -> None:
-    answers.foreteller.ask(Question("large", job("large", 30, gpus=2), [], CLUSTER, 0))
-    answers.foreteller.ask(Question("small", job("small", 30), [], CLUSTER, 0))
+    answers.predictions.ask(Question("large", job("large", 30, gpus=2), [], CLUSTER, 0))
+    answers.predictions.ask(Question("small", job("small", 30), [], CLUSTER, 0))
     answers.wait(2)
     assert list(answers.told) == ["small"]
     (problem,) = answers.failed
@@ -107,11 +107,11 @@ def test_what_can_not_be_foretold_is_told_and_the_next_one_answered(answers: Ans
 def test_it_gives_up_in_time() -> None:
     ticks = iter(range(0, 10**15, 3 * 10**9))
     answers = Answers(monotonic_ns=lambda: next(ticks))
-    answers.foreteller.start()
+    answers.predictions.start()
     present = [present_job(other, view(other), 0, 0.0) for other in (job(f"w{n}", 5, -n) for n in range(9))]
-    answers.foreteller.ask(Question("new", job("new", 30), present, CLUSTER, 0))
+    answers.predictions.ask(Question("new", job("new", 30), present, CLUSTER, 0))
     answers.wait()
-    answers.foreteller.close()
+    answers.predictions.close()
     (problem,) = answers.failed
     assert "the prediction takes too long" in problem
 
@@ -119,11 +119,11 @@ def test_it_gives_up_in_time() -> None:
 def test_of_too_many_questions_the_last_are_not_taken() -> None:
     answers = Answers()
     for number in range(MOST_WAITING + 3):
-        assert answers.foreteller.has_room is (number < MOST_WAITING)
-        answers.foreteller.ask(Question(str(number), job("new", 30), [], CLUSTER, 0))
-    answers.foreteller.start()
+        assert answers.predictions.has_room is (number < MOST_WAITING)
+        answers.predictions.ask(Question(str(number), job("new", 30), [], CLUSTER, 0))
+    answers.predictions.start()
     answers.wait(MOST_WAITING)
-    answers.foreteller.close()
+    answers.predictions.close()
     assert list(answers.told) == [str(number) for number in range(MOST_WAITING)]
 
 
@@ -137,9 +137,9 @@ def test_an_error_of_any_kind_is_told_and_the_next_question_answered(
             raise KeyError("a")
         return predict_job(*args, **more)
 
-    monkeypatch.setattr(foretelling, "predict_job", broken_once)
+    monkeypatch.setattr(prediction_thread, "predict_job", broken_once)
     for key in ("first", "second"):
-        answers.foreteller.ask(Question(key, job("new", 30), [], CLUSTER, 0))
+        answers.predictions.ask(Question(key, job("new", 30), [], CLUSTER, 0))
     answers.wait(2)
     assert answers.failed == ["new is not foretold: KeyError: 'a'"]
     assert list(answers.told) == ["second"]
@@ -153,19 +153,19 @@ def test_the_end_does_not_wait_for_a_policy_that_never_comes_back(monkeypatch: p
         hang.wait()
         raise InputError("here", "it ends with the test")
 
-    monkeypatch.setattr(foretelling, "predict_job", never)
-    monkeypatch.setattr(foretelling, "_CLOSE_S", 0.05)
-    answers.foreteller.start()
-    answers.foreteller.ask(Question("new", job("new", 30), [], CLUSTER, 0))
+    monkeypatch.setattr(prediction_thread, "predict_job", never)
+    monkeypatch.setattr(prediction_thread, "_CLOSE_S", 0.05)
+    answers.predictions.start()
+    answers.predictions.ask(Question("new", job("new", 30), [], CLUSTER, 0))
     assert begun.wait(10)
-    answers.foreteller.close()
+    answers.predictions.close()
     assert answers.failed == []
     hang.set()
     answers.wait()
 
 
 def test_it_can_be_closed_before_it_was_started() -> None:
-    Answers().foreteller.close()
+    Answers().predictions.close()
 
 
 def test_the_annotation_is_what_the_controller_reads() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
 from emulator_runtime.node.fields import Field, required
-from operators.jobs.native import Native, amount_of, parse_native
+from operators.emujob.native import Native, amount_of, parse_native
 from operators.pools.spec import named_spec
 
 ACTUATORS = ("none", "jobs", "gated", "binding")

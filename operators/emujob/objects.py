@@ -1,4 +1,4 @@
-"""What the controller knows of EmuJobs, their Jobs and pods: the border where the API's JSON becomes types."""
+"""What controller and scheduler know of EmuJobs, their Jobs and pods: the border where the API's JSON becomes types."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from operators.clock import ns_of
-from operators.documents import condition_holds, condition_of, object_at, objects_in, text_at, texts_of, whole_at
-from operators.jobs.names import ALLOCATION, CONFIGURATION, EXPERIMENT_LABEL, JOB_LABEL
-from operators.jobs.sizing import Sizing, sizing_of
+from operators.documents import (
+    Key,
+    condition_holds,
+    condition_of,
+    key_of,
+    object_at,
+    objects_in,
+    text_at,
+    texts_of,
+    whole_at,
+)
+from operators.emujob.names import ALLOCATION, CONFIGURATION, EXPERIMENT_LABEL, JOB_LABEL
+from operators.emujob.sizing import Sizing, sizing_of
 from operators.results.events import JobEvent
 from operators.results.pods import Demand, demand_of, events_of_pod, work_uid_of
 from operators.results.predicted import ANNOTATION as PREDICTED
@@ -24,19 +34,6 @@ _LATE_NS = 3_000_000_000
 """A creation time is cut to its second, and a change needs a moment to come here."""
 NO_DEMAND = Demand((), 0)
 NO_SIZING = Sizing()
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """Which object: by name, and by uid and version where a write has preconditions."""
-
-    namespace: str
-    name: str
-    uid: str = ""
-    version: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +128,6 @@ class ServiceFacts:
     """One Service of an EmuJob."""
 
     key: Key
-
-
-def key_of(document: Mapping[str, Any]) -> Key:
-    """Namespace, name, uid and version."""
-    metadata = object_at(document, "metadata")
-    return Key(*(text_at(metadata, name) for name in ("namespace", "name", "uid", "resourceVersion")))
 
 
 def emujob_facts(document: Mapping[str, Any], seen_ns: int = 0) -> EmuJobFacts:

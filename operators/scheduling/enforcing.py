@@ -1,4 +1,4 @@
-"""Carries out what the loop wants.
+"""Makes jobs be as the loop has decided, although writes fail and objects change meanwhile, and the loop can't wait for that.
 
 A start is one write while the loop waits; a stop and a new division of CPUs and memory are wanted from then on, and tried until
 they are so.
@@ -11,57 +11,57 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from emulator_runtime.domain.errors import EmuGpuError
+from operators.emujob.names import ALLOCATION
 from operators.following import Pauses
-from operators.jobs.names import ALLOCATION
 from operators.kube import EMUJOB, JOB, POD, ConflictError, NotThereError
 from operators.leader import LeadershipLostError
 from operators.scheduling.actuators import ACTUATORS
+from operators.scheduling.cluster_objects import ClusterObjects, state_of
 from operators.scheduling.errors import NotYetError
-from operators.scheduling.hands import Hands, Wanted
+from operators.scheduling.job_state import State
 from operators.scheduling.objects import Mine, Order
 from operators.scheduling.reading import gpus_of, noted
-from operators.scheduling.seen import Seen, state_of
-from operators.scheduling.sight import State
-from operators.scheduling.track import Track
-from operators.scheduling.tracking import HOLDS, Known
+from operators.scheduling.tracked_job import TrackedJob
+from operators.scheduling.transitions import HOLDS, Known
+from operators.scheduling.writer import Wanted, Writer
 from scheduler_sims.interface.plan import Allocation
 
 ATTEMPTS = 3
 """So often a start looks again and writes again where the Job has changed under it, such as its status."""
 
 
-class Actor:
+class Enforcer:
     """`lost` is raised as soon as it may not act any more, or breaks; somebody must wait for it, and `close` in the end."""
 
-    def __init__(self, seen: Seen, hands: Hands, pauses: Pauses, say: Callable[[str], None]) -> None:
-        self._seen, self._hands, self._pauses, self._say = seen, hands, pauses, say
+    def __init__(self, objects: ClusterObjects, writer: Writer, pauses: Pauses, say: Callable[[str], None]) -> None:
+        self._objects, self._writer, self._pauses, self._say = objects, writer, pauses, say
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def start(self, track: Track, allocation: Allocation) -> None:
+    async def start(self, tracked: TrackedJob, allocation: Allocation) -> None:
         """Raises NotYetError (a retry helps) where the job can't be started at the moment, or nobody knows whether it was."""
-        if track.known is not Known.QUEUED:
-            raise NotYetError(f"job {track.job_id!r} is not waiting any more")
-        track.writing = True
+        if tracked.known is not Known.QUEUED:
+            raise NotYetError(f"job {tracked.job_id!r} is not waiting any more")
+        tracked.writing = True
         try:
-            await self._start(track, allocation)
+            await self._start(tracked, allocation)
         except (ConflictError, NotThereError) as error:
-            raise NotYetError(f"job {track.job_id!r} has changed at this moment: {error}") from error
+            raise NotYetError(f"job {tracked.job_id!r} has changed at this moment: {error}") from error
         except (LeadershipLostError, NotYetError):
             raise
         except EmuGpuError as error:
-            self._say(f"{track.job_id} can't be started: {error}; trying again")
+            self._say(f"{tracked.job_id} can't be started: {error}; trying again")
             raise NotYetError(str(error)) from error
         finally:
-            track.writing = False
+            tracked.writing = False
 
-    def enforce(self, track: Track) -> None:
+    def enforce(self, tracked: TrackedJob) -> None:
         """See to it that the job is as it should be; one task per job at a time."""
-        if not self._closed and (track.enforcing is None or track.enforcing.done()):
-            track.enforcing = asyncio.create_task(self._enforcing(track))
-            self._tasks.add(track.enforcing)
-            track.enforcing.add_done_callback(self._enforced)
+        if not self._closed and (tracked.enforcing is None or tracked.enforcing.done()):
+            tracked.enforcing = asyncio.create_task(self._enforcing(tracked))
+            self._tasks.add(tracked.enforcing)
+            tracked.enforcing.add_done_callback(self._enforced)
 
     async def close(self) -> None:
         """Nothing is enforced any more when this returns."""
@@ -73,22 +73,24 @@ class Actor:
     async def annotate(self, order: Order, name: str, text: str) -> None:
         """Says what went wrong; nobody waits for it."""
         try:
-            await self._hands.patch(EMUJOB, replace(order.key, version=""), {"metadata": {"annotations": {name: text}}})
+            await self._writer.patch(
+                EMUJOB, replace(order.key, version=""), {"metadata": {"annotations": {name: text}}}
+            )
         except NotThereError:
             return
         except EmuGpuError as error:
             self._say(str(error))
 
-    async def _start(self, track: Track, allocation: Allocation) -> None:
+    async def _start(self, tracked: TrackedJob, allocation: Allocation) -> None:
         for attempt in range(ATTEMPTS):
-            mine = self._seen.mine(track)
+            mine = self._objects.mine(tracked)
             if mine.order is None or state_of(mine) is not State.IDLE:
-                raise NotYetError(f"job {track.job_id!r} is not ready to be started")
+                raise NotYetError(f"job {tracked.job_id!r} is not ready to be started")
             note, devices = noted(allocation)
             gpus = gpus_of(mine.order, allocation.configuration)
             try:
-                wanted = Wanted(note, devices, gpus, self._seen.hosts(note.nodes))
-                await ACTUATORS[mine.order.actuator].start(self._hands, mine, wanted)
+                wanted = Wanted(note, devices, gpus, self._objects.hosts(note.nodes))
+                await ACTUATORS[mine.order.actuator].start(self._writer, mine, wanted)
                 return
             except ConflictError:
                 if attempt == ATTEMPTS - 1:
@@ -97,21 +99,21 @@ class Actor:
 
     async def _look_again(self, mine: Mine) -> None:
         if mine.job is not None:
-            await self._hands.look_again(JOB, mine.job.facts.key)
+            await self._writer.look_again(JOB, mine.job.facts.key)
         for pod in mine.live:
-            await self._hands.look_again(POD, pod.facts.key)
+            await self._writer.look_again(POD, pod.facts.key)
 
     def _enforced(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None and not self.lost.done():
             self.lost.set_exception(task.exception() or RuntimeError())
 
-    async def _enforcing(self, track: Track) -> None:
+    async def _enforcing(self, tracked: TrackedJob) -> None:
         failures = 0
-        while not track.writing:
-            mine = self._seen.mine(track)
+        while not tracked.writing:
+            mine = self._objects.mine(tracked)
             try:
-                if not await self._act(track, mine):
+                if not await self._act(tracked, mine):
                     return
                 failures = 0
             except (ConflictError, NotThereError):
@@ -131,26 +133,26 @@ class Actor:
         except EmuGpuError as error:
             self._say(str(error))
 
-    async def _act(self, track: Track, mine: Mine) -> bool:
+    async def _act(self, tracked: TrackedJob, mine: Mine) -> bool:
         """One write towards what is wanted; False where all is so."""
         order = mine.order
         if order is None or state_of(mine) not in HOLDS:
             return False
-        if track.known in (Known.STOPPING, Known.STRANGE, Known.QUEUED):
-            await ACTUATORS[order.actuator].stop(self._hands, mine)
+        if tracked.known in (Known.STOPPING, Known.STRANGE, Known.QUEUED):
+            await ACTUATORS[order.actuator].stop(self._writer, mine)
             return True
-        if track.known not in (Known.STARTING, Known.RUNNING) or track.allocation is None:
+        if tracked.known not in (Known.STARTING, Known.RUNNING) or tracked.allocation is None:
             return False
-        return await self._divide(order, mine, noted(track.allocation)[0].to_json())
+        return await self._divide(order, mine, noted(tracked.allocation)[0].to_json())
 
     async def _divide(self, order: Order, mine: Mine, text: str) -> bool:
         """The pods' annotation is what counts; the EmuJob's is the record."""
         note = {"metadata": {"annotations": {ALLOCATION: text}}}
         pod = next((each for each in mine.live if each.allocation != text and not each.deleting), None)
         if pod is not None:
-            await self._hands.patch(POD, replace(pod.facts.key, version=""), note)
+            await self._writer.patch(POD, replace(pod.facts.key, version=""), note)
         elif order.annotations.get(ALLOCATION) != text and mine.live:
-            await self._hands.patch(EMUJOB, replace(order.key, version=""), note)
+            await self._writer.patch(EMUJOB, replace(order.key, version=""), note)
         else:
             return False
         return True

@@ -8,8 +8,8 @@ from emulator_runtime.domain import job as domain
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.jobs.offers import NodeOffer, amounts, usable_types
-from operators.jobs.spec import Configuration, EmuJobSpec
+from operators.emujob.offers import NodeOffer, amounts, usable_types
+from operators.emujob.spec import Configuration, EmuJobSpec
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts
 from operators.pools.spec import DEFAULT_RESOURCE

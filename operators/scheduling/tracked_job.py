@@ -1,4 +1,4 @@
-"""What a scheduler remembers of one job while it is there."""
+"""What a scheduler remembers of one job while it is there: what no object shows, such as what the loop was told of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
-from operators.scheduling.tracking import Known
+from operators.scheduling.transitions import Known
 from scheduler_sims.interface.plan import Allocation
 
 
@@ -26,7 +26,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Track:
+class TrackedJob:
     """`uid` and `key` (namespace/name) of the EmuJob. `allocation`: what it has by the loop's last word.
 
     `writing`: a start is on its way, so what is seen meanwhile means nothing. `told_steps`: as the loop knows them.

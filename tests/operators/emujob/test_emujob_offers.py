@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from emulator_runtime.domain.units import GIB, MIB
-from operators.jobs.objects import job_facts, pod_facts
-from operators.jobs.offers import offers_of
+from operators.emujob.objects import job_facts, pod_facts
+from operators.emujob.offers import offers_of
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts
 
 V100 = "Tesla_V100-PCIE-32GB"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.node.fields import Field
-from operators.jobs.native import Native, exact_amounts, parse_native
-from operators.jobs.sizing import Sizing, sizing_of
+from operators.emujob.native import Native, exact_amounts, parse_native
+from operators.emujob.sizing import Sizing, sizing_of
 
 MIB = 2**20
 

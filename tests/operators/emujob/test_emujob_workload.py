@@ -9,9 +9,9 @@ import pytest
 from emulator_runtime.domain.job import ModelWork, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.jobs.offers import NodeOffer
-from operators.jobs.spec import parse_spec
-from operators.jobs.workload import cluster_spec, job_spec
+from operators.emujob.offers import NodeOffer
+from operators.emujob.spec import parse_spec
+from operators.emujob.workload import cluster_spec, job_spec
 from operators.pools.objects import NodeFacts, PoolFacts
 
 V100, A100 = "Tesla_V100-PCIE-32GB", "A100-SXM4-80GB"

@@ -1,4 +1,4 @@
-"""Everything that a scheduler follows, and how the objects of one EmuJob are found among it."""
+"""What a scheduler knows of the cluster, so that no decision waits for a request: all that it follows, found by EmuJob."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
+from operators.emujob.names import JOB_LABEL
 from operators.following import Followed
-from operators.jobs.names import JOB_LABEL
 from operators.kube import EMUJOB, JOB, NODE, POD, POOL, everywhere, on_nodes
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.scheduling.actuators import ACTUATORS
+from operators.scheduling.dirty_store import DirtyStore
+from operators.scheduling.job_state import State, look
 from operators.scheduling.objects import (
-    JobSight,
     Mine,
     Order,
-    PodSight,
+    ScheduledJob,
+    ScheduledPod,
     Usage,
-    job_sight,
     order_of,
-    pod_sight,
+    scheduled_job,
+    scheduled_pod,
     usage_of,
 )
-from operators.scheduling.sight import State, look
-from operators.scheduling.stores import DirtyStore
-from operators.scheduling.track import Track
+from operators.scheduling.tracked_job import TrackedJob
 from operators.store import Heard, Store
 
-_HOSTNAME = "kubernetes.io/hostname"
 
-
-class Seen:
+class ClusterObjects:
     """The stores. `usages` is of all pods of the cluster, and needn't be complete for anything to be done.
 
     `heard` is told of each EmuJob that is new, changed or gone.
@@ -38,9 +36,9 @@ class Seen:
 
     def __init__(self, heard: Heard[Order]) -> None:
         self.orders: DirtyStore[Order] = DirtyStore(order_of, lambda order: str(order.key), heard)
-        self.jobs: DirtyStore[JobSight] = DirtyStore(job_sight, lambda job: str(job.facts.key))
-        self.pods: DirtyStore[PodSight] = DirtyStore(
-            pod_sight, lambda pod: f"{pod.facts.key.namespace}/{pod.facts.job}"
+        self.jobs: DirtyStore[ScheduledJob] = DirtyStore(scheduled_job, lambda job: str(job.facts.key))
+        self.pods: DirtyStore[ScheduledPod] = DirtyStore(
+            scheduled_pod, lambda pod: f"{pod.facts.key.namespace}/{pod.facts.job}"
         )
         self.pools: DirtyStore[PoolFacts] = DirtyStore(pool_facts, lambda _pool: "")
         self.nodes: DirtyStore[NodeFacts] = DirtyStore(node_facts, lambda _node: "")
@@ -71,27 +69,27 @@ class Seen:
         """The names (namespace/name) of the EmuJobs of which something has changed since the last call."""
         return self.orders.take_dirty() | self.jobs.take_dirty() | self.pods.take_dirty()
 
-    def order(self, track: Track) -> Order | None:
+    def order(self, tracked: TrackedJob) -> Order | None:
         """The EmuJob itself; None where it is gone, whatever has its name now."""
-        order = self.orders.get(track.key)
-        return order if order is not None and order.key.uid == track.uid else None
+        order = self.orders.get(tracked.key)
+        return order if order is not None and order.key.uid == tracked.uid else None
 
-    def mine(self, track: Track, pods: Iterable[PodSight] | None = None) -> Mine:
+    def mine(self, tracked: TrackedJob, pods: Iterable[ScheduledPod] | None = None) -> Mine:
         """All objects of a job; `pods`: its own, where they were found already."""
-        job = self.jobs.get(track.key)
-        own = job if job is not None and job.facts.owner == track.uid and not job.facts.deleting else None
+        job = self.jobs.get(tracked.key)
+        own = job if job is not None and job.facts.owner == tracked.uid and not job.facts.deleting else None
         if pods is None:
-            pods = (pod for pod in self.pods.values() if pod.order == track.uid)
-        return Mine(self.order(track), own, tuple(pods))
+            pods = (pod for pod in self.pods.values() if pod.order == tracked.uid)
+        return Mine(self.order(tracked), own, tuple(pods))
 
-    def pods_by_order(self) -> Mapping[str, list[PodSight]]:
+    def pods_by_order(self) -> Mapping[str, list[ScheduledPod]]:
         """By the EmuJob's uid; a missing one has none."""
-        found: defaultdict[str, list[PodSight]] = defaultdict(list)
+        found: defaultdict[str, list[ScheduledPod]] = defaultdict(list)
         for pod in self.pods.values():
             found[pod.order].append(pod)
         return found
 
-    def used_by_others(self, own: Mapping[str, Track], stray: Set[str] = frozenset()) -> Counter[str]:
+    def used_by_others(self, own: Mapping[str, TrackedJob], stray: Set[str] = frozenset()) -> Counter[str]:
         """GPUs by node that pods have which aren't of one's own EmuJobs (by uid), or of those of them that are `stray`."""
         found = Counter[str]()
         for usage in self.usages.values():
@@ -102,7 +100,7 @@ class Seen:
     def hosts(self, nodes: Iterable[str]) -> dict[str, str]:
         """The hostname labels of nodes, by name."""
         known = {name: self.nodes.get(name) for name in nodes}
-        return {name: node.labels.get(_HOSTNAME, name) if node is not None else name for name, node in known.items()}
+        return {name: node.hostname if node is not None else name for name, node in known.items()}
 
 
 def state_of(mine: Mine) -> State:

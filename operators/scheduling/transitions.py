@@ -1,11 +1,11 @@
-"""From what a job looks like to what its scheduler must hear: a table with one memory, what it has heard so far."""
+"""When a job's state is news: a table from what the loop knows of it to what it must hear, so that nothing is told twice."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from operators.scheduling.sight import State
+from operators.scheduling.job_state import State
 
 
 class Known(StrEnum):

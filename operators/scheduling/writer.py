@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from operators.jobs.allocation import Allocation
-from operators.jobs.objects import Key
+from operators.documents import Key
+from operators.emujob.allocation import Allocation
 from operators.kube import POD, Api, Json, NotThereError
 from operators.leader import LeadershipLostError
 from operators.scheduling.names import FIELD_MANAGER
@@ -24,7 +24,7 @@ class Wanted:
     hosts: Mapping[str, str]
 
 
-class Hands:
+class Writer:
     """Writes for one scheduler, as long as it may act; what comes back is known at once, before any watch tells it."""
 
     def __init__(

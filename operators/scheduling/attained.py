@@ -1,4 +1,4 @@
-"""What jobs have been through that their objects don't tell: service that they attained, kept over restarts of the scheduler."""
+"""The service that jobs attained: policies count on it, and no object of a job tells it, so schedulers hand it over."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scheduler_sims.interface.view import JobView
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class AttainedService:
     """GPU-seconds of a job's former runs, and since when it has had `gpus` now (None: it waits). Emulated seconds."""
 
     attained_gpu_s: float = 0.0
@@ -16,7 +16,7 @@ class Past:
     gpus: int = 0
 
     @classmethod
-    def of(cls, view: JobView) -> Past:
+    def of(cls, view: JobView) -> AttainedService:
         gpus = view.allocation.gpus if view.allocation is not None else 0
         return cls(view.attained_gpu_s, view.running_since_s, gpus)
 
@@ -25,4 +25,4 @@ class Past:
         return self.attained_gpu_s + (0.0 if self.since_s is None else max(0.0, end_s - self.since_s) * self.gpus)
 
 
-NEW = Past()
+NEW = AttainedService()

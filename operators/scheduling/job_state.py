@@ -1,4 +1,4 @@
-"""What one EmuJob looks like to its scheduler: from all its objects to one word. Pure, and without memory."""
+"""Where one EmuJob is, in one word: so that nobody else has to make sense of its Job, pods and gates. Pure, without memory."""
 
 from __future__ import annotations
 

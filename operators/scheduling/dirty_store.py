@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from operators.store import Heard, Store, key_of
+from operators.store import Heard, Store, full_name_of
 
 T = TypeVar("T")
 
@@ -31,11 +31,11 @@ class DirtyStore(Store[T], Generic[T]):
         return changed
 
     def update(self, kind: str, document: Mapping[str, Any]) -> bool:
-        before = self.get(key_of(document))
+        before = self.get(full_name_of(document))
         changed = super().update(kind, document)
         if changed:
             self.dirty.update(
-                self._owner_of(facts) for facts in (before, self.get(key_of(document))) if facts is not None
+                self._owner_of(facts) for facts in (before, self.get(full_name_of(document))) if facts is not None
             )
         return changed
 

@@ -1,0 +1,151 @@
+"""A job as its result knows it: what it is (JobFacts), and what came of it (JobResult); timeline.py makes one of the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isfinite
+
+from emulator_runtime.domain.units import NS_PER_S, to_s
+from operators.results.clocks import FLAG_NS
+from operators.results.events import FINISHED
+from operators.results.figures import covered_ns, slowdown
+from operators.results.runs import Run
+
+EMUJOB = "EmuJob"
+DELETED = "deleted"
+EVENT_LOG = "event log"
+KUBERNETES = "Kubernetes"
+SETTLE_S = 60.0
+"""How long the log's word on a job's end may be on its way after Kubernetes' (a node waits as long for a lost Redis)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What the operator knows of a job beside its events. `uid` is what its job keys begin with: its EmuJob's, which may need
+    several batch Jobs one after the other, or the UID of a batch Job without one, or of a pod of neither.
+
+    `submitted_ns`: when the operator saw it first. `tasks`: pods that each do all `steps` (0: nobody knows how many).
+    `gpus` of each task. `isolated_s`: run time alone on its devices (None: not known). `policy`: whose queue it is in.
+    `failed_ns`, `completed_ns`: when its Job was given up, or complete, as Kubernetes says; `deleted_ns`: when its object was
+    found gone before it had ended (None: neither). `kind`: of the object, EmuJob, Job or Pod. `experiment`: the id of the
+    experiment that it belongs to.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    submitted_ns: int
+    tasks: int = 1
+    steps: int = 0
+    gpus: int = 0
+    isolated_s: float | None = None
+    policy: str = ""
+    failed_ns: int | None = None
+    kind: str = EMUJOB
+    experiment: str = ""
+    deleted_ns: int | None = None
+    completed_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CrossCheck:
+    """Kubernetes' times of the pods' containers, cut to whole seconds by it; None where it said nothing."""
+
+    started_ns: int | None = None
+    finished_ns: int | None = None
+
+    def contradictions(self, started_ns: int | None, finished_ns: int | None) -> list[str]:
+        """A container can't compute before it is started nor after it has ended."""
+        found = []
+        if started_ns is not None and self.started_ns is not None and started_ns < self.started_ns - FLAG_NS:
+            early = to_s(self.started_ns - started_ns)
+            found.append(
+                f"its first run begins {early:.3f} s before Kubernetes started a container; compare the clocks"
+            )
+        if finished_ns is not None and self.finished_ns is not None:
+            late_ns = finished_ns - self.finished_ns - NS_PER_S
+            if late_ns > FLAG_NS:
+                late = to_s(late_ns)
+                found.append(
+                    f"its last step ends {late:.3f} s after Kubernetes' last container did; compare the clocks"
+                )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """Times are the operator's wall clock since 1970, None: it hasn't happened. `outcome`: "", finished, failed or deleted.
+
+    `told_by`: who told the end, EVENT_LOG or KUBERNETES (to the second, and the log's word may still be on its way).
+    `preemptions` and `interruptions` (failures, ends that nobody told) count what happened to the job as a whole, however
+    many pods it has. `steps_missing` and `steps_repeated`: of all pods, what no event tells, and what was done again.
+    `heard_ns`: when that many steps were known to be done; of a job that has ended, its newest event. `notes` are sentences
+    about what may distort the figures.
+    """
+
+    facts: JobFacts
+    first_started_ns: int | None
+    finished_ns: int | None
+    outcome: str
+    told_by: str
+    runs: tuple[Run, ...]
+    preemptions: int
+    interruptions: int
+    steps_done: int
+    steps_missing: int
+    steps_repeated: int
+    check: CrossCheck
+    notes: tuple[str, ...] = ()
+    heard_ns: int | None = None
+
+    @property
+    def finished(self) -> bool:
+        """It has done all its steps."""
+        return self.outcome == FINISHED
+
+    def settled(self, now_ns: int) -> bool:
+        """Its end is known and won't be told better: by the event log, or by Kubernetes SETTLE_S ago."""
+        if self.finished_ns is None:
+            return False
+        return self.told_by == EVENT_LOG or now_ns - self.finished_ns >= SETTLE_S * NS_PER_S
+
+    @property
+    def jct_s(self) -> float | None:
+        """From submission to the end of the last step, or to the failure; a job that was deleted has none."""
+        if self.finished_ns is None or self.outcome == DELETED:
+            return None
+        return to_s(self.finished_ns - self.facts.submitted_ns)
+
+    @property
+    def queueing_delay_s(self) -> float | None:
+        """From submission until it held devices for the first time."""
+        return None if self.first_started_ns is None else to_s(self.first_started_ns - self.facts.submitted_ns)
+
+    @property
+    def service_s(self) -> float:
+        """How long it held devices, up to its last word where it still does; pods at the same time count once."""
+        ends = ((r.begin_ns, r.end_ns if r.end_ns is not None else r.heard_ns) for r in self.runs)
+        return to_s(covered_ns(ends))
+
+    @property
+    def slowdown(self) -> float | None:
+        """See figures.slowdown; None while it runs, where it failed, and where its isolated time isn't known."""
+        if self.jct_s is None or not self.finished or not self.facts.isolated_s:
+            return None
+        return slowdown(self.jct_s, self.facts.isolated_s) if isfinite(self.facts.isolated_s) else None
+
+
+def merged(known: JobFacts, news: JobFacts) -> JobFacts:
+    """Facts of the same job, told twice: what was told first of its submission, its isolated time and its end stays.
+
+    Its isolated time is that on the cluster that it was submitted to; and who sees it again sees it later.
+    """
+    failed, deleted = _first(known.failed_ns, news.failed_ns), _first(known.deleted_ns, news.deleted_ns)
+    isolated_s = news.isolated_s if known.isolated_s is None else known.isolated_s
+    kept = replace(news, submitted_ns=known.submitted_ns, isolated_s=isolated_s)
+    completed = _first(known.completed_ns, news.completed_ns)
+    return replace(kept, failed_ns=failed, deleted_ns=deleted, completed_ns=completed)
+
+
+def _first(known: int | None, news: int | None) -> int | None:
+    return news if known is None else known
