@@ -24,6 +24,7 @@ from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 WITHIN_S = 40.0
+_LEFT = "Inspected target navigated or closed"
 _GONE_S = 5.0
 _OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
@@ -114,15 +115,24 @@ class Browser:
         return found["result"].get("value")
 
     def until(self, script: str, within_s: float = WITHIN_S) -> None:
-        """Returns when this expression is true. Raises ClusterError after `within_s`."""
+        """Returns when this expression is true, be it in the page that follows this one. Raises ClusterError after `within_s`."""
         deadline = monotonic_ns() + to_ns(within_s)
-        while not self.run(script):
+        while not self._now(script):
             if monotonic_ns() > deadline:
                 text = self.run("document.body.innerText.slice(0, 400)")
                 raise ClusterError(
                     f"{script}: not true within {within_s:g} s; {self.complaints} the page says: {text!r}"
                 )
             sleep_ns(20_000_000)
+
+    def _now(self, script: str) -> bool:
+        """Whether it is true; it isn't yet where the page was left while it was asked."""
+        try:
+            return bool(self.run(script))
+        except ClusterError as error:
+            if _LEFT in str(error):
+                return False
+            raise
 
     def press(self, key: str, code: int = 0, text: str = "") -> None:
         """A key down and up; `code`: its Windows key code, which some default actions need."""
