@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
@@ -35,7 +36,7 @@ def resolve_policy(text: str) -> tuple[str, Policy]:
     Raises InputError (UnknownNameError for names) that says where and what to write instead.
     """
     target, options_text = _split(text)
-    if ".py:" in target or target.endswith(".py"):
+    if _names_file(target):
         path, _, class_name = target.rpartition(":") if ".py:" in target else (target, "", "")
         policy_class: type[Any] = load_class(path, class_name)
         name = f"{class_name}:{options_text}" if options_text else class_name
@@ -44,6 +45,12 @@ def resolve_policy(text: str) -> tuple[str, Policy]:
     else:
         raise UnknownNameError(_FLAG, "policy", target, POLICIES)
     return name, _build(policy_class, target, options_text)
+
+
+def policy_file(text: str) -> Path | None:
+    """The file that `text` takes its policy from; None for a policy that is ours."""
+    target, _ = _split(text)
+    return Path(target.rpartition(":")[0] if ".py:" in target else target) if _names_file(target) else None
 
 
 def options_of(policy_class: type[Any], place: str = _FLAG) -> list[Option]:
@@ -67,6 +74,10 @@ def options_of(policy_class: type[Any], place: str = _FLAG) -> list[Option]:
             raise InputError(place, f"{policy_class.__name__}: option {name} must be annotated float, int, bool or str")
         options.append(Option(name, kind, default, required))
     return options
+
+
+def _names_file(target: str) -> bool:
+    return ".py:" in target or target.endswith(".py")
 
 
 def _split(text: str) -> tuple[str, str]:
