@@ -143,11 +143,13 @@ def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dic
 def leave(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> int:
     """Print the outcome and write the files; 1 where a job failed."""
     comparison = compare(runs)
-    if args.json:
-        print(json.dumps(summary_dict(comparison, meta), indent=2))
-    else:
-        print_comparison(comparison, result_console(_TABLE_WIDTH))
-    write_files(args, runs, meta)
+    try:
+        if args.json:
+            print(json.dumps(summary_dict(comparison, meta), indent=2), flush=True)
+        else:
+            print_comparison(comparison, result_console(_TABLE_WIDTH))
+    finally:  # be the reader gone, or the disk full: one of both has the results
+        write_files(args, runs, meta)
     if args.out is not None and not args.json:
         print(f"report: {args.out / REPORT}   jobs: {args.out / JOBS}")
     return int(any(job.status == "failed" for run in runs for job in run.jobs))

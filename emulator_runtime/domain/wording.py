@@ -42,5 +42,10 @@ def shown(value: object) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, its line breaks as blanks."""
-    return " ".join(str(error).split())
+    """What an error says, on one line."""
+    return folded(str(error))
+
+
+def folded(text: str) -> str:
+    """The text on one line: line breaks, and blanks around them, are one blank."""
+    return " ".join(part for line in text.splitlines() if (part := line.strip()))

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from emulator_runtime.domain.errors import EmuGpuError, PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import gib, to_ns, to_s
+from emulator_runtime.domain.wording import one_line
 from emulator_runtime.timing.lag import LagHistogram
 from scheduler_sims.clusters.base import Cluster, Event, Happening, Start
 from scheduler_sims.inputs.cluster_file import ClusterSpec
@@ -215,7 +216,7 @@ class SchedulerLoop:
         except EmuGpuError:
             raise
         except (Exception, SystemExit) as error:
-            where, text = _last_line(error), " ".join(str(error).split())
+            where, text = _last_line(error), one_line(error)
             raise PolicyError(
                 f"the policy failed at {view.now_s:.3f} s: {type(error).__name__}: {text} ({where})"
             ) from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
+from emulator_runtime.domain.wording import one_line, quoted
 from scheduler_sims.interface.policy import Policy
 from scheduler_sims.policies import POLICIES
 from scheduler_sims.policies.custom import load_class
@@ -102,7 +103,7 @@ def _build(policy_class: type[Any], target: str, options_text: str) -> Policy:
     except EmuGpuError:
         raise
     except (Exception, SystemExit) as error:
-        raise InputError(place, f"can't be made: {type(error).__name__}: {error}") from error
+        raise InputError(place, f"can't be made: {type(error).__name__}: {one_line(error)}") from error
     return policy
 
 
@@ -111,7 +112,7 @@ def _values(text: str, options: dict[str, Option], place: str) -> dict[str, Any]
     for part in text.split(",") if text else ():
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise InputError(place, f"{part!r} is no option; write name=value, such as threshold_s=300")
+            raise InputError(place, f"{quoted(part)} is no option; write name=value, such as threshold_s=300")
         if name not in options:
             raise UnknownNameError(place, "option", name, options)
         if name in values:
@@ -124,11 +125,11 @@ def _typed(text: str, option: Option, place: str) -> float | int | bool | str:
     if option.kind is bool:
         if text.lower() in (*_TRUE, *_FALSE):
             return text.lower() in _TRUE
-        raise InputError(f"{place}: {option.name}", f"must be true or false, not {text!r}")
+        raise InputError(f"{place}: {option.name}", f"must be true or false, not {quoted(text)}")
     if option.kind is str:
         return text
     try:
         return int(text) if option.kind is int else float(text)
     except ValueError as error:
         wanted = "a whole number" if option.kind is int else "a number"
-        raise InputError(f"{place}: {option.name}", f"must be {wanted}, not {text!r}") from error
+        raise InputError(f"{place}: {option.name}", f"must be {wanted}, not {quoted(text)}") from error
