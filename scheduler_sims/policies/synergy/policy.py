@@ -46,7 +46,7 @@ class Synergy:
     Mohan et al., OSDI 2022; the details are those of its simulator. Jobs run on one node each; one that doesn't fit waits
     for a round while later ones may. A job that goes on in the next round isn't stopped when only its CPUs and memory
     change. Jobs that come or end during a round wait, and leave their place empty, until it is over. The first round begins
-    at `first_s` of emulated time.
+    at `first_s` of emulated time. Rounds shorter than LEAST_ROUND_S are refused.
     """
 
     needs_estimates: bool = False
