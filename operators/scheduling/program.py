@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -275,7 +276,7 @@ class Program:
             self._stopping = True
             self._cluster.wake()
             if self._loop.asking:
-                with suppress(RuntimeError):  # it came while something was being printed
+                with contextlib.suppress(RuntimeError):  # it came while something was being printed
                     self._say("ends when the policy has answered; a second Ctrl-C or SIGTERM ends it at once")
 
         before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
