@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from io import TextIOWrapper
 
 from emugpu import VERSION
 from emugpu.interrupts import interruptible_once
+from emulator_runtime.command_line import EXIT_WRONG, OneLineParser, piped
 from emulator_runtime.domain.errors import EmuGpuError
 
 COMMANDS = {
@@ -41,14 +41,14 @@ EXTRAS = {
     "kubectl": ("msgspec",),
 }
 """What brings a package that is missing, by the name under which it is imported; ours may be missing in an image."""
-EXIT_INPUT = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; errors are one line on stderr.
 
-    0: done, 1: done but jobs failed, 2: an error, 130: interrupted; a command may have more (`emugpu train --help`).
+    0: done, 1: done but jobs failed, 2: an error, 130: interrupted, 141: whoever read the output left before its end;
+    a command may have more (`emugpu train --help`).
     """
     arguments = sys.argv[1:] if argv is None else argv
     command = _command_of(arguments)
@@ -65,31 +65,31 @@ def ended(program: str, work: Callable[[], int], *, interruptible: bool = True, 
 
     `extra`: the extra of ours that has all its packages; else the one that has the missing package is named.
     """
+    return piped(lambda: _worked(program, work, interruptible=interruptible, extra=extra))
+
+
+def _worked(program: str, work: Callable[[], int], *, interruptible: bool, extra: str) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows '?', the result is not lost
     try:
         with interruptible_once() if interruptible else nullcontext():
-            status = work()
-            if sys.stdout is not None:  # it is None where the caller has closed it
-                sys.stdout.flush()
-            return status
+            return work()
     except EmuGpuError as error:
         print(f"{program}: {error}", file=sys.stderr)
-        return EXIT_INPUT
+        return EXIT_WRONG
     except ModuleNotFoundError as error:
         print(f"{program}: {_missing(error.name or str(error), extra)}", file=sys.stderr)
-        return EXIT_INPUT
+        return EXIT_WRONG
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output (head, less) has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_INPUT
+    except BrokenPipeError:
+        raise
     except OSError as error:
         fix = "; raise the limit (ulimit -n)" if error.errno == errno.EMFILE else ""
         print(f"{program}: {error.filename or 'this machine'}: {error.strerror}{fix}", file=sys.stderr)
-        return EXIT_INPUT
+        return EXIT_WRONG
 
 
 def _missing(module: str, extra: str = "") -> str:
@@ -105,7 +105,7 @@ def _command_of(arguments: Sequence[str]) -> str | None:
 
 
 def _parsed(command: str | None, arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments; an option that is none ends the program with the usage of the command that it was given to."""
+    """The arguments; an option that is none is told by the command that it was given to."""
     args, unknown = _parser(command).parse_known_args(arguments)
     if unknown:
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -114,9 +114,7 @@ def _parsed(command: str | None, arguments: Sequence[str]) -> argparse.Namespace
 
 def _parser(command: str | None) -> argparse.ArgumentParser:
     """The front door with all its commands by name, but only `command` with its arguments."""
-    parser = argparse.ArgumentParser(
-        prog="emugpu", description="A GPU cluster that isn't there: emulate, schedule, compare."
-    )
+    parser = OneLineParser(prog="emugpu", description="A GPU cluster that isn't there: emulate, schedule, compare.")
     parser.add_argument("--version", action="version", version=f"emugpu {VERSION}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, line in COMMANDS.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY
 from emulator_runtime.files import write_whole
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.time_slicing import apply_time_slicing
@@ -70,7 +71,9 @@ def read_sharing(path: Path) -> Mapping[str, object]:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(str(path), f"can't read the sharing configuration: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError as error:
+        raise InputError(str(path), NESTED_TOO_DEEPLY) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(str(path), f"not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict):
         raise InputError(str(path), "must hold an object with version and sharing")

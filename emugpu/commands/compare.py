@@ -16,6 +16,7 @@ from emulator_runtime.domain.errors import InputError
 from scheduler_sims.clusters.local import LocalOptions
 
 DEFAULT_SPEED = 10.0
+MOST_REPEATS = 1000
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -59,8 +60,8 @@ def _add_local(parser: argparse._ArgumentGroup) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: done, 1: a job failed. Raises errors of the tree, KeyboardInterrupt after Ctrl-C or SIGTERM."""
-    if args.repeat < 1:
-        raise InputError("--repeat", f"must be at least 1, not {args.repeat}")
+    if not 1 <= args.repeat <= MOST_REPEATS:
+        raise InputError("--repeat", f"must be from 1 to {MOST_REPEATS}, not {args.repeat}")
     if args.on == "kubernetes":
         return run_on_kubernetes(args)
     refuse_kubernetes_options(args)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emugpu.commands.runs import Bars, check_out, leave, load, meta_of, observed_title, write_files
+from emugpu.commands.runs import Bars, check_out, inputs_of, leave, load, meta_of, observed_title, write_files
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import wall_ns
 from scheduler_sims.experiment import Experiment
@@ -76,7 +76,7 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
                 flag, "is for this machine; on kubernetes time is the cluster's own (--stretch makes jobs longer)"
             )
     if args.out is not None:
-        check_out(args.out)
+        check_out(args.out, inputs_of(args))
     loaded = load(args) if args.cluster is not None else None
     with _laboratory(args) as laboratory:
         experiment, titles = loaded or load(args, laboratory.look().spec)

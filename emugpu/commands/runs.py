@@ -18,6 +18,7 @@ from emugpu.commands.console import result_console
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.policies.resolve import policy_file
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import summary_dict, write_jobs_csv, write_summary
@@ -58,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of everything drawn by chance (default 0)")
     parser.add_argument("--profiles", type=Path, metavar="FILE.json", help="your own profiles, beside the bundled ones")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write report.html, jobs.csv and summary.json")
+    parser.add_argument(
+        "--out", type=folder, metavar="DIR", help="where to write report.html, jobs.csv and summary.json"
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
     parser.add_argument("--explain", action="store_true", help="print each policy's reasons on stderr")
 
@@ -81,23 +84,55 @@ def load(args: argparse.Namespace, spec: ClusterSpec | None = None) -> tuple[Exp
     )
     titles = experiment.check_policies(args.policy)
     if args.out is not None:
-        check_out(args.out)
+        check_out(args.out, inputs_of(args))
     return experiment, titles
 
 
-def check_out(out: Path) -> None:
-    """Make the output directory now: a run may take long, and its results must have somewhere to go."""
+def check_out(out: Path, inputs: Sequence[tuple[str, Path]] = ()) -> None:
+    """Make the output directory now: a run may take long, and its results must have somewhere to go.
+
+    Raises InputError where that can't be, and where a result would replace one of `inputs`, (what it is, its path).
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError("--out", f"can't make the directory {out}: {error.strerror}") from error
-    for name in (JOBS, SPANS, SUMMARY, REPORT):
-        if (out / name).is_dir():
-            raise InputError("--out", f"{out / name} is a directory; choose another output folder")
+    for target in (out / name for name in (JOBS, SPANS, SUMMARY, REPORT)):
+        if target.is_dir():
+            raise InputError("--out", f"{target} is a directory; choose another output folder")
+        for what, path in inputs:
+            if _same_file(path, target):
+                raise InputError("--out", f"{target} is {what} of this run; choose another output folder")
     try:
         tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
         raise InputError("--out", f"can't write to {out}: {error.strerror}; choose another output folder") from error
+
+
+def folder(text: str) -> Path:
+    """For argparse: a path that is not empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; name a folder ('.' is this one)")
+    return Path(text)
+
+
+def inputs_of(args: argparse.Namespace) -> list[tuple[str, Path]]:
+    """The files that the run reads, by what they are."""
+    policies = [("a policy file", path) for text in args.policy if (path := policy_file(text)) is not None]
+    named = (
+        ("the workload", args.workload),
+        ("the cluster file", args.cluster),
+        ("the profiles file", args.profiles),
+        ("the kubeconfig", getattr(args, "kubeconfig", None)),
+    )
+    return [*((what, path) for what, path in named if path is not None), *policies]
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)  # links and all
+    except OSError:
+        return False  # one of them isn't there: nothing is lost
 
 
 def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dict[str, Any]:
@@ -108,11 +143,13 @@ def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dic
 def leave(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> int:
     """Print the outcome and write the files; 1 where a job failed."""
     comparison = compare(runs)
-    if args.json:
-        print(json.dumps(summary_dict(comparison, meta), indent=2))
-    else:
-        print_comparison(comparison, result_console(_TABLE_WIDTH))
-    write_files(args, runs, meta)
+    try:
+        if args.json:
+            print(json.dumps(summary_dict(comparison, meta), indent=2), flush=True)
+        else:
+            print_comparison(comparison, result_console(_TABLE_WIDTH))
+    finally:  # be the reader gone, or the disk full: one of both has the results
+        write_files(args, runs, meta)
     if args.out is not None and not args.json:
         print(f"report: {args.out / REPORT}   jobs: {args.out / JOBS}")
     return int(any(job.status == "failed" for run in runs for job in run.jobs))

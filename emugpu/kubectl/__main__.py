@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from emugpu import VERSION
 from emugpu.__main__ import ended
+from emulator_runtime.command_line import OneLineParser
 
 if TYPE_CHECKING:
     from emugpu.kubectl.options import Connect
@@ -26,7 +27,8 @@ COMMANDS = {
     "experiment": "experiments: job completion times per policy, their report",
     "smi": "nvidia-smi of a node or a pod, from here",
 }
-_EPILOG = """exit status: 0 done, 1 a job of the experiment failed, 2 an error (one line says what and where), 130 interrupted
+_EPILOG = """exit status: 0 done, 1 a job of the experiment failed, 2 an error (one line says what and where), 130 interrupted,
+141 whoever read the output (head) left before its end
 
 examples:
   kubectl emugpu top devices --watch
@@ -71,7 +73,7 @@ def parser(command: str | None) -> argparse.ArgumentParser:
     from emugpu.kubectl import options
 
     connection = options.connection()
-    front = argparse.ArgumentParser(
+    front = OneLineParser(
         prog=PROGRAM,
         description="What emulated GPUs and EmuJobs do. Nothing is changed.",
         epilog=_EPILOG,

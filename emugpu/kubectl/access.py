@@ -82,7 +82,7 @@ def _document(path: Path) -> Mapping[str, Any]:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(str(path), f"can't be read as a kubeconfig ({_first_line(error)}); {_HOW}") from error
     if document is not None and not isinstance(document, dict):
         raise InputError(str(path), f"is no kubeconfig: it has no clusters and contexts; {_HOW}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from emugpu.kubectl.access import access
 from emugpu.kubectl.cluster import Cluster
+from emulator_runtime.command_line import OneLineParser
 from emulator_runtime.domain.errors import InputError
 from operators.kube import KubeApi
 
@@ -18,9 +19,9 @@ EVERY_S = 2.0
 DEFAULTS: dict[str, Any] = {"kubeconfig": None, "context": "", "namespace": ""}
 
 
-def connection() -> argparse.ArgumentParser:
+def connection() -> OneLineParser:
     """--kubeconfig, --context and --namespace; to be a parent of the program and of each command."""
-    parser = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    parser = OneLineParser(add_help=False, argument_default=argparse.SUPPRESS)
     group = parser.add_argument_group("which cluster")
     group.add_argument("--kubeconfig", type=Path, metavar="FILE", help="instead of KUBECONFIG and ~/.kube/config")
     group.add_argument("--context", metavar="NAME", help="a context of it (default: the current one)")

@@ -15,6 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from emugpu.commands.console import PipedConsole
 from emugpu.smi.devices import clean
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import NS_PER_S
@@ -71,7 +72,7 @@ def _line(row: Sequence[Cell], widths: Sequence[int]) -> Text:
 
 def stdout() -> Console:
     """The terminal; or a file or pipe, which gets plain text."""
-    return Console(highlight=False, soft_wrap=True)
+    return PipedConsole(highlight=False, soft_wrap=True)
 
 
 def show(answer: Answer, form: str, *, console: Console | None = None) -> None:

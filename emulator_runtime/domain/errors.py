@@ -19,6 +19,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from emulator_runtime.domain.wording import quoted
+
 
 class EmuGpuError(Exception):
     """Base of all errors that emugpu raises on purpose."""
@@ -46,7 +48,7 @@ class UnknownNameError(InputError):
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names) or 'none'}"
-        super().__init__(place, f"unknown {kind} {name!r}; {hint}")
+        super().__init__(place, f"unknown {kind} {quoted(name)}; {hint}")
 
 
 class BeyondProfileError(EmuGpuError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY
 
 
 def decode(text: str, place: str) -> object:
@@ -14,7 +15,7 @@ def decode(text: str, place: str) -> object:
     except json.JSONDecodeError as error:
         raise InputError(f"{place}:{error.lineno}:{error.colno}", f"is not JSON: {error.msg}") from error
     except RecursionError as error:
-        raise InputError(place, "is nested too deeply") from error
+        raise InputError(place, NESTED_TOO_DEEPLY) from error
     except ValueError as error:
         raise InputError(place, str(error)) from error
 

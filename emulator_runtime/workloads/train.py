@@ -12,7 +12,8 @@ JOB_COMPLETION_INDEX and EMUGPU_RENDEZVOUS; a step counts when all pods have don
 so that the Job starts them all again.
 
 exit codes: 0 after the last step, 1 where a retry may help (out of memory, device lost, another rank gone), 2 where the
-command is wrong, 143 after SIGTERM, 130 after Ctrl-C; a stop by the manager or another rank is 143 too.
+command is wrong, 143 after SIGTERM, 130 after Ctrl-C; a stop by the manager or another rank is 143 too. 141 where whoever
+read the output has left.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import signal
 import sys
 from typing import TextIO
 
+from emulator_runtime.command_line import EXIT_WRONG, OneLineParser, piped
 from emulator_runtime.domain.errors import (
     BeyondProfileError,
     DeviceLostError,
@@ -49,26 +51,27 @@ from emulator_runtime.workloads.train_arguments import add_arguments, chosen, nu
 from emulator_runtime.workloads.train_report import TrainReport, TrainSummary
 
 EXIT_FAILED = 1
-EXIT_WRONG = 2
 EXIT_STOPPED = 128 + signal.SIGTERM
 
 
 def main(argv: list[str]) -> int:
     """`python3 -m emulator_runtime.workloads train ...`; errors are one line on stderr, as the front door writes them."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python3 -m emulator_runtime.workloads train",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
+    return piped(lambda: _run_told(parser, argv))
+
+
+def _run_told(parser: argparse.ArgumentParser, argv: list[str]) -> int:
     try:
-        status = run(parser.parse_args(argv))
-        sys.stdout.flush()
-        return status
+        return run(parser.parse_args(argv))
     except EmuGpuError as error:
         print(f"emugpu: {error}", file=sys.stderr)
-    except BrokenPipeError:  # the reader of our output (head, less) has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        raise
     except OSError as error:
         print(f"emugpu: {error.filename or 'this machine'}: {error.strerror}", file=sys.stderr)
     return EXIT_WRONG

@@ -53,6 +53,16 @@ class Selector:
         return all(requirement.holds(labels) for requirement in self.requirements)
 
 
+def is_key(text: str) -> bool:
+    """Whether it can be the key of a label."""
+    return _KEY.fullmatch(text) is not None
+
+
+def is_value(text: str) -> bool:
+    """Whether it can be the value of a label."""
+    return _VALUE.fullmatch(text) is not None
+
+
 def parse_selector(document: Field) -> Selector:
     """Raises InputError naming the field that is wrong."""
     members = document.members(("matchLabels", "matchExpressions"))
@@ -78,14 +88,14 @@ def _requirement(document: Field) -> Requirement:
 
 
 def _key(text: str, document: Field) -> str:
-    if _KEY.fullmatch(text) is None:
+    if not is_key(text):
         raise document.error(f"{text!r} is no key of a label; write a name such as zone or example.com/zone")
     return text
 
 
 def _value(document: Field) -> str:
     text = document.text()
-    if _VALUE.fullmatch(text) is None:
+    if not is_value(text):
         fix = "63 letters, digits, -, _ and . at most, with a letter or digit at both ends"
         raise document.error(f"{text!r} is no value of a label; write {fix}, or nothing")
     return text

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.wording import quoted
+from operators.pools.selector import is_key, is_value
 
 FIELD_MANAGER = "emugpu-scheduler"
 """Under this name its fields are listed in an object's managedFields."""
@@ -27,6 +29,22 @@ def check_name(text: str, place: str, fix: str = "") -> str:
         problem = f"{text!r} must be at most 40 small letters, digits and -, as in names of Kubernetes"
         raise InputError(place, problem + fix)
     return text
+
+
+def check_namespace(text: str, place: str) -> str:
+    """A namespace, or none (""). Raises InputError at `place`."""
+    if text and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text, re.ASCII):
+        raise InputError(place, f"{quoted(text)} is no namespace: those are at most 63 small letters, digits and -")
+    return text
+
+
+def check_label(key: str, value: str, place: str) -> None:
+    """Raises InputError at `place` for a label that nothing can have."""
+    if not is_key(key):
+        raise InputError(place, f"{quoted(key)} is no key of a label; write a name such as zone or example.com/zone")
+    if not is_value(value):
+        fix = "63 letters, digits, -, _ and . at most, with a letter or digit at both ends"
+        raise InputError(place, f"{quoted(value)} is no value of a label; write {fix}, or nothing")
 
 
 def lasting_name(scheduler: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -213,6 +214,9 @@ class Program:
                 raise KeyboardInterrupt
             self._stopping = True
             self._cluster.wake()
+            if self._loop.asking:
+                with contextlib.suppress(RuntimeError):  # it came while something was being printed
+                    self._say("ends when the policy has answered; a second Ctrl-C or SIGTERM ends it at once")
 
         before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
         try:

@@ -14,6 +14,7 @@ import yaml
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.units import GIB, MAX_SECONDS
+from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY, quoted, shown
 from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
 from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
 
@@ -68,6 +69,8 @@ def load_cluster(path: Path, catalogue: Catalogue | None = None) -> ClusterSpec:
         raise InputError(str(path), "is not UTF-8 text") from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2001-99-99
         raise _not_yaml(path, error) from error
+    except RecursionError as error:
+        raise InputError(str(path), NESTED_TOO_DEEPLY) from error
     return parse_cluster(document, str(path), catalogue or bundled_catalogue())
 
 
@@ -84,7 +87,7 @@ def parse_cluster(document: object, place: str, catalogue: Catalogue) -> Cluster
             raise InputError(f"{place}: nodes", f"at most {MAX_NODES} nodes are supported")
     for name, times in Counter(node.name for node in nodes).items():
         if times > 1:
-            raise InputError(f"{place}: nodes", f"{times} nodes are called {name!r}; names must differ")
+            raise InputError(f"{place}: nodes", f"{times} nodes are called {quoted(name)}; names must differ")
     return ClusterSpec(tuple(nodes), _costs(top.get("costs"), f"{place}: costs"))
 
 
@@ -93,13 +96,13 @@ def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
     name = fields.get("name")
     if not isinstance(name, str) or not name[:1].isalnum() or not all(c.isalnum() or c in "-." for c in name):
         raise InputError(
-            f"{place}.name", f"must be letters, digits, '-' and '.', a letter or digit first, not {name!r}"
+            f"{place}.name", f"must be letters, digits, '-' and '.', a letter or digit first, not {shown(name)}"
         )
     count = _whole(fields, "count", place, default=1, least=1, most=MAX_NODES)
     gpus = _whole(fields, "gpus", place, default=0, least=0, most=MAX_GPUS_PER_NODE)
     cpu_milli = round(_number(fields, "cpus", place, default=None, above=0) * 1000)
     if not cpu_milli:
-        raise InputError(f"{place}.cpus", f"must be at least 0.001, not {fields['cpus']!r}")
+        raise InputError(f"{place}.cpus", f"must be at least 0.001, not {shown(fields['cpus'])}")
     memory_bytes = round(_number(fields, "memory_gib", place, default=0.0) * GIB)
     labels = _labels(fields.get("labels"), f"{place}.labels")
     gpu_type, gpu_memory = _gpu(fields, gpus, place, catalogue)
@@ -152,7 +155,7 @@ def _labels(value: object, place: str) -> dict[str, str]:
 def _whole(fields: Mapping[str, Any], name: str, place: str, *, default: int, least: int, most: int) -> int:
     value = fields.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"{place}.{name}", f"must be a whole number from {least} to {most}, not {value!r}")
+        raise InputError(f"{place}.{name}", f"must be a whole number from {least} to {most}, not {shown(value)}")
     return value
 
 
@@ -167,7 +170,7 @@ def _number(
         wanted = f"> {above:g}" if above is not None else ">= 0"
         hint = " (YAML reads 1e9 as a text: write 1.0e+9)" if isinstance(value, str) and "e" in value.lower() else ""
         raise InputError(
-            f"{place}.{name}", f"must be a number {wanted} and at most {MAX_SECONDS:g}, not {value!r}{hint}"
+            f"{place}.{name}", f"must be a number {wanted} and at most {MAX_SECONDS:g}, not {shown(value)}{hint}"
         )
     return float(value)
 

@@ -12,6 +12,7 @@ from emulator_runtime.domain.job import Configuration, JobSpec
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import GIB, to_s
+from emulator_runtime.domain.wording import quoted
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.work import Spread, step_times
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
@@ -103,11 +104,15 @@ class OpenTruth(WorkloadTruth):
 
 
 def check_fits(workload: Workload, cluster: ClusterSpec, place: str) -> None:
-    """Raises InputError for the first job of which no configuration fits the empty cluster, and says why."""
-    for job in workload.jobs:
+    """Raises InputError for the first job of which no configuration fits the empty cluster, and says why.
+
+    `place`: of the workload; the line of the job is added where it is known.
+    """
+    for number, job in enumerate(workload.jobs):
         reasons = [reason for c in job.configurations if (reason := _misfit(c, cluster))]
         if len(reasons) == len(job.configurations):
-            raise InputError(place, f"job {job.job_id!r} is larger than the cluster: {'; '.join(reasons)}")
+            where = f"{place}:{workload.lines[number]}" if workload.lines else place
+            raise InputError(where, f"job {quoted(job.job_id)} is larger than the cluster: {'; '.join(reasons)}")
 
 
 def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str | None:

@@ -19,10 +19,13 @@ from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, Inpu
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork, Work
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import GIB, MAX_SECONDS, NS_PER_S
+from emulator_runtime.domain.wording import quoted
 from emulator_runtime.profiles.table import ProfileTable
 from scheduler_sims.inputs import sensitivity
 
 DEFAULT_STEPS = 100
+MOST_WHOLE = 10**12
+"""The largest whole number that a row may have, be it of GPUs or steps."""
 GPU_CONFIGURATION = "gpu"
 CPU_CONFIGURATION = "cpu"
 
@@ -54,11 +57,15 @@ COLUMNS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Workload:
-    """The jobs of a workload in row order; `profiles` is the table that their models are looked up in."""
+    """The jobs of a workload in row order; `profiles` is the table that their models are looked up in.
+
+    `lines`: where each job is in its file, counted from 1; empty where they come from elsewhere.
+    """
 
     name: str
     jobs: tuple[JobSpec, ...]
     profiles: ProfileTable
+    lines: tuple[int, ...] = ()
 
     @cached_property
     def by_id(self) -> Mapping[str, JobSpec]:
@@ -90,12 +97,13 @@ def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
         profiles = profiles.with_file(profiles_path)
     try:
         with path.open(encoding="utf-8-sig") as file:
-            jobs = _read(file.read().split("\n"), str(path), profiles)
+            read = _read(file.read().split("\n"), str(path), profiles)
     except OSError as error:
         raise InputError(str(path), f"can't read the workload: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(str(path), "is not UTF-8 text") from error
-    return Workload(path.name, tuple(jobs), profiles)
+    lines, jobs = zip(*read, strict=True)
+    return Workload(path.name, jobs, profiles, lines)
 
 
 def _exchanging(work: Work) -> Work:
@@ -116,19 +124,22 @@ def _stretched_work(work: Work, factor: float) -> Work:
     return replace(work, duration_s=work.duration_s * factor) if isinstance(work, TimedWork) else work
 
 
-def _read(lines: Sequence[str], place: str, profiles: ProfileTable) -> list[JobSpec]:
+def _read(lines: Sequence[str], place: str, profiles: ProfileTable) -> list[tuple[int, JobSpec]]:
+    """The jobs with the number of their line; at least one."""
     # Comment lines keep their place in the count, so that errors name the line an editor shows.
-    numbered = [(f"{place}:{n}", line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     if not numbered:
         raise InputError(place, f"is empty; the first line names columns of {', '.join(COLUMNS)}")
-    header = _header(*numbered[0])
-    jobs: dict[str, JobSpec] = {}
-    for row, (where, line) in enumerate(numbered[1:]):
+    first, names = numbered[0]
+    header = _header(f"{place}:{first}", names)
+    jobs: dict[str, tuple[int, JobSpec]] = {}
+    for row, (n, line) in enumerate(numbered[1:]):
+        where = f"{place}:{n}"
         cells = _cells(where, line)
         job = _Row(dict(zip(header, cells, strict=False)), len(cells) - len(header), where, row, profiles).job()
         if job.job_id in jobs:
-            raise InputError(where, f"job_id {job.job_id!r} is used twice")
-        jobs[job.job_id] = job
+            raise InputError(where, f"job_id {quoted(job.job_id)} is used twice, first in line {jobs[job.job_id][0]}")
+        jobs[job.job_id] = (n, job)
     if not jobs:
         raise InputError(place, "has a header but no jobs")
     return list(jobs.values())
@@ -171,7 +182,7 @@ class _Row:
         for column in ("job_id", "user"):
             if not self._text(column).isprintable():
                 raise InputError(
-                    f"{self.place}: {column}", f"has characters that can't be shown: {self._text(column)!r}"
+                    f"{self.place}: {column}", f"has characters that can't be shown: {quoted(self._text(column))}"
                 )
         configurations, work = self._ways()
         return JobSpec(
@@ -202,9 +213,13 @@ class _Row:
 
     def _gpu_work(self) -> tuple[Work, sensitivity.Host] | None:
         model = self._text("model")
+        timed, family = bool(self._text("gpu_duration_s")), sensitivity.named_family(model)
+        if not timed and not model and self._text("nodes"):
+            raise InputError(
+                f"{self.place}: nodes", "is for jobs on GPUs; give gpu_duration_s or model, or leave it out"
+            )
         nodes = self._nodes()
         least = HostShare(*(ceil(each / nodes) for each in (self._cpu_milli("cpus"), self._memory("memory_gib"))))
-        timed, family = bool(self._text("gpu_duration_s")), sensitivity.named_family(model)
         if timed and not family:
             # A model beside a duration is a label: the duration counts.
             return sensitivity.of_columns(self._gpu_duration_s(), least, nodes, self._number, self.place)
@@ -215,10 +230,6 @@ class _Row:
                 )
         if family:
             return self._family_work(model, least)
-        if not model and self._text("nodes"):
-            raise InputError(
-                f"{self.place}: nodes", "is for jobs on GPUs; give gpu_duration_s or model, or leave it out"
-            )
         if not model:
             return None
         if model not in self.profiles.models:
@@ -234,7 +245,8 @@ class _Row:
         """How many equal parts the GPU configuration has."""
         nodes, gpus = self._whole("nodes", 1, least=1), self._whole("num_gpus", 1, least=1)
         if gpus % nodes:
-            raise InputError(f"{self.place}: nodes", f"{gpus} GPUs can't be split equally over {nodes} nodes")
+            what = f"num_gpus {gpus}" if self._text("num_gpus") else f"num_gpus (not given: {gpus})"
+            raise InputError(f"{self.place}: nodes", f"{what} can't be split equally over {nodes} nodes")
         return nodes
 
     def _family_work(self, model: str, stated: HostShare) -> tuple[Work, sensitivity.Host]:
@@ -320,7 +332,7 @@ class _Row:
             value = math.nan
         if not least <= value <= MAX_SECONDS:
             raise InputError(
-                f"{self.place}: {column}", f"must be a number from {least:g} to {MAX_SECONDS:g}, not {text!r}"
+                f"{self.place}: {column}", f"must be a number from {least:g} to {MAX_SECONDS:g}, not {quoted(text)}"
             )
         return value
 
@@ -328,6 +340,9 @@ class _Row:
         text = self._text(column)
         if not text:
             return default
-        if not text.isascii() or not text.isdigit() or len(text) > 15 or int(text) < least:
-            raise InputError(f"{self.place}: {column}", f"must be a whole number >= {least}, not {text!r}")
-        return int(text)
+        digits = text.lstrip("0") or "0"
+        wrong = not (text.isascii() and text.isdigit()) or len(digits) > len(str(MOST_WHOLE))
+        if wrong or not least <= int(digits) <= MOST_WHOLE:
+            problem = f"must be a whole number from {least} to {MOST_WHOLE}, not {quoted(text)}"
+            raise InputError(f"{self.place}: {column}", problem)
+        return int(digits)

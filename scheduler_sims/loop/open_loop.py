@@ -96,6 +96,8 @@ class OpenLoop(SchedulerLoop):
         self._listeners = listeners
         self._decision = Decision(0.0, ())
         """The next one to be told: it has also what had to be done before."""
+        self.asking = False
+        """Whether the policy is at work."""
 
     @property
     def cluster_spec(self) -> ClusterSpec:
@@ -183,11 +185,14 @@ class OpenLoop(SchedulerLoop):
         self._listeners.decided(decision)
 
     def _ask(self, view: ClusterView) -> Plan:
+        self.asking = True
         try:
             return super()._ask(view)
         except PolicyError:
             self._changes |= view.changes  # the next plan must hear of them
             raise
+        finally:
+            self.asking = False
 
     def _difference(self, base: Plan, plan: Plan) -> Change:
         """Nothing where nodes changed while the plan was on its way; and jobs that left meanwhile start no more."""

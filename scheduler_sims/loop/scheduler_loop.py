@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from types import MappingProxyType
 
 from emulator_runtime.domain.errors import EmuGpuError, PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import gib, to_ns, to_s
+from emulator_runtime.domain.wording import one_line
 from emulator_runtime.timing.lag import LagHistogram
 from scheduler_sims.clusters.base import Cluster, Event, Happening, Start
 from scheduler_sims.inputs.cluster_file import ClusterSpec
@@ -26,6 +26,7 @@ from scheduler_sims.interface.view import ClusterView, Phase
 from scheduler_sims.loop.books import JobBooks
 from scheduler_sims.loop.checks import check_allocation, check_types
 from scheduler_sims.loop.ledger import Ledger
+from scheduler_sims.loop.wakes import Wakes, wake_ns
 from scheduler_sims.record import LagAccount
 
 RETRY_S = 1.0
@@ -81,6 +82,7 @@ class SchedulerLoop:
         self._ledger = Ledger.of(spec)
         self._state: object = None
         self._wake_ns: int | None = None
+        self._wakes = Wakes()
         self._retry_ns: int | None = None
         self._changes: set[str] = set()
         self._triggers: set[str] = set()
@@ -188,7 +190,7 @@ class SchedulerLoop:
         plan = self._ask(view)
         self.decisions += 1
         self._state = plan.state
-        self._wake_ns = self._wake_of(plan, view.now_s)
+        self._wake_ns = wake_ns(plan.wake_at_s, view.now_s)
         if self._explain is not None:
             for job_id, reason in plan.reasons.items():
                 self._explain(view.now_s, job_id, reason)
@@ -202,6 +204,7 @@ class SchedulerLoop:
 
     def _check_fruitful(self, view: ClusterView) -> None:
         """A policy that only ever asks to be woken again would go on for ever."""
+        self._wakes.note(view.triggers, view.now_s)
         idle = view.triggers <= {"wake", "retry"} and not self.books.waiting and not self._anything_runs()
         self._fruitless = self._fruitless + 1 if idle else 0
         if self._fruitless > MAX_FRUITLESS:
@@ -213,7 +216,7 @@ class SchedulerLoop:
         except EmuGpuError:
             raise
         except (Exception, SystemExit) as error:
-            where, text = _last_line(error), " ".join(str(error).split())
+            where, text = _last_line(error), one_line(error)
             raise PolicyError(
                 f"the policy failed at {view.now_s:.3f} s: {type(error).__name__}: {text} ({where})"
             ) from error
@@ -243,16 +246,6 @@ class SchedulerLoop:
             estimates=self._estimates,
             observed_steps=self._cluster.steps_done,
         )
-
-    def _wake_of(self, plan: Plan, now_s: float) -> int | None:
-        if plan.wake_at_s is None or plan.wake_at_s == inf:
-            return None
-        if not plan.wake_at_s > now_s:
-            raise PolicyError(f"the plan's wake_at_s is {plan.wake_at_s}, which is not after now ({now_s})")
-        wake_ns = to_ns(plan.wake_at_s)
-        return wake_ns + (
-            to_s(wake_ns) < plan.wake_at_s
-        )  # rounding must not wake the policy just before what it waits for
 
     def _difference(self, base: Plan, plan: Plan) -> Change:
         """What to do, in the plan's order."""

@@ -11,6 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
+from emulator_runtime.domain.wording import one_line
 
 
 def load_class(path_text: str, class_name: str) -> type[Any]:
@@ -62,7 +63,7 @@ def _run(path: Path) -> ModuleType:
         place = f"{error.filename or path}:{error.lineno or 1}"
         raise InputError(place, f"{type(error).__name__}: {error.msg}") from error
     except (Exception, SystemExit) as error:
-        raise InputError(_place_in(path, error), f"{type(error).__name__}: {error}") from error
+        raise InputError(_place_in(path, error), f"{type(error).__name__}: {one_line(error)}") from error
     return module
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf
 from typing import ClassVar
 
-from emulator_runtime.domain.errors import InputError
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.placing import main_configuration
 from scheduler_sims.policies.preempting import Ranks, Room
 from scheduler_sims.policies.waiting import Lines, Order, Scan, Waiting, answer
@@ -42,12 +42,8 @@ class Las:
     preemptive: ClassVar[bool] = True
 
     def __init__(self, threshold_s: float = 60.0, quantum_s: float = 10.0) -> None:
-        if not isfinite(threshold_s) or threshold_s <= 0:
-            raise InputError("las: threshold_s", f"must be a finite number > 0, not {threshold_s!r}")
-        if not isfinite(quantum_s) or quantum_s < 0:
-            raise InputError("las: quantum_s", f"must be a finite number >= 0, not {quantum_s!r}")
-        self.threshold_s = threshold_s
-        self.quantum_s = quantum_s
+        self.threshold_s = checked_seconds("las: threshold_s", threshold_s, least=1e-3)
+        self.quantum_s = checked_seconds("las: quantum_s", quantum_s)
 
     def plan(self, view: ClusterView) -> Plan:
         """Starts and stops jobs, and asks to be woken when a running job can next give way to one that waits."""

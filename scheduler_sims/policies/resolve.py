@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
+from emulator_runtime.domain.wording import one_line, quoted
 from scheduler_sims.interface.policy import Policy
 from scheduler_sims.policies import POLICIES
 from scheduler_sims.policies.custom import load_class
@@ -35,7 +37,7 @@ def resolve_policy(text: str) -> tuple[str, Policy]:
     Raises InputError (UnknownNameError for names) that says where and what to write instead.
     """
     target, options_text = _split(text)
-    if ".py:" in target or target.endswith(".py"):
+    if _names_file(target):
         path, _, class_name = target.rpartition(":") if ".py:" in target else (target, "", "")
         policy_class: type[Any] = load_class(path, class_name)
         name = f"{class_name}:{options_text}" if options_text else class_name
@@ -44,6 +46,12 @@ def resolve_policy(text: str) -> tuple[str, Policy]:
     else:
         raise UnknownNameError(_FLAG, "policy", target, POLICIES)
     return name, _build(policy_class, target, options_text)
+
+
+def policy_file(text: str) -> Path | None:
+    """The file that `text` takes its policy from; None for a policy that is ours."""
+    target, _ = _split(text)
+    return Path(target.rpartition(":")[0] if ".py:" in target else target) if _names_file(target) else None
 
 
 def options_of(policy_class: type[Any], place: str = _FLAG) -> list[Option]:
@@ -69,6 +77,10 @@ def options_of(policy_class: type[Any], place: str = _FLAG) -> list[Option]:
     return options
 
 
+def _names_file(target: str) -> bool:
+    return ".py:" in target or target.endswith(".py")
+
+
 def _split(text: str) -> tuple[str, str]:
     """`name` or `file.py:Class`, and what follows the next colon."""
     head, dot_py, tail = text.partition(".py:")
@@ -91,7 +103,7 @@ def _build(policy_class: type[Any], target: str, options_text: str) -> Policy:
     except EmuGpuError:
         raise
     except (Exception, SystemExit) as error:
-        raise InputError(place, f"can't be made: {type(error).__name__}: {error}") from error
+        raise InputError(place, f"can't be made: {type(error).__name__}: {one_line(error)}") from error
     return policy
 
 
@@ -100,7 +112,7 @@ def _values(text: str, options: dict[str, Option], place: str) -> dict[str, Any]
     for part in text.split(",") if text else ():
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise InputError(place, f"{part!r} is no option; write name=value, such as threshold_s=300")
+            raise InputError(place, f"{quoted(part)} is no option; write name=value, such as threshold_s=300")
         if name not in options:
             raise UnknownNameError(place, "option", name, options)
         if name in values:
@@ -113,11 +125,11 @@ def _typed(text: str, option: Option, place: str) -> float | int | bool | str:
     if option.kind is bool:
         if text.lower() in (*_TRUE, *_FALSE):
             return text.lower() in _TRUE
-        raise InputError(f"{place}: {option.name}", f"must be true or false, not {text!r}")
+        raise InputError(f"{place}: {option.name}", f"must be true or false, not {quoted(text)}")
     if option.kind is str:
         return text
     try:
         return int(text) if option.kind is int else float(text)
     except ValueError as error:
         wanted = "a whole number" if option.kind is int else "a number"
-        raise InputError(f"{place}: {option.name}", f"must be {wanted}, not {text!r}") from error
+        raise InputError(f"{place}: {option.name}", f"must be {wanted}, not {quoted(text)}") from error

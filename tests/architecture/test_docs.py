@@ -71,6 +71,17 @@ def test_modules_that_are_run_exist() -> None:
     assert all(find_spec(f"{name}.__main__") or find_spec(name) for name in named)
 
 
+def test_tools_are_run_with_what_they_need() -> None:
+    """From a fresh checkout `python` finds nothing of ours."""
+    found = 0
+    for guide in [*GUIDES, ROOT / "CONTRIBUTING.md", *(ROOT / "examples").rglob("README.md")]:
+        text = guide.read_text(encoding="utf-8")
+        for call in re.finditer(r"(?<!bin/)python3? tools/", text):
+            found += 1
+            assert ". .venv/bin/activate" in text[: call.start()], guide
+    assert found
+
+
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: str(guide.relative_to(ROOT)))
 def test_links_and_files_are_there(guide: Path) -> None:
     text = guide.read_text(encoding="utf-8")

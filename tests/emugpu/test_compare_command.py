@@ -111,7 +111,9 @@ def test_a_mistake_in_a_file_is_one_clear_line(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("flag", [["--speed", "0"], ["--speed", "nan"], ["--repeat", "0"], ["--standby", "0"]])
+@pytest.mark.parametrize(
+    "flag", [["--speed", "0"], ["--speed", "nan"], ["--repeat", "0"], ["--repeat", "1001"], ["--standby", "0"]]
+)
 def test_numbers_out_of_range_are_refused(inputs: Path, flag: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(inputs, "compare", "--policy", "fifo", *flag) == 2
     assert flag[0] in capsys.readouterr().err
@@ -154,6 +156,46 @@ def test_a_policy_that_fails_is_named(inputs: Path, capsys: pytest.CaptureFixtur
     assert "policy Mine" in error
     assert "mine.py:3" in error
     assert error.count("emugpu:") == 1
+
+
+MINE = "class Mine:\n    needs_estimates = False\n    def plan(self, view): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("w.csv", "the workload"),
+        ("c.yaml", "the cluster file"),
+        ("p.json", "the profiles file"),
+        ("m.py", "a policy file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["simulate", "compare"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_no_input_is_overwritten(
+    inputs: Path, command: str, name: str, what: str, linked: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (inputs / "p.json").write_text("{}")
+    (inputs / "m.py").write_text(MINE)
+    target = inputs / "jobs.csv"
+    if linked:
+        target.symlink_to(inputs / name)
+    else:
+        target = target.parent / "summary.json"
+        target.hardlink_to(inputs / name)
+    before = target.read_text()
+    arguments = ("--policy", f"{inputs}/m.py:Mine:", "--profiles", str(inputs / "p.json"), "--out", f"{inputs}/x/..")
+    assert run(inputs, command, *arguments) == 2
+    error = capsys.readouterr().err
+    assert error == f"emugpu: --out: {inputs}/x/../{target.name} is {what} of this run; choose another output folder\n"
+    assert target.read_text() == before
+
+
+def test_an_output_folder_has_a_name(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(inputs, "simulate", "--policy", "sjf", "--out", "")
+    assert ended.value.code == 2
+    assert "argument --out: is empty; name a folder" in capsys.readouterr().err
 
 
 def descendants(pid: int) -> list[int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -65,15 +67,88 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["smi", "--fan", "1"], ["gpus", "--fan", "1"], ["smi", "-L", "--fan", "1"]])
-def test_an_unknown_option_brings_the_usage_of_its_command(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_option_is_told_by_its_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"usage: emugpu {arguments[0]} ")
-    assert err.endswith(f"emugpu {arguments[0]}: error: unrecognized arguments: --fan 1\n")
+    assert capsys.readouterr().err == f"emugpu {arguments[0]}: error: unrecognized arguments: --fan 1; see --help\n"
+
+
+RUN = "w.csv --cluster c.yaml --policy fifo"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("", "emugpu: error: the following arguments are required: COMMAND"),
+        ("trane", "emugpu: error: argument COMMAND: invalid choice: 'trane' (choose from "),
+        (f"compare {RUN} --stretch abc", "emugpu compare: error: argument --stretch: invalid float value: 'abc'"),
+        (f"compare {RUN} --speed ''", "emugpu compare: error: argument --speed: invalid float value: ''"),
+        (f"compare {RUN} --repeat 1.5", "emugpu compare: error: argument --repeat: invalid int value: '1.5'"),
+        (f"simulate {RUN} --seed 1e3", "emugpu simulate: error: argument --seed: invalid int value: '1e3'"),
+        ("simulate w.csv 'a\nb'", "emugpu simulate: error: the following arguments are required: --policy"),
+        (f"simulate {RUN} 'a\nb'", "emugpu simulate: error: unrecognized arguments: a b"),
+        ("dashboard --port abc", "emugpu dashboard: error: argument --port: invalid int value: 'abc'"),
+        ("profile show", "emugpu profile show: error: the following arguments are required: MODEL"),
+        ("train --steps many", "emugpu train: error: argument --steps: invalid int value: 'many'"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(line))
+    assert ended.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(says)
+    assert printed.err.endswith("; see --help\n")
+    assert printed.err.count("\n") == 1
+
+
+def until_read(arguments: list[str], program: str = "emugpu", unbuffered: str = "") -> tuple[int, str]:
+    """Exit status and errors where the reader of the output leaves before the first line."""
+    command = [sys.executable, "-m", program, *arguments]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    assert process.stdout and process.stderr
+    with process:
+        process.stdout.close()
+        errors = process.stderr.read()
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize("line", ["--help", "smi -h", "gpus", "policies", "profile list --json"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_ends_every_command_alike(line: str, unbuffered: str) -> None:
+    assert until_read(line.split(), unbuffered=unbuffered) == (141, "")
+
+
+def test_a_reader_that_leaves_ends_the_plugin_alike() -> None:
+    assert until_read(["jobs", "--help"], "emugpu.kubectl") == (141, "")
+
+
+def test_a_reader_that_leaves_takes_no_results_with_him(tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text("job_id,gpu_duration_s\na,1\n")
+    (tmp_path / "c.yaml").write_text("nodes: [{name: n, gpus: 1, gpu_type: T4, cpus: 8}]")
+    for form in ([], ["--json"]):
+        out = tmp_path / f"out{len(form)}"
+        arguments = ["simulate", f"{tmp_path}/w.csv", "--cluster", f"{tmp_path}/c.yaml", "--policy", "fifo", *form]
+        assert until_read([*arguments, "--out", str(out)]) == (141, "fifo: predicted ...\n")
+        assert (out / "report.html").exists()
+        assert (out / "jobs.csv").exists()
+
+
+def test_the_copy_in_job_containers_does_the_same() -> None:
+    module = "emulator_runtime.workloads"
+    assert until_read(["train", "--help"], module) == (141, "")
+    wrong = ["train", "--steps", "many"]
+    done = subprocess.run([sys.executable, "-m", module, *wrong], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.endswith("train: error: argument --steps: invalid int value: 'many'; see --help\n")
 
 
 @pytest.mark.parametrize(

@@ -543,4 +543,4 @@ def test_a_reader_that_goes_away_is_no_crash(from_the_copy: Start, serve: Serve)
     process.stdout.close()
     process.stdout = None
     _, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors) == (2, "")
+    assert (process.returncode, errors) == (141, "")

@@ -78,7 +78,7 @@ def test_sharing(tmp_path):
     [
         (b"a: [", "not valid YAML: while parsing"),
         (b"\xff\xff", "not valid YAML"),
-        (b"[" * 5_000, "not valid YAML"),
+        (b"[" * 5_000, "is nested too deeply"),
         (b"- 1", "must hold an object with version and sharing"),
         (None, "can't read the sharing configuration: No such file"),
     ],

@@ -14,12 +14,11 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from lightkube.operators import exists
 
-from emugpu.commands.runs import check_out, leave
+from emugpu.commands.runs import check_out, folder, leave
 from emugpu.kubectl import options, output
 from emugpu.kubectl.cluster import NO_EMUJOBS, Cluster, listed
 from emugpu.kubectl.experiments import Grounds, Run, finished_only, numbered, record_of, runs_of
@@ -50,7 +49,7 @@ _HEADINGS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("verb", nargs="?", choices=VERBS, default="list", help="default: list")
     parser.add_argument("experiment", nargs="?", default="", metavar="ID", help="of report: which experiment")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="of report: where the three files go")
+    parser.add_argument("--out", type=folder, metavar="DIR", help="of report: where the three files go")
     options.add_output(parser, "wide", "json", "csv")
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import floor, isfinite
+from math import floor
 from typing import ClassVar
 
-from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.units import gib
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView
+from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.synergy.greedy import greedy
 from scheduler_sims.policies.synergy.orders import ORDERS, Standing
 from scheduler_sims.policies.synergy.proportional import proportional
@@ -21,6 +22,9 @@ from scheduler_sims.policies.synergy.tune import tune
 Divide = Callable[[Sequence[Server], Iterable[Demand]], None]
 
 ALLOCATIONS: Mapping[str, Divide] = {"proportional": proportional, "greedy": greedy, "tune": tune}
+
+LEAST_ROUND_S = 0.1
+"""Each round is a plan: with shorter ones a day of jobs would take millions of them."""
 
 _SLACK = 1e-9
 """Of a round: clocks count integer nanoseconds, so a boundary may be seen a rounding error early."""
@@ -42,7 +46,7 @@ class Synergy:
     Mohan et al., OSDI 2022; the details are those of its simulator. Jobs run on one node each; one that doesn't fit waits
     for a round while later ones may. A job that goes on in the next round isn't stopped when only its CPUs and memory
     change. Jobs that come or end during a round wait, and leave their place empty, until it is over. The first round begins
-    at `first_s` of emulated time.
+    at `first_s` of emulated time. Rounds shorter than LEAST_ROUND_S are refused.
     """
 
     needs_estimates: bool = False
@@ -56,12 +60,9 @@ class Synergy:
         for name, value, known in (("order", order, ORDERS), ("allocation", allocation, ALLOCATIONS)):
             if value not in known:
                 raise UnknownNameError(f"synergy: {name}", name, value, known)
-        if not isfinite(round_s) or round_s <= 0:
-            raise InputError("synergy: round_s", f"must be a finite number > 0, not {round_s!r}")
-        if not isfinite(first_s) or first_s < 0:
-            raise InputError("synergy: first_s", f"must be a finite number >= 0, not {first_s!r}")
         self.order, self.allocation = order, allocation
-        self.round_s, self.first_s = round_s, first_s
+        self.round_s = checked_seconds("synergy: round_s", round_s, least=LEAST_ROUND_S)
+        self.first_s = checked_seconds("synergy: first_s", first_s)
         self.needs_estimates = ORDERS[order].needs_estimates
 
     def plan(self, view: ClusterView) -> Plan:

@@ -87,6 +87,8 @@ def without(document: dict[str, Any], name: str) -> dict[str, Any]:
     [
         ("- a\n", "", "is no kubeconfig"),
         ("a: [", "", "can't be read as a kubeconfig"),
+        ("a: " + "[" * 5_000, "", "can't be read as a kubeconfig"),
+        ("a: 2001-99-99", "", "can't be read as a kubeconfig"),
         (config("c"), "d", "--context: unknown context 'd'; known: c"),
         (config("cat"), "cats", "did you mean cat?"),
         (config("c", current=False), "", "names no current context; give --context (c)"),

@@ -65,6 +65,27 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["jobs", "--every", "soon"], "kubectl emugpu jobs: error: argument --every: invalid float value: 'soon'"),
+        (
+            ["jobs", "-o", "yaml"],
+            "kubectl emugpu jobs: error: argument -o/--output: invalid choice: 'yaml' (choose from ",
+        ),
+        (["gobs"], "kubectl emugpu: error: argument COMMAND: invalid choice: 'gobs' (choose from "),
+        (["top", "--fan"], "kubectl emugpu top: error: unrecognized arguments: --fan"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(
+    arguments: list[str], says: str, printed: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, out, err = printed(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(says)
+    assert err.endswith("; see --help\n")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_it_prints_the_golden_file(name: str, printed: Callable[..., tuple[int, str, str]]) -> None:
     """EMUGPU_WRITE_GOLDEN=1 writes the files anew; then look at them."""

@@ -197,7 +197,7 @@ def test_another_workload_is_another_experiment(cluster: Any, observed: Observed
             "spec.cluster: ConfigMap c has no 'k', but other",
         ),
         ({"cluster": {"inline": "nodes: 4"}}, r"^cluster.yaml: nodes: must be a list"),
-        ({"cluster": {"inline": "nodes: [{name: n, cpus: 4}]"}}, "workload.csv: job 'a' is larger than the cluster"),
+        ({"cluster": {"inline": "nodes: [{name: n, cpus: 4}]"}}, "workload.csv:2: job 'a' is larger than the cluster"),
         (
             {"cluster": {"inline": "nodes: [{name: n, gpus: 2, gpu_type: V100, cpus: 4}]"}},
             "spec.cluster: describes 1 nodes with 2 Tesla",

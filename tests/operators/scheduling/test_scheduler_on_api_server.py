@@ -346,6 +346,35 @@ def test_a_killed_program_is_followed_by_one_that_goes_on_at_once(kube: Kube, co
     assert going(kube) == {"one", "two", "three"}  # what runs goes on
 
 
+HANGS = """
+class Hangs:
+    def plan(self, view):
+        print("hangs", flush=True)
+        while True:
+            pass
+"""
+
+
+def test_while_a_policy_hangs_the_first_signal_says_so_and_the_second_ends_it(
+    kube: Kube, config: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(HANGS)
+    kube.submit("j", "jobs")
+    with start(config, "--policy", f"{tmp_path}/own.py:Hangs", "--no-predictions") as process:
+        try:
+            assert process.stderr is not None
+            while "hangs" not in process.stderr.readline():
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.readline()
+            assert said == "scheduler: ends when the policy has answered; a second Ctrl-C or SIGTERM ends it at once\n"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=10)[1] == "emugpu: interrupted\n"
+        finally:
+            process.kill()
+    assert process.returncode == 130
+
+
 def test_of_two_programs_one_acts(kube: Kube, config: Path) -> None:
     with start(config) as first, start(config) as second:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import urllib.error
 import urllib.request
@@ -145,6 +146,34 @@ def test_of_jobs_that_come_together_one_picture_is_made_and_only_so_many_are_ask
     asked.clear()
     one._submitted(PresentJob(job("j0")))
     assert [each.spec.job_id for each in asked[0].present] == ["old"]
+    one._cluster.close()
+
+
+@pytest.mark.parametrize("asking", [True, False])
+def test_a_signal_while_the_policy_is_at_work_is_answered(
+    made: Callable[..., Program], asking: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = made()
+    one._loop = SimpleNamespace(asking=asking)  # type: ignore[assignment]
+    with one._signals():
+        signal.raise_signal(signal.SIGINT)
+        told = "ends when the policy has answered; a second Ctrl-C or SIGTERM ends it at once\n"
+        assert capsys.readouterr().out == (told if asking else "")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    one._cluster.close()
+
+
+def test_a_signal_that_comes_while_something_is_printed_ends_it_all_the_same(made: Callable[..., Program]) -> None:
+    def busy(_text: str) -> None:
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")
+
+    one = made()
+    one._say = busy
+    one._loop = SimpleNamespace(asking=True)  # type: ignore[assignment]
+    with one._signals():
+        signal.raise_signal(signal.SIGINT)
+    assert one._over()
     one._cluster.close()
 
 

@@ -155,6 +155,18 @@ def test_what_is_not_yaml_is_told_with_its_line(refused, text, message):
     assert message in refused(text)
 
 
+def test_what_is_nested_too_deeply_is_told(refused):
+    assert refused("nodes: " + "[" * 5_000) == "cluster.yaml: is nested too deeply"
+
+
+def test_a_value_that_stands_for_very_much_is_told_briefly(refused):
+    lines = ["b0: &b0 [x, x]", *(f"b{n}: &b{n} [{', '.join([f'*b{n - 1}'] * 9)}]" for n in range(1, 30))]
+    bomb = "".join(f"  {line}\n" for line in lines)
+    told = refused(f"nodes:\n- name:\n{bomb}".replace("  b", "    b"))
+    assert "nodes[0].name: must be letters" in told
+    assert len(told) < 300
+
+
 def test_bytes_that_are_not_text_are_told(refused):
     assert refused(b"nodes: \xff\xfe") == "cluster.yaml: is not UTF-8 text"
 

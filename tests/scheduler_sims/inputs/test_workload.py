@@ -108,15 +108,33 @@ def test_some_numbers_must_be_above_zero(refused, column, text):
 
 
 @pytest.mark.parametrize("column", ["num_gpus", "steps"])
-@pytest.mark.parametrize("text", ["0", "-1", "1.5", "nan", "many", "1e3", "9" * 16, "²"])
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "nan", "many", "1e3", "9" * 13, "²"])
 def test_a_cell_that_is_no_whole_number_is_named(refused, column, text):
     told = refused(row(**{column: text}))
-    assert told == f"jobs.csv:2: {column}: must be a whole number >= 1, not {text!r}"
+    assert told == f"jobs.csv:2: {column}: must be a whole number from 1 to 1000000000000, not {text!r}"
+
+
+@pytest.mark.parametrize("column", ["num_gpus", "steps", "gpu_duration_s", "model", "gpu_type"])
+@pytest.mark.parametrize("digit", ["9", "-9", "x"])
+def test_a_long_cell_is_cut(refused, column, digit):
+    cells = {"num_gpus": "1", column: digit * 5_000}
+    if column == "model":
+        cells |= {"gpu_duration_s": ""}
+    assert digit * 60 not in refused(row(**cells))
+
+
+def test_zeros_in_front_do_not_count(load):
+    assert load(row(steps=f"{7:05000}")).jobs[0].steps == 7
+
+
+def test_the_lines_of_jobs_are_known(load):
+    assert load("# one\njob_id,gpu_duration_s\n\na,1\n# two\nb,1\n").lines == (4, 6)
 
 
 @pytest.mark.parametrize("text", ["0", "x", "2.5"])
 def test_a_batch_size_is_a_whole_number(refused, text):
-    assert refused(model_row(batch_size=text)) == f"jobs.csv:2: batch_size: must be a whole number >= 1, not {text!r}"
+    told = refused(model_row(batch_size=text))
+    assert told == f"jobs.csv:2: batch_size: must be a whole number from 1 to 1000000000000, not {text!r}"
 
 
 def test_an_input_time_is_a_number(refused):
@@ -134,7 +152,7 @@ def test_a_job_without_any_run_time_is_told(refused):
 
 
 def test_the_second_use_of_a_job_id_is_told(refused):
-    assert refused("job_id,gpu_duration_s\na,1\nb,1\na,2\n") == "jobs.csv:4: job_id 'a' is used twice"
+    assert refused("job_id,gpu_duration_s\na,1\nb,1\na,2\n") == "jobs.csv:4: job_id 'a' is used twice, first in line 2"
 
 
 @pytest.mark.parametrize(

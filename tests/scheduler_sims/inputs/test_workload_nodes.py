@@ -72,10 +72,12 @@ def test_the_curves_of_a_split_job_are_of_each_node(load):
 @pytest.mark.parametrize(
     ("row", "place", "problem"),
     [
-        ("a,8,3,60,,", "jobs.csv:2: nodes", "8 GPUs can't be split equally over 3 nodes"),
-        ("a,1,2,60,,", "jobs.csv:2: nodes", "1 GPUs can't be split equally over 2 nodes"),
-        ("a,2,0,60,,", "jobs.csv:2: nodes", "must be a whole number >= 1"),
+        ("a,8,3,60,,", "jobs.csv:2: nodes", "num_gpus 8 can't be split equally over 3 nodes"),
+        ("a,1,2,60,,", "jobs.csv:2: nodes", "num_gpus 1 can't be split equally over 2 nodes"),
+        ("a,,2,60,,", "jobs.csv:2: nodes", r"num_gpus \(not given: 1\) can't be split equally over 2 nodes"),
+        ("a,2,0,60,,", "jobs.csv:2: nodes", "must be a whole number from 1 to"),
         ("a,,1,,30,", "jobs.csv:2: nodes", "is for jobs on GPUs"),
+        ("a,,2,,30,", "jobs.csv:2: nodes", "is for jobs on GPUs"),
     ],
 )
 def test_what_can_not_be(load, row, place, problem):

@@ -12,6 +12,7 @@ from scheduler_sims.clusters.base import Happening
 from scheduler_sims.clusters.simulated import SimulatedCluster
 from scheduler_sims.interface.plan import Allocation, DeviceShare, Plan, TaskPlacement
 from scheduler_sims.interface.view import Phase
+from scheduler_sims.loop.wakes import MAX_WAKES
 from scheduler_sims.testing import Job, Node
 
 NS = 1e-9
@@ -352,6 +353,38 @@ def test_a_device_that_a_running_job_keeps_cannot_be_given_away(simulate):
     policy = Timeline((0, {"a": "n1/0"}), (5, {"a": "n1/0", "b": "n1/0"}))
     with pytest.raises(PolicyError, match="places job 'b' on n1, where it does not fit beside the rest"):
         simulate(policy, NODES, [TEN, Job("b", gpu_s=1)])
+
+
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("late", [0, 500])
+def test_a_policy_that_is_woken_for_ever_without_getting_anywhere_is_ended(simulate, running, late):
+    """Jobs that run, and jobs that are to come, don't end it: virtual time doesn't get that far."""
+
+    def answer(view):
+        start = {"a": place(view.jobs["a"], "n1/0")} if running else {}
+        return Plan.full(start, wake_at_s=view.now_s + 1e-12)
+
+    with pytest.raises(PolicyError) as caught:
+        simulate(Once(answer), NODES, [TEN, Job("b", gpu_s=10, submit_s=late)])
+    told = str(caught.value)
+    assert "\n" not in told
+    assert told.endswith("nothing else happened meanwhile; answer a later wake_at_s") or not (running or late)
+
+
+def test_many_wakes_between_events_are_fine(simulate):
+    asked = []
+
+    def answer(view):
+        asked.append(view.now_s)
+        return Plan.full({"a": place(view.jobs["a"], "n1/0")}, wake_at_s=view.now_s + 9e-4)
+
+    assert simulate(Once(answer), NODES, [TEN]).records["a"].finish_s == 10
+    assert len(asked) > MAX_WAKES
+
+
+def test_a_wake_up_past_all_clocks_never_comes(simulate):
+    policy = Once(lambda view: Plan.full({"a": place(view.jobs["a"], "n1/0")}, wake_at_s=1e300))
+    assert simulate(policy, NODES, [TEN]).records["a"].finish_s == 10
 
 
 @pytest.mark.parametrize("wake_at_s", [0.0, -1.0, nan])

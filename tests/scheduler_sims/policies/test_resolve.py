@@ -31,7 +31,7 @@ class Needs:
     needs_estimates = True
     def __init__(self, size: int):
         if size > 5:
-            raise ValueError("too large")
+            raise ValueError("too\\nlarge")
     def plan(self, view): ...
 
 class Odd:
@@ -90,7 +90,7 @@ def test_options_are_typed_and_stay_in_the_name():
         ("las:threshold_s=1,", "--policy las: '' is no option"),
         ("las:threshold_s=1,threshold_s=2", "--policy las: option threshold_s is given twice"),
         ("las:threshold_s=soon", "--policy las: threshold_s: must be a number, not 'soon'"),
-        ("las:threshold_s=-1", "las: threshold_s: must be a finite number > 0, not -1.0"),
+        ("las:threshold_s=-1", "las: threshold_s: must be from 0.001 to 1e+08 seconds, not -1.0"),
         ("allox:max_candidates=1.5", "--policy allox: max_candidates: must be a whole number, not '1.5'"),
         ("allox:alpha=2", "allox: alpha: must be above 0 and at most 1, not 2.0"),
     ],
@@ -159,6 +159,7 @@ def test_what_is_wrong_with_a_class_is_named(custom, suffix, message):
     [
         ("x = 1\nclass P\n", 2, "SyntaxError: "),
         ("import os\n\nimport no_such_module_here\n", 3, "ModuleNotFoundError: No module named 'no_such_module_here'"),
+        ("raise RuntimeError('boom\\nsecond')\n", 1, "RuntimeError: boom second"),
         ("def f():\n    return 1 / 0\n\nf()\n", 2, "ZeroDivisionError: division by zero"),
     ],
 )

@@ -283,9 +283,11 @@ def test_only_what_changes_has_a_reason():
     [
         ("synergy:order=lsa", UnknownNameError, r"synergy: order: unknown order 'lsa'; did you mean las\?"),
         ("synergy:allocation=tuned", UnknownNameError, r"unknown allocation 'tuned'; did you mean tune\?"),
-        ("synergy:round_s=0", InputError, r"synergy: round_s: must be a finite number > 0, not 0.0"),
+        ("synergy:round_s=0", InputError, r"synergy: round_s: must be from 0.1 to 1e\+08 seconds, not 0.0"),
+        ("synergy:round_s=1e-9", InputError, r"synergy: round_s: must be from 0.1 to 1e\+08 seconds, not 1e-09"),
+        ("synergy:round_s=1e300", InputError, r"synergy: round_s: must be from 0.1 to"),
         ("synergy:round_s=nan", InputError, r"synergy: round_s"),
-        ("synergy:first_s=-1", InputError, r"synergy: first_s: must be a finite number >= 0, not -1.0"),
+        ("synergy:first_s=-1", InputError, r"synergy: first_s: must be from 0 to 1e\+08 seconds, not -1.0"),
         ("synergy:first_s=inf", InputError, r"synergy: first_s"),
     ],
 )
