@@ -262,11 +262,21 @@ class Clusters:
         way = self._way(state)
         if reference in OPTIONAL and state.way == KIND:
             builder = ImageBuilder(self.cache, way.kubectl.shell, self.steps, on_the_spot=state.on_the_spot)
+            self._check_of_one_tree(builder, state)
             image = builder.build_optional(reference)
         else:
             image = self._saved(reference, state) if state.way == KIND else Image(reference, Path(reference))
         with self.steps.step(f"load {image.reference}") as note:
             way.load([image], note)
+
+    def _check_of_one_tree(self, builder: ImageBuilder, state: ClusterState) -> None:
+        """The chart asks for optional images by the tag of the product that it was installed with."""
+        installed, made = state.images.get("emugpu", ""), f"emugpu:{builder.key('emugpu')}"
+        if installed.startswith("emugpu:") and installed != made:
+            raise ClusterError(
+                f"cluster {state.spec.name!r} runs {installed} and this checkout makes {made}, whose images it would not find; "
+                f"`emugpu cluster up --name {state.spec.name}`, with the options of before, installs this one first"
+            )
 
     def _saved(self, reference: str, state: ClusterState) -> Image:
         return saved_image(self.cache, self._running_engine(state.spec.name), reference)

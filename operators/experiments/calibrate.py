@@ -8,7 +8,7 @@ and the way back of the news. Medians, because one slow pull of an image tells n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, pairwise
 from statistics import median
@@ -55,7 +55,8 @@ class ProbeStop:
 @dataclass(frozen=True, slots=True)
 class Probes:
     """`alone`: submitted when nothing else was; `burst`: submitted and started at once; `chain`: submitted at once, started one
-    after the other on one device, in this order; `stops`: one after the other.
+    after the other on one device, in this order; `stops`: one after the other; `together`: stops of one decision. `wide`: a
+    larger burst, where there is room.
 
     `coalesce_s`: with which the scheduler gathered events meanwhile.
     """
@@ -64,6 +65,8 @@ class Probes:
     burst: Sequence[ProbeRun]
     chain: Sequence[ProbeRun]
     stops: Sequence[ProbeStop] = ()
+    together: Sequence[ProbeStop] = ()
+    wide: Sequence[ProbeRun] = ()
     coalesce_s: float = 0.0
 
 
@@ -75,13 +78,17 @@ class Calibration:
     `serial_submit_s`: more for each further one at once. `start_s`: from a decision to the first step. `serial_start_s`: more
     for each further start of a burst; `shared_start_s`: more for each of them, for each other one. `restart_s`: more for a
     job that goes on. `finish_s`: from the end of a last step until the scheduler decides about the device. `stop_s`: from the
-    decision to stop a job until then. The time for which the scheduler gathered events (`coalesce_s`) is in none of them.
+    decision to stop a job until then; `serial_stop_s`: so much later each further job of a decision hears that it is to stop,
+    `shared_stop_s`: so much longer its device takes to be free, for each other one. The time for which the scheduler gathered
+    events (`coalesce_s`) is in none of them.
     """
 
     alone: int
     burst: int
+    wide: int
     chain: int
     stops: int
+    together: int
     coalesce_s: float
     arrive_s: float
     submit_s: float
@@ -91,6 +98,8 @@ class Calibration:
     shared_start_s: float
     finish_s: float
     stop_s: float
+    serial_stop_s: float
+    shared_stop_s: float
     restart_s: float
 
     @property
@@ -109,6 +118,8 @@ class Calibration:
             serial_start_s=self.serial_start_s,
             shared_start_s=self.shared_start_s,
             stop_s=self.stop_s,
+            serial_stop_s=self.serial_stop_s,
+            shared_stop_s=self.shared_stop_s,
             finish_s=self.finish_s,
         )
 
@@ -129,24 +140,29 @@ def calibrated(probes: Probes) -> Calibration:
     submit_s = max(0.0, median(_heard_s([run]) for run in probes.alone) - gathered_s)
     gaps = [to_s(after.asked_ns - before.end_ns) for before, after in pairwise(probes.chain)]
     freed = [to_s(stop.next_asked_ns - stop.asked_ns) - gathered_s for stop in probes.stops]
-    together = _of_one_decision(probes.burst)
-    serial_start_s = _slope_s([run.begin_ns for run in together])
-    batches = [batch for batch in (probes.burst, probes.chain) if len(batch) > 1]
+    bursts = [_of_one_decision(burst) for burst in (probes.burst, probes.wide) if burst]
+    serial_start_s = _slope_s(*([run.begin_ns for run in burst] for burst in bursts))
+    together = _stopped_at_once(probes.together)
+    batches = [batch for batch in (probes.burst, probes.wide, probes.chain) if len(batch) > 1]
     later = [(_heard_s(batch) - gathered_s - submit_s) / (len(batch) - 1) for batch in batches]
     return Calibration(
         alone=len(probes.alone),
         burst=len(probes.burst),
+        wide=len(probes.wide),
         chain=len(probes.chain),
         stops=len(probes.stops),
+        together=len(together),
         coalesce_s=gathered_s,
         arrive_s=_slope_s([run.submitted_ns for run in max(batches, key=len)]),
         submit_s=submit_s,
         serial_submit_s=max(0.0, median(later)),
         start_s=start_s,
         serial_start_s=serial_start_s,
-        shared_start_s=_shared_s(together, start_s, serial_start_s),
+        shared_start_s=_shared_s(bursts, start_s, serial_start_s),
         finish_s=max(0.0, median(gaps) - gathered_s),
         stop_s=max(0.0, median(freed)) if freed else 0.0,
+        serial_stop_s=_slope_s([stop.end_ns for stop in together]),
+        shared_stop_s=_shared_stop_s(together, probes.stops),
         restart_s=max(0.0, median(s.again.start_s for s in probes.stops) - start_s) if probes.stops else 0.0,
     )
 
@@ -177,17 +193,47 @@ def _of_one_decision(burst: Sequence[ProbeRun]) -> list[ProbeRun]:
     return sorted((run for run in burst if run.asked_ns == most), key=lambda run: run.begin_ns)
 
 
-def _shared_s(together: Sequence[ProbeRun], start_s: float, serial_s: float) -> float:
-    """By how much the first of them began later than one alone does, for each of the others."""
-    if len(together) < 2:
+def _shared_s(bursts: Iterable[Sequence[ProbeRun]], start_s: float, serial_s: float) -> float:
+    """By how much the first of a burst begins later than one alone does, for each of the others."""
+    late_s = [
+        (run.start_s - number * serial_s - start_s) / (len(burst) - 1)
+        for burst in bursts
+        if len(burst) > 1
+        for number, run in enumerate(burst)
+    ]
+    return max(0.0, median(late_s)) if late_s else 0.0
+
+
+def _stopped_at_once(together: Sequence[ProbeStop]) -> list[ProbeStop]:
+    """Those that were stopped by one decision, in the order in which they ended."""
+    asked = Counter(stop.asked_ns for stop in together).most_common(1)
+    return sorted((s for s in together if s.asked_ns == asked[0][0]), key=lambda stop: stop.end_ns) if asked else []
+
+
+def _shared_stop_s(together: Sequence[ProbeStop], alone: Sequence[ProbeStop]) -> float:
+    """By how much longer than after a stop alone a device takes to be free, for each other stop of the decision.
+
+    The scheduler gathers news: of those that it hears of together only the first to end tells how long that took.
+    """
+    first = {stop.next_asked_ns: stop for stop in reversed(together)}
+    if len(together) < 2 or not alone:
         return 0.0
-    first_s = median(run.start_s - number * serial_s for number, run in enumerate(together))
-    return max(0.0, (first_s - start_s) / (len(together) - 1))
+    more_s = median(map(_freed_s, first.values())) - median(map(_freed_s, alone))
+    return max(0.0, more_s / (len(together) - 1))
 
 
-def _slope_s(times_ns: Sequence[int]) -> float:
-    """How much later the next one comes: the median over all pairs (Theil and Sen), so that stragglers don't count."""
-    slopes = [to_s(b - a) / (j - i) for (i, a), (j, b) in combinations(enumerate(sorted(times_ns)), 2)]
+def _freed_s(stop: ProbeStop) -> float:
+    return to_s(stop.next_asked_ns - stop.end_ns)
+
+
+def _slope_s(*bursts: Sequence[int]) -> float:
+    """How much later the next one comes: the median over all pairs (Theil and Sen), so that stragglers don't count.
+
+    Pairs are within a burst; the larger one, which tells more of how slow the next one is, has more of them.
+    """
+    slopes = [
+        to_s(b - a) / (j - i) for times_ns in bursts for (i, a), (j, b) in combinations(enumerate(sorted(times_ns)), 2)
+    ]
     return median(slopes) if slopes else 0.0
 
 

@@ -15,7 +15,7 @@ from emulator_runtime.domain.errors import InputError
 from operators.experiments.calibrate import Calibration
 from scheduler_sims.record import HostSpan, JobRecord, LagAccount, RunRecord, Span
 
-FORMAT = 1
+FORMAT = 2
 _DIGITS = 6
 
 T = TypeVar("T")

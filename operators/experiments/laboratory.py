@@ -114,8 +114,9 @@ class Laboratory:
         setting = Setting("calibration", (), 0.0, policy=f"{probe_policy.__file__}:Probing", gather_s=gather_s)
         with self._field(setting) as place:
             told_by_all: list[Told] = []
-            for number, phase in enumerate(jobs.phases, 1):
-                told(f"calibrating, part {number} of {len(jobs.phases)}")
+            phases = [phase for phase in jobs.phases if phase]
+            for number, phase in enumerate(phases, 1):
+                told(f"calibrating, part {number} of {len(phases)}")
                 told_by_all += self._run(place, phase, _PHASE_LIMIT_S, _unheard)
             assert place.scheduler is not None
             probes = probes_of(jobs, told_by_all, place.scheduler.decisions(), gather_s)

@@ -13,13 +13,15 @@ from operators.experiments.probe_policy import user_of
 from operators.experiments.records import Told
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 
-ALONE, BURST, CHAIN, VISITS = 3, 12, 10, 3
+ALONE, BURST, WIDE, CHAIN, VISITS = 3, 12, 32, 10, 3
 STEP_S = 1.0
 """Of a probe of one step."""
 YIELD_STEP_S = 0.1
 _YIELD_STEPS = 300
 _BETWEEN_ALONE_S = 9.0
 _FIRST_VISIT_S, _BETWEEN_S = 7.0, 8.0
+_TOGETHER_S = 15.0
+"""Those that are stopped together all run by then, and are not done for a while."""
 _CPU_MILLI = 1000
 
 
@@ -40,21 +42,26 @@ class ProbeJobs:
     warm_up: tuple[JobSpec, ...]
     alone: tuple[JobSpec, ...]
     burst: tuple[JobSpec, ...]
+    wide: tuple[JobSpec, ...]
+    """As `burst`, on more places; none where there are no more."""
     chain: tuple[JobSpec, ...]
     yielding: tuple[JobSpec, ...]
     """The one that yields, then its visitors."""
+    together: tuple[JobSpec, ...]
+    """One on each place of `burst` that yields, then a visitor for each of them, all at once; none where there is one place."""
 
     @property
     def phases(self) -> tuple[tuple[JobSpec, ...], ...]:
-        return (self.warm_up, self.alone, self.burst, self.chain, self.yielding)
+        return (self.warm_up, self.alone, self.burst, self.wide, self.chain, self.yielding, self.together)
 
 
 def probe_jobs(cluster: ClusterSpec) -> ProbeJobs:
-    """For a cluster's places: its GPUs, then its nodes without one. BURST of them, of each node one before any node's second."""
+    """For a cluster's places: its GPUs, then its nodes without one. A burst takes of each node one before any node's second."""
     rounds = [turn for node in cluster.nodes for turn in range(len(node.devices))]
     places = [True] * len(rounds) + [False] * sum(not node.devices for node in cluster.nodes)
     rounds += [0] * (len(places) - len(rounds))
-    some = sorted(enumerate(places), key=lambda numbered: rounds[numbered[0]])[:BURST]
+    many = sorted(enumerate(places), key=lambda numbered: rounds[numbered[0]])[:WIDE]
+    some = many[:BURST]
     visits = [_FIRST_VISIT_S + _BETWEEN_S * number for number in range(VISITS)]
     host = _job("yields", user_of(0, yields=True), gpu=places[0], steps=_YIELD_STEPS, step_s=YIELD_STEP_S)
     jobs = ProbeJobs(
@@ -64,11 +71,13 @@ def probe_jobs(cluster: ClusterSpec) -> ProbeJobs:
             for n in range(ALONE)
         ),
         burst=tuple(_job(f"burst-{place}", user_of(place), gpu=gpu) for place, gpu in some),
+        wide=tuple(_job(f"wide-{place}", user_of(place), gpu=gpu) for place, gpu in many if len(many) > BURST),
         chain=tuple(_job(f"chain-{number}", user_of(0), gpu=places[0]) for number in range(CHAIN)),
         yielding=(
             host,
             *(_job(f"visit-{n}", user_of(0), gpu=places[0], submit_s=at_s) for n, at_s in enumerate(visits)),
         ),
+        together=(*_yielding_together(some), *_visiting_together(some)) if len(some) > 1 else (),
     )
     rows = count()
     return ProbeJobs(*(tuple(replace(job, row=next(rows)) for job in phase) for phase in jobs.phases))
@@ -87,10 +96,33 @@ def probes_of(jobs: ProbeJobs, told: Iterable[Told], decisions: Sequence[Decisio
     return Probes(
         alone=[run for job in jobs.alone for run in runs.get(job.job_id, ())],
         burst=[run for job in jobs.burst for run in runs.get(job.job_id, ())],
+        wide=[run for job in jobs.wide for run in runs.get(job.job_id, ())],
         chain=sorted((run for job in jobs.chain for run in runs.get(job.job_id, ())), key=lambda run: run.begin_ns),
         stops=_stops(host, runs, [job.job_id for job in jobs.yielding[1:]], decisions),
+        together=[
+            stop
+            for host, visitor in _pairs(jobs.together)
+            for stop in _stops(host.job_id, runs, [visitor.job_id], decisions)
+        ],
         coalesce_s=coalesce_s,
     )
+
+
+def _yielding_together(places: Sequence[tuple[int, bool]]) -> list[JobSpec]:
+    return [
+        _job(f"gives-{n}", user_of(n, yields=True), gpu=gpu, steps=_YIELD_STEPS, step_s=YIELD_STEP_S)
+        for n, gpu in places
+    ]
+
+
+def _visiting_together(places: Sequence[tuple[int, bool]]) -> list[JobSpec]:
+    return [_job(f"takes-{n}", user_of(n), gpu=gpu, submit_s=_TOGETHER_S) for n, gpu in places]
+
+
+def _pairs(together: Sequence[JobSpec]) -> Iterable[tuple[JobSpec, JobSpec]]:
+    """Each that yields, with its visitor."""
+    half = len(together) // 2
+    return zip(together[:half], together[half:], strict=True)
 
 
 def _job(

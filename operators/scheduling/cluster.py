@@ -184,7 +184,7 @@ class KubernetesCluster:
     def start(self, start: Start) -> None:
         self._call(self._watching.start(start))
 
-    def stop(self, job_id: str) -> None:
+    def stop(self, job_id: str, others: int = 0) -> None:
         self._call(self._watching.stop(job_id))
 
     def resize(self, job_id: str, allocation: Allocation) -> None:

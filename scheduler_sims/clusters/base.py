@@ -105,6 +105,30 @@ class StartQueue:
         return begin_ns + last_ns - start.at_ns
 
 
+class StopQueue:
+    """Stops are told one after the other, each for `serial_stop_s`; a job works on until it is told.
+
+    One before time 0 was told before the run began.
+    """
+
+    def __init__(self, costs: ClusterCosts) -> None:
+        self._each_ns = to_ns(costs.serial_stop_s)
+        self._shared_ns = to_ns(costs.shared_stop_s)
+        self._free_ns = 0
+
+    def told_ns(self, now_ns: int) -> int:
+        """When the job is told that is to stop now."""
+        if now_ns < 0:
+            return now_ns
+        told_ns = max(now_ns, self._free_ns)
+        self._free_ns = told_ns + self._each_ns
+        return told_ns
+
+    def shared_ns(self, others: int) -> int:
+        """By how much later its devices are free, with so many other stops in its plan."""
+        return self._shared_ns * others
+
+
 class Cluster(Protocol):
     """What the loop needs of a cluster. All times are emulated nanoseconds since the run began."""
 
@@ -127,8 +151,8 @@ class Cluster(Protocol):
         """Begin a job's run. Raises a retryable error where the cluster can't just now."""
         ...
 
-    def stop(self, job_id: str) -> None:
-        """Ask a run to end after its current step; STOPPED (or FINISHED) follows."""
+    def stop(self, job_id: str, others: int = 0) -> None:
+        """Ask a run to end after its current step; STOPPED (or FINISHED) follows. `others`: how many more its plan stops."""
         ...
 
     def resize(self, job_id: str, allocation: Allocation) -> None:

@@ -17,15 +17,15 @@ from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
-from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue
+from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue, StopQueue
 from scheduler_sims.clusters.leases import Leases
 from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
 from scheduler_sims.record import LagAccount
 
-_RENEWAL = -1
-"""Where the renewal of a lease stands among the events of an instant (see base.ORDER): before all of them."""
+_WITHIN = -1
+"""Where what only the cluster knows of stands among the events of an instant (see base.ORDER): before all of them."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,17 @@ class _Run:
     before_ns: int = 0
     """When the step before `first` ends, which may have been in progress when the speed changed."""
     lease_end_ns: int | None = None
+    asked: bool = False
+    """To stop; it works on until it is told."""
     stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """A job is told to stop; its devices are free `shared_ns` later than one's that is stopped alone."""
+
+    job_id: str
+    shared_ns: int
 
 
 class SimulatedCluster:
@@ -60,8 +70,9 @@ class SimulatedCluster:
         self._costs = costs
         self._leases = leases
         self._starts = StartQueue(costs)
+        self._stops = StopQueue(costs)
         self._now_ns = 0
-        self._heap: list[tuple[tuple[int, int, int], int, Event | _Run]] = []
+        self._heap: list[tuple[tuple[int, int, int], int, Event | _Run | _Telling]] = []
         self._runs: dict[str, _Run] = {}
         self._numbers = 0
         self._seen_now = False  # whether the loop has heard of something that happened at this instant
@@ -79,11 +90,14 @@ class SimulatedCluster:
             (told_ns, *_), number, event = heapq.heappop(self._heap)
             if isinstance(event, _Run):
                 self._renew(event, number)
+            elif isinstance(event, _Telling):
+                self._advance(told_ns)
+                self._tell(event, number)
             elif self._valid(number, event):
                 events.append(event)
                 heard_ns = told_ns
-        if heard_ns is not None and heard_ns > self._now_ns:
-            self._now_ns, self._seen_now = heard_ns, False
+        if heard_ns is not None:
+            self._advance(heard_ns)
         self._seen_now |= any(event.what is not Happening.STARTED for event in events)
         return events
 
@@ -100,10 +114,21 @@ class SimulatedCluster:
         self._push(run, start.at_ns, Happening.STARTED, run.first)
         self._foresee(run)
 
-    def stop(self, job_id: str) -> None:
+    def stop(self, job_id: str, others: int = 0) -> None:
         run = self._runs.get(job_id)
-        if run is None or run.stopping:
+        if run is None or run.asked:
             return
+        run.asked = True
+        told_ns, telling = self._stops.told_ns(self._now_ns), _Telling(job_id, self._stops.shared_ns(others))
+        if told_ns > self._now_ns:
+            heapq.heappush(self._heap, ((told_ns, _WITHIN, run.job.row), run.born, telling))
+        else:
+            self._tell(telling, run.born)
+
+    def _tell(self, telling: _Telling, born: int) -> None:
+        run = self._runs.get(telling.job_id)
+        if run is None or run.born != born:
+            return  # it has ended meanwhile
         count = self._issued(run)
         if run.first + count == run.times.steps:
             return  # the current step is the last one: the job finishes
@@ -111,11 +136,12 @@ class SimulatedCluster:
         run.stopping = True
         next_ns = self._issue_ns(run, count)
         run.last = run.first + count
-        self._push(run, next_ns + to_ns(self._costs.release_s()), Happening.STOPPED, run.last)
+        release_ns = to_ns(self._costs.release_s()) + telling.shared_ns
+        self._push(run, next_ns + release_ns, Happening.STOPPED, run.last)
 
     def resize(self, job_id: str, allocation: Allocation) -> None:
         run = self._runs.get(job_id)
-        if run is None or run.stopping:
+        if run is None or run.asked:
             return
         times, count = self._truth.step_times(run.job, allocation), self._issued(run)
         if times == run.times or run.first + count == run.times.steps:
@@ -149,6 +175,10 @@ class SimulatedCluster:
         self._heap.clear()
         self._runs.clear()
 
+    def _advance(self, now_ns: int) -> None:
+        if now_ns > self._now_ns:
+            self._now_ns, self._seen_now = now_ns, False
+
     def _next_number(self) -> int:
         self._numbers += 1
         return self._numbers
@@ -164,7 +194,7 @@ class SimulatedCluster:
         if run.last == steps:
             self._push(run, run.lease_end_ns, Happening.FINISHED, steps)
         else:
-            heapq.heappush(self._heap, ((run.lease_end_ns, _RENEWAL, run.job.row), run.number, run))
+            heapq.heappush(self._heap, ((run.lease_end_ns, _WITHIN, run.job.row), run.number, run))
 
     def _renew(self, run: _Run, number: int) -> None:
         """The lease of a run ends, and the next one begins at the same instant."""

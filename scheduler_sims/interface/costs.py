@@ -33,6 +33,11 @@ class ClusterCosts:
     """On a stop: after the end of the current step, to write the checkpoint."""
     stop_s: float = 0.0
     """On a stop: after the checkpoint, until the devices are free."""
+    serial_stop_s: float = 0.0
+    """Cluster-wide, stops are told one after the other, each for this long: of stops at once the k-th job works on k times
+    so long before it hears."""
+    shared_stop_s: float = 0.0
+    """Stops share the machines: until a job's devices are free it takes so much longer for each other stop of its plan."""
     finish_s: float = 0.0
     """From the end of a job's last step until its devices are free; its completion time doesn't contain it."""
 

@@ -19,7 +19,7 @@ from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import Estimates
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.policy import Policy
-from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.interface.view import ClusterView
 from scheduler_sims.loop.adoption import adopt
 from scheduler_sims.loop.books import JobBooks
 from scheduler_sims.loop.scheduler_loop import Change, Division, Explain, SchedulerLoop
@@ -201,7 +201,7 @@ class OpenLoop(SchedulerLoop):
         )
 
     def _stop(self, job_ids: Sequence[str]) -> None:
-        running = [job_id for job_id in job_ids if _goes_on(self.books.views.get(job_id))]
+        running = [job_id for job_id in job_ids if self._goes_on(job_id)]
         super()._stop(job_ids)
         self._decision.stopped += running
 
@@ -211,7 +211,7 @@ class OpenLoop(SchedulerLoop):
 
     def _begin(self, job_id: str, allocation: Allocation, behind: int) -> None:
         super()._begin(job_id, allocation, behind)
-        if _goes_on(self.books.views[job_id]):
+        if self._goes_on(job_id):
             self._decision.started[job_id] = allocation
         else:
             self._decision.refused.append(job_id)
@@ -226,7 +226,3 @@ def _anywhere(job: PresentJob) -> PresentJob:
         for task in job.allocation.tasks
     )
     return replace(job, allocation=replace(job.allocation, tasks=tuple(tasks)))
-
-
-def _goes_on(view: JobView | None) -> bool:
-    return view is not None and view.phase in (Phase.STARTING, Phase.RUNNING)

@@ -275,13 +275,15 @@ class SchedulerLoop:
         return change
 
     def _stop(self, job_ids: Sequence[str]) -> None:
-        for job_id in job_ids:
-            view = self.books.views.get(job_id)
-            if view is None or view.phase not in (Phase.STARTING, Phase.RUNNING):
-                continue  # it ended while the plan was made
+        running = [job_id for job_id in job_ids if self._goes_on(job_id)]  # others ended while the plan was made
+        for job_id in running:
             self.books.stopping(job_id)
             self._changes.add(job_id)
-            self._cluster.stop(job_id)
+            self._cluster.stop(job_id, len(running) - 1)
+
+    def _goes_on(self, job_id: str) -> bool:
+        view = self.books.views.get(job_id)
+        return view is not None and view.phase in (Phase.STARTING, Phase.RUNNING)
 
     def _resize(self, wanted: dict[str, Allocation]) -> list[Division]:
         """Divides CPUs and host memory anew, as far as stopping jobs leave them; answers what has to wait for those."""

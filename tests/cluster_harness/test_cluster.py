@@ -155,6 +155,24 @@ def test_a_changed_product_is_loaded_again(tmp_path: Path, clusters: Clusters, m
     assert machine.count("images import") == 4
 
 
+def test_an_image_that_the_installed_chart_would_not_find_is_refused(
+    tmp_path: Path, clusters: Clusters, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "archive"
+    monkeypatch.setattr(ImageBuilder, "key", lambda _builder, name: f"{name == 'emugpu' and machine.version}")
+    monkeypatch.setattr(ImageBuilder, "build_optional", lambda _builder, name: Image(f"{name}:of-its-own", archive))
+    clusters.up(request(tmp_path))
+    machine.ran.clear()
+    clusters.load("dev", "emugpu-scheduler")
+    assert machine.count("images import") == 2
+    machine.version = 2
+    message = "cluster 'dev' runs emugpu:1 and this checkout makes emugpu:2, .*`emugpu cluster up --name dev`"
+    with pytest.raises(ClusterError, match=message):
+        clusters.load("dev", "emugpu-scheduler")
+    clusters.up(request(tmp_path))
+    clusters.load("dev", "emugpu-scheduler")
+
+
 def test_images_in_the_node_image_are_not_loaded(
     tmp_path: Path, clusters: Clusters, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,8 @@ CLUSTER = "nodes: [{name: n, gpus: 1, gpu_type: V100, cpus: 8}]"
 MEASURED = Calibration(
     alone=3,
     burst=12,
+    wide=0,
+    together=0,
     chain=10,
     stops=3,
     coalesce_s=0.3,
@@ -36,6 +38,8 @@ MEASURED = Calibration(
     shared_start_s=0.0,
     finish_s=1.0,
     stop_s=3.0,
+    serial_stop_s=0.2,
+    shared_stop_s=0.0,
     restart_s=0.5,
 )
 

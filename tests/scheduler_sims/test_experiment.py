@@ -184,8 +184,8 @@ class Shuffled(SimulatedCluster):
     def start(self, start):
         self._held.append(lambda: SimulatedCluster.start(self, start))
 
-    def stop(self, job_id):
-        self._held.append(lambda: SimulatedCluster.stop(self, job_id))
+    def stop(self, job_id, others=0):
+        self._held.append(lambda: SimulatedCluster.stop(self, job_id, others))
 
     def wait(self, until_ns):
         self.chance.shuffle(self._held)

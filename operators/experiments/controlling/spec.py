@@ -22,6 +22,8 @@ COSTS = {
     "checkpointSeconds": "checkpoint_s",
     "restoreSeconds": "restore_s",
     "stopSeconds": "stop_s",
+    "serialStopSeconds": "serial_stop_s",
+    "sharedStopSeconds": "shared_stop_s",
     "finishSeconds": "finish_s",
 }
 """Members of spec.costs, and what a cluster file calls them."""

@@ -5,6 +5,7 @@ One thread and one poller: managers' events, job processes' messages and emulate
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 
 from emulator_runtime.domain.job import JobSpec
@@ -13,7 +14,7 @@ from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.timing.host import monotonic_ns, prepare_waiting, shorten_slice
 from emulator_runtime.workloads.order import RunOrder
-from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue
+from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue, StopQueue
 from scheduler_sims.clusters.local.fleet import Fleet
 from scheduler_sims.clusters.local.grants import Grants
 from scheduler_sims.clusters.local.inbox import Inbox
@@ -49,6 +50,9 @@ class LocalCluster:
         self._grants = Grants()
         self._inbox = Inbox(to_ns(spec.costs.finish_s))
         self._starts = StartQueue(spec.costs)
+        self._stops = StopQueue(spec.costs)
+        self._to_tell: list[tuple[int, str]] = []
+        """Stops that their jobs are to be told of, the next one first."""
         self._lags = Lags()
         self._notes: list[str] = []
         self._reconnects = 0
@@ -120,7 +124,9 @@ class LocalCluster:
     def wait(self, until_ns: int | None) -> list[Event]:
         """See Cluster.wait; in warp, emulated time jumps in here."""
         while True:
-            deadlines = [ns for ns in (until_ns, self._inbox.due_ns()) if ns is not None]
+            self._tell_of_stops()
+            told_ns = self._to_tell[0][0] if self._to_tell else None
+            deadlines = [ns for ns in (until_ns, self._inbox.due_ns(), told_ns) if ns is not None]
             self._time.wait(min(deadlines, default=None), self._inbox.has_news)
             events = self._inbox.take(self.now_ns())
             if events or (until_ns is not None and self.now_ns() >= until_ns):
@@ -160,9 +166,16 @@ class LocalCluster:
             others=tuple(others),
         )
 
-    def stop(self, job_id: str) -> None:
-        for node in self._grants.nodes(job_id)[:1]:  # that of a gang's first node tells the process
-            self._managers[node].request({"op": "stop", "job_id": job_id})
+    def stop(self, job_id: str, others: int = 0) -> None:
+        self._inbox.stopping(job_id, self._stops.shared_ns(others))
+        heapq.heappush(self._to_tell, (self._stops.told_ns(self.now_ns()), job_id))
+        self._tell_of_stops()
+
+    def _tell_of_stops(self) -> None:
+        while self._to_tell and self._to_tell[0][0] <= self.now_ns():
+            _, job_id = heapq.heappop(self._to_tell)
+            for node in self._grants.nodes(job_id)[:1]:  # that of a gang's first node tells the process
+                self._managers[node].request({"op": "stop", "job_id": job_id})
 
     def resize(self, job_id: str, allocation: Allocation) -> None:
         self._fleet.resize(job_id, allocation.tasks[0].host)

@@ -1,6 +1,8 @@
-"""Events on their way to the loop: it hears of a job's end once the devices are free again (cost `finish_s`), else at once."""
+"""Events on their way to the loop: it hears of an end once the devices are free (costs `finish_s`, `shared_stop_s`)."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from scheduler_sims.clusters.base import Event, Happening
 
@@ -11,12 +13,23 @@ class Inbox:
     def __init__(self, finish_ns: int) -> None:
         self._finish_ns = finish_ns
         self._held: list[tuple[int, Event]] = []
+        self._longer_ns: dict[str, int] = {}
         self._news = False
+
+    def stopping(self, job_id: str, longer_ns: int) -> None:
+        """The devices of this job, which is being stopped, are free so much later than it says."""
+        self._longer_ns[job_id] = longer_ns
 
     def add(self, event: Event) -> None:
         """Something happened; an end may be held back."""
-        late = self._finish_ns if event.what is Happening.FINISHED else 0
-        self._held.append((event.at_ns + late if late else 0, event))
+        late_ns = self._finish_ns if event.what is Happening.FINISHED else 0
+        told_ns = event.at_ns + late_ns if late_ns else 0
+        if event.what is not Happening.STARTED:
+            longer_ns = self._longer_ns.pop(event.job_id, 0)
+            if longer_ns and event.what is Happening.STOPPED:
+                told_ns = event.at_ns + longer_ns
+                event = replace(event, at_ns=told_ns)
+        self._held.append((told_ns, event))
         self._news = True
 
     def has_news(self) -> bool:
@@ -29,7 +42,8 @@ class Inbox:
 
     def held(self, job_id: str) -> Event | None:
         """The end of this job that is not told yet."""
-        return next((e for _, e in self._held if e.job_id == job_id and e.what is Happening.FINISHED), None)
+        ends = (Happening.FINISHED, Happening.STOPPED)
+        return next((event for _, event in self._held if event.job_id == job_id and event.what in ends), None)
 
     def take(self, now_ns: int) -> list[Event]:
         """What is to be told by now, in order."""

@@ -49,8 +49,10 @@ def test_figures_by_hand() -> None:
     assert found == Calibration(
         alone=3,
         burst=12,
+        wide=0,
         chain=10,
         stops=3,
+        together=0,
         coalesce_s=0.5,
         arrive_s=0.0,
         submit_s=pytest.approx(0.25),
@@ -60,6 +62,8 @@ def test_figures_by_hand() -> None:
         shared_start_s=0.0,
         finish_s=pytest.approx(1.0),
         stop_s=pytest.approx(1.75),
+        serial_stop_s=0.0,
+        shared_stop_s=0.0,
         restart_s=pytest.approx(0.5),
     )
     assert found.hand_over_s == pytest.approx(3.5)
@@ -106,6 +110,51 @@ def test_a_burst_whose_first_start_is_late_shares_the_machines() -> None:
     assert (found.start_s, found.serial_start_s) == (pytest.approx(2.0), pytest.approx(0.25))
     assert found.shared_start_s == pytest.approx(0.3)
     assert found.costs(0.5).shared_start_s == pytest.approx(0.3)
+
+
+def test_a_wider_burst_tells_serial_and_shared_starts_apart() -> None:
+    """Bursts of 12 and 32 that begin 0.05 s later for each other start, then one every 0.4 s: no noise, so both are found."""
+    few, many = burst(12, base=2.0 + 11 * 0.05, serial=0.4), burst(32, base=2.0 + 31 * 0.05, serial=0.4)
+    found = calibrated(Probes(ALONE, few, chain(10), wide=many))
+    assert (found.burst, found.wide) == (12, 32)
+    assert (found.serial_start_s, found.shared_start_s) == (pytest.approx(0.4), pytest.approx(0.05))
+
+
+def test_where_two_bursts_disagree_the_wider_one_counts_more() -> None:
+    """The twelve all come at once after 4 s, as if they shared the machines; the 32 come one every 0.45 s from the start on."""
+    found = calibrated(Probes(ALONE, burst(12, base=4.0, serial=0.0), chain(10), wide=burst(32, serial=0.45)))
+    assert found.serial_start_s == pytest.approx(0.45)
+    assert found.shared_start_s == pytest.approx(0.0)
+
+
+def stopped(asked: float, end: float, freed: float) -> ProbeStop:
+    return ProbeStop(round(asked * S), round(end * S), round(freed * S), probe(0, freed + 5, freed + 7))
+
+
+def test_stops_of_one_decision_are_heard_one_by_one_and_share_the_machines() -> None:
+    """Alone 1.5 s from the last step to the next decision; with eleven others 1.1 s more, and one every 0.2 s."""
+    alone = [stopped(t, t + 0.1, t + 1.6) for t in (20, 40, 60)]
+    together = [stopped(80, 80.1 + 0.2 * k, 80.1 + 0.2 * k + 2.6) for k in range(12)]
+    strays = [stopped(90, 95, 130), stopped(91, 95, 130)]  # of other decisions
+    found = calibrated(Probes(ALONE, burst(12), chain(10), alone, [*strays, *reversed(together)], coalesce_s=0.3))
+    assert (found.stops, found.together) == (3, 12)
+    assert found.stop_s == pytest.approx(1.3)
+    assert found.serial_stop_s == pytest.approx(0.2)
+    assert found.shared_stop_s == pytest.approx(0.1)
+    assert found.costs(0.3).serial_stop_s == pytest.approx(0.2)
+    assert found.costs(0.3).shared_stop_s == pytest.approx(0.1)
+
+
+def test_of_devices_whose_news_was_gathered_only_the_first_counts() -> None:
+    """Each pair is heard of together, when the scheduler has gathered: the second one of a pair waited for less."""
+    alone = [stopped(20, 20.0, 21.0)]
+    pairs = [stopped(80, 80 + 0.5 * k, 80 + 0.5 * (k - k % 2) + 3.0) for k in range(4)]
+    assert calibrated(Probes(ALONE, burst(2), chain(2), alone, pairs)).shared_stop_s == pytest.approx(2 / 3)
+
+
+def test_one_stop_of_a_decision_tells_nothing_about_many() -> None:
+    found = calibrated(Probes(ALONE, burst(2), chain(2), [stopped(20, 20, 21)], [stopped(80, 80, 85)]))
+    assert (found.together, found.serial_stop_s, found.shared_stop_s) == (1, 0.0, 0.0)
 
 
 def test_only_starts_of_one_decision_are_a_burst() -> None:

@@ -47,8 +47,8 @@ def zipped(document: Any) -> bytes:
         (b"no gzip", "holds no runs of an experiment"),
         (packed(Kept())[:-9], "holds no runs of an experiment"),
         (zipped([]), "holds no runs of an experiment"),
-        (zipped({"format": 2}), "was written by another version of emugpu"),
-        (zipped({"format": 1, "inputs": ""}), "holds no runs of an experiment"),
+        (zipped({"format": 1}), "was written by another version of emugpu"),
+        (zipped({"format": 2, "inputs": ""}), "holds no runs of an experiment"),
     ],
 )
 def test_what_is_something_else_is_told_with_its_place(data: bytes, message: str) -> None:

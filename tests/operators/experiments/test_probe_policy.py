@@ -13,7 +13,7 @@ from emulator_runtime.domain.units import GIB, to_ns
 from emulator_runtime.profiles.table import ProfileTable
 from operators.experiments.calibrate import calibrated
 from operators.experiments.probe_policy import Probing
-from operators.experiments.probing import ALONE, BURST, CHAIN, VISITS, Decision, ProbeJobs, probe_jobs, probes_of
+from operators.experiments.probing import ALONE, BURST, CHAIN, VISITS, WIDE, Decision, ProbeJobs, probe_jobs, probes_of
 from operators.experiments.records import Stay, Told
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.simulated import SimulatedCluster
@@ -32,23 +32,32 @@ class Watched(SimulatedCluster):
 
     def __init__(self, truth: WorkloadTruth, costs: ClusterCosts) -> None:
         super().__init__(truth, costs)
+        self._charged = costs
         self.decisions: list[Decision] = []
+        self._beside: dict[str, int] = {}
         self.ends: dict[str, list[tuple[int, int]]] = defaultdict(list)
 
     def start(self, start: Start) -> None:
         super().start(start)
         self.decisions.append(Decision(DAY_NS + start.at_ns, (start.job.job_id,)))
 
-    def stop(self, job_id: str) -> None:
-        super().stop(job_id)
+    def stop(self, job_id: str, others: int = 0) -> None:
+        super().stop(job_id, others)
+        self._beside[job_id] = others
         self.decisions.append(Decision(DAY_NS + self.now_ns(), (), (job_id,)))
 
     def wait(self, until_ns: int | None) -> list[Event]:
         events = super().wait(until_ns)
         for event in events:
             if event.what is not Happening.STARTED:
-                self.ends[event.job_id].append((event.at_ns, event.steps_done))
+                self.ends[event.job_id].append((event.at_ns - self._released_ns(event), event.steps_done))
         return events
+
+    def _released_ns(self, event: Event) -> int:
+        """From the end of a stopped run's last step until its device was free."""
+        if event.what is not Happening.STOPPED:
+            return 0
+        return to_ns(self._charged.release_s() + self._charged.shared_stop_s * self._beside[event.job_id])
 
 
 def run_phases(cluster: ClusterSpec, jobs: ProbeJobs) -> tuple[list[Told], list[Decision]]:
@@ -61,9 +70,7 @@ def run_phases(cluster: ClusterSpec, jobs: ProbeJobs) -> tuple[list[Told], list[
         for job in phase:
             stays, done = [], 0
             for at_ns, steps in watched.ends[job.job_id]:
-                last = steps == job.steps
-                released_ns = 0 if last else to_ns(cluster.costs.release_s())
-                stays.append(Stay("w", (), 0, DAY_NS + at_ns - released_ns, steps - done))
+                stays.append(Stay("w", (), 0, DAY_NS + at_ns, steps - done))
                 done = steps
             submitted_ns = DAY_NS + to_ns(job.submit_s)
             told.append(Told(job.job_id, "Succeeded", submitted_ns=submitted_ns, stays=tuple(stays), finished_ns=1))
@@ -79,6 +86,7 @@ def cluster_of(gpus: int, cpu_nodes: int, costs: ClusterCosts) -> ClusterSpec:
 
 quarters = st.integers(0, 8).map(lambda number: number / 4)
 short = st.integers(0, 3).map(lambda number: number / 4)
+each = st.integers(0, 3).map(lambda number: number / 8)
 """Shorter than a probe: so that a chain is no burst, and who yields has begun."""
 
 
@@ -87,16 +95,18 @@ short = st.integers(0, 3).map(lambda number: number / 4)
     costs=st.builds(
         ClusterCosts,
         submit_s=quarters,
-        serial_submit_s=short,
+        serial_submit_s=each,
         coalesce_s=quarters,
         start_s=short,
         restore_s=short,
-        serial_start_s=short,
-        shared_start_s=short,
+        serial_start_s=each,
+        shared_start_s=each,
         stop_s=quarters,
+        serial_stop_s=each,
+        shared_stop_s=each,
         finish_s=quarters,
     ),
-    gpus=st.integers(1, 14),
+    gpus=st.one_of(st.integers(1, 14), st.just(40)),
     cpu_nodes=st.integers(0, 3),
 )
 def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus: int, cpu_nodes: int) -> None:
@@ -104,8 +114,10 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
     jobs = probe_jobs(cluster)
     told, decisions = run_phases(cluster, jobs)
     probes = probes_of(jobs, told, decisions, costs.coalesce_s)
-    counts = (len(probes.alone), len(probes.burst), len(probes.chain), len(probes.stops))
-    assert counts == (ALONE, min(BURST, gpus + cpu_nodes), CHAIN, VISITS)
+    kinds = (probes.alone, probes.burst, probes.wide, probes.chain, probes.stops, probes.together)
+    places = gpus + cpu_nodes
+    few, many = min(BURST, places), min(WIDE, places)
+    assert [len(kind) for kind in kinds] == [ALONE, few, many * (many > few), CHAIN, VISITS, few * (few > 1)]
     found = calibrated(probes)
     assert found.submit_s == pytest.approx(costs.submit_s)
     assert found.serial_submit_s == pytest.approx(costs.serial_submit_s)
@@ -116,17 +128,26 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
         assert found.serial_start_s == pytest.approx(costs.serial_start_s)
         assert found.shared_start_s == pytest.approx(costs.shared_start_s)
     assert found.stop_s == pytest.approx(costs.stop_s, abs=0.1)  # a step of the one that yields
+    if found.together > 1:
+        assert found.together == len(probes.together)
+        assert found.serial_stop_s == pytest.approx(costs.serial_stop_s, abs=0.05)
+        assert found.shared_stop_s == pytest.approx(costs.shared_stop_s, abs=0.05)
 
 
 @pytest.mark.parametrize(
-    ("gpus_of", "first"), [((8, 8, 8, 8), [0, 8, 16, 24, 1, 9]), ((1, 3, 0, 2), [0, 1, 4, 6, 2, 5])]
+    ("gpus_of", "first", "wide"),
+    [
+        ((8, 8, 8, 8), [0, 8, 16, 24, 1, 9], [turn + 8 * node for turn in range(8) for node in range(4)]),
+        ((1, 3, 0, 2), [0, 1, 4, 6, 2, 5], []),
+    ],
 )
-def test_probes_go_round_the_nodes(gpus_of: tuple[int, ...], first: list[int]) -> None:
+def test_probes_go_round_the_nodes(gpus_of: tuple[int, ...], first: list[int], wide: list[int]) -> None:
     nodes = [
         NodeSpec(f"n{n}", 8000, 0, tuple(Device(f"n{n}", i, "Tesla_V100-PCIE-32GB", 32 * GIB) for i in range(gpus)))
         for n, gpus in enumerate(gpus_of)
     ]
     jobs = probe_jobs(ClusterSpec(tuple(nodes)))
+    assert [job.user for job in jobs.wide] == [f"p{place}" for place in wide]
     for phase in (jobs.warm_up, jobs.burst):
         assert [job.user for job in phase][: len(first)] == [f"p{place}" for place in first]
         assert len(phase) == min(BURST, sum(gpus or 1 for gpus in gpus_of))

@@ -158,8 +158,8 @@ def test_what_was_measured_is_not_measured_again(
         "serial_start_s": 0.5,
         "shared_start_s": 0.0,
     }
-    seconds |= {"finish_s": 1.0, "stop_s": 3.0, "restart_s": 0.5}
-    measured = Calibration(alone=3, burst=1, chain=10, stops=3, coalesce_s=0.3, **seconds)
+    seconds |= {"finish_s": 1.0, "stop_s": 3.0, "serial_stop_s": 0.0, "shared_stop_s": 0.0, "restart_s": 0.5}
+    measured = Calibration(alone=3, burst=1, wide=0, chain=10, stops=3, together=0, coalesce_s=0.3, **seconds)
     calls: list[float] = []
     monkeypatch.setattr(
         laboratory.Laboratory, "calibrate", lambda _lab, _c, gather_s, _t: calls.append(gather_s) or measured

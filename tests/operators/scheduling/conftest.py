@@ -523,7 +523,7 @@ class Lab:
     def start(self, start: Start) -> None:
         self._run(self.watcher.start(start))
 
-    def stop(self, job_id: str) -> None:
+    def stop(self, job_id: str, others: int = 0) -> None:
         self._run(self.watcher.stop(job_id))
 
     def resize(self, job_id: str, allocation: Allocation) -> None:

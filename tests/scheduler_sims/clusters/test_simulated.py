@@ -232,6 +232,48 @@ def test_a_start_before_the_run_has_had_its_turn(drive):
     assert [driven.wait(), driven.wait()] == [[(4.0, "finished", "a", 10)], [(10.0, "finished", "b", 1)]]
 
 
+def test_stops_are_told_one_after_the_other_and_jobs_work_on_until_then(drive):
+    """Of three at once in the middle of a step the k-th hears k seconds later; one that comes meanwhile is the fourth."""
+    driven = drive(*(Job(name, gpu_s=20, steps=20) for name in "abcd"), stop_s=0.25, serial_stop_s=1.0)
+    for device, name in enumerate("abcd"):
+        driven.start(name, device=device)
+    driven.wait()
+    driven.wait(4.5)
+    for name in "abc":
+        driven.cluster.stop(name, 2)
+    driven.wait(5.0)
+    assert [driven.cluster.steps_done(name) for name in "abc"] == [5, 5, 5]
+    driven.cluster.stop("d")
+    ends = [told for _ in range(4) for told in driven.wait()]
+    assert ends == [(t + 0.25, "stopped", name, t) for t, name in [(5, "a"), (6, "b"), (7, "c"), (8, "d")]]
+
+
+def test_a_job_that_ends_before_it_is_told_to_stop_is_finished(drive):
+    driven = drive(Job("a", gpu_s=10, steps=10), Job("b", gpu_s=10, steps=10), serial_stop_s=3.0)
+    driven.start("a")
+    driven.start("b", device=1)
+    driven.wait()
+    driven.wait(8.5)
+    driven.cluster.stop("a", 1)
+    driven.cluster.stop("b", 1)
+    assert [driven.wait(), driven.wait()] == [[(9.0, "stopped", "a", 9)], [(10.0, "finished", "b", 10)]]
+    driven.start("a")
+    assert [driven.wait(), driven.wait()] == [[(10.0, "started", "a", 0)], [(20.0, "finished", "a", 10)]]
+
+
+def test_stops_of_one_plan_share_the_machines(drive):
+    driven = drive(*(Job(name, gpu_s=10, steps=10) for name in "abc"), stop_s=1.0, shared_stop_s=0.5)
+    for device, name in enumerate("abc"):
+        driven.start(name, device=device)
+    driven.wait()
+    driven.wait(2.5)
+    driven.cluster.stop("a", 1)
+    driven.cluster.stop("b", 1)
+    driven.cluster.stop("c")
+    ends = [told for _ in range(2) for told in driven.wait()]
+    assert [(at, name) for at, _, name, _ in ends] == [(4.0, "c"), (4.5, "a"), (4.5, "b")]
+
+
 def test_the_loop_hears_of_an_end_when_the_devices_are_free(drive):
     driven = drive(TEN, finish_s=1.5)
     driven.start("a")
@@ -289,11 +331,16 @@ class Recording(SimulatedCluster):
         super().__init__(*arguments)
         self.told = defaultdict(list)
         self.started = []
+        self.stops_beside = defaultdict(list)
 
     def start(self, start):
         self.started.append((start.job.job_id, start.at_ns, start.behind))
         self.told[start.job.job_id].append(("start", start.at_ns, start.steps_done, start))
         super().start(start)
+
+    def stop(self, job_id, others=0):
+        self.stops_beside[job_id].append(others)
+        super().stop(job_id, others)
 
     def wait(self, until_ns):
         events = super().wait(until_ns)
@@ -370,6 +417,8 @@ def check_events(run, job, costs):
             total_ns = to_ns(job.gpu_s if run.spans(job.job_id)[stops].device is not None else job.cpu_s)
             ran_ns = total_ns * steps // job.steps - total_ns * steps_done // job.steps
             release_ns = to_ns(costs.release_s()) if kind == "stopped" else 0
+            if kind == "stopped":
+                release_ns += to_ns(costs.shared_stop_s) * run.cluster.stops_beside[job.job_id][stops]
             assert at_ns == began_ns + ran_ns + release_ns
             assert steps >= steps_done
             steps_done, stops = steps, stops + (kind == "stopped")

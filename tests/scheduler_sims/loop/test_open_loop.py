@@ -54,7 +54,7 @@ class Script:
             raise self.refuse.pop(0)
         self.done.append((self._now_ns / 1e9, "start", start.job.job_id, start.allocation.nodes[0]))
 
-    def stop(self, job_id):
+    def stop(self, job_id, others=0):
         self.done.append((self._now_ns / 1e9, "stop", job_id))
 
     def resize(self, job_id, allocation):

@@ -21,6 +21,20 @@ def test_only_an_end_is_held_back() -> None:
     assert (inbox.due_ns(), inbox.held("a")) == (None, None)
 
 
+def test_devices_of_a_stopped_job_are_free_later_where_others_stop_too() -> None:
+    inbox = Inbox(0)
+    inbox.stopping("a", 4)
+    inbox.stopping("b", 4)
+    inbox.add(event(5, Happening.STARTED))
+    inbox.add(event(7, Happening.STOPPED))
+    inbox.add(event(7, Happening.FAILED, "b", 1))
+    assert inbox.take(7) == [event(5, Happening.STARTED), event(7, Happening.FAILED, "b", 1)]
+    assert (inbox.due_ns(), inbox.held("a")) == (11, event(11, Happening.STOPPED))
+    assert inbox.take(11) == [event(11, Happening.STOPPED)]
+    inbox.add(event(20, Happening.STOPPED))  # of another run, stopped alone
+    assert inbox.take(20) == [event(20, Happening.STOPPED)]
+
+
 def test_without_the_cost_everything_is_told_at_once_in_order() -> None:
     inbox = Inbox(0)
     late, early = event(9, Happening.FINISHED, "b", 1), event(9, Happening.FINISHED, "a", 0)

@@ -256,9 +256,9 @@ def test_records_of_an_observed_run_add_up(tmp_path: Path) -> None:
 class KillsManagerAtStop(LocalCluster):
     """Kills the manager at the very moment at which the loop is about to ask it for something."""
 
-    def stop(self, job_id: str) -> None:
+    def stop(self, job_id: str, others: int = 0) -> None:
         os.kill(self.manager_pids()["n"], signal.SIGKILL)
-        super().stop(job_id)
+        super().stop(job_id, others)
 
 
 def test_a_manager_that_dies_under_a_request_is_asked_again(tmp_path: Path) -> None:
@@ -311,10 +311,10 @@ def test_the_shortest_and_the_longest_duration_run(tmp_path: Path, duration: str
 class CrashLoop(LocalCluster):
     """Its manager dies whenever it is asked to stop a job."""
 
-    def stop(self, job_id: str) -> None:
+    def stop(self, job_id: str, others: int = 0) -> None:
         for _ in range(10):
             os.kill(self.manager_pids()["n"], signal.SIGKILL)
-            super().stop(job_id)
+            super().stop(job_id, others)
 
 
 def test_a_manager_in_a_crash_loop_ends_the_run_with_one_sentence(tmp_path: Path) -> None:
@@ -347,7 +347,8 @@ def test_random_workloads_agree_job_by_job(tmp_path: Path, seed: int) -> None:
     workload = "job_id,submit_s,num_gpus,gpu_duration_s\n" + "".join(
         f"j{n},{chance.randint(0, 60)},{chance.choice([1, 1, 2])},{chance.randint(5, 80)}\n" for n in range(10)
     )
-    costs = {name: round(chance.uniform(0, 3), 1) for name in ("start_s", "restore_s", "checkpoint_s", "decide_s")}
+    drawn = ("start_s", "restore_s", "checkpoint_s", "decide_s", "serial_stop_s", "shared_stop_s")
+    costs = {name: round(chance.uniform(0, 3), 1) for name in drawn}
     cluster = f"nodes: [{{name: n, gpus: 2, gpu_type: T4, cpus: 8, count: 2}}]\ncosts: {costs}".replace("'", "")
     run = experiment(tmp_path, workload, cluster)
     predicted = by_id(run.simulate("srtf").jobs)
