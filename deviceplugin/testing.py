@@ -160,7 +160,7 @@ class FakeKubelet(RegistrationServicer):
         response = self.stub(resource).GetPreferredAllocation(request, timeout=_CALL_TIMEOUT_S)
         return list(response.container_responses[0].deviceIDs)
 
-    def wait_for(self, condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+    def wait_for(self, condition: Callable[[], object], timeout_s: float = 30.0) -> None:
         """Return once `condition` holds; it is looked at after each change here, and every 50 ms. Raises ClusterError."""
         deadline_ns = monotonic_ns() + round(timeout_s * 1e9)
         while not condition():

@@ -108,13 +108,14 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The story of one job."""
+    """The story of one job. `missing`: why only what Kubernetes knows is in it; empty: nothing is missing."""
 
     job: Job
     runs: tuple[JobRun, ...] = ()
     progress: tuple[Progress, ...] = ()
     conditions: tuple[Condition, ...] = ()
     notes: Annotated[tuple[str, ...], Field(description="What may distort its figures.")] = ()
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,8 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that is known at one moment. `version` grows with every change. `jobs` in order of submission, then of uid."""
+    """All that is known at one moment. `version` grows with every change. `jobs` in order of submission, then of uid;
+    `missing`: why those that have no EmuJob may not be among them; empty: they are."""
 
     version: int
     cluster: Cluster
@@ -194,6 +196,7 @@ class Snapshot:
     nodes: tuple[Node, ...] = ()
     devices: tuple[Device, ...] = ()
     experiments: tuple[Experiment, ...] = ()
+    missing: str = ""
 
     @property
     def now_s(self) -> float:

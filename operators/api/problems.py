@@ -39,6 +39,13 @@ class BusyError(EmuGpuError):
     retry_helps = True
 
 
+class StoreAwayError(EmuGpuError):
+    """What is asked for is in the operator's store alone, and that can't be read."""
+
+    code = "store-away"
+    retry_helps = True
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why a request was not answered."""
@@ -52,6 +59,7 @@ _STATUS: Mapping[type[EmuGpuError], HTTPStatus] = {
     SignInError: HTTPStatus.UNAUTHORIZED,
     ForbiddenError: HTTPStatus.FORBIDDEN,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    StoreAwayError: HTTPStatus.SERVICE_UNAVAILABLE,
     NotThereError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
     RefusedError: HTTPStatus.CONFLICT,

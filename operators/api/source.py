@@ -22,7 +22,7 @@ class Source(Protocol):
         ...
 
     async def timeline(self, uid: str) -> Timeline | None:
-        """One job's story; None: there is no such job."""
+        """One job's story; None: there is no such job. Where a store can't be read it says so and has less."""
         ...
 
     async def suspend(self, uid: str, *, suspended: bool) -> None:

@@ -10,7 +10,7 @@ from fastapi.security import APIKeyCookie, HTTPAuthorizationCredentials, HTTPBea
 
 from operators.api.access import WHOLE_CLUSTER, Principal
 from operators.api.facts import Job
-from operators.api.problems import ForbiddenError, SignInError
+from operators.api.problems import ForbiddenError, SignInError, StoreAwayError
 from operators.api.services import Services, services
 from operators.kube import NotThereError
 
@@ -118,8 +118,11 @@ JobUid = Annotated[str, Path(description="The job's uid.", pattern="^[0-9A-Za-z]
 
 
 async def readable_job(uid: JobUid, who: SignedIn, known: Known) -> Job:
-    """Raises NotThereError, ForbiddenError."""
-    job = known.source.snapshot().job(uid)
+    """Raises NotThereError, ForbiddenError, StoreAwayError."""
+    snapshot = known.source.snapshot()
+    job = snapshot.job(uid)
+    if job is None and snapshot.missing:
+        raise StoreAwayError(f"no EmuJob is job {uid}; whether another job is can't be said: {snapshot.missing}")
     if job is None:
         raise NotThereError(f"there is no job {uid}")
     await _demand(known, who, "get", job)

@@ -72,9 +72,9 @@ async def _serve(settings: Settings) -> int:
     experiments = _experiments(settings, api, metrics, leader)
 
     def ready() -> str:
-        return (
-            (controller.problem or recording.problem) if leader.holds else ""
-        )  # one that waits for its turn does all it should
+        """One that waits for its turn does all it should; so does one whose store or Redis is away, which metrics and its log
+        tell: the API is in the same pod, and has what Kubernetes says."""
+        return controller.problem if leader.holds else ""
 
     server = status_server(port, metrics.registry, healthy=loop_alive(loop), ready=ready) if port else None
     if server is not None:

@@ -72,11 +72,6 @@ class Recording:
             self._clock_watch = ClockWatch(self._addresses, self._note_offset, clocks.wall_ns, ask=second_of)
 
     @property
-    def problem(self) -> str:
-        """Why nothing can be kept; empty while all is well, and while Redis is away: nodes keep what they have to tell."""
-        return self.results.problem
-
-    @property
     def hears(self) -> bool:
         """Whether what is told of a job comes here now, so that it is worth waiting for; true while nothing was tried yet."""
         return not (self._collector is not None and self._collector.away) and not self.results.problem

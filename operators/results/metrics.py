@@ -45,6 +45,9 @@ class ResultMetrics:
             buckets=_RATIOS,
             registry=registry,
         )
+        self.store_up = Gauge(
+            "emugpu_results_store_up", "1 while the operator's store can be read and written", registry=registry
+        )
 
     def ended(self, result: JobResult, prediction: Prediction | None = None) -> bool:
         """Count a job that has ended; False for one that hasn't, or was counted before."""

@@ -188,9 +188,11 @@ class Results:
                 self._inbox = self._inbox.after(taken)
             raise
         self.problem = ""
+        self._metrics.store_up.set(1)
 
     def failed(self, error: Exception) -> None:
         """A round raised this."""
+        self._metrics.store_up.set(0)
         if str(error) != self.problem:
             self.problem = str(error)
             print(f"results: {error}; it is tried again", file=sys.stderr, flush=True)

@@ -82,6 +82,20 @@ def _prepare(db: sqlite3.Connection) -> None:
         db.execute(f"pragma user_version = {VERSION}")
 
 
+def unreadable(path: Path, error: Exception) -> ClusterError:
+    """Why a reader gets nothing from this file, and what to do: it isn't there (yet), or what is in it is damaged."""
+    if type(error) is sqlite3.DatabaseError or not isinstance(error, sqlite3.Error):  # others are of the moment
+        fix = (
+            "move it away and restart the controller of EmuJobs, which begins anew with what Redis and Kubernetes have"
+        )
+    else:
+        fix = (
+            "the controller of EmuJobs makes it: does it run, with this volume and as this user? "
+            "Restart it where the file was taken away meanwhile"
+        )
+    return ClusterError(f"{path}: can't read this file as the operator's store: {error}; {fix}")
+
+
 def opened_to_read(path: Path) -> sqlite3.Connection:
     """A connection that can't write, for one thread at a time. Raises ClusterError where there is no store (it may come
     into being), or none that can be read."""
@@ -93,8 +107,7 @@ def opened_to_read(path: Path) -> sqlite3.Connection:
             (version,) = db.execute("pragma user_version").fetchone()
             db.execute("select 1 from changes").fetchone()
         except sqlite3.Error as error:
-            fix = "is the operator running, with this volume and as this user?"
-            raise ClusterError(f"{path}: can't read this file as the operator's store: {error}; {fix}") from error
+            raise unreadable(path, error) from error
         if version != VERSION:
             raise ClusterError(f"{path}: is of version {version}, not {VERSION}; read it with the emugpu that wrote it")
         undo.pop_all()

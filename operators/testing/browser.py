@@ -24,6 +24,7 @@ from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 WITHIN_S = 40.0
+_GONE_S = 5.0
 _OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-extensions", "--mute-audio"),
@@ -63,20 +64,32 @@ class Browser:
             (os.POSIX_SPAWN_DUP2, their_out, 4),
         ]
         arguments = [self._program, *_OPTIONS, f"--user-data-dir={self._profile.name}", "about:blank"]
-        self._process = os.posix_spawn(self._program, arguments, os.environ, file_actions=actions, setsid=True)
+        environ = os.environ | {"TMPDIR": self._profile.name}  # killed, it leaves its sockets there
+        self._process = os.posix_spawn(self._program, arguments, environ, file_actions=actions, setsid=True)
         for descriptor in (their_in, their_out, null):
             os.close(descriptor)
+        try:
+            self._open()
+        except BaseException:
+            self.__exit__()  # Python doesn't where the beginning fails
+            raise
+        return self
+
+    def _open(self) -> None:
         targets = self.call("Target.getTargets")["targetInfos"]
         target = next(each["targetId"] for each in targets if each["type"] == "page")
         self._session = str(self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
-        return self
 
     def __exit__(self, *_exception: object) -> None:
         try:
             os.killpg(self._process, signal.SIGKILL)
             os.waitpid(self._process, 0)
+            give_up_ns = monotonic_ns() + to_ns(_GONE_S)
+            while monotonic_ns() < give_up_ns:  # its helpers write to the profile until the last one is gone
+                os.killpg(self._process, 0)
+                sleep_ns(to_ns(0.01))
         except ProcessLookupError:
             pass
         os.close(self._in)

@@ -87,7 +87,7 @@ def kubelet(node: Node) -> Iterator[FakeKubelet]:
 
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], object]], None]:
-    def wait(condition: Callable[[], object], timeout_s: float = 10) -> None:
+    def wait(condition: Callable[[], object], timeout_s: float = 30) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, "not in time"

@@ -64,13 +64,15 @@ def test_kubelet_restart(served, kubelet):
     assert served.poll() is None  # in the same process
 
 
-def test_kubelet_away_for_a_while(served, kubelet, node):
+def test_kubelet_away_for_a_while(served, kubelet, node, in_time):
     kubelet.stop()
     (node.kubelet_dir / "kubelet.sock").unlink(missing_ok=True)
     time.sleep(0.8)
     assert served.poll() is None
     kubelet.start()
-    kubelet.wait_for(lambda: len(kubelet.devices(EMUGPU)) == 8, timeout_s=4)  # sooner than the next retry
+    began = time.monotonic()
+    kubelet.wait_for(lambda: len(kubelet.devices(EMUGPU)) == 8)
+    assert in_time(4, began)  # sooner than the next retry
     assert node.log.count("there is no kubelet") == 1  # waiting is quiet
 
 
@@ -86,18 +88,22 @@ def test_stream_closed_by_the_kubelet(served, kubelet):
     kubelet.wait_for(lambda: len(kubelet.registrations) == 2 and len(kubelet.devices(EMUGPU)) == 8)
 
 
-def test_health_change_reaches_the_stream(served, kubelet, node, resource):
+def test_health_change_reaches_the_stream(served, kubelet, node, resource, in_time):
     whole = resource(8)
     sick = replace(whole.devices[3], healthy=False, reason="XID 79")
+    began = time.monotonic()
     node.publish(replace(whole, devices=(*whole.devices[:3], sick, *whole.devices[4:])))
-    kubelet.wait_for(lambda: kubelet.devices(EMUGPU).get(sick.device.uuid) == "Unhealthy", timeout_s=2)
+    kubelet.wait_for(lambda: kubelet.devices(EMUGPU).get(sick.device.uuid) == "Unhealthy")
+    assert in_time(2, began)
     assert list(kubelet.devices(EMUGPU).values()).count("Healthy") == 7
     with pytest.raises(grpc.RpcError) as refused:
         kubelet.allocate(EMUGPU, [sick.device.uuid])
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "is unhealthy (XID 79); create the pod again" in refused.value.details()
+    began = time.monotonic()
     node.publish(whole)
-    kubelet.wait_for(lambda: kubelet.devices(EMUGPU).get(sick.device.uuid) == "Healthy", timeout_s=2)
+    kubelet.wait_for(lambda: kubelet.devices(EMUGPU).get(sick.device.uuid) == "Healthy")
+    assert in_time(2, began)
     assert len(kubelet.registrations) == 1
 
 
@@ -162,15 +168,15 @@ def test_something_in_the_sockets_place(node, kubelet, resource, eventually):
     kubelet.wait_for(lambda: len(kubelet.devices(EMUGPU)) == 2)
 
 
-def test_sigterm_ends_within_two_seconds_and_leaves_no_socket(served, kubelet, node):
+def test_sigterm_ends_within_two_seconds_and_leaves_no_socket(served, kubelet, node, in_time):
     began = time.monotonic()
     served.send_signal(signal.SIGTERM)
-    assert served.wait(5) == 0
-    assert time.monotonic() - began < 2
+    assert served.wait(30) == 0
+    assert in_time(2, began)
     assert [path.name for path in node.kubelet_dir.iterdir()] == ["kubelet.sock"]
 
 
-def test_sigterm_while_a_kubelet_hangs_in_register(node, resource, eventually):
+def test_sigterm_while_a_kubelet_hangs_in_register(node, resource, eventually, in_time):
     with socket.socket(socket.AF_UNIX) as mute:
         mute.bind(str(node.kubelet_dir / "kubelet.sock"))
         mute.listen()
@@ -180,8 +186,8 @@ def test_sigterm_while_a_kubelet_hangs_in_register(node, resource, eventually):
         time.sleep(0.2)
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(5) == 0
-        assert time.monotonic() - began < 2
+        assert process.wait(30) == 0
+        assert in_time(2, began)
 
 
 def test_a_second_signal_ends_at_once(served, kubelet):

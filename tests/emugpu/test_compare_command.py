@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -192,14 +193,16 @@ def assert_interrupted_and_gone(process: subprocess.Popen[bytes], children: list
 
 @pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_everything_within_three_seconds(inputs: Path, number: signal.Signals) -> None:
+def test_ctrl_c_ends_everything_within_three_seconds(
+    inputs: Path, number: signal.Signals, in_time: Callable[[float, float], bool]
+) -> None:
     process = started_compare(inputs)
     children = descendants(process.pid)
     assert len(children) == 6
     asked = time.monotonic()
     process.send_signal(number)
-    _, errors = process.communicate(timeout=20)
-    assert time.monotonic() - asked < 3
+    _, errors = process.communicate(timeout=40)
+    assert in_time(3, asked)
     assert b"interrupted" in errors
     assert b"Traceback" not in errors
     assert_interrupted_and_gone(process, children)
@@ -222,7 +225,7 @@ def test_no_process_outlives_a_killed_compare(inputs: Path) -> None:
     children = descendants(process.pid)
     process.kill()
     process.communicate()
-    give_up = time.monotonic() + 3
+    give_up = time.monotonic() + 20
     while (left := [pid for pid in children if _runs(pid)]) and time.monotonic() < give_up:
         time.sleep(0.05)
     assert not left

@@ -123,7 +123,7 @@ def answering() -> int:
     return sum("process_request_thread" in thread.name for thread in threading.enumerate())
 
 
-def eventually(check: Callable[[], bool], within_s: float = 3) -> bool:
+def eventually(check: Callable[[], bool], within_s: float = 30) -> bool:
     until_s = time.monotonic() + within_s
     while not check() and time.monotonic() < until_s:
         time.sleep(0.01)
@@ -141,7 +141,10 @@ def hung_up(client: socket.socket, within_s: float) -> bool:
 
 
 def test_a_request_has_one_deadline_for_all_of_it(
-    server: HttpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: HttpServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    in_time: Callable[[float, float], bool],
 ) -> None:
     assert http_server.REQUEST_S == 5
     monkeypatch.setattr(http_server, "REQUEST_S", 0.4)
@@ -149,12 +152,14 @@ def test_a_request_has_one_deadline_for_all_of_it(
     with connect(server) as dripping:
         while not hung_up(dripping, 0.05):  # a byte each time
             dripping.sendall(b"G")
-            assert time.monotonic() - began < 3
+            assert in_time(3, began)
     assert time.monotonic() - began > 0.3
+    began = time.monotonic()
     with connect(server) as late:
         time.sleep(0.3)
         late.sendall(b"G")
-        assert hung_up(late, 0.3)
+        assert hung_up(late, 20)
+        assert in_time(0.6, began)
     assert caplog.text == ""
 
 
@@ -337,10 +342,11 @@ def test_no_name_is_looked_up(program: Program, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_close_is_prompt_gives_the_port_back_and_may_come_twice(program: Program) -> None:
-    go_on = threading.Event()
+    go_on, came = threading.Event(), threading.Event()
 
     def slow() -> str:
-        go_on.wait(10)
+        came.set()
+        go_on.wait(20)
         return ""
 
     server = HttpServer(0, pages(program.metrics, slow, program.ready, program.now_ns), monotonic_ns)
@@ -349,7 +355,7 @@ def test_close_is_prompt_gives_the_port_back_and_may_come_twice(program: Program
     asking = threading.Thread(target=lambda: seen.append(get(server.port, "/healthz")[0]))
     port = server.port
     asking.start()
-    time.sleep(0.1)
+    assert came.wait(20)
     server.close()
     server.close()
     program.server(port).close()

@@ -62,7 +62,7 @@ def play(api: Watched, lists: int) -> tuple[list[int], list[str], Store[str]]:
         following = asyncio.create_task(
             follow(api, Followed(NODE, store), pauses, lambda: None, lambda error: said.append(str(error)))
         )
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while api.lists < lists:
                 await asyncio.sleep(0.001)
         following.cancel()

@@ -39,7 +39,7 @@ def holder(api: FakeApi) -> object:
 
 def play(story: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await story()
 
     asyncio.run(bounded())

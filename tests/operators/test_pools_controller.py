@@ -46,7 +46,7 @@ class Running:
         await asyncio.wait([self._task])
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition():
                 await self.api.wake()
                 await asyncio.sleep(0.002)

@@ -87,7 +87,7 @@ def test_revoke_refuses_the_next_lease_of_a_connected_job(daemon, job):
 def test_memory_of_a_lost_connection_is_free(daemon, job):
     job.reserve(GIB, GIB)
     job.close()
-    give_up = time.monotonic() + 5
+    give_up = time.monotonic() + 30
     while daemon.ask({"op": "status"})["devices"][0]["used_bytes"]:
         assert time.monotonic() < give_up
     job.lease(0, 1_000, monotonic_ns())
@@ -250,7 +250,7 @@ def test_random_input_at_both_sockets_hurts_only_its_sender(start_daemon, uuids,
     good.attach(0)
     tokens = [daemon.grant("fuzz1", uuids[:1]), daemon.grant("fuzz2", [])]
     give_up, step = time.monotonic() + 1.2, 0
-    while time.monotonic() < give_up:
+    while time.monotonic() < give_up or step <= 20:
         for path in (daemon.job_socket, daemon.admin_socket):
             with socket.socket(socket.AF_UNIX) as sock:
                 sock.connect(str(path))

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from emulator_runtime.domain.job import ModelWork, TimedWork
+from emulator_runtime.domain.units import to_ns
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.timing.shared_clock import SharedClockFile
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.processes
 GIB, MS = 1024**3, 1_000_000
 ENDED_S = 20
 JOB = "emulator_runtime.workloads"
+LONG = TimedWork(10.0)
+"""Ended by somebody before it is done, however late they come."""
 
 
 class Run:
@@ -65,6 +68,13 @@ class Run:
             assert time.monotonic() < give_up
             time.sleep(0.005)
 
+    def longer_than_restarts(self, times):
+        """Host seconds (whole milliseconds) of a run that goes on when the manager was killed and started again so often."""
+        began = time.monotonic()
+        self.daemon.kill()
+        self.daemon.start()
+        return round(max(0.5, 2 * (times + 1) * (time.monotonic() - began)), 3)
+
     def ranges(self, job_id="a"):
         """The steps that the event log covers, checked to be without gap or overlap."""
         ranges = [(e["from_step"], e["steps_done"]) for e in self.daemon.events(job_id)]
@@ -102,7 +112,7 @@ def test_the_last_step_is_exit_code_0(run):
 
 
 def test_sigterm_is_143_with_a_checkpoint_and_the_next_run_goes_on_there(run, uuids):
-    process = run.pod(run.order())
+    process = run.pod(run.order(work=TimedWork(1.2)))
     run.wait_for_step(5)
     process.send_signal(signal.SIGTERM)
     assert ended(process) == (143, "", "")
@@ -111,14 +121,14 @@ def test_sigterm_is_143_with_a_checkpoint_and_the_next_run_goes_on_there(run, uu
     assert run.kinds()[-1] == "released"
     assert run.daemon.ask({"op": "status"})["devices"][0]["holders"] == []
 
-    assert ended(run.pod(run.order(devices=uuids[1:2]))) == (0, "", "")
+    assert ended(run.pod(run.order(devices=uuids[1:2], work=TimedWork(1.2)))) == (0, "", "")
     assert run.ranges() == (0, 40)
     leased = [device["leased_ns"] for device in run.daemon.ask({"op": "status"})["devices"]]
-    assert leased == [done * 5 * MS, (40 - done) * 5 * MS]
+    assert leased == [done * 30 * MS, (40 - done) * 30 * MS]
 
 
 def test_a_stop_by_the_owner_is_143_too(run):
-    process = run.pod(run.order())
+    process = run.pod(run.order(work=LONG))
     run.wait_for_step(3)
     run.daemon.ask({"op": "stop", "job_id": "a"})
     assert ended(process)[0] == 143
@@ -147,7 +157,7 @@ def test_a_refused_token_is_one_line(run):
 
 
 def test_a_revoked_job_ends(run):
-    process = run.pod(run.order())
+    process = run.pod(run.order(work=LONG))
     run.wait_for_step(3)
     run.daemon.ask({"op": "revoke", "job_id": "a", "reason": "preempted by hand"})
     assert ended(process) == (1, "", "emugpu job: the grant of job 'a' has ended (failed)\n")
@@ -241,9 +251,10 @@ def test_an_order_that_is_none_ends_it_with_one_line(run, socket_pair):
 
 
 def test_kill_minus_9_twice_and_every_step_is_run_once(run, socket_pair):
+    work = TimedWork(run.longer_than_restarts(2))
     process, control = run.standby(socket_pair)
     control.receive()
-    control.send(run.order(steps=100, work=TimedWork(0.5)).to_message())
+    control.send(run.order(steps=100, work=work).to_message())
     for step in (20, 60):
         run.wait_for_step(step)
         run.daemon.kill()
@@ -258,10 +269,11 @@ def test_kill_minus_9_twice_and_every_step_is_run_once(run, socket_pair):
 
 
 def test_a_manager_that_is_away_for_a_while_delays_nothing_on_the_device(run, socket_pair):
+    work = TimedWork(run.longer_than_restarts(1))
     process, control = run.standby(socket_pair)
     control.receive()
     begin_ns = monotonic_ns() + 50 * MS
-    control.send(run.order(steps=100, work=TimedWork(0.5), begin_ns=begin_ns).to_message())
+    control.send(run.order(steps=100, work=work, begin_ns=begin_ns).to_message())
     run.wait_for_step(10)
     run.daemon.kill()
     time.sleep(0.1)
@@ -269,7 +281,7 @@ def test_a_manager_that_is_away_for_a_while_delays_nothing_on_the_device(run, so
     report = control.receive()
     assert (report["outcome"], report["steps_run"], report["reconnects"]) == ("finished", 100, 1)
     assert report["lags"]["max_ns"] >= 50 * MS
-    assert run.last_lease_end_ns() == begin_ns + report["start_lag_ns"] + 500 * MS
+    assert run.last_lease_end_ns() == begin_ns + report["start_lag_ns"] + to_ns(work.duration_s)
     control.close()
     assert ended(process)[0] == 0
     assert run.ranges() == (0, 100)

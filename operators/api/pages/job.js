@@ -43,8 +43,18 @@ function holding(state, job) {
   return el("p", {}, button);
 }
 
-async function steps(state, job, progressed) {
+// What a cluster's store alone knows may be away while the rest is there.
+const toldSteps = () => get(`${path}/steps`).catch((error) => {
+  if (error.code !== "store-away") throw error;
+  return { progress: [], missing: error.message };
+});
+
+async function steps(state, job, { progress: progressed, missing }) {
   const place = byId("steps");
+  if (missing) {
+    empty(place, missing);
+    return;
+  }
   if (!progressed.length) {
     empty(place, state.cluster.clock === "emulated" ? "A comparison's files don't tell single steps." : "No step was told of yet.");
     return;
@@ -92,13 +102,13 @@ async function page(state) {
   if (!uid) throw new Error("No job is named. Choose one on the page Jobs.");
   show = async () => {
     try {
-      const [found, told] = await Promise.all([get(path), get(`${path}/steps`)]);
+      const [found, told] = await Promise.all([get(path), toldSteps()]);
       byId("title").textContent = found.job.name;
       document.title = `${found.job.name} – emugpu`;
       fill(byId("facts"), facts(state, found.job), holding(state, found.job));
       fill(byId("runs"), runsTable(found.runs, state.cluster.clock, nowOf(state)));
       fill(byId("story"), story(found, state.cluster.clock));
-      await steps(state, found.job, told.progress);
+      await steps(state, found.job, told);
     } catch (error) { trouble(error); }
   };
   await show();

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from operators.api.facts import Job, Phase
-from operators.api.problems import documented
+from operators.api.problems import StoreAwayError, documented
 from operators.api.replies import (
     JobField,
     JobPage,
@@ -80,15 +80,18 @@ async def job(known: Known, job: Annotated[Job, Depends(readable_job)]) -> Respo
     story = await known.source.timeline(job.uid)
     if story is None:
         raise NotThereError(f"there is no job {job.uid} any more")
-    return json_reply(JobStory, JobStory(story.job, list(story.runs), list(story.conditions), list(story.notes)))
+    notes = [*story.notes, *([f"only what Kubernetes says: {story.missing}"] if story.missing else [])]
+    return json_reply(JobStory, JobStory(story.job, list(story.runs), list(story.conditions), notes))
 
 
 @router.get("/jobs/{uid}/steps", response_model=JobSteps, summary="One job's steps", responses=documented(404))
 async def steps(known: Known, job: Annotated[Job, Depends(readable_job)]) -> Response:
-    """How many steps were done between which times, on which node."""
+    """How many steps were done between which times, on which node. In a cluster the operator's store tells: 503 without it."""
     story = await known.source.timeline(job.uid)
     if story is None:
         raise NotThereError(f"there is no job {job.uid} any more")
+    if story.missing:
+        raise StoreAwayError(f"steps of {job.name} can't be told: {story.missing}")
     return json_reply(JobSteps, JobSteps(job.uid, story.job.steps, list(story.progress)))
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import to_s
 from operators.api.changes import Changes
 from operators.api.facts import Cluster, Device, Experiment, Job, JobRun, Node, Run, Snapshot, Timeline
@@ -77,8 +77,10 @@ class ClusterSource:
         runs = snapshot.runs_of(uid)
         if self._results is None:
             return Timeline(job, runs, tuple(progress_of_runs(runs, snapshot.now_s)), conditions)
-        result = await asyncio.to_thread(self._results.result, uid)
-        progress = await asyncio.to_thread(self._results.progress, uid)
+        try:
+            result, progress = await asyncio.to_thread(self._results.told, uid)
+        except ClusterError as error:
+            return Timeline(job, runs, (), conditions, missing=str(error))
         if result is not None and result.runs:  # all of them; a status has the newest
             told = Seen(job, job.name, tuple(run_of(run) for run in result.runs))
             runs = placed(told, self._hardware.places)[1]
@@ -147,6 +149,7 @@ class ClusterSource:
             nodes=nodes,
             devices=devices,
             experiments=tuple(experiments_of(jobs)),
+            missing=self._results.problem if self._results is not None else "",
         )
         self._tell(before, self._snapshot)
 

@@ -15,6 +15,7 @@ from operators.api.facts import Progress
 from operators.api.sources.emujobs import Seen, of_result, progress_of
 from operators.results.job import JobResult
 from operators.results.reading import ResultReader
+from operators.results.schema import unreadable
 
 Opener = Callable[[Path], ResultReader]
 
@@ -26,9 +27,10 @@ class StoredResults:
         self._path, self._opener = path, opener
         self._reader: ResultReader | None = None
         self._version = -1
+        self._place: tuple[int, int] | None = None
         self.jobs: dict[str, Seen] = {}
         """By uid; another dictionary after each change, so that a thread may read it while this one looks."""
-        self.problem = ""
+        self.problem = f"{path}: the operator's store was not read yet; try again"
         """Why what is told may be old; empty while all is well."""
 
     def look(self) -> bool:
@@ -39,26 +41,35 @@ class StoredResults:
             self.problem = ""
         except (ClusterError, sqlite3.Error) as error:
             self._close()
-            self.problem, found = f"the operator's store can't be read: {error}", None
+            self.problem, found = self._said(error), None
         if found is not None:
             self.jobs = found
         return found is not None or self.problem != before
 
-    def result(self, uid: str) -> JobResult | None:
-        """What the store knows of this job; None: nothing."""
-        try:
-            return None if self._reader is None else self._reader.job(uid)
-        except sqlite3.Error:
-            return None
+    def told(self, uid: str) -> tuple[JobResult | None, list[Progress]]:
+        """What the store knows of this job, None: nothing; and how far it was when, nothing of jobs whose events were archived.
 
-    def progress(self, uid: str) -> list[Progress]:
-        """How far it was when; nothing of jobs whose events were archived."""
+        Raises ClusterError where the store can't be read.
+        """
+        reader = self._reader
+        if reader is None:
+            raise ClusterError(self.problem)
         try:
-            return [] if self._reader is None else progress_of(self._reader.events(uid), self._reader.clocks())
-        except sqlite3.Error:
-            return []
+            return reader.job(uid), progress_of(reader.events(uid), reader.clocks())
+        except (ClusterError, sqlite3.Error) as error:
+            raise ClusterError(self._said(error)) from error
+
+    def _said(self, error: Exception) -> str:
+        """One sentence with the place and the fix, whether it was found at the opening or later."""
+        text = str(error)
+        return text if text.startswith(f"{self._path}: ") else str(unreadable(self._path, error))
 
     def _changed(self) -> dict[str, Seen] | None:
+        if (
+            place := self._place_now()
+        ) != self._place:  # moved away, and made anew or not: an open one would not notice
+            self._close()
+            self._place = place
         reader = self._reader = self._reader or self._opener(self._path)
         version = reader.version()
         if version == self._version:
@@ -77,8 +88,16 @@ class StoredResults:
         self._version = version
         return found
 
+    def _place_now(self) -> tuple[int, int] | None:
+        """Which file there is; None: none."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def _close(self) -> None:
-        """A store that was moved away or made anew is opened again, from its beginning."""
+        """Opened again, it is read from its beginning."""
         if self._reader is not None:
             self._reader.close()
         self._reader, self._version = None, -1

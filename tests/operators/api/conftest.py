@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
 
 from operators.api.access import Principal
 from operators.api.application import application
@@ -85,6 +87,7 @@ class Told:
     asked: list[tuple[str, bool]] = field(default_factory=list)
     refusal: Exception | None = None
     missing: str = ""
+    store: str = ""
 
     def snapshot(self) -> Snapshot:
         return self.now
@@ -96,6 +99,8 @@ class Told:
         found = self.now.job(uid)
         if found is None:
             return None
+        if self.store:
+            return Timeline(found, self.now.runs_of(uid), missing=self.store)
         progress = (Progress(2.0, 4.0, 0, 5, "w1"),) if uid == "u1" else ()
         return Timeline(
             found, self.now.runs_of(uid), progress, (Condition("Accepted", "True", since_s=1.0),), ("a note",)
@@ -146,10 +151,41 @@ class Rights:
         return (who.user, verb, namespace) in self.rights
 
 
-def services_of(source: Told, access: Rights, now_ns: Callable[[], int], stream_s: float = 0.3) -> Services:
+def services_of(
+    source: Told, access: Rights, now_ns: Callable[[], int], stream_s: float = 3600.0, heartbeat_s: float = 0.05
+) -> Services:
     sessions = Sessions(b"a key of the tests", now_ns, lasts_s=3600)
-    streams = Streams(stream_s, heartbeat_s=stream_s / 3, gather_s=0.01, most=2)
+    streams = Streams(stream_s, heartbeat_s=heartbeat_s, gather_s=0.01, most=2)
     return Services(source, access, sessions, bundled_policies(), frozenset(), streams)
+
+
+class HangsUp:
+    """The application for callers who hang up when a stream of events has told all that there was: then it says that it is
+    still there. So no test depends on how far a stream comes in a time."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked, told_all = False, asyncio.Event()
+
+        async def hears(message: Message) -> None:
+            await send(message)
+            if b": still here" in message.get("body", b""):
+                told_all.set()
+
+        async def says() -> Message:
+            nonlocal asked
+            if asked:
+                await told_all.wait()
+                return {"type": "http.disconnect"}
+            asked = True
+            return await receive()
+
+        if scope["type"] == "http" and scope["path"].endswith("/events"):
+            await self.app(scope, says, hears)
+        else:
+            await self.app(scope, receive, send)
 
 
 @dataclass
@@ -168,8 +204,8 @@ class Place:
     def app(self) -> FastAPI:
         """Shared by all tests; what it works on is this test's."""
         found: Any = self.client.app
-        assert isinstance(found, FastAPI)
-        return found
+        assert isinstance(found, HangsUp)
+        return found.app
 
     def get(self, path: str, token: str = "root-token", **parameters: Any) -> Any:
         """The JSON of a reply that must be 200."""
@@ -187,7 +223,7 @@ class Place:
 @pytest.fixture(scope="session")
 def client() -> Iterator[TestClient]:
     services = services_of(Told(), Rights(), lambda: 0)
-    with TestClient(application(services), base_url="http://127.0.0.1:8765") as found:
+    with TestClient(HangsUp(application(services)), base_url="http://127.0.0.1:8765") as found:
         yield found
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.units import NS_PER_S
 from operators.api.changes import Changes
@@ -97,7 +99,7 @@ class Story:
         )
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition():
                 await self.api.wake()
                 await asyncio.sleep(0.005)
@@ -340,6 +342,7 @@ def test_the_store_tells_steps_and_all_runs(
         story.api.put(POOL, pool())
         story.api.put(EMUJOB, running("a"))
         await story.until(lambda: story.phase("a") == "Running" and story.source.snapshot().devices)
+        await story.until(lambda: not story.source.snapshot().missing)
         told = await story.source.timeline("uid-a")
         assert told is not None
         assert [(run.from_s - T0, run.devices, run.ended) for run in told.runs] == [
@@ -387,10 +390,10 @@ def test_a_store_that_is_not_there_yet_is_told_and_found_later(tmp_path: Path) -
     path = tmp_path / "later.sqlite"
     results = StoredResults(path)
     assert results.look()
-    assert "can't be read" in results.problem
+    assert "can't read this file" in results.problem
     assert not results.look()  # told once
-    assert results.result("uid-a") is None
-    assert results.progress("uid-a") == []
+    with pytest.raises(ClusterError, match=f"^{re.escape(results.problem)}$"):
+        results.told("uid-a")
     store = ResultStore(path)
     store.note_job(facts())
     assert results.look()
@@ -408,8 +411,8 @@ def test_a_store_that_fails_is_opened_again(store: ResultStore, tmp_path: Path) 
     assert results.look()
     assert results._reader is not None
     results._reader.close()  # as a disk that fails
-    assert results.result("uid-a") is None
-    assert results.progress("uid-a") == []
+    with pytest.raises(ClusterError, match=r"results\.sqlite: can't read this file as .*: Cannot operate on a closed"):
+        results.told("uid-a")
     assert results.look()
     assert results.problem
     assert results.look()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.api.changes import Changes
+from operators.api.services import Streams
 
 
 def events(place: Any, token: str = "root-token", last: str = "", **parameters: str) -> list[dict[str, str]]:
-    """All events of one stream, which ends by itself."""
+    """What one stream tells until there is no more."""
     headers = {"Authorization": f"Bearer {token}"} | ({"Last-Event-ID": last} if last else {})
     reply = place.client.get("/api/v1/events", headers=headers, params=parameters)
     assert reply.status_code == 200, reply.text
@@ -72,6 +74,15 @@ def test_a_stream_says_that_it_is_there(place: Any) -> None:
     assert ": still here\n\n" in reply.text
 
 
+def test_a_stream_ends_by_itself_so_that_its_caller_is_asked_anew(place: Any) -> None:
+    services = place.app.state.services
+    place.app.state.services = replace(services, streams=Streams(lasts_s=0.05, heartbeat_s=3600))
+    reply = place.client.get("/api/v1/events", headers={"Authorization": "Bearer root-token"})
+    assert ": still here" not in reply.text  # nobody hung up
+    assert reply.text.endswith("id: ab-0\n\n")
+    assert not place.app.state.streams
+
+
 def test_there_are_so_many_streams_and_no_more(place: Any) -> None:
     place.app.state.streams.update({"a", "b"})
     try:
@@ -79,7 +90,7 @@ def test_there_are_so_many_streams_and_no_more(place: Any) -> None:
     finally:
         place.app.state.streams.clear()
     assert events(place)
-    assert not place.app.state.streams  # one that ended is not counted
+    assert not place.app.state.streams  # one whose caller hung up is not counted
 
 
 def test_changes_that_were_dropped_are_known_to_be() -> None:
@@ -118,7 +129,7 @@ def test_readers_wait_for_news() -> None:
         await asyncio.sleep(0)
         assert not any(task.done() for task in waiting)
         changes.tell("reset")
-        await asyncio.wait_for(asyncio.gather(*waiting), 1)
+        await asyncio.wait_for(asyncio.gather(*waiting), 20)
         await changes.wait(0)  # there is news already
 
     asyncio.run(story())

@@ -45,7 +45,7 @@ def told(make_told: Any) -> Any:
 @pytest.fixture(scope="module")
 def site(make_services: Any, told: Any) -> Iterator[str]:
     """A server on loopback over `told`; its address."""
-    app = application(make_services(source=told, stream_s=30.0))
+    app = application(make_services(source=told, stream_s=30.0, heartbeat_s=10.0))
     with listening("127.0.0.1", 0) as listener:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
@@ -136,6 +136,19 @@ def test_a_job(page: Browser, site: str, told: Any) -> None:
     page.run("document.querySelector('#facts button').click()")
     page.until("document.querySelector('#facts button:not(:disabled)') !== null")
     assert told.asked == [("u1", True)]
+
+
+def test_a_job_whose_steps_nobody_can_tell(
+    page: Browser, site: str, told: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(told, "store", "results.db: file is not a database; move it away")
+    shown(page, f"{site}/job?uid=u1", "#steps .empty")
+    assert "move it away" in text_of(page, "#steps")
+    assert "only what Kubernetes says: results.db" in text_of(page, "#story")
+    assert "w1/0" in text_of(page, "#runs")
+    page.until("document.querySelector('#facts button') !== null")
+    assert all("503" in complaint for complaint in page.complaints)
+    page.complaints.clear()
 
 
 def test_experiments(page: Browser, site: str, told: Any, make_job: Any, make_snapshot: Any) -> None:

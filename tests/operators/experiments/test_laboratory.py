@@ -93,9 +93,9 @@ def test_an_interruption_leaves_nothing(
 def test_a_scheduler_that_never_gets_ready_ends_the_run(
     world: Any, tools: Tools, job_spec: Specs, two_nodes: ClusterSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "READY_S", 0.3)
-    mute = replace(tools, python=("sh", "-c", "echo stuck >&2; sleep 600"))
-    with pytest.raises(ClusterError, match=r"is not ready after 0.3 s: stuck"):
+    monkeypatch.setattr(module, "READY_S", 1.5)
+    mute = replace(tools, python=("sh", "-c", "echo stuck >&2; exec sleep 600"))
+    with pytest.raises(ClusterError, match=r"is not ready after 1.5 s: stuck"):
         Laboratory("1f", mute).observe(Setting("s", [job_spec("a")], 30.0, policy="sjf"), two_nodes, unheard)
     assert world.objects["namespaces"] == {}
     assert world.submitted == []
@@ -132,7 +132,7 @@ def test_why_a_run_failed_is_raised_and_what_it_left_is_said(
     monkeypatch.setattr(module, "READY_S", 0.1)
     world.stays = True
     said: list[str] = []
-    mute = replace(tools, say=said.append, python=("sh", "-c", "sleep 600"))
+    mute = replace(tools, say=said.append, python=("sh", "-c", "exec sleep 600"))
     with pytest.raises(ClusterError, match="the scheduler is not ready after"):
         Laboratory("1f", mute).observe(Setting("s", [job_spec("a")], 30.0, policy="sjf"), two_nodes, unheard)
     assert [line for line in said if "namespace emugpu-exp-1f-1 is still being deleted after 0.1 s" in line]

@@ -80,10 +80,17 @@ class Running:
         await asyncio.wait([self.task])
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition():
                 await self.api.wake()
                 await asyncio.sleep(0.002)
+
+    async def rest(self) -> None:
+        """Until nothing has been looked at for a while, so that what was written has come back, however busy the machine is."""
+        before, quiet = -1.0, 0
+        while quiet < 20:
+            await asyncio.sleep(0.003)
+            before, quiet = looks(self), quiet + 1 if looks(self) == before else 0
 
     def status(self, name: str = "j") -> dict[str, Any]:
         found: dict[str, Any] = self.api.stored(EMUJOB, f"lab/{name}").get("status", {})
@@ -300,12 +307,12 @@ def test_a_change_costs_one_look_however_many_there_are() -> None:
 
     async def story(at: Running) -> None:
         await at.until(lambda: at.status("j29").get("phase") == "Queued")
-        await asyncio.sleep(0.05)  # the echoes of what was written
+        await at.rest()
         before = looks(at)
         api.put(JOB, {**api.stored(JOB, "lab/j7"), "status": {"active": 1}})
         api.put(POD, {"metadata": {"name": "p", "namespace": "lab", "uid": "p", "labels": {"emugpu.dev/job": "j7"}}})
         await at.until(lambda: looks(at) > before)
-        await asyncio.sleep(0.02)
+        await at.rest()
         assert looks(at) - before <= 4
 
     run(story, api)
@@ -333,7 +340,7 @@ def test_only_those_who_are_named_are_looked_at_again() -> None:
 
     async def story(at: Running) -> None:
         await at.until(lambda: at.status("j").get("phase") == at.status("k").get("phase") == "Queued")
-        await asyncio.sleep(0.05)  # the echoes of what was written
+        await at.rest()
         at.outcomes |= {f"uid-{name}": three_steps_done(name) for name in ("j", "k")}
         at.controller.look_again("uid-k")
         await at.until(lambda: at.status("k")["stepsDone"] == 3)

@@ -9,8 +9,11 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -454,8 +457,8 @@ def job_spec() -> dict[str, Any]:
 # -- the program -------------------------------------------------------------------------------------------------------
 
 
-def start(config: Path, identity: str) -> subprocess.Popen[bytes]:
-    settings = {"IMAGE": "emugpu:1", "IDENTITY": identity, "METRICS_PORT": "0", "LEASE_S": "3"}
+def start(config: Path, identity: str, **more: str) -> subprocess.Popen[bytes]:
+    settings = {"IMAGE": "emugpu:1", "IDENTITY": identity, "METRICS_PORT": "0", "LEASE_S": "3", **more}
     environment = {**os.environ, "KUBECONFIG": str(config), **{f"EMUGPU_JOBS_{k}": v for k, v in settings.items()}}
     command = [sys.executable, "-W", "error", "-m", "operators.jobs"]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
@@ -489,4 +492,48 @@ def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ApiServer, j
             finally:
                 one.kill()
                 two.kill()
+    cluster.request("DELETE", OWN_LEASE)
+
+
+def page(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:  # it doesn't listen yet
+        return 0, ""
+
+
+@pytest.mark.parametrize("what", ["store", "Redis"])
+def test_without_store_or_redis_it_works_and_is_ready_and_says_so(
+    cluster: ApiServer, jobs: None, tmp_path: Path, what: str
+) -> None:
+    """The API is in the same pod, which an unready controller would take out of its Service."""
+    config, store = tmp_path / "kubeconfig", tmp_path / "results.db"
+    config.write_text(json.dumps(cluster.kubeconfig("emugpu-jobs")), encoding="utf-8")
+    if what == "store":
+        store.write_bytes(b"no database" * 1000)
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        port, nobodys = one.getsockname()[1], other.getsockname()[1]
+    settings = {"METRICS_PORT": str(port), "STORE": str(store), "REDIS_URL": f"redis://127.0.0.1:{nobodys}/0"}
+    with start(config, "one", **settings) as process:
+        try:
+            assert cluster.request("POST", EMUJOBS, emujob())[0] == 201
+            asyncio.run(until(lambda: phase(cluster)() == "Queued"))
+            asyncio.run(until(lambda: "emugpu_collector_failures_total{" in page(port, "/metrics")[1]))
+            metrics = page(port, "/metrics")[1]
+            assert "emugpu_collector_up 0.0" in metrics
+            assert f"emugpu_results_store_up {float(what != 'store')}" in metrics
+            assert (page(port, "/readyz"), page(port, "/healthz")) == ((200, "ok\n"), (200, "ok\n"))
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    lines = said.decode().splitlines()
+    told = [line for line in lines if line.startswith(f"results: {store}: can't use this file")]
+    assert len(told) == (what == "store"), lines
+    assert any(line.startswith("collector: ") for line in lines), lines
     cluster.request("DELETE", OWN_LEASE)

@@ -55,7 +55,7 @@ class Server:
         place = ["--port", "0", "--unixsocket", f"{self._directory}/s", "--dir", str(self._directory), "--save", ""]
         options = ["--appendonly", "yes", "--appendfsync", "always", "--logfile", f"{self._directory}/log"]
         self._process = subprocess.Popen([SERVER, *place, *options])
-        give_up = time.monotonic() + 10
+        give_up = time.monotonic() + 30
         while True:
             with contextlib.suppress(redis.RedisError):
                 self.client().execute_command("PING")

@@ -252,7 +252,7 @@ def test_a_store_that_can_not_be_opened_is_told(server, make, tmp_path):
         collector.attempt(None)
 
 
-def wait_for(happened, timeout_s=15.0):
+def wait_for(happened, timeout_s=30.0):
     give_up = time.monotonic() + timeout_s
     while not happened():
         assert time.monotonic() < give_up, "it didn't happen in time"

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import operators.results.results as module
+from emulator_runtime.domain.errors import ClusterError
 from operators.results.clocks import ClockOffset
 from operators.results.metrics import ResultMetrics
 from operators.results.predicted import Prediction
@@ -259,6 +260,29 @@ def test_an_offset_changes_what_is_known(make, facts, teller):
     beside.results.look_at(beside._collector.note_offset(ClockOffset("n1", T0, 500_000_000, 1_000_000)))
     beside.at(10)
     assert beside.results.outcome("job").result.first_started_ns == T0 + S
+
+
+def test_whether_the_store_can_be_used_is_a_metric(tmp_path):
+    registry, path = CollectorRegistry(), tmp_path / "none" / "r.db"
+    results = Results(lambda: ResultStore(path), ResultMetrics(registry), lambda: T0, lambda: 1)
+
+    def up():
+        return registry.get_sample_value("emugpu_results_store_up")
+
+    def turn():
+        try:
+            results.round()
+        except ClusterError as error:
+            results.failed(error)
+        return up()
+
+    assert (up(), turn()) == (0, 0)
+    path.parent.mkdir()
+    assert turn() == 1
+    results.close()
+    path.parent.rename(tmp_path / "moved")
+    results._store = None
+    assert turn() == 0
 
 
 def test_its_thread_does_all_of_it(tmp_path, facts, teller):

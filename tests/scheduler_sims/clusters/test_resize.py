@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.gpu import device_uuid
@@ -164,26 +164,40 @@ def test_an_input_in_preparation_keeps_its_speed(drive):
     assert driven.end()[0] == pytest.approx(2 + 0.25 + 0.25 + step_s)  # issued at 1, 2, 2.25, 2.5
 
 
+def step_ns(step, steps, cpus):
+    """Of the job TEN cut into so many steps: they add up to its duration, which is whole nanoseconds."""
+    total_ns = to_ns(10 / cpus)
+    return total_ns * (step + 1) // steps - total_ns * step // steps
+
+
 @settings(deadline=None)
 @given(
-    changes=st.lists(st.tuples(st.floats(0.01, 9), st.sampled_from([1.0, 1.5, 2.0])), max_size=5),
+    changes=st.lists(
+        st.tuples(
+            st.one_of(st.integers(1, 9 * S), st.integers(1, 36).map(lambda quarter: quarter * S // 4)),
+            st.sampled_from([1.0, 1.5, 2.0]),
+        ),
+        max_size=5,
+    ),
     steps=st.integers(1, 30),
 )
-def test_changes_agree_with_steps_counted_one_by_one(job_specs, cluster_spec, drive, changes, steps):
+@example(changes=[(2 * S, 1.5)], steps=30)  # a sum of floats has the sixth step end just before 2 s
+@example(changes=[(2 * S - 1, 1.5)], steps=30)
+@example(changes=[(2 * S + 1, 1.5)], steps=30)
+def test_changes_agree_with_steps_counted_one_by_one(drive, changes, steps):
+    """Changes are often at the very end of a step: what is issued then has the new speed already."""
     driven = drive(replace(TEN, steps=steps))
     driven.start("a")
-    changes = sorted(changes)
-    now_s, done, speed, coming = 0.0, 0, 1.0, list(changes)
-    while done < steps:  # the same, step by step
-        while coming and coming[0][0] <= now_s:
-            speed = coming.pop(0)[1]
-        now_s += 10 / steps / speed
-        done += 1
-    for at_s, cpus in changes:
-        if at_s >= now_s:
-            break
-        driven.resize(at_s, cpus)
-    assert driven.end()[0] == pytest.approx(now_s, abs=1e-6)
+    coming = sorted(changes)
+    now_ns, given = 0, 1.0
+    for step in range(steps):
+        while coming and coming[0][0] <= now_ns:
+            given = coming.pop(0)[1]
+        now_ns += step_ns(step, steps, given)
+    for at_ns, cpus in sorted(changes):
+        if at_ns < now_ns:
+            driven.resize(at_ns / S, cpus)
+    assert driven.end() == (now_ns / S, "finished", steps)
 
 
 # --- leases ---------------------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def kubelet() -> Iterator[FakeKubelet]:
 def eventually() -> Callable[..., object]:
     """`eventually(lambda: condition)`: waits until it is true, and answers it."""
 
-    def wait(condition: Callable[[], object], within_s: float = 8.0) -> object:
+    def wait(condition: Callable[[], object], within_s: float = 30.0) -> object:
         give_up = time.monotonic() + within_s
         while not (found := condition()):
             assert time.monotonic() < give_up, "it did not come true in time"

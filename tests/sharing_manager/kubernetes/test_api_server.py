@@ -81,12 +81,12 @@ def test_a_refusal_says_what_was_asked_and_why(fake, api, status) -> None:
 
 
 @pytest.mark.parametrize("fault", [DROP, GARBAGE, HANG])
-def test_no_usable_answer(fake, api, fault) -> None:
+def test_no_usable_answer(fake, api, fault, in_time) -> None:
     fake.fail(fault)
     began = time.monotonic()
     with pytest.raises(ApiServerError, match="GET /api/v1/nodes: no usable answer: ") as caught:
         api.get(*NODES)
-    assert caught.value.status == 0 and time.monotonic() - began < 2
+    assert caught.value.status == 0 and in_time(2, began)
 
 
 def test_nobody_listens(fake) -> None:
@@ -112,7 +112,7 @@ def raw_server(answer) -> tuple[socket.socket, threading.Thread]:
     return listener, thread
 
 
-def test_an_answer_that_drips_is_given_up_as_a_whole() -> None:
+def test_an_answer_that_drips_is_given_up_as_a_whole(in_time) -> None:
     def drip(peer) -> None:
         peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
         for _ in range(100):
@@ -123,7 +123,7 @@ def test_an_answer_that_drips_is_given_up_as_a_whole() -> None:
     began = time.monotonic()
     with pytest.raises(ApiServerError, match=r"not complete after 0\.4 s"):
         ApiServer(Endpoint("127.0.0.1", listener.getsockname()[1]), FAST).get(*NODES)
-    assert time.monotonic() - began < 2
+    assert in_time(2, began)
     thread.join()
 
 
@@ -143,11 +143,12 @@ def test_a_page_of_a_proxy_stays_out_of_the_message() -> None:
     thread.join()
 
 
-def test_a_watch_that_brings_nothing_is_given_up(fake, api) -> None:
+def test_a_watch_that_brings_nothing_is_given_up(fake, api, in_time) -> None:
     began = time.monotonic()
     with pytest.raises(ApiServerError, match="timed out"):
         next(api.watch(NODES[0], {**NODES[1], "watch": "1", "resourceVersion": "100"}))
-    assert 0.6 < time.monotonic() - began < 3
+    assert time.monotonic() - began > 0.6
+    assert in_time(3, began)
 
 
 def test_close_ends_a_request_in_another_thread(tls) -> None:

@@ -52,7 +52,7 @@ class RedisServer:
         return self
 
     def _wait_until_it_answers(self) -> None:
-        give_up = time.monotonic() + 10
+        give_up = time.monotonic() + 30
         while True:
             with redis.Redis(unix_socket_path=str(self.socket), retry=ONCE) as client:
                 try:
@@ -156,7 +156,7 @@ class PollerThread:
             self._calls.append(callback)
             self._wake.notify()
 
-    def run_until(self, happened: Callable[[], object], timeout_s: float = 10.0) -> None:
+    def run_until(self, happened: Callable[[], object], timeout_s: float = 30.0) -> None:
         give_up = time.monotonic() + timeout_s
         while not happened():
             with self._wake:
@@ -229,7 +229,7 @@ def make_store(poller: PollerThread, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    def wait(happened: Callable[[], object], timeout_s: float = 10.0) -> None:
+    def wait(happened: Callable[[], object], timeout_s: float = 30.0) -> None:
         give_up = time.monotonic() + timeout_s
         while not happened():
             assert time.monotonic() < give_up, "it didn't happen in time"

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.record import JobRecord, RunRecord
 from scheduler_sims.reports.comparison import compare
 
-pytestmark = pytest.mark.processes
+Agree = Callable[..., RunRecord]
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 ROOT = Path(__file__).parents[4]
 ALLOX = ROOT / "examples" / "allox-40"
 WARP = LocalOptions(warp=True)
@@ -71,33 +74,47 @@ def watched_run(run: Experiment, cluster: LocalCluster, policy: str = "fifo") ->
 
 
 @pytest.mark.parametrize("policy", ["drf-fifo", "drf-sjf", "allox"])
-def test_warp_observes_what_was_predicted(policy: str) -> None:
+def test_warp_observes_what_was_predicted(agree: Agree, policy: str) -> None:
     run = Experiment.load(ALLOX / "workload.csv", ALLOX / "cluster.yaml")
     predicted = run.simulate(policy)
-    errors = []
-    for _ in range(3):  # a busy host makes warp late, so it gets more than one try; a wrong emulator fails them all
-        observed = run.observe(policy, WARP)
+    shortest_s = min(job.jct_s for job in predicted.jobs)
+
+    def differences(observed: RunRecord, late_s: float) -> list[object]:
         assert [job.status for job in observed.jobs] == ["finished"] * 40
         (result,) = compare([predicted, observed]).policies
         assert result.error is not None
         mean, quantiles = result.error.by_figure["mean_jct"], result.error.jct_quantiles_max_abs
         assert mean is not None
         assert quantiles is not None
-        if abs(mean) < 0.005 and quantiles < 0.05:
-            return
-        errors.append((mean, quantiles))
-    pytest.fail(f"errors of the mean and of the quantiles: {errors}")
+        excuse = late_s / shortest_s
+        return (
+            [] if abs(mean) < 0.005 + excuse and quantiles < 0.05 + excuse else [("mean, quantiles", mean, quantiles)]
+        )
+
+    agree(lambda: run.observe(policy, WARP), differences)
 
 
-def test_preemption_input_pipeline_and_costs_agree_job_by_job(tmp_path: Path) -> None:
+def off(
+    predicted: RunRecord, observed: RunRecord, late_s: float, *, rel: float = 0.01, abs_s: float = 0.1
+) -> list[object]:
+    """The jobs whose JCT is further off than this, or that were stopped more or less often, or ran elsewhere: where they come
+    late, another device may be free."""
+
+    def facts(job: JobRecord) -> tuple[object, ...]:
+        return job.job_id, job.status, job.preemptions, () if late_s else job.devices
+
+    pairs = zip(predicted.jobs, observed.jobs, strict=True)
+    return [
+        (p, o) for p, o in pairs if facts(p) != facts(o) or abs(o.jct_s - p.jct_s) > max(rel * p.jct_s, abs_s) + late_s
+    ]
+
+
+@pytest.mark.parametrize("policy", ["srtf", "las:threshold_s=10,quantum_s=5"])
+def test_preemption_input_pipeline_and_costs_agree_job_by_job(tmp_path: Path, agree: Agree, policy: str) -> None:
     run = experiment(tmp_path, MIXED_WORKLOAD, MIXED_CLUSTER)
-    for policy in ("srtf", "las:threshold_s=10,quantum_s=5"):
-        predicted, observed = by_id(run.simulate(policy).jobs), by_id(run.observe(policy, WARP).jobs)
-        assert sum(job.preemptions for job in predicted.values()) >= 2
-        for job_id, job in observed.items():
-            assert job.preemptions == predicted[job_id].preemptions
-            assert job.devices == predicted[job_id].devices
-            assert job.jct_s == pytest.approx(predicted[job_id].jct_s, rel=0.01, abs=0.1)
+    predicted = run.simulate(policy)
+    assert sum(job.preemptions for job in predicted.jobs) >= 2
+    agree(lambda: run.observe(policy, WARP), lambda observed, late_s: off(predicted, observed, late_s))
 
 
 def test_every_step_runs_exactly_once_across_preemptions(tmp_path: Path) -> None:
@@ -122,35 +139,50 @@ def divided_while_running(run: RunRecord) -> set[str]:
     return {a.job_id for a in spans for b in spans if (a.job_id, a.end_s) == (b.job_id, b.start_s) and a is not b}
 
 
-def test_jobs_run_faster_from_the_next_step_on_when_they_get_more_cpus(tmp_path: Path) -> None:
+def test_jobs_run_faster_from_the_next_step_on_when_they_get_more_cpus(tmp_path: Path, agree: Agree) -> None:
     run = experiment(tmp_path, SENSITIVE_WORKLOAD, SENSITIVE_CLUSTER)
-    predicted, observed = (f("synergy:round_s=40") for f in (run.simulate, lambda text: run.observe(text, WARP)))
-    assert divided_while_running(predicted) == divided_while_running(observed) == {"alexnet"}
-    divisions = [(s.job_id, s.cpu_milli, s.memory_bytes) for s in predicted.host_spans]
-    assert [(s.job_id, s.cpu_milli, s.memory_bytes) for s in observed.host_spans] == divisions
-    for job_id, job in by_id(observed.jobs).items():
-        expected = by_id(predicted.jobs)[job_id]
-        assert (job.status, job.preemptions, job.devices) == ("finished", expected.preemptions, expected.devices)
-        assert job.jct_s == pytest.approx(expected.jct_s, rel=0.01, abs=0.7)  # a step's time, where a share came late
+    predicted = run.simulate("synergy:round_s=40")
+    assert divided_while_running(predicted) == {"alexnet"}
+
+    def differences(observed: RunRecord, late_s: float) -> list[object]:
+        divisions, ours = (
+            [(s.job_id, s.cpu_milli, s.memory_bytes) for s in r.host_spans] for r in (predicted, observed)
+        )
+        if divisions != ours or divided_while_running(observed) != {"alexnet"}:
+            return ours
+        return off(predicted, observed, late_s, abs_s=0.7)  # a step's time, where a share came late
+
+    agree(lambda: run.observe("synergy:round_s=40", WARP), differences)
 
 
-def test_scaled_time_takes_a_new_share_too(tmp_path: Path) -> None:
+def test_scaled_time_takes_a_new_share_too(tmp_path: Path, agree: Agree) -> None:
     workload = "job_id,model,steps\nfirst,synergy/alexnet,90\nsecond,synergy/res18,200\n"
     run = experiment(tmp_path, workload, SENSITIVE_CLUSTER)
     predicted = run.simulate("synergy:round_s=20")
-    observed = run.observe("synergy:round_s=20", LocalOptions(speed=20))
-    assert divided_while_running(predicted) == divided_while_running(observed) == {"second"}
-    for job_id, job in by_id(observed.jobs).items():
-        assert job.jct_s == pytest.approx(by_id(predicted.jobs)[job_id].jct_s, rel=0.05)
+    assert divided_while_running(predicted) == {"second"}
+
+    def differences(observed: RunRecord, late_s: float) -> list[object]:
+        if divided_while_running(observed) != {"second"}:
+            return [*observed.host_spans]
+        return off(predicted, observed, late_s, rel=0.05)
+
+    agree(lambda: run.observe("synergy:round_s=20", LocalOptions(speed=20)), differences, speed=20)
 
 
-def test_scaled_time_observes_what_was_predicted(tmp_path: Path) -> None:
+def test_scaled_time_observes_what_was_predicted(tmp_path: Path, agree: Agree) -> None:
     run = experiment(tmp_path, rows(12, 8, 20, 6), TWO_GPUS)
-    observed = run.observe("sjf", LocalOptions(speed=10))
-    (result,) = compare([run.simulate("sjf"), observed]).policies
-    assert result.error is not None
-    assert abs(result.error.by_figure["mean_jct"] or 0) < 0.05
-    assert observed.lag["step"].count == 400
+    predicted = run.simulate("sjf")
+
+    def differences(observed: RunRecord, late_s: float) -> list[object]:
+        assert observed.lag["step"].count == 400
+        (result,) = compare([predicted, observed]).policies
+        assert result.error is not None
+        mean = result.error.by_figure["mean_jct"]
+        assert mean is not None
+        shortest_s = min(job.jct_s for job in predicted.jobs)
+        return [] if abs(mean) < 0.05 + late_s / shortest_s else [mean]
+
+    agree(lambda: run.observe("sjf", LocalOptions(speed=10)), differences, speed=10)
 
 
 class SlowStart(LocalCluster):
@@ -167,8 +199,9 @@ def test_a_real_start_delay_moves_what_is_observed_and_not_what_is_predicted(tmp
     cluster = SlowStart(run.spec, WARP)
     observed = by_id(watched_run(run, cluster).books.records())
     assert {job.jct_s for job in predicted.values()} == {10, 20}
-    assert observed["j0"].jct_s == pytest.approx(11, abs=0.5)
-    assert observed["j1"].jct_s == pytest.approx(22, abs=0.8)
+    late_s = cluster.lag()["step"].max_s
+    assert 10.9 < observed["j0"].jct_s < 11.5 + late_s
+    assert 21.9 < observed["j1"].jct_s < 22.8 + 2 * late_s
     assert cluster.lag()["start"].max_s > 0.9
 
 
@@ -220,7 +253,7 @@ def test_a_killed_job_fails_with_the_reason_and_frees_its_device(tmp_path: Path)
     assert records["j0"].reason == "its process ended: killed by SIGKILL"
     assert records["j1"].status == "finished"
     assert records["j1"].start_s is not None
-    assert records["j1"].start_s - records["j0"].finish_s < 10  # one host second at speed 10
+    assert records["j1"].start_s - records["j0"].finish_s < 100  # j0 would have run for 600
 
 
 def test_a_killed_waiting_process_is_replaced(tmp_path: Path) -> None:
@@ -283,14 +316,19 @@ def test_real_time_priority_is_taken_or_its_refusal_is_said(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("options", [WARP, LocalOptions(speed=10)], ids=["warp", "scaled"])
-def test_a_job_that_starts_again_as_it_stops_and_stops_between_two_steps(tmp_path: Path, options: LocalOptions) -> None:
+def test_a_job_that_starts_again_as_it_stops_and_stops_between_two_steps(
+    tmp_path: Path, agree: Agree, options: LocalOptions
+) -> None:
     """X comes when a step of A has just ended; A is stopped, and started again the moment its device is free."""
     workload = "job_id,submit_s,gpu_duration_s\nA,0,100\nB,0,5.5\nX,5,2\n"
     run = experiment(tmp_path, workload, TWO_GPUS + "\ncosts: {checkpoint_s: 2}")
-    predicted, observed = by_id(run.simulate("srtf").jobs), by_id(run.observe("srtf", options).jobs)
-    assert {job_id: job.preemptions for job_id, job in observed.items()} == {"A": 1, "B": 0, "X": 0}
-    for job_id, job in observed.items():
-        assert job.jct_s == pytest.approx(predicted[job_id].jct_s, abs=0.1 if options.warp else 0.7)
+    predicted = run.simulate("srtf")
+    assert {job.job_id: job.preemptions for job in predicted.jobs} == {"A": 1, "B": 0, "X": 0}
+
+    def differences(observed: RunRecord, late_s: float) -> list[object]:
+        return off(predicted, observed, late_s, rel=0, abs_s=0.1 if options.warp else 0.7)
+
+    agree(lambda: run.observe("srtf", options), differences, speed=options.speed)
 
 
 def test_a_model_job_reserves_the_memory_that_its_row_states(tmp_path: Path) -> None:
@@ -303,9 +341,11 @@ def test_a_model_job_reserves_the_memory_that_its_row_states(tmp_path: Path) -> 
 @pytest.mark.parametrize("duration", ["0.00000005", "100000000"])
 def test_the_shortest_and_the_longest_duration_run(tmp_path: Path, duration: str) -> None:
     run = experiment(tmp_path, f"job_id,gpu_duration_s,steps\nj,{duration},1\n", ONE_GPU)
-    (job,) = run.observe("fifo", WARP).jobs
+    observed = run.observe("fifo", WARP)
+    (job,) = observed.jobs
     assert job.status == "finished"
-    assert job.jct_s == pytest.approx(float(duration), abs=0.5)
+    late_s = sum(observed.lag[kind].max_s for kind in ("start", "step"))
+    assert job.jct_s == pytest.approx(float(duration), abs=0.5 + late_s)
 
 
 class CrashLoop(LocalCluster):
@@ -332,16 +372,22 @@ def test_a_node_with_a_long_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [WARP, LocalOptions(speed=10)], ids=["warp", "scaled"])
-def test_a_stop_at_the_very_instant_of_a_step_boundary(tmp_path: Path, options: LocalOptions) -> None:
+def test_a_stop_at_the_very_instant_of_a_step_boundary(tmp_path: Path, agree: Agree, options: LocalOptions) -> None:
     """B comes when a step of A ends, by the numbers: both clusters let the submission come first."""
     run = experiment(tmp_path, "job_id,submit_s,gpu_duration_s\nA,0,50\nB,20,5\n", ONE_GPU)
-    predicted, observed = by_id(run.simulate("srtf").jobs), by_id(run.observe("srtf", options).jobs)
-    assert predicted["B"].start_s == 20
-    assert observed["B"].start_s == pytest.approx(20, abs=0.1 if options.warp else 0.4)  # a step takes half a second
+    assert by_id(run.simulate("srtf").jobs)["B"].start_s == 20
+
+    def differences(observed: RunRecord, late_s: float) -> list[object]:
+        began_s = by_id(observed.jobs)["B"].start_s
+        assert began_s is not None
+        allowed_s = (0.1 if options.warp else 0.4) + late_s  # a step takes half a second
+        return [] if abs(began_s - 20) < allowed_s else [began_s]
+
+    agree(lambda: run.observe("srtf", options), differences, speed=options.speed)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_random_workloads_agree_job_by_job(tmp_path: Path, seed: int) -> None:
+def test_random_workloads_agree_job_by_job(tmp_path: Path, agree: Agree, seed: int) -> None:
     """Whole seconds everywhere, so that instants coincide; every cost is drawn; SRTF preempts a lot."""
     chance = random.Random(f"{seed}/workload")
     workload = "job_id,submit_s,num_gpus,gpu_duration_s\n" + "".join(
@@ -351,13 +397,11 @@ def test_random_workloads_agree_job_by_job(tmp_path: Path, seed: int) -> None:
     costs = {name: round(chance.uniform(0, 3), 1) for name in drawn}
     cluster = f"nodes: [{{name: n, gpus: 2, gpu_type: T4, cpus: 8, count: 2}}]\ncosts: {costs}".replace("'", "")
     run = experiment(tmp_path, workload, cluster)
-    predicted = by_id(run.simulate("srtf").jobs)
-    assert sum(job.preemptions for job in predicted.values()) >= 1
-    off: dict[str, tuple[float, float]] = {}
-    for _ in range(3):  # a busy host may come late once
-        observed = by_id(run.observe("srtf", WARP).jobs)
-        jcts = {job_id: (job.jct_s, observed[job_id].jct_s) for job_id, job in predicted.items()}
-        off = {job_id: (p, o) for job_id, (p, o) in jcts.items() if abs(p - o) > 0.01 * p + 0.1}
-        if not off:
-            return
-    pytest.fail(f"(predicted, observed) JCTs: {off}")
+    predicted = run.simulate("srtf")
+    assert sum(job.preemptions for job in predicted.jobs) >= 1
+
+    def differences(observed: RunRecord, late_s: float) -> list[object]:
+        pairs = zip(predicted.jobs, observed.jobs, strict=True)
+        return [(p, o) for p, o in pairs if abs(p.jct_s - o.jct_s) > 0.01 * p.jct_s + 0.1 + late_s]
+
+    agree(lambda: run.observe("srtf", WARP), differences)

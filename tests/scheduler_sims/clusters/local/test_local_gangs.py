@@ -15,6 +15,7 @@ from scheduler_sims.clusters.local.grants import Grants
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.policies.resolve import resolve_policy
+from scheduler_sims.record import RunRecord
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "gangs-24"
 WARP = LocalOptions(warp=True)
@@ -39,14 +40,22 @@ def experiment(tmp_path: Path, workload: str = WORKLOAD) -> Experiment:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "las:threshold_s=40,quantum_s=5"])
-def test_gangs_are_observed_as_predicted(tmp_path: Path, policy: str) -> None:
+def test_gangs_are_observed_as_predicted(tmp_path: Path, agree: Callable[..., RunRecord], policy: str) -> None:
     run = experiment(tmp_path)
-    predicted, observed = run.simulate(policy), run.observe(policy, WARP)
-    for expected, job in zip(predicted.jobs, observed.jobs, strict=True):
-        assert (job.job_id, job.status, job.preemptions) == (expected.job_id, "finished", expected.preemptions)
-        assert job.devices == expected.devices
-        assert job.jct_s == pytest.approx(expected.jct_s, rel=0.01, abs=0.1)
+    predicted = run.simulate(policy)
     assert policy == "fifo" or sum(job.preemptions for job in predicted.jobs) > 0
+
+    def differences(observed: RunRecord, late_s: float) -> list[object]:
+        found: list[object] = []
+        for expected, job in zip(predicted.jobs, observed.jobs, strict=True):
+            facts = (expected.job_id, "finished", expected.preemptions)
+            same = (job.job_id, job.status, job.preemptions) == facts
+            same &= bool(late_s) or job.devices == expected.devices  # where jobs come late, another device may be free
+            if not same or job.jct_s != pytest.approx(expected.jct_s, rel=0.01, abs=0.1 + late_s):
+                found.append((expected, job))
+        return found
+
+    agree(lambda: run.observe(policy, WARP), differences)
 
 
 @pytest.mark.processes
