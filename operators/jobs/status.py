@@ -21,6 +21,8 @@ from operators.results.job import EVENT_LOG
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
 
+NOT_CARRIED_OUT = "NotCarriedOut"
+"""The API server refuses what must be made."""
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
 
@@ -38,6 +40,7 @@ class Seen:
     """What there is of an EmuJob. `job`: the Job of its name and its own; `pods`: those of this Job.
 
     `awaits_log`: the Job is complete, and when the last step ended is about to be told. `refusals`: of resizes, by uid of a pod.
+    `refused`: why the API server lets the Job or the Service not be made; empty: it does, or was not asked.
     """
 
     job: JobFacts | None = None
@@ -45,6 +48,7 @@ class Seen:
     outcome: Outcome | None = None
     awaits_log: bool = False
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    refused: str = ""
 
     @property
     def live(self) -> list[PodFacts]:
@@ -274,6 +278,8 @@ def _scheduled(spec: EmuJobSpec | None, seen: Seen, phase: str) -> Verdict:
     wanted = spec.nodes if spec is not None else 0
     if spec is not None and seen.job is not None and not seen.job.suspended and bound >= wanted:
         return "True", "PodsBound", ""
+    if seen.refused:
+        return "False", NOT_CARRIED_OUT, seen.refused
     if spec is not None and spec.suspend:
         return "False", "Held", "spec.suspend is true"
     if spec is not None and spec.actuator != "none" and not bound:
@@ -290,6 +296,8 @@ def _progressing(spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, phase: 
         return "False", "Finished", ""
     if phase == "Rejected":
         return "False", accepted[1], accepted[2]
+    if seen.refused:
+        return "False", NOT_CARRIED_OUT, seen.refused
     if spec is not None and spec.suspend:
         return "False", "Held", "spec.suspend is true; set it to false to let the job go on"
     if seen.rejected:

@@ -253,6 +253,31 @@ def phase(server: ApiServer, name: str = "j") -> Callable[[], Any]:
     return lambda: get(server, f"{EMUJOBS}/{name}").get("status", {}).get("phase")
 
 
+def test_a_job_that_is_refused_says_why_until_it_comes_through(cluster: ApiServer, jobs: None) -> None:
+    """A quota's refusal heals, that of a template doesn't; neither leaves the EmuJob waiting without a word."""
+    quotas = "/api/v1/namespaces/default/resourcequotas"
+    limits = {"count/jobs.batch": "0"}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": limits}}
+    assert cluster.request("POST", quotas, quota)[0] == 201
+    counted = {"status": {"hard": limits, "used": limits}}  # what the controller manager does
+    assert cluster.request("PATCH", f"{quotas}/none/status", counted, content_type=MERGE)[0] == 200
+    odd = [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nothing"}}}]
+
+    def why_not(name: str) -> Any:
+        conditions = get(cluster, f"{EMUJOBS}/{name}").get("status", {}).get("conditions", ())
+        return next((c["message"] for c in conditions if c["reason"] == "NotCarriedOut"), "")
+
+    async def story() -> None:
+        for document in (emujob(), emujob("k", template={"env": odd})):
+            assert cluster.request("POST", EMUJOBS, document)[0] == 201
+        await until(lambda: "exceeded quota: none" in why_not("j") and why_not("k"))
+        assert cluster.request("DELETE", f"{quotas}/none")[0] == 200
+        await until(lambda: get(cluster, f"{JOBS}/j").get("kind") == "Job" and not why_not("j"))
+        await until(lambda: "spec.nothing" in why_not("k"))
+
+    with_controller(cluster, story)
+
+
 def test_a_scheduler_and_the_controller_share_a_job(cluster: ApiServer, jobs: None) -> None:
     """What a job-level scheduler writes in one patch stays as it is, however often the controller looks."""
     scheduler = {"actuator": "jobs", "name": "s"}
