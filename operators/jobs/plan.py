@@ -96,7 +96,8 @@ def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan[Action]:
     pods = [pod for pod in mine.pods if own is not None and pod.owner == own.key.uid]
     wait_s = _wait_for_the_log_s(own, mine.outcome, around)
     refused = mine.refused.problem if mine.refused is not None else ""
-    seen = Seen(own, pods, mine.outcome, wait_s > 0, mine.refusals, refused)
+    left = _left(mine) if mine.job is None else ()
+    seen = Seen(own, pods, mine.outcome, wait_s > 0, mine.refusals, refused, left)
     try:
         spec = parse_spec(facts.key.namespace, facts.key.name, facts.spec)
     except InputError as error:
@@ -149,8 +150,7 @@ def _steps(
     if spec.nodes > 1 and not mine.has_service and status["phase"] != "Rejected" and not later_s:
         service = [CreateService(facts.key, service_document(facts))]
     if seen.job is None:
-        alive = any(not pod.over for pod in mine.pods)  # of a Job that is gone: two would train at once
-        if mine.job is not None or alive or fit.configuration is None:
+        if mine.job is not None or seen.left or fit.configuration is None:
             return service, None
         if later_s:
             return [], later_s
@@ -164,6 +164,11 @@ def _steps(
     held = _hold(spec, seen)
     hold = [SuspendJob(seen.job.key, held)] if held is not None else []
     return [*service, *hold, *_resizes(spec, seen, around.now_ns)], later_s or None
+
+
+def _left(mine: Mine) -> tuple[PodFacts, ...]:
+    """Pods of a Job that is gone: another Job's would train beside them."""
+    return tuple(sorted((pod for pod in mine.pods if not pod.over), key=lambda pod: pod.key.name))
 
 
 def _would_go_on(job: JobFacts) -> bool:

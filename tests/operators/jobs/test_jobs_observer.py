@@ -205,6 +205,21 @@ def test_what_is_gone_has_ended_also_from_before_this_program() -> None:
     assert at.heard.missing == ["u", "p"]
 
 
+def test_a_pod_that_was_left_behind_keeps_no_job_open() -> None:
+    """Its Job was deleted with --cascade=orphan, then what it belonged to; the dashboard would show a job that waits for ever."""
+    orphan = pod(gpus="1", labels={"emugpu.dev/job": "j", "emugpu.dev/job-uid": "u"})
+    other = pod("q", labels={"batch.kubernetes.io/controller-uid": "job-1"})
+    at = Stage(emujobs=[emujob()], jobs=[job()], pods=[orphan, other])
+    at.look(1)
+    assert at.heard.facts.keys() == {"u", "job-1"} and not at.heard.missing
+    at.emujobs, at.jobs = [], []
+    at.look(2)
+    assert {uid: facts.deleted_ns for uid, facts in at.heard.facts.items()} == dict.fromkeys(
+        ("u", "job-1"), NOW_NS + 2 * S
+    )
+    assert sorted(at.heard.missing) == ["job-1", "u"]
+
+
 def test_a_spec_that_can_not_be_read_is_not_noted() -> None:
     at = Stage(emujobs=[emujob(steps=0)])
     assert at.look().facts == {}

@@ -349,10 +349,18 @@ def test_pods_of_an_older_job_are_waited_for(world: Worlds) -> None:
     at = world(WORK)
     at.pods = [PodFacts(Key("lab", "j-0", "p", "1"), "j", "older", node="w1", phase="Running")]
     at.settle()
-    assert at.documents == []
+    assert at.documents == [] and at.status["phase"] == "Pending"
+    for kind in ("Scheduled", "Progressing"):
+        assert at.condition(kind) == ("False", "PodLeft")
+    (scheduled,) = [c for c in at.status["conditions"] if c["type"] == "Scheduled"]
+    assert scheduled["message"].startswith("pod j-0 is left of a Job that was deleted without its pods")
+    assert "`kubectl delete pod -n lab j-0`" in scheduled["message"]
+    at.pods = [replace(at.pods[0], deleting=True)]
+    at.settle()
+    assert at.documents == [] and at.condition("Scheduled") == ("False", "PodsEnding")
     at.pods = []
     at.settle()
-    assert len(at.documents) == 1
+    assert len(at.documents) == 1 and at.condition("Scheduled") == ("False", "WaitingForNodes")
 
 
 def test_a_specification_that_cannot_be_read(world: Worlds) -> None:
