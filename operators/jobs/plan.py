@@ -132,7 +132,7 @@ def _is_open(facts: EmuJobFacts, job: JobFacts | None) -> bool:
 
 def _accepted(fit: Fit, foreign: JobFacts | None) -> Verdict:
     if fit.configuration is None:
-        return "False", "NoNodeFits", fit.problem
+        return "False", "InvalidProfile" if fit.misstated else "NoNodeFits", fit.problem
     if foreign is not None and not foreign.deleting:
         fix = "delete it, or give the EmuJob another name"
         return "False", "NameTaken", f"there is a Job {foreign.key.name} that isn't this EmuJob's; {fix}"

@@ -242,7 +242,7 @@ def _conditions(
     facts: EmuJobFacts, spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, *, phase: str, now: str
 ) -> list[dict[str, Any]]:
     failure = (seen.job.failure_reason, seen.job.failure) if seen.job is not None else ("", "")
-    verdicts = {
+    verdicts: dict[str, Verdict] = {
         "Accepted": accepted,
         "Scheduled": _scheduled(spec, seen, phase),
         "Progressing": _progressing(spec, seen, accepted, phase),
@@ -278,6 +278,8 @@ def _predicted(facts: EmuJobFacts) -> dict[str, Verdict]:
 def _scheduled(spec: EmuJobSpec | None, seen: Seen, phase: str) -> Verdict:
     if phase in FINAL:
         return "False", "Finished", ""
+    if phase == "Rejected":
+        return "False", "Rejected", "the job can't run here, as condition Accepted says"
     bound = sum(bool(pod.node) and pod.phase != "Failed" for pod in seen.pods)  # one that is done had its place
     wanted = spec.nodes if spec is not None else 0
     if spec is not None and seen.job is not None and not seen.job.suspended and bound >= wanted:

@@ -187,8 +187,20 @@ def test_a_queued_job_that_fits_no_more_is_rejected_and_comes_back(world: Worlds
         ({"resources": {"cpu": 9}}, "needs 9 CPUs on a node, a node has 8"),
         ({"resources": {"memory": "65Gi"}}, "needs 65.00 GiB on a node, a node has 64.00 GiB"),
         ({"model": "resnet5"}, "profiles: unknown model 'resnet5'; did you mean resnet50"),
-        ({"batchSize": 100_000}, "resnet50 on Tesla_V100-PCIE-32GB was measured at batch sizes"),
-        ({"resources": {"emuGPU": 3}}, "--batch-size: 64 samples can't be divided equally among 3 GPUs"),
+        (
+            {"batchSize": 10**9},
+            "batchSize: resnet50 on Tesla_V100-PCIE-32GB was measured at batch sizes 1 to 256 on a GPU, not at 1000000000; "
+            "give 1 to 256 for 1 GPU",
+        ),
+        (
+            {"batchSize": 10**9, "resources": {"emuGPU": 2}, "nodes": 2},
+            "batchSize: resnet50 on Tesla_V100-PCIE-32GB was measured at batch sizes 1 to 256 on a GPU, not at 250000000; "
+            "give 4 to 1024 for 4 GPUs",
+        ),
+        (
+            {"batchSize": 63, "resources": {"emuGPU": 4}},
+            "batchSize: 63 samples can't be divided equally among 4 GPUs; give e.g. 60",
+        ),
     ],
 )
 def test_why_a_job_fits_nowhere(world: Worlds, spec: dict[str, Any], problem: str) -> None:
@@ -196,6 +208,25 @@ def test_why_a_job_fits_nowhere(world: Worlds, spec: dict[str, Any], problem: st
     at.settle()
     (accepted,) = [c for c in at.status["conditions"] if c["type"] == "Accepted"]
     assert accepted["message"].startswith(problem)
+    wrong = problem.startswith(("batchSize:", "profiles: unknown model"))  # whichever nodes there are
+    assert accepted["reason"] == ("InvalidProfile" if wrong else "NoNodeFits")
+    assert at.condition("Scheduled") == ("False", "Rejected")
+    assert at.condition("Progressing") == ("False", accepted["reason"])
+
+
+def test_a_mistake_in_the_work_is_told_where_there_is_no_pool_too(world: Worlds) -> None:
+    at = world({**WORK, **BY_JOBS, "model": "resnet5"}, offers=())
+    at.settle()
+    assert at.condition("Accepted") == ("False", "InvalidProfile")
+    assert at.condition("Scheduled") == ("False", "Rejected")  # and waits for no scheduler
+
+
+def test_one_configuration_that_nodes_could_run_is_their_fault(world: Worlds) -> None:
+    wrong = {"name": "wrong", "profile": {"model": "resnet5", "batchSize": 1}}
+    far = {"name": "far", "profile": {"stepTime": "1s", "memory": "33Gi"}}
+    at = world({"steps": 1, "configurations": [wrong, far]})
+    at.settle()
+    assert at.condition("Accepted") == ("False", "NoNodeFits")
 
 
 def test_memory_of_the_gpu_and_names_of_configurations(world: Worlds) -> None:
