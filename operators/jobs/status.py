@@ -316,7 +316,7 @@ def _progressing(spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, phase: 
     if phase == "Rejected":
         return "False", accepted[1], accepted[2]
     if (held_up := _held_up(seen)) is not None:
-        return held_up
+        return "False", held_up[1], ""  # Scheduled has the message
     if spec is not None and spec.suspend:
         return "False", "Held", "spec.suspend is true; set it to false to let the job go on"
     if seen.rejected:
