@@ -122,7 +122,8 @@ class Known:
     def _heard_pod(self, before: PodFacts | None, after: PodFacts | None) -> None:
         self._pods_of.heard(before, after)
         pods = [pod for pod in (before, after) if pod is not None]
-        self._vanished |= after is None and any(pod.work and not pod.job for pod in pods)
+        if after is None or after.over:  # those of an EmuJob that is there are told by that
+            self._vanished |= any(pod.work and self.emujobs.get(_job_of(pod)) is None for pod in pods)
         if any(pod.manager for pod in pods):
             others = {node: address for node, address in self.managers.items() if before is None or node != before.node}
             self.managers = others | ({after.node: after.manager} if after is not None and after.manager else {})
