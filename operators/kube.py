@@ -10,6 +10,7 @@ gone is not made (Kubernetes API concepts, server-side apply).
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -156,11 +157,7 @@ class KubeApi:
     """
 
     def __init__(self, config: SingleConfig | None = None, *, timeout_s: float = 10.0) -> None:
-        try:
-            self._client = AsyncClient(config=config or KubeConfig.from_env().get(), timeout=httpx2.Timeout(timeout_s))
-        except (ConfigError, OSError, ValueError) as error:
-            problem = "run in a pod with a service account, or set KUBECONFIG"
-            raise ClusterError(f"no way to an API server is configured ({error}); {problem}") from error
+        self._client = _client(config or configured(), httpx2.Timeout(timeout_s))
 
     async def list(self, resource: type[Any], **options: Any) -> tuple[str, list[Json]]:
         try:
@@ -274,11 +271,33 @@ def configured(kubeconfig: Path | None = None, context: str = "") -> SingleConfi
     try:
         found = KubeConfig.from_file(kubeconfig) if kubeconfig is not None else KubeConfig.from_env()
         config = found.get(context or None)
-    except (ConfigError, OSError, ValueError, KeyError) as error:
-        problem = "name a file with --kubeconfig, or set KUBECONFIG"
-        raise ClusterError(f"no way to an API server is configured ({error}); {problem}") from error
-    assert config is not None  # only where a default is asked for
+        if config is None or not isinstance(config.cluster.server, str):
+            raise ConfigError("it names no cluster with a server")
+    except Exception as error:  # a text that is no kubeconfig may end in any error of yaml, msgspec or Python
+        raise _no_way(error, kubeconfig) from error
     return config
+
+
+def _client(config: SingleConfig, timeout: httpx2.Timeout) -> AsyncClient:
+    try:
+        return AsyncClient(config=config, timeout=timeout)
+    except Exception as error:  # a certificate that is none, an address that is none, no user
+        raise _no_way(error, config.fname) from error
+
+
+def _no_way(error: Exception, kubeconfig: Path | None) -> ClusterError:
+    """One line that names the file, where it's known which one."""
+    fix = "name a file with --kubeconfig, or set KUBECONFIG"
+    environment = os.environ.get("KUBECONFIG")
+    file = kubeconfig or (Path(environment) if environment else None)
+    what = " ".join(str(error).split())[:200] or type(error).__name__
+    if isinstance(error, KeyError):
+        what = f"it has no {what}"
+    elif isinstance(error, (TypeError, AttributeError)):
+        what = "its clusters, contexts and users aren't lists of objects with names"
+    if file is None or not file.is_file():
+        return ClusterError(f"no way to an API server is configured ({what}); {fix}")
+    return ClusterError(f"no way to an API server is configured: {file} can't be used as a kubeconfig ({what}); {fix}")
 
 
 def translated(error: Exception, doing: str) -> EmuGpuError:

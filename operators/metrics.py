@@ -29,10 +29,14 @@ class ControllerMetrics:
         )
         self.writes = Counter(f"emugpu_{name}_writes", "Writes to the API server", ["kind"], registry=self.registry)
 
-    def failed(self, doing: str, error: EmuGpuError) -> None:
-        """Counted, and said to whoever reads the log. `doing`: "watch", or the name of an action's class."""
+    def failed(self, doing: str, error: EmuGpuError, *, said: bool = False) -> None:
+        """Counted, and said to whoever reads the log unless it is `said` already.
+
+        `doing`: "watch", or the name of an action's class.
+        """
         self.failures.labels(doing).inc()
-        print(f"{self._name}: {error}", file=sys.stderr, flush=True)
+        if not said:
+            print(f"{self._name}: {error}", file=sys.stderr, flush=True)
 
     def failed_watch(self, error: EmuGpuError) -> None:
         """A list or a watch; it is tried again by itself (following.py)."""

@@ -52,9 +52,19 @@ class UnknownNameError(InputError):
 
 
 class BeyondProfileError(EmuGpuError):
-    """A batch size beyond the last measured point, and the caller did not ask for extrapolation."""
+    """A batch size (per GPU) beyond the last measured point, and the caller did not ask for extrapolation.
+
+    `what` was measured at `first` to `last`, for those who can't ask for it and must say another fix.
+    """
 
     code = "beyond-profile"
+
+    def __init__(self, what: str, first: int, last: int, batch_size: int) -> None:
+        super().__init__(
+            f"{what} was measured at batch sizes {first} to {last}, not at {batch_size}; "
+            f"choose one of those or ask for extrapolation (--extrapolate, extrapolate=True)"
+        )
+        self.what, self.first, self.last, self.batch_size = what, first, last, batch_size
 
 
 class OutOfMemoryError(EmuGpuError):

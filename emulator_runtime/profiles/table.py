@@ -73,7 +73,7 @@ class ProfileTable:
         steps = self._steps(model, spec)
         measured = steps.forward_s.covers(batch_size)
         if not (measured or extrapolate):
-            raise _beyond(
+            raise BeyondProfileError(
                 f"{model} on {spec.gpu_type}", steps.forward_s.batches[0], steps.forward_s.batches[-1], batch_size
             )
         peak, persistent = profile.memory.peak_bytes, profile.memory.persistent_bytes
@@ -96,7 +96,7 @@ class ProfileTable:
         curves = (profile.memory.peak_bytes, *(steps.forward_s for steps in profile.steps.values()))
         first, last = min(curve.batches[0] for curve in curves), max(curve.batches[-1] for curve in curves)
         if not (first <= batch_size <= last or extrapolate):
-            raise _beyond(f"{model}'s memory", first, last, batch_size)
+            raise BeyondProfileError(f"{model}'s memory", first, last, batch_size)
         return _bytes_at(profile.memory.peak_bytes, batch_size), _bytes_at(profile.memory.persistent_bytes, batch_size)
 
     def gradient_bytes(self, model: str) -> int:
@@ -141,10 +141,3 @@ def _bytes_at(curve: Curve, batch_size: int) -> int:
 def _check_batch(batch_size: int) -> None:
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise InputError("batch size", f"must be a whole number of at least 1, not {batch_size!r}")
-
-
-def _beyond(what: str, first: int, last: int, batch_size: int) -> BeyondProfileError:
-    return BeyondProfileError(
-        f"{what} was measured at batch sizes {first} to {last}, not at {batch_size}; "
-        f"choose one of those or ask for extrapolation (--extrapolate, extrapolate=True)"
-    )

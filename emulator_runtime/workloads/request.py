@@ -106,7 +106,7 @@ def plan_step(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> 
         _must_need_no_gpu(request)
     if not request.model:
         return _timed(request, layout, profiles)
-    batch = _batch_per_gpu(request.batch_size, layout.gpus)
+    batch = batch_per_gpu(request.batch_size, layout.gpus)
     found = [
         (profiles.step_profile(request.model, gpu_type, batch, extrapolate=request.extrapolate), gpu_type)
         for gpu_type in sorted(set(layout.gpu_types))
@@ -159,12 +159,11 @@ def _plan(
     )
 
 
-def _batch_per_gpu(batch_size: int, gpus: int) -> int:
+def batch_per_gpu(batch_size: int, gpus: int, place: str = "--batch-size") -> int:
+    """The samples of one step on each of the job's GPUs. Raises InputError at `place`, where `batch_size` was given."""
     if batch_size % gpus:
         near = max(1, batch_size // gpus) * gpus
-        raise InputError(
-            "--batch-size", f"{batch_size} samples can't be divided equally among {gpus} GPUs; give e.g. {near}"
-        )
+        raise InputError(place, f"{batch_size} samples can't be divided equally among {gpus} GPUs; give e.g. {near}")
     return batch_size // gpus
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION
 
 JOB_LABEL = "emugpu.dev/job"
@@ -20,3 +22,6 @@ ENDED = (*FINAL, "Rejected")
 """Phases in which nothing more happens to it, unless somebody changes what it wants."""
 PHASES = ("Pending", "Queued", "Starting", "Running", "Preempted", *ENDED)
 CONTAINER = "train"
+SCHEDULER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", re.ASCII)
+"""The name of a job-level scheduler: a part of names of Kubernetes' objects."""
+SCHEDULER_NAME_FORM = "must be at most 40 small letters, digits and -, as in names of Kubernetes"

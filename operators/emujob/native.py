@@ -17,10 +17,15 @@ from math import ceil
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.fields import Field
+from operators.emujob.forms import is_qualified
 from operators.quantity import parse_quantity
 
 DEFAULT_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 RESIZABLE = ("cpu", "memory")
+ALIAS = "emuGPU"
+OURS = "emugpu.dev"
+_BUILT_IN = ("cpu", "memory", "ephemeral-storage")
+_HUGE = "hugepages-"
 _MIB = 2**20
 
 Amounts = Mapping[str, str]
@@ -59,6 +64,12 @@ def parse_native(document: Field | None) -> Native:
     limits = _amounts(members.get("limits"))
     defaults = {name: amount for name, amount in DEFAULT_REQUESTS.items() if name not in limits}
     requests = {**defaults, **_amounts(members.get("requests"))}
+    for name in limits:
+        if name in requests:
+            _check_pair(members["limits"].members(limits)[name], name, requests[name])
+    for name in requests:
+        if name not in limits and not _is_built_in(name):
+            raise members["requests"].error(f"{name} is a device's resource: give it in limits")
     follow = {}
     for name, member in members["follow"].members(RESIZABLE).items() if "follow" in members else ():
         follow[name] = amount_of(member)
@@ -93,9 +104,36 @@ def _amounts(document: Field | None) -> dict[str, str]:
     if document is None:
         return {}
     members = document.members(document.value if isinstance(document.value, dict) else {})
-    for member in members.values():
-        amount_of(member)
+    for name, member in members.items():
+        _check_name(member, name)
+        if amount_of(member).denominator != 1 and not _is_built_in(name):
+            raise member.error(f"must be a whole number, not {member.value}")
     return {name: str(member.value) for name, member in members.items()}
+
+
+def _check_name(document: Field, name: str) -> None:
+    """The Job would be refused with a resource that nobody has, or that we add to it ourselves."""
+    domain, slash, own = name.rpartition("/")
+    if name == ALIAS or (slash and (domain == OURS or domain.endswith(f".{OURS}"))):
+        raise document.error(
+            "is counted by spec.resources.emuGPU; here is what the pods ask of their machine beside it"
+        )
+    built_in = not slash and (own in _BUILT_IN or own.startswith(_HUGE))
+    if not built_in and not (slash and is_qualified(name)):
+        raise document.error(f"is no resource: {', '.join(_BUILT_IN)}, {_HUGE}SIZE or DOMAIN/NAME")
+
+
+def _check_pair(limit: Field, name: str, request: str) -> None:
+    most, asked = amount_of(limit), _exact(request)
+    if asked > most:
+        raise limit.error(f"{limit.value} is below the request, {request}")
+    if asked != most and not _is_built_in(name):
+        raise limit.error(f"{limit.value} must be the same as the request, {request}: it can't be shared")
+
+
+def _is_built_in(name: str) -> bool:
+    """Whether the machine may give less than the limit (Kubernetes: overcommit)."""
+    return name in _BUILT_IN
 
 
 def _exact(text: str) -> Fraction:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, InputError
 from emulator_runtime.domain.units import gib
 from emulator_runtime.profiles.table import ProfileTable
-from emulator_runtime.workloads.request import Layout, TrainRequest, plan_step
+from emulator_runtime.workloads.request import Layout, TrainRequest, batch_per_gpu, plan_step
 from operators.emujob.spec import Configuration, EmuJobSpec
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts
@@ -53,46 +53,82 @@ def amounts(spec: PoolSpec | None, node: NodeFacts) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The first configuration that could run somewhere, else why none can. `gpu_types`: on which types; empty: any."""
+    """The first configuration that could run somewhere, else why none can. `gpu_types`: on which types; empty: any.
+
+    `misstated`: no node is at fault, but what is said of the work itself.
+    """
 
     configuration: Configuration | None
     gpu_types: tuple[str, ...] = ()
     problem: str = ""
+    misstated: bool = False
 
 
 def first_fit(spec: EmuJobSpec, offers: Sequence[NodeOffer], profiles: ProfileTable) -> Fit:
     """Pure; says nothing of what is free at the moment."""
-    problems = []
+    problems, misstated = [], True
     for configuration in spec.configurations:
-        types, problem = usable_types(spec, configuration, offers, profiles)
+        types, problem, own_fault = _usable(spec, configuration, offers, profiles)
+        misstated &= own_fault
         if not problem:
             problem = _problem(spec, configuration, types, offers)
         if not problem:
             return Fit(configuration, tuple(sorted(types)) if configuration.model or configuration.gpu_types else ())
         problems.append(problem if len(spec.configurations) == 1 else f"{configuration.name}: {problem}")
-    return Fit(None, problem="; ".join(problems))
+    return Fit(None, problem="; ".join(problems), misstated=misstated)
 
 
 def usable_types(
     spec: EmuJobSpec, configuration: Configuration, offers: Sequence[NodeOffer], profiles: ProfileTable
 ) -> tuple[Mapping[str, int], str]:
     """The offered GPU types on which the configuration runs, with the memory that it needs of each device; else why none."""
+    return _usable(spec, configuration, offers, profiles)[:2]
+
+
+def _usable(
+    spec: EmuJobSpec, configuration: Configuration, offers: Sequence[NodeOffer], profiles: ProfileTable
+) -> tuple[Mapping[str, int], str, bool]:
+    """The same, and whether it would run on no GPU type: what is said of it is wrong."""
     if not configuration.gpus:
-        return {}, ""
+        return {}, "", False
+    if problem := _misstated(spec, configuration, profiles):
+        return {}, problem, True
     offered = {gpu_type for offer in offers for gpu_type, _ in offer.devices}
     if not offered:
-        return {}, f"no pool offers {DEFAULT_RESOURCE}; apply an EmuGPUPool"
+        return {}, f"no pool offers {DEFAULT_RESOURCE}; apply an EmuGPUPool", False
     wanted = offered & set(configuration.gpu_types) if configuration.gpu_types else offered
     if not wanted:
-        return {}, f"needs {' or '.join(configuration.gpu_types)}; the pools offer {', '.join(sorted(offered))}"
+        return {}, f"needs {' or '.join(configuration.gpu_types)}; the pools offer {', '.join(sorted(offered))}", False
     types: dict[str, int] = {}
-    problem = ""
+    problem, beyond = "", True
     for gpu_type in sorted(wanted):
         try:
             types[gpu_type] = _memory_needed(spec, configuration, gpu_type, profiles)
+        except BeyondProfileError as error:
+            problem = _in_an_emujob(error, configuration.gpus * spec.nodes)
         except EmuGpuError as error:
-            problem = str(error)
-    return types, "" if types else problem
+            problem, beyond = str(error), False
+    return (types, "", False) if types else ({}, problem, beyond)
+
+
+def _misstated(spec: EmuJobSpec, configuration: Configuration, profiles: ProfileTable) -> str:
+    """What is wrong with a model or its batch whichever GPUs there are; empty: nothing."""
+    if not configuration.model:
+        return ""
+    try:
+        profiles.gpu_types_of(configuration.model)
+        batch_per_gpu(configuration.batch_size, configuration.gpus * spec.nodes, "batchSize")
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _in_an_emujob(error: BeyondProfileError, gpus: int) -> str:
+    """An EmuJob's batch is that of all its GPUs, and it can't be extrapolated."""
+    measured = (
+        f"{error.what} was measured at batch sizes {error.first} to {error.last} on a GPU, not at {error.batch_size}"
+    )
+    return f"batchSize: {measured}; give {error.first * gpus} to {error.last * gpus} for {gpus} GPU{'s' * (gpus > 1)}"
 
 
 def _memory_needed(spec: EmuJobSpec, configuration: Configuration, gpu_type: str, profiles: ProfileTable) -> int:

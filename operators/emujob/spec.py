@@ -10,12 +10,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
 from emulator_runtime.node.fields import Field, required
+from operators.emujob.forms import image, line, subdomain
+from operators.emujob.names import SCHEDULER_NAME, SCHEDULER_NAME_FORM
 from operators.emujob.native import Native, amount_of, parse_native
+from operators.emujob.template import Template, parse_template
 from operators.pools.spec import named_spec
 
 ACTUATORS = ("none", "jobs", "gated", "binding")
@@ -52,16 +54,6 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """What the user wants in the pods, as Kubernetes writes it."""
-
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    env: tuple[Mapping[str, Any], ...] = ()
-    pod: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class EmuJobSpec:
     """What a user asks for. `image` and `pull_policy` empty: the operator's own. `scheduler` empty: there is none."""
 
@@ -95,18 +87,20 @@ def parse_spec(namespace: str, name: str, spec: object) -> EmuJobSpec:
     scheduler_name = scheduler["name"].text() if "name" in scheduler else ""
     if (actuator == "none") != (not scheduler_name):
         raise members["scheduler"].error("a name belongs to an actuator (jobs, gated, binding), and one needs a name")
+    if scheduler_name and not SCHEDULER_NAME.fullmatch(scheduler_name):
+        raise scheduler["name"].error(f"{scheduler_name!r} {SCHEDULER_NAME_FORM}")
     return EmuJobSpec(
-        tenant=members["tenant"].text(least=1) if "tenant" in members else namespace,
+        tenant=line(members["tenant"], most=63) if "tenant" in members else namespace,
         weight=_above_0(members["weight"]) if "weight" in members else 1.0,
         nodes=members["nodes"].whole(least=1, most=1024) if "nodes" in members else 1,
         steps=required(members, "steps", document).whole(least=1, most=2**40),
         configurations=_configurations(document, members),
-        image=members["image"].text() if "image" in members else "",
+        image=image(members["image"]) if "image" in members else "",
         pull_policy=members["imagePullPolicy"].text() if "imagePullPolicy" in members else "",
-        template=_template(members["template"]) if "template" in members else Template(),
+        template=parse_template(members.get("template")),
         actuator=actuator,
         scheduler=scheduler_name,
-        pod_scheduler=scheduler["schedulerName"].text() if "schedulerName" in scheduler else DEFAULT_SCHEDULER,
+        pod_scheduler=subdomain(scheduler["schedulerName"]) if "schedulerName" in scheduler else DEFAULT_SCHEDULER,
         native=parse_native(members.get("native")),
         suspend=members["suspend"].flag() if "suspend" in members else False,
     )
@@ -190,29 +184,6 @@ def _curve(document: Field, scale: int) -> Knots:
     if not knots:
         raise document.error("must have at least one amount with its speed")
     return tuple(knots)
-
-
-def _template(document: Field) -> Template:
-    members = document.members(
-        ("labels", "annotations", "tolerations", "priorityClassName", "serviceAccountName", "env")
-    )
-    for name in ("labels", "annotations"):
-        if name in members and not isinstance(members[name].value, dict):
-            raise members[name].error("must be an object")
-    texts = {name: _texts(members[name]) if name in members else {} for name in ("labels", "annotations")}
-    as_they_are = ("tolerations", "priorityClassName", "serviceAccountName")
-    env = [element.value for element in members["env"].elements()] if "env" in members else []
-    return Template(
-        labels=texts["labels"],
-        annotations=texts["annotations"],
-        env=tuple(variable for variable in env if isinstance(variable, dict)),
-        pod={name: members[name].value for name in as_they_are if name in members},
-    )
-
-
-def _texts(document: Field) -> dict[str, str]:
-    keys = document.value if isinstance(document.value, dict) else {}
-    return {key: member.text(most=2**14) for key, member in document.members(keys).items()}
 
 
 def _duration_ns(document: Field) -> int:

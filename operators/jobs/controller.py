@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
 from operators.actions import Tell
-from operators.documents import text_at
+from operators.documents import Key, text_at
 from operators.emujob.names import FINAL
 from operators.emujob.objects import EmuJobFacts
 from operators.events import News
@@ -23,7 +23,8 @@ from operators.jobs.known import Known
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.observer import Scene
-from operators.jobs.plan import Action, Around, CreateService, ResizePod, plan
+from operators.jobs.plan import Action, Around, CreateJob, CreateService, ResizePod, plan
+from operators.jobs.refused import Refusals
 from operators.jobs.resizing import Refusal
 from operators.jobs.writer import write
 from operators.kube import Api, ConflictError, NotThereError
@@ -37,6 +38,10 @@ _STAYS = 2
 """What fails so often, one time after the other, isn't healed by the next look."""
 _AT_ONCE = 8
 """So many EmuJobs at a time: the waiting for the API server's answers overlaps."""
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def no_outcomes(_uid: str) -> Outcome | None:
@@ -64,16 +69,17 @@ class Controller:
     def __init__(self, api: Api, metrics: JobMetrics, surroundings: Surroundings, pauses: Pauses | None = None) -> None:
         self._api, self._metrics, self._around = api, metrics, surroundings
         self._pauses = pauses or Pauses()
-        self._queue = WorkQueue(self._pauses.settle, lambda: asyncio.get_running_loop().time())
+        self._queue = WorkQueue(self._pauses.settle, _now_s)
         self._known = Known(self._queue.add, self._count, surroundings.wall_ns)
         self._synced, self._moved = asyncio.Event(), asyncio.Event()
         self._failures: dict[str, int] = {}
         self._problems: dict[str, EmuGpuError] = {}
+        self._refused = Refusals(self._pauses)
 
     @property
     def problem(self) -> str:
         """Why Jobs may not be as the EmuJobs say: nothing was listed yet, or writes don't come through. Where one is refused,
-        that EmuJob's events tell."""
+        that EmuJob's status or events tell."""
         if not self._synced.is_set():
             return "nothing was listed yet"
         return next((str(error) for error in self._problems.values() if error.retry_helps), "")
@@ -138,7 +144,9 @@ class Controller:
         facts, again_s = self._known.emujobs.get(key), None
         self._around.observe(self._known.scene_of(key, self._around.wall_ns()))
         error: EmuGpuError | None = None
-        if facts is not None:
+        if facts is None:
+            self._refused.forget(key)
+        else:
             with self._metrics.reconciles.time():
                 error, again_s = await self._reconcile(facts)
         if error is None:
@@ -147,9 +155,13 @@ class Controller:
         else:
             self._problems[key] = error
             self._failures[key] = self._failures.get(key, 0) + 1
-            if facts is not None and self._failures[key] == _STAYS and not error.retry_helps:
-                await self._carry_out(key, (Tell(facts.key, News("Warning", "NotCarriedOut", str(error))),))
-            again_s = min(again_s or _LONGEST_WAIT_S, self._pauses.after(self._failures[key]))
+            refused = facts is not None and self._refused.of(key, facts.key.uid, _now_s())
+            if facts is not None and not refused and self._failures[key] == _STAYS and not error.retry_helps:
+                await self._carry_out(facts.key, (Tell(facts.key, News("Warning", "NotCarriedOut", str(error))),))
+            pause_s = self._pauses.after(self._failures[key])
+            if refused:  # the status is about to tell it
+                pause_s = 0.0 if refused.problem else refused.left_s
+            again_s = min(again_s or _LONGEST_WAIT_S, pause_s)
         if again_s is not None:
             self._queue.add(key, again_s)
         self._queue.done(key)
@@ -158,31 +170,40 @@ class Controller:
         """What failed, and when to look again; None: when there is news."""
         given = self._around
         around = Around(self._known.offers(), given.profiles, given.images, given.wall_ns(), given.hears())
-        found = plan(facts, self._known.mine(facts, self._around.outcomes(facts.key.uid)), around)
+        refused = self._refused.of(str(facts.key), facts.key.uid, _now_s())
+        found = plan(facts, self._known.mine(facts, self._around.outcomes(facts.key.uid), refused), around)
         longest = None if text_at(facts.status, "phase") in FINAL else _LONGEST_WAIT_S
         again_s = longest if found.again_s is None else min(_LONGEST_WAIT_S, max(found.again_s, 0.01))
-        return await self._carry_out(str(facts.key), found.actions), again_s
+        return await self._carry_out(facts.key, found.actions), again_s
 
-    async def _carry_out(self, name: str, actions: tuple[Action, ...]) -> EmuGpuError | None:
+    async def _carry_out(self, owner: Key, actions: tuple[Action, ...]) -> EmuGpuError | None:
         """Each action only after the one before came through: an event tells what is written already."""
         for action in actions:
             if not self._around.may_act():
                 raise LeadershipLostError("another replica may act now; ending")
             if isinstance(action, ResizePod):
-                if (problem := await self._resize(name, action)) is not None:
+                if (problem := await self._resize(str(owner), action)) is not None:
                     return problem
                 continue
             try:
                 await self._write(action)
             except (ConflictError, NotThereError) as error:
                 if isinstance(action, CreateService):  # somebody else's, without our label: nothing will tell
-                    self._metrics.failed(type(action).__name__, error)
-                    return error
+                    return self._failed(owner, action, error)
                 return None  # what was planned is old; the watch brings what it is now
             except EmuGpuError as error:
-                self._metrics.failed(type(action).__name__, error)
-                return error
+                return self._failed(owner, action, error)
+            if isinstance(action, CreateJob | CreateService):
+                self._refused.forget(str(owner))
         return None
+
+    def _failed(self, owner: Key, action: Action, error: EmuGpuError) -> EmuGpuError:
+        """What is refused is said once, however often it is asked for."""
+        said = False
+        if isinstance(action, CreateJob | CreateService) and not error.retry_helps:
+            said = not self._refused.note(str(owner), owner.uid, str(error), _now_s())
+        self._metrics.failed(type(action).__name__, error, said=said)
+        return error
 
     async def _resize(self, name: str, action: ResizePod) -> EmuGpuError | None:
         """What is worth another try soon. A refusal isn't: it goes into the status of the EmuJob of this name."""

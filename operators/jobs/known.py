@@ -21,6 +21,7 @@ from operators.emujob.offers import NodeOffer, offers_of
 from operators.following import Followed
 from operators.jobs.observer import Scene
 from operators.jobs.plan import Action, CreateJob, CreateService, Mine, ResizePod
+from operators.jobs.refused import Refused
 from operators.jobs.resizing import Refusals
 from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
@@ -70,11 +71,11 @@ class Known:
             self._offers = offers_of(self.pools.values(), self.nodes.values())
         return self._offers
 
-    def mine(self, facts: EmuJobFacts, outcome: Outcome | None) -> Mine:
+    def mine(self, facts: EmuJobFacts, outcome: Outcome | None, refused: Refused | None = None) -> Mine:
         """What there is by this EmuJob's name."""
         name = str(facts.key)
         pods, has_service = tuple(self._pods_of.get(name)), self.services.get(name) is not None
-        return Mine(self.jobs.get(name), pods, has_service, outcome, self.refusals.of(name, pods))
+        return Mine(self.jobs.get(name), pods, has_service, outcome, self.refusals.of(name, pods), refused)
 
     def scene(self, now_ns: int) -> Scene:
         """All that is seen."""
@@ -121,7 +122,8 @@ class Known:
     def _heard_pod(self, before: PodFacts | None, after: PodFacts | None) -> None:
         self._pods_of.heard(before, after)
         pods = [pod for pod in (before, after) if pod is not None]
-        self._vanished |= after is None and any(pod.work and not pod.job for pod in pods)
+        if after is None or after.over:  # those of an EmuJob that is there are told by that
+            self._vanished |= any(pod.work and self.emujobs.get(_job_of(pod)) is None for pod in pods)
         if any(pod.manager for pod in pods):
             others = {node: address for node, address in self.managers.items() if before is None or node != before.node}
             self.managers = others | ({after.node: after.manager} if after is not None and after.manager else {})

@@ -143,7 +143,8 @@ class Observer:
     def _gone(self, scene: Scene, plain: Sequence[JobFacts]) -> None:
         """Whose object isn't there any more: also those of before the start of this program."""
         present = {emujob.key.uid for emujob in scene.emujobs} | {job.key.uid for job in plain}
-        present |= {pod.work for pod in scene.pods if pod.work}
+        # A pod that was left behind doesn't tell that what it worked for is there, but while it runs it holds devices for it.
+        present |= {pod.work for pod in scene.pods if pod.work == pod.key.uid or pod.phase == "Running"}
         pods = {pod.key.uid for pod in scene.pods}
         self._told = {uid: events for uid, events in self._told.items() if uid in pods}
         for facts in self._results.open_jobs():

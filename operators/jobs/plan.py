@@ -24,8 +24,9 @@ from operators.emujob.offers import Fit, NodeOffer, first_fit
 from operators.emujob.spec import EmuJobSpec, parse_spec
 from operators.events import News
 from operators.jobs.manifests import Images, job_document, service_document
+from operators.jobs.refused import Refused
 from operators.jobs.resizing import TROUBLES, Refusal, Resources, wanted_of
-from operators.jobs.status import Moment, Seen, Verdict, status_of
+from operators.jobs.status import NOT_CARRIED_OUT, Moment, Seen, Verdict, status_of
 from operators.results.status import Outcome
 
 _LONGEST_PAUSE_S = 60.0
@@ -75,7 +76,7 @@ class Around:
 class Mine:
     """What there is by an EmuJob's name. `job`: the Job, whoever's it is; `pods`: all that bear the EmuJob's label.
 
-    `refusals`: by uid of a pod, that of its last resize.
+    `refusals`: by uid of a pod, that of its last resize. `refused`: the last attempt to make the Job or the Service was.
     """
 
     job: JobFacts | None = None
@@ -83,6 +84,7 @@ class Mine:
     has_service: bool = False
     outcome: Outcome | None = None
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    refused: Refused | None = None
 
 
 def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan[Action]:
@@ -93,7 +95,9 @@ def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan[Action]:
     own = mine.job if mine.job is not None and mine.job.owner == facts.key.uid else None
     pods = [pod for pod in mine.pods if own is not None and pod.owner == own.key.uid]
     wait_s = _wait_for_the_log_s(own, mine.outcome, around)
-    seen = Seen(own, pods, mine.outcome, wait_s > 0, mine.refusals)
+    refused = mine.refused.problem if mine.refused is not None else ""
+    left = _left(mine) if mine.job is None else ()
+    seen = Seen(own, pods, mine.outcome, wait_s > 0, mine.refusals, refused, left)
     try:
         spec = parse_spec(facts.key.namespace, facts.key.name, facts.spec)
     except InputError as error:
@@ -128,7 +132,7 @@ def _is_open(facts: EmuJobFacts, job: JobFacts | None) -> bool:
 
 def _accepted(fit: Fit, foreign: JobFacts | None) -> Verdict:
     if fit.configuration is None:
-        return "False", "NoNodeFits", fit.problem
+        return "False", "InvalidProfile" if fit.misstated else "NoNodeFits", fit.problem
     if foreign is not None and not foreign.deleting:
         fix = "delete it, or give the EmuJob another name"
         return "False", "NameTaken", f"there is a Job {foreign.key.name} that isn't this EmuJob's; {fix}"
@@ -139,15 +143,17 @@ def _steps(
     facts: EmuJobFacts, spec: EmuJobSpec, mine: Mine, seen: Seen, rest: tuple[Fit, Mapping[str, Any], Around]
 ) -> tuple[list[Action], float | None]:
     fit, status, around = rest
+    later_s = mine.refused.left_s if mine.refused is not None else 0.0
     if status["phase"] in FINAL:
         return [SuspendJob(seen.job.key, suspend=True)] if seen.job is not None and _would_go_on(seen.job) else [], None
     service: list[Action] = []
-    if spec.nodes > 1 and not mine.has_service and status["phase"] != "Rejected":
+    if spec.nodes > 1 and not mine.has_service and status["phase"] != "Rejected" and not later_s:
         service = [CreateService(facts.key, service_document(facts))]
     if seen.job is None:
-        alive = any(not pod.over for pod in mine.pods)  # of a Job that is gone: two would train at once
-        if mine.job is not None or alive or fit.configuration is None:
+        if mine.job is not None or seen.left or fit.configuration is None:
             return service, None
+        if later_s:
+            return [], later_s
         document = job_document(facts, spec, around.images, fit.configuration, fit.gpu_types)
         return [*service, CreateJob(facts.key, document)], None
     if seen.job.deleting:
@@ -157,7 +163,12 @@ def _steps(
         return (service, wait_s) if wait_s > 0 else ([*service, DeleteJob(seen.job.key)], None)
     held = _hold(spec, seen)
     hold = [SuspendJob(seen.job.key, held)] if held is not None else []
-    return [*service, *hold, *_resizes(spec, seen, around.now_ns)], None
+    return [*service, *hold, *_resizes(spec, seen, around.now_ns)], later_s or None
+
+
+def _left(mine: Mine) -> tuple[PodFacts, ...]:
+    """Pods of a Job that is gone: another Job's would train beside them."""
+    return tuple(sorted((pod for pod in mine.pods if not pod.over), key=lambda pod: pod.key.name))
 
 
 def _would_go_on(job: JobFacts) -> bool:
@@ -207,6 +218,9 @@ def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]
     resized, former = condition_of(after, "Resized"), condition_of(before, "Resized")
     if resized.get("reason") in TROUBLES and resized["reason"] != former.get("reason"):
         yield News("Warning", f"Resize{resized['reason']}", str(resized["message"]))
+    waits, waited = condition_of(after, "Scheduled"), condition_of(before, "Scheduled")
+    if waits["reason"] == NOT_CARRIED_OUT and waits["message"] != waited.get("message"):
+        yield News("Warning", NOT_CARRIED_OUT, str(waits["message"]))
     predicted = condition_of(after, "Predicted")
     if predicted.get("status") == "False" and condition_of(before, "Predicted").get("status") != "False":
         yield News("Warning", "PredictionUnreadable", str(predicted["message"]))

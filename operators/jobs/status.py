@@ -21,6 +21,10 @@ from operators.results.job import EVENT_LOG
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
 
+NOT_CARRIED_OUT = "NotCarriedOut"
+"""The API server refuses what must be made."""
+POD_LEFT = "PodLeft"
+"""What must be made waits for a pod that nobody deletes."""
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
 
@@ -38,6 +42,8 @@ class Seen:
     """What there is of an EmuJob. `job`: the Job of its name and its own; `pods`: those of this Job.
 
     `awaits_log`: the Job is complete, and when the last step ended is about to be told. `refusals`: of resizes, by uid of a pod.
+    `refused`: why the API server lets the Job or the Service not be made; empty: it does, or was not asked.
+    `left`: pods of a Job that is gone, which live on.
     """
 
     job: JobFacts | None = None
@@ -45,6 +51,8 @@ class Seen:
     outcome: Outcome | None = None
     awaits_log: bool = False
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    refused: str = ""
+    left: Sequence[PodFacts] = ()
 
     @property
     def live(self) -> list[PodFacts]:
@@ -234,7 +242,7 @@ def _conditions(
     facts: EmuJobFacts, spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, *, phase: str, now: str
 ) -> list[dict[str, Any]]:
     failure = (seen.job.failure_reason, seen.job.failure) if seen.job is not None else ("", "")
-    verdicts = {
+    verdicts: dict[str, Verdict] = {
         "Accepted": accepted,
         "Scheduled": _scheduled(spec, seen, phase),
         "Progressing": _progressing(spec, seen, accepted, phase),
@@ -270,15 +278,32 @@ def _predicted(facts: EmuJobFacts) -> dict[str, Verdict]:
 def _scheduled(spec: EmuJobSpec | None, seen: Seen, phase: str) -> Verdict:
     if phase in FINAL:
         return "False", "Finished", ""
+    if phase == "Rejected":
+        return "False", "Rejected", "the job can't run here, as condition Accepted says"
     bound = sum(bool(pod.node) and pod.phase != "Failed" for pod in seen.pods)  # one that is done had its place
     wanted = spec.nodes if spec is not None else 0
     if spec is not None and seen.job is not None and not seen.job.suspended and bound >= wanted:
         return "True", "PodsBound", ""
+    if (held_up := _held_up(seen)) is not None:
+        return held_up
     if spec is not None and spec.suspend:
         return "False", "Held", "spec.suspend is true"
     if spec is not None and spec.actuator != "none" and not bound:
         return "False", "WaitingForScheduler", f"scheduler {spec.scheduler} has not allocated anything"
     return "False", "WaitingForNodes", f"{bound} of {wanted} pods have a node"
+
+
+def _held_up(seen: Seen) -> Verdict | None:
+    """What keeps its Job from being made."""
+    if seen.left:
+        staying = [pod.key for pod in seen.left if not pod.deleting]
+        if not staying:
+            return "False", "PodsEnding", f"pod {seen.left[0].key.name} of a Job that is gone is ending"
+        names = " ".join(key.name for key in staying[:8])
+        why = "is left of a Job that was deleted without its pods, and two Jobs would train at once"
+        fix = f"`kubectl delete pod -n {staying[0].namespace} {names}` lets the job go on"
+        return "False", POD_LEFT, f"pod {staying[0].name} {why}; {fix}"
+    return ("False", NOT_CARRIED_OUT, seen.refused) if seen.refused else None
 
 
 def _progressing(spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, phase: str) -> Verdict:
@@ -290,6 +315,8 @@ def _progressing(spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, phase: 
         return "False", "Finished", ""
     if phase == "Rejected":
         return "False", accepted[1], accepted[2]
+    if (held_up := _held_up(seen)) is not None:
+        return "False", held_up[1], ""  # Scheduled has the message
     if spec is not None and spec.suspend:
         return "False", "Held", "spec.suspend is true; set it to false to let the job go on"
     if seen.rejected:

@@ -6,6 +6,7 @@ import re
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.wording import quoted
+from operators.emujob.names import SCHEDULER_NAME, SCHEDULER_NAME_FORM
 from operators.pools.selector import is_key, is_value
 
 FIELD_MANAGER = "emugpu-scheduler"
@@ -25,9 +26,8 @@ BATCH = "emugpu.dev/batch"
 
 def check_name(text: str, place: str, fix: str = "") -> str:
     """A scheduler's name: part of names of Kubernetes' objects. Raises InputError at `place`; `fix` says what to do."""
-    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", text, re.ASCII):
-        problem = f"{text!r} must be at most 40 small letters, digits and -, as in names of Kubernetes"
-        raise InputError(place, problem + fix)
+    if not SCHEDULER_NAME.fullmatch(text):
+        raise InputError(place, f"{text!r} {SCHEDULER_NAME_FORM}{fix}")
     return text
 
 

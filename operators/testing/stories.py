@@ -9,7 +9,7 @@ from typing import Any
 
 from operators.kube import KubeApi
 
-WITHIN_S = 30.0
+WITHIN_S = 90.0
 
 
 @asynccontextmanager

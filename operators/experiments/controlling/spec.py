@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.units import MAX_SECONDS
 from operators.documents import object_at, text_at, whole_at
 
 ACTUATORS = ("jobs", "gated", "binding")
@@ -27,6 +29,13 @@ COSTS = {
     "finishSeconds": "finish_s",
 }
 """Members of spec.costs, and what a cluster file calls them."""
+
+LEAST_STRETCH = 0.0001
+"""Below it no job is left that a cluster could be compared with: its pods take seconds to start."""
+_ESTIMATES = re.compile(r"oracle|none|error:[0-9](\.[0-9]+)?", re.ASCII)
+_OPTION = r" *[A-Za-z_][A-Za-z0-9_]* *= *[^,=\x00-\x20\x7f]+ *"
+_POLICY = re.compile(rf"[a-z][a-z0-9-]*(:{_OPTION}(,{_OPTION})*)?", re.ASCII)
+_NO_NUMBER = re.compile(r"= *[+-]?(nan|inf|infinity) *(,|$)", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +81,7 @@ def parse_spec(spec: Mapping[str, Any]) -> ExperimentSpec:
         if twice is not None:
             raise InputError(place, f"{twice} is named twice")
     for policy in policies:
-        if ".py" in policy:
-            raise InputError("spec.policies", f"{policy}: a policy of yours runs with `emugpu compare --on kubernetes`")
+        _check_policy(policy)
     ttl_s = spec.get("ttlSecondsAfterFinished")
     return ExperimentSpec(
         workload=_source(spec, "workload"),
@@ -81,8 +89,8 @@ def parse_spec(spec: Mapping[str, Any]) -> ExperimentSpec:
         pod_schedulers=pod_schedulers,
         cluster=_source(spec, "cluster") if "cluster" in spec else None,
         repeats=whole_at(spec, "repeats") or 1,
-        stretch=_above_0(spec.get("stretch", 1), "spec.stretch"),
-        estimates=text_at(spec, "estimates") or "oracle",
+        stretch=_number(spec.get("stretch", 1), "spec.stretch", least=LEAST_STRETCH),
+        estimates=_estimates(text_at(spec, "estimates") or "oracle"),
         seed=whole_at(spec, "seed"),
         costs=_costs(object_at(spec, "costs")) if "costs" in spec else None,
         actuator=text_at(spec, "actuator") or ACTUATORS[0],
@@ -110,19 +118,33 @@ def _costs(given: Mapping[str, Any]) -> dict[str, float]:
     return {ours: _number(given[name], f"spec.costs.{name}") for name, ours in COSTS.items() if name in given}
 
 
-def _above_0(value: object, place: str) -> float:
-    number = _number(value, place)
-    if number <= 0:
-        raise InputError(place, "must be above 0")
-    return number
+def _check_policy(text: str) -> None:
+    """Its form; which policies there are, with which options, is known to the runner's image."""
+    if ".py" in text or "/" in text:
+        raise InputError("spec.policies", f"{text}: a policy of yours runs with `emugpu compare --on kubernetes`")
+    if not _POLICY.fullmatch(text):
+        raise InputError(
+            "spec.policies", f"{text!r} must be NAME or NAME:OPTION=VALUE,..., such as las:threshold_s=300"
+        )
+    if _NO_NUMBER.search(text):
+        raise InputError("spec.policies", f"{text!r}: no option's value can be nan or inf")
 
 
-def _number(value: object, place: str) -> float:
+def _estimates(text: str) -> str:
+    if not _ESTIMATES.fullmatch(text):
+        problem = "is none of oracle, none, error:SIGMA with SIGMA from 0 to below 10 (such as error:0.2)"
+        raise InputError("spec.estimates", f"{text!r} {problem}")
+    return text
+
+
+def _number(value: object, place: str, *, least: float = 0.0) -> float:
     """A decimal number, written as text where it isn't whole: floats don't survive every client (Kubernetes API conventions)."""
     try:
         number = float(str(value))
     except ValueError:
         number = -1.0
-    if not 0 <= number < 1e9:
-        raise InputError(place, f"must be a number such as 4 or '0.5', not {value!r}")
+    if not least <= number <= MAX_SECONDS:
+        raise InputError(
+            place, f"must be a number from {least:g} to {MAX_SECONDS:.0f}, such as 4 or '0.5', not {value!r}"
+        )
     return number

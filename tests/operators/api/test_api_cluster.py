@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.units import NS_PER_S
 from operators.api.changes import Changes
 from operators.api.sources.cluster import ClusterSource, Naming
-from operators.api.sources.emujobs import seen
+from operators.api.sources.emujobs import of_result, seen
 from operators.api.sources.results import StoredResults
 from operators.clock import rfc3339_micro
 from operators.following import Pauses
@@ -24,7 +25,9 @@ from operators.results.events import JobEvent
 from operators.results.job import JobFacts
 from operators.results.predicted import Prediction
 from operators.results.store import Batch, ResultStore
+from operators.results.timeline import job_result
 from operators.testing.fake_api import FakeApi
+from operators.testing.teller import Teller
 
 T0 = 1_767_225_600  # 2026-01-01T00:00:00Z
 FAST = Pauses(settle=0.0, first=0.01, longest=0.02)
@@ -417,3 +420,13 @@ def test_a_store_that_fails_is_opened_again(store: ResultStore, tmp_path: Path) 
     assert results.problem
     assert results.look()
     assert results.problem == ""
+
+
+def test_a_deleted_job_waits_for_nothing() -> None:
+    facts = JobFacts("u", "lab", "j", 1, steps=5, deleted_ns=10**9)
+    found = of_result(job_result(facts, []), None).job
+    assert (found.phase, found.reason) == ("Failed", "it was deleted before it had ended")
+    node = Teller("w1")
+    node.tell("attached", 0, key="u/0")
+    left = of_result(job_result(replace(facts, deleted_ns=None), node.events), None)  # its pod was left, and runs
+    assert (left.job.phase, left.job.deleted, left.runs[0].to_s) == ("Running", True, None)

@@ -11,6 +11,15 @@ from operators.emujob.allocation import Allocation, read_allocation
 from operators.emujob.spec import Configuration, parse_spec
 
 WORK = {"steps": 100, "model": "resnet50", "batchSize": 64}
+FIELD = {"fieldRef": {"fieldPath": "metadata.name"}}
+
+
+def by(name: str, **more: str) -> dict[str, Any]:
+    return {**WORK, "scheduler": {"actuator": "jobs", "name": name, **more}}
+
+
+def pods(**template: Any) -> dict[str, Any]:
+    return {**WORK, "template": template}
 
 
 def test_the_short_form_is_one_configuration() -> None:
@@ -104,12 +113,77 @@ def test_durations(text: str, nanoseconds: int) -> None:
             "spec.native.follow.cpu: needs a request of cpu above 0",
         ),
         (None, "spec: must be an object"),
+        ({**WORK, "image": "a b"}, "spec.image: 'a b' has blanks in it"),
+        ({**WORK, "image": "a\n"}, "spec.image: 'a\\n' has blanks in it"),
+        ({**WORK, "tenant": "a\nb"}, "spec.tenant: 'a\\nb' has control characters"),
+        (by("A B/../"), "spec.scheduler.name: 'A B/../' must be at most 40 small letters, digits and -"),
+        (by("a\nb"), "spec.scheduler.name: 'a\\nb' must be at most 40"),
+        (by("s" * 41), f"spec.scheduler.name: '{'s' * 41}' must be at most 40"),
+        (by("s", schedulerName="Not Valid!"), "spec.scheduler.schedulerName: 'Not Valid!' is no name of Kubernetes"),
+        (pods(labels={"a b": "c"}), "spec.template.labels: 'a b' is no key: write NAME or DOMAIN/NAME"),
+        (pods(labels={"A.b/c": "c"}), "spec.template.labels: 'A.b/c' is no key"),
+        (pods(labels={"a": "c d!"}), "spec.template.labels.a: 'c d!' is no label's value"),
+        (pods(labels={"job-name": "x"}), "spec.template.labels: job-name is set by emugpu or Kubernetes"),
+        (
+            pods(labels={"batch.kubernetes.io/job-name": "x"}),
+            "spec.template.labels: batch.kubernetes.io/job-name is set",
+        ),
+        (pods(labels={"emugpu.dev/job": "x"}), "spec.template.labels: emugpu.dev/job is set by emugpu"),
+        (pods(annotations={"a b": "c"}), "spec.template.annotations: 'a b' is no key"),
+        (pods(annotations={"emugpu.dev/allocation": ""}), "spec.template.annotations: emugpu.dev/allocation is set"),
+        (pods(annotations={f"a{n}": "x" * 2**14 for n in range(16)}), "spec.template.annotations: must have at most"),
+        (
+            pods(serviceAccountName="Not Valid"),
+            "spec.template.serviceAccountName: 'Not Valid' is no name of Kubernetes",
+        ),
+        (pods(priorityClassName="a..b"), "spec.template.priorityClassName: 'a..b' is no name of Kubernetes"),
+        (pods(env=["A"]), "spec.template.env[0]: must be an object"),
+        (pods(env=[{"name": "A=B"}]), "spec.template.env[0].name: 'A=B' is no variable's name"),
+        (pods(env=[{"name": "A", "value": "1", "valueFrom": FIELD}]), "spec.template.env[0]: give either value or"),
+        (pods(env=[{"name": "A", "valueFrom": {}}]), "spec.template.env[0].valueFrom: give one of fieldRef"),
+        (
+            pods(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "S", "key": "k"}}}]),
+            "spec.template.env[0].valueFrom.secretKeyRef.name: 'S' is no name of Kubernetes",
+        ),
+        (
+            pods(env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "s", "key": "a b"}}}]),
+            "spec.template.env[0].valueFrom.configMapKeyRef.key: 'a b' is no key of a ConfigMap",
+        ),
+        (pods(tolerations=[{"key": "a b"}]), "spec.template.tolerations[0].key: 'a b' is no key"),
+        (pods(tolerations=[{"value": "b"}]), "spec.template.tolerations[0]: without a key the operator must be Exists"),
+        (
+            pods(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
+            "spec.template.tolerations[0].value: must be empty",
+        ),
+        (pods(tolerations=[{"key": "a", "value": "b c"}]), "spec.template.tolerations[0].value: 'b c' is no label's"),
+        (
+            pods(tolerations=[{"key": "a", "tolerationSeconds": 3}]),
+            "spec.template.tolerations[0].tolerationSeconds: belongs to the effect NoExecute",
+        ),
     ],
 )
 def test_mistakes_are_named_with_their_place(spec: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_spec("lab", "j", spec)
     assert str(caught.value).startswith(f"EmuJob lab/j: {message}")
+
+
+def test_what_pods_may_have_is_kept_as_it_is() -> None:
+    template = {
+        "labels": {"example.com/team.a": "", "a_b": "C-d.e"},
+        "annotations": {"example.com/Note": "any text\n"},
+        "tolerations": [{"operator": "Exists"}, {"key": "a", "effect": "NoExecute", "tolerationSeconds": 3}],
+        "serviceAccountName": "a.b-c",
+        "env": [
+            {"name": "A B-c", "value": ""},
+            {"name": "F", "value": "", "valueFrom": FIELD},
+            {"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "K_1.x", "optional": True}}},
+        ],
+    }
+    found = parse_spec("lab", "j", {**WORK, "template": template, "tenant": "Émile du Bois"}).template
+    assert (dict(found.labels), dict(found.annotations)) == (template["labels"], template["annotations"])
+    assert [dict(variable) for variable in found.env] == template["env"]
+    assert found.pod == {name: template[name] for name in ("tolerations", "serviceAccountName")}
 
 
 def test_an_allocation_comes_back_as_it_was_written() -> None:

@@ -205,7 +205,7 @@ def test_another_workload_is_another_experiment(cluster: Any, observed: Observed
         ({"policies": ["fofi"]}, "unknown policy 'fofi'; did you mean fifo"),
         ({"policies": ["sjf"], "estimates": "none"}, "needs estimates"),
         ({"policies": ["mine.py:Mine"]}, "runs with `emugpu compare --on kubernetes`"),
-        ({"stretch": "0"}, "spec.stretch: must be above 0"),
+        ({"stretch": "0"}, "spec.stretch: must be a number from 0.0001"),
         ({"costs": {"startSeconds": "x"}}, "spec.costs.startSeconds: must be a number"),
     ],
 )

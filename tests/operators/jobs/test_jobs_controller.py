@@ -14,6 +14,7 @@ from operators.following import Pauses
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
+from operators.jobs.refused import Refusals
 from operators.kube import (
     EMUJOB,
     JOB,
@@ -183,6 +184,61 @@ def test_a_refusal_that_does_not_last_is_no_event() -> None:
     api.failures = {"create": [ClusterError("exceeded quota")]}
     run(lambda at: at.until(lambda: at.has(JOB, "lab/j") and at.status().get("phase") == "Queued"), api)
     assert events(api, "NotCarriedOut") == []
+
+
+def why_not(at: Running, name: str = "j") -> tuple[str, str]:
+    found = [c for c in at.status(name).get("conditions", ()) if c["type"] == "Scheduled"]
+    return (found[0]["reason"], found[0]["message"]) if found else ("", "")
+
+
+def test_a_job_that_stays_refused_says_why_in_its_status(capsys: pytest.CaptureFixture[str]) -> None:
+    api = cluster()
+    api.put(EMUJOB, emujob())
+    invalid = ClusterError('create jobs: Job.batch "j" is invalid')
+    refusals: list[Exception] = []
+    create = api.create
+
+    async def refuse(resource: type[Any], document: dict[str, Any], manager: str = "") -> dict[str, Any]:
+        if resource is JOB and refusals:
+            raise refusals[0]
+        return await create(resource, document, manager)
+
+    api.create = refuse  # type: ignore[method-assign]
+    refusals.append(invalid)
+
+    async def story(at: Running) -> None:
+        await at.until(lambda: why_not(at) == ("NotCarriedOut", str(invalid)))
+        await at.until(lambda: at.failures("CreateJob") >= 4)
+        assert at.controller.problem == "" and at.status()["phase"] == "Pending"
+        at.now_ns += 10**9
+        refusals[0] = ForbiddenError("create jobs: exceeded quota")
+        await at.until(lambda: why_not(at) == ("NotCarriedOut", "create jobs: exceeded quota"))
+        refusals.clear()
+        await at.until(lambda: at.has(JOB, "lab/j") and why_not(at)[0] == "WaitingForNodes")
+
+    run(story, api)
+    told = [event["note"] for event in events(api, "NotCarriedOut")]
+    assert sorted(told) == [str(invalid), "create jobs: exceeded quota"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"jobs: {invalid}", "jobs: create jobs: exceeded quota"]  # not once for each attempt
+
+
+def test_other_news_is_no_reason_to_ask_again() -> None:
+    refusals = Refusals(Pauses())
+    assert refusals.of("lab/j", "u", 0.0) is None
+    asked = []
+    now_s = 0.0
+    while now_s < 120.0:
+        known = refusals.of("lab/j", "u", now_s)
+        if known is None or not known.left_s:
+            asked.append(now_s)
+            refusals.note("lab/j", "u", "no", now_s)
+        now_s += 0.5
+    assert asked == [0.0, 0.5, 8.5, 24.5, 56.5, 116.5]
+    assert refusals.of("lab/j", "another", now_s) is None
+    assert refusals.note("lab/j", "another", "no", now_s)  # of another EmuJob: said again
+    refusals.forget("lab/j")
+    assert refusals.of("lab/j", "another", now_s) is None
 
 
 def test_writes_that_do_not_come_through_make_it_unready() -> None:

@@ -14,6 +14,7 @@ from operators.emujob.objects import emujob_facts, job_facts, pod_facts, submiss
 from operators.emujob.offers import NodeOffer
 from operators.emujob.spec import parse_spec
 from operators.jobs.isolated import isolated_s
+from operators.jobs.known import Known
 from operators.jobs.observer import Observer, Scene
 from operators.results.events import JobEvent
 from operators.results.job import JobFacts
@@ -205,6 +206,23 @@ def test_what_is_gone_has_ended_also_from_before_this_program() -> None:
     assert at.heard.missing == ["u", "p"]
 
 
+def test_a_pod_that_was_left_behind_keeps_no_job_open() -> None:
+    """Its Job was deleted with --cascade=orphan, then what it belonged to; the dashboard would show a job that waits for ever."""
+    waits = {"phase": "Pending", "containerStatuses": []}
+    orphan = pod(gpus="1", labels={"emugpu.dev/job": "j", "emugpu.dev/job-uid": "u"})
+    other = pod("q", labels={"batch.kubernetes.io/controller-uid": "job-1"}, status=waits)
+    at = Stage(emujobs=[emujob()], jobs=[job()], pods=[orphan, other])
+    at.look(1)
+    assert at.heard.facts.keys() == {"u", "job-1"} and not at.heard.missing
+    at.emujobs, at.jobs = [], []
+    at.look(2)
+    deleted = {uid: facts.deleted_ns for uid, facts in at.heard.facts.items()}
+    assert deleted == {"u": None, "job-1": NOW_NS + 2 * S}  # the one that runs holds devices still
+    orphan["status"]["phase"] = "Pending"
+    at.look(3)
+    assert at.heard.facts["u"].deleted_ns == NOW_NS + 3 * S and at.heard.missing == ["job-1", "u"]
+
+
 def test_a_spec_that_can_not_be_read_is_not_noted() -> None:
     at = Stage(emujobs=[emujob(steps=0)])
     assert at.look().facts == {}
@@ -266,3 +284,21 @@ def test_the_time_alone_is_that_of_the_fastest_way_to_run() -> None:
     assert v100 is not None and (alone(both, model="resnet50", batchSize=64) or v100) < v100
     two = alone(model="resnet50", batchSize=64, resources={"emuGPU": 2})
     assert two is not None and v100 / 2 < two < v100
+
+
+def test_what_was_left_behind_is_missed_when_it_ends() -> None:
+    """With its EmuJob gone nothing else tells that what its pod held is over."""
+    known = Known(lambda _: None, lambda *_: None, lambda: NOW_NS)
+    labels = {"emugpu.dev/job": "j", "emugpu.dev/job-uid": "u"}
+    known.emujobs.update("ADDED", emujob())
+    known.pods.update("ADDED", pod(labels=labels))
+    assert not known.take_vanished()
+    known.pods.update("MODIFIED", pod(labels=labels, status=ended(0)))
+    assert not known.take_vanished()  # its EmuJob tells what becomes of it
+    known.emujobs.update("DELETED", emujob())
+    assert known.take_vanished() and not known.take_vanished()
+    known.pods.update("ADDED", pod("q", labels=labels))
+    assert not known.take_vanished()
+    for kind in ("MODIFIED", "DELETED"):
+        known.pods.update(kind, pod("q", labels=labels, status=ended(1)))
+        assert known.take_vanished()

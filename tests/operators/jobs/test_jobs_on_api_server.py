@@ -130,6 +130,24 @@ CPU = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTim
         ({"native": {"follow": {"cpu": 2}}}, "above 0 and at most 1"),
         ({"native": {"follow": {"cpu": "0"}}}, "above 0 and at most 1"),
         ({"native": {"follow": {"memory": "32Mi"}}}, "above 0 and at most 1"),
+        ({"native": {"limits": {"emuGPU": "4"}}}, "emulated GPUs are counted by spec.resources.emuGPU"),
+        ({"native": {"requests": {"emugpu.dev/emuGPU": 4}}}, "emulated GPUs are counted by spec.resources.emuGPU"),
+        ({"image": "a b"}, "spec.image in body should match"),
+        ({"tenant": "a\nb"}, "spec.tenant in body should match"),
+        ({"scheduler": {"actuator": "jobs", "name": "A B/../"}}, "spec.scheduler.name in body should match"),
+        ({"scheduler": {"actuator": "jobs", "name": "a\nb"}}, "spec.scheduler.name in body should match"),
+        ({"scheduler": {"actuator": "jobs", "name": "s\n"}}, "spec.scheduler.name in body should match"),
+        ({"scheduler": {"actuator": "jobs", "name": "s" * 41}}, "Too long: may not be more than 40"),
+        ({"scheduler": {"schedulerName": "Not Valid!"}}, "spec.scheduler.schedulerName in body should match"),
+        ({"template": {"labels": {"a b": "c"}}}, "template.labels: write keys as NAME or DOMAIN/NAME"),
+        ({"template": {"labels": {"a": "c d!"}}}, "spec.template.labels.a in body should match"),
+        ({"template": {"labels": {"job-name": "x"}}}, "template.labels: emugpu and Kubernetes set job-name"),
+        ({"template": {"labels": {"batch.kubernetes.io/x": "x"}}}, "template.labels: emugpu and Kubernetes set"),
+        ({"template": {"annotations": {"a b": "c"}}}, "template.annotations: write keys as NAME or DOMAIN/NAME"),
+        ({"template": {"env": [{"name": "A=B"}]}}, "spec.template.env[0].name in body should match"),
+        ({"template": {"env": [{"name": "A", "valueFrom": {}}]}}, "should have at least 1 properties"),
+        ({"template": {"serviceAccountName": "Not Valid"}}, "spec.template.serviceAccountName in body should match"),
+        ({"template": {"priorityClassName": "a..b"}}, "spec.template.priorityClassName in body should match"),
     ],
 )
 def test_mistakes_in_an_emujob_are_told_at_once(cluster: ApiServer, spec: dict[str, Any], message: str) -> None:
@@ -233,6 +251,31 @@ def get(server: ApiServer, path: str) -> Any:
 
 def phase(server: ApiServer, name: str = "j") -> Callable[[], Any]:
     return lambda: get(server, f"{EMUJOBS}/{name}").get("status", {}).get("phase")
+
+
+def test_a_job_that_is_refused_says_why_until_it_comes_through(cluster: ApiServer, jobs: None) -> None:
+    """A quota's refusal heals, that of a template doesn't; neither leaves the EmuJob waiting without a word."""
+    quotas = "/api/v1/namespaces/default/resourcequotas"
+    limits = {"count/jobs.batch": "0"}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": limits}}
+    assert cluster.request("POST", quotas, quota)[0] == 201
+    counted = {"status": {"hard": limits, "used": limits}}  # what the controller manager does
+    assert cluster.request("PATCH", f"{quotas}/none/status", counted, content_type=MERGE)[0] == 200
+    odd = [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nothing"}}}]
+
+    def why_not(name: str) -> Any:
+        conditions = get(cluster, f"{EMUJOBS}/{name}").get("status", {}).get("conditions", ())
+        return next((c["message"] for c in conditions if c["reason"] == "NotCarriedOut"), "")
+
+    async def story() -> None:
+        for document in (emujob(), emujob("k", template={"env": odd})):
+            assert cluster.request("POST", EMUJOBS, document)[0] == 201
+        await until(lambda: "exceeded quota: none" in why_not("j") and why_not("k"))
+        assert cluster.request("DELETE", f"{quotas}/none")[0] == 200
+        await until(lambda: get(cluster, f"{JOBS}/j").get("kind") == "Job" and not why_not("j"))
+        await until(lambda: "spec.nothing" in why_not("k"))
+
+    with_controller(cluster, story)
 
 
 def test_a_scheduler_and_the_controller_share_a_job(cluster: ApiServer, jobs: None) -> None:
@@ -458,7 +501,7 @@ def job_spec() -> dict[str, Any]:
 
 
 def start(config: Path, identity: str, **more: str) -> subprocess.Popen[bytes]:
-    settings = {"IMAGE": "emugpu:1", "IDENTITY": identity, "METRICS_PORT": "0", "LEASE_S": "3", **more}
+    settings = {"IMAGE": "emugpu:1", "IDENTITY": identity, "METRICS_PORT": "0", "LEASE_S": "6", **more}
     environment = {**os.environ, "KUBECONFIG": str(config), **{f"EMUGPU_JOBS_{k}": v for k, v in settings.items()}}
     command = [sys.executable, "-W", "error", "-m", "operators.jobs"]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
@@ -480,12 +523,12 @@ def test_of_two_replicas_one_acts_and_the_other_takes_over(cluster: ApiServer, j
                 one.send_signal(signal.SIGSTOP)  # frozen, as a machine may be
                 asyncio.run(until(lambda: holder() == "two"))
                 one.send_signal(signal.SIGCONT)
-                assert one.wait(5) == 1
+                assert one.wait(30) == 1
                 assert one.stderr is not None and b"ending" in one.stderr.read()
                 assert cluster.request("POST", EMUJOBS, emujob("k"))[0] == 201
                 asyncio.run(until(lambda: phase(cluster, "k")() == "Queued"))
                 two.send_signal(signal.SIGTERM)
-                assert two.wait(5) == 0
+                assert two.wait(30) == 0
                 waited, problem = two.stderr.readlines() if two.stderr is not None else ()
                 assert b"is held by one; waiting" in waited and problem == NO_REDIS
                 assert holder() in ("", None)

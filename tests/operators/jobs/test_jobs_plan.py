@@ -13,6 +13,7 @@ from operators.documents import Key
 from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.plan import CreateJob, CreateService
+from operators.jobs.refused import Refused
 from operators.results.job import JobFacts as ResultFacts
 from operators.results.status import Outcome
 from operators.results.timeline import job_result
@@ -186,8 +187,20 @@ def test_a_queued_job_that_fits_no_more_is_rejected_and_comes_back(world: Worlds
         ({"resources": {"cpu": 9}}, "needs 9 CPUs on a node, a node has 8"),
         ({"resources": {"memory": "65Gi"}}, "needs 65.00 GiB on a node, a node has 64.00 GiB"),
         ({"model": "resnet5"}, "profiles: unknown model 'resnet5'; did you mean resnet50"),
-        ({"batchSize": 100_000}, "resnet50 on Tesla_V100-PCIE-32GB was measured at batch sizes"),
-        ({"resources": {"emuGPU": 3}}, "--batch-size: 64 samples can't be divided equally among 3 GPUs"),
+        (
+            {"batchSize": 10**9},
+            "batchSize: resnet50 on Tesla_V100-PCIE-32GB was measured at batch sizes 1 to 256 on a GPU, not at 1000000000; "
+            "give 1 to 256 for 1 GPU",
+        ),
+        (
+            {"batchSize": 10**9, "resources": {"emuGPU": 2}, "nodes": 2},
+            "batchSize: resnet50 on Tesla_V100-PCIE-32GB was measured at batch sizes 1 to 256 on a GPU, not at 250000000; "
+            "give 4 to 1024 for 4 GPUs",
+        ),
+        (
+            {"batchSize": 63, "resources": {"emuGPU": 4}},
+            "batchSize: 63 samples can't be divided equally among 4 GPUs; give e.g. 60",
+        ),
     ],
 )
 def test_why_a_job_fits_nowhere(world: Worlds, spec: dict[str, Any], problem: str) -> None:
@@ -195,6 +208,25 @@ def test_why_a_job_fits_nowhere(world: Worlds, spec: dict[str, Any], problem: st
     at.settle()
     (accepted,) = [c for c in at.status["conditions"] if c["type"] == "Accepted"]
     assert accepted["message"].startswith(problem)
+    wrong = problem.startswith(("batchSize:", "profiles: unknown model"))  # whichever nodes there are
+    assert accepted["reason"] == ("InvalidProfile" if wrong else "NoNodeFits")
+    assert at.condition("Scheduled") == ("False", "Rejected")
+    assert at.condition("Progressing") == ("False", accepted["reason"])
+
+
+def test_a_mistake_in_the_work_is_told_where_there_is_no_pool_too(world: Worlds) -> None:
+    at = world({**WORK, **BY_JOBS, "model": "resnet5"}, offers=())
+    at.settle()
+    assert at.condition("Accepted") == ("False", "InvalidProfile")
+    assert at.condition("Scheduled") == ("False", "Rejected")  # and waits for no scheduler
+
+
+def test_one_configuration_that_nodes_could_run_is_their_fault(world: Worlds) -> None:
+    wrong = {"name": "wrong", "profile": {"model": "resnet5", "batchSize": 1}}
+    far = {"name": "far", "profile": {"stepTime": "1s", "memory": "33Gi"}}
+    at = world({"steps": 1, "configurations": [wrong, far]})
+    at.settle()
+    assert at.condition("Accepted") == ("False", "NoNodeFits")
 
 
 def test_memory_of_the_gpu_and_names_of_configurations(world: Worlds) -> None:
@@ -311,14 +343,55 @@ def test_a_job_of_somebody_else_is_left_alone(world: Worlds) -> None:
     assert len(at.documents) == 1
 
 
+@pytest.mark.parametrize("more", [{}, BY_JOBS, {"suspend": True}, {"nodes": 2, "batchSize": 32}])
+def test_a_job_that_is_refused_says_so_and_is_asked_for_later(world: Worlds, more: dict[str, Any]) -> None:
+    at = world({**WORK, **more})
+    at.refused = Refused("", 0.5)  # once: the next attempt may heal it
+    at.settle()
+    assert at.documents == [] and not at.has_service and at.condition("Scheduled")[1] != "NotCarriedOut"
+    assert at.whole_plan().again_s == 0.5
+    at.refused = Refused("create jobs: exceeded quota", 8.0)
+    at.settle()
+    assert at.documents == [] and at.status["phase"] == "Pending" and at.whole_plan().again_s == 8.0
+    for kind in ("Scheduled", "Progressing"):
+        assert at.condition(kind) == ("False", "NotCarriedOut")
+    (scheduled,) = [c for c in at.status["conditions"] if c["type"] == "Scheduled"]
+    assert scheduled["message"] == "create jobs: exceeded quota"
+    at.refused = Refused("create jobs: exceeded quota", 0.0)
+    assert [action for action in at.plan() if isinstance(action, CreateJob)]
+    at.refused = None
+    at.settle()
+    assert len(at.documents) == 1 and at.condition("Scheduled")[1] != "NotCarriedOut"
+    assert at.told() == ["NotCarriedOut"]
+
+
+def test_a_service_that_is_refused_is_told_while_the_job_waits(world: Worlds) -> None:
+    at = world({**WORK, **BY_JOBS, "nodes": 2, "batchSize": 32})
+    at.settle()
+    at.has_service, at.refused = False, Refused("create services: no", 8.0)
+    at.settle()
+    assert at.condition("Scheduled") == ("False", "NotCarriedOut") and at.whole_plan().again_s == 8.0
+    at.refused = None
+    at.settle()
+    assert at.has_service and at.condition("Scheduled") == ("False", "WaitingForScheduler")
+
+
 def test_pods_of_an_older_job_are_waited_for(world: Worlds) -> None:
     at = world(WORK)
     at.pods = [PodFacts(Key("lab", "j-0", "p", "1"), "j", "older", node="w1", phase="Running")]
     at.settle()
-    assert at.documents == []
+    assert at.documents == [] and at.status["phase"] == "Pending"
+    for kind in ("Scheduled", "Progressing"):
+        assert at.condition(kind) == ("False", "PodLeft")
+    (scheduled,) = [c for c in at.status["conditions"] if c["type"] == "Scheduled"]
+    assert scheduled["message"].startswith("pod j-0 is left of a Job that was deleted without its pods")
+    assert "`kubectl delete pod -n lab j-0`" in scheduled["message"]
+    at.pods = [replace(at.pods[0], deleting=True)]
+    at.settle()
+    assert at.documents == [] and at.condition("Scheduled") == ("False", "PodsEnding")
     at.pods = []
     at.settle()
-    assert len(at.documents) == 1
+    assert len(at.documents) == 1 and at.condition("Scheduled") == ("False", "WaitingForNodes")
 
 
 def test_a_specification_that_cannot_be_read(world: Worlds) -> None:
