@@ -296,7 +296,7 @@ def _no_way(error: Exception, kubeconfig: Path | None) -> ClusterError:
     elif isinstance(error, (TypeError, AttributeError)):
         what = "its clusters, contexts and users aren't lists of objects with names"
     if file is None or not file.is_file():
-        return ClusterError(f"no way to an API server is configured ({what}); {fix}")
+        return ClusterError(f"no way to an API server is configured ({what}); run in a pod, {fix}")
     return ClusterError(f"no way to an API server is configured: {file} can't be used as a kubeconfig ({what}); {fix}")
 
 

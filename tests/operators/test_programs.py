@@ -129,7 +129,7 @@ def test_prepare_needs_definitions_where_it_is_given_a_directory(
 
 def test_no_configuration_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(ClusterError, match="run in a pod with a service account, or set KUBECONFIG"):
+    with pytest.raises(ClusterError, match="run in a pod, name a file with --kubeconfig, or set KUBECONFIG"):
         KubeApi()
 
 
