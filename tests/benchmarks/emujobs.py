@@ -176,7 +176,7 @@ def start_controller(cluster: KwokCluster, port: int) -> int:
 
 
 def start_scheduler(cluster: KwokCluster, port: int) -> int:
-    command = f"emugpu scheduler --policy fifo --name benchmark --json --metrics-port {port}"
+    command = f"emugpu scheduler --policy fifo --name benchmark --lease-namespace default --json --metrics-port {port}"
     return cluster.program(SCHEDULER, *command.split()).pid
 
 
