@@ -183,7 +183,7 @@ def start_scheduler(cluster: KwokCluster, port: int) -> int:
 def decisions_ms(output: str) -> list[float]:
     """How long each decision took that started something."""
     decisions = [json.loads(line) for line in output.splitlines()]
-    return [1e3 * decision["took_s"] for decision in decisions if decision["started"]]
+    return [1e3 * decision["took_s"] for decision in decisions if decision.get("started")]
 
 
 def submit(cluster: KwokCluster, name: str, jobs: Sequence[Submitted], rate_per_s: float, turn: Turn) -> None:
