@@ -21,6 +21,12 @@ def slowdown() -> float:
     return (time.monotonic() - began_s) / computed_s
 
 
+@pytest.fixture(name="slowdown")
+def slowdown_now() -> Callable[[], float]:
+    """`slowdown()`, for tests."""
+    return slowdown
+
+
 @pytest.fixture
 def in_time() -> Callable[..., bool]:
     """`in_time(most_s=, since_s=)`: whether at most so many host seconds have passed since this moment of time.monotonic(), or,
