@@ -65,7 +65,7 @@ def ended(program: str, work: Callable[[], int], *, interruptible: bool = True, 
 
     `extra`: the extra of ours that has all its packages; else the one that has the missing package is named.
     """
-    return piped(lambda: _worked(program, work, interruptible=interruptible, extra=extra))
+    return piped(program, lambda: _worked(program, work, interruptible=interruptible, extra=extra))
 
 
 def _worked(program: str, work: Callable[[], int], *, interruptible: bool, extra: str) -> int:

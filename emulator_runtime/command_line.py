@@ -1,4 +1,4 @@
-"""What the command lines of all programs have in common: a mistake is one line, and a reader that leaves is no mistake."""
+"""What the command lines of all programs have in common: a mistake is one line, and a reader that leaves is none."""
 
 from __future__ import annotations
 
@@ -30,26 +30,36 @@ class OneLineParser(argparse.ArgumentParser):
         print(self.format_help(), end="", file=file or sys.stdout)
 
 
-def piped(work: Callable[[], int]) -> int:
-    """The exit status of a program's work; EXIT_UNREAD where its output didn't find its reader."""
+def piped(program: str, work: Callable[[], int]) -> int:
+    """The exit status of a program's work; EXIT_UNREAD where its output didn't find its reader, EXIT_WRONG where it had no room.
+
+    The latter is one line on stderr. Work that has failed keeps its own status, and EXIT_WRONG has been explained already.
+    """
     try:
-        status = work()
+        return _flushed(program, work())
     except BrokenPipeError:
-        status = EXIT_UNREAD
+        return _flushed(program, EXIT_UNREAD)
     except SystemExit as ended:  # --help, or a wrong option
-        if _flushed() or ended.code:
+        status = _flushed(program, EXIT_WRONG if ended.code else 0)
+        if ended.code or not status:
             raise
-        raise SystemExit(EXIT_UNREAD) from None
-    return status if _flushed() or status else EXIT_UNREAD
+        raise SystemExit(status) from None
 
 
-def _flushed() -> bool:
-    """Whether all that was printed is on its way; if not, the rest is thrown away: Python would complain about it at the end."""
+def _flushed(program: str, status: int) -> int:
+    """The exit status once all that was printed is on its way.
+
+    What can't be written is thrown away: a failed flush keeps it, and Python would complain about it at the end.
+    """
     if sys.stdout is None:  # the caller has closed it
-        return True
+        return status
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return False
-    return True
+        if isinstance(error, BrokenPipeError):
+            return status or EXIT_UNREAD
+        if status != EXIT_WRONG:
+            print(f"{program}: the output can't be written: {error.strerror}", file=sys.stderr)
+        return status or EXIT_WRONG
+    return status

@@ -21,12 +21,18 @@ def slowdown() -> float:
     return (time.monotonic() - began_s) / computed_s
 
 
+@pytest.fixture(name="slowdown")
+def slowdown_now() -> Callable[[], float]:
+    """`slowdown()`, for tests."""
+    return slowdown
+
+
 @pytest.fixture
-def in_time() -> Callable[[float, float], bool]:
-    """`in_time(most_s, since_s)`: whether at most so many host seconds have passed since this moment of time.monotonic(), or,
+def in_time() -> Callable[..., bool]:
+    """`in_time(most_s=, since_s=)`: whether at most so many host seconds have passed since this moment of time.monotonic(), or,
     where other work keeps us from the CPU, as many times more as it makes everything here slower."""
 
-    def judge(most_s: float, since_s: float) -> bool:
+    def judge(*, most_s: float, since_s: float) -> bool:
         passed_s = time.monotonic() - since_s
         return passed_s <= most_s or passed_s <= most_s * slowdown()
 

@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
-    return piped(lambda: _run_told(parser, argv))
+    return piped("emugpu", lambda: _run_told(parser, argv))
 
 
 def _run_told(parser: argparse.ArgumentParser, argv: list[str]) -> int:

@@ -8,8 +8,8 @@ and the way back of the news. Medians, because one slow pull of an image tells n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, pairwise
 from statistics import median
 
@@ -20,6 +20,15 @@ from scheduler_sims.record import RunRecord
 
 SHARE_OF_MEAN_JCT = 0.05
 """Costs above this share of the mean JCT are a warning: then the cluster's own doing is a large part of the result."""
+KINDS = {
+    "alone": ("submitted alone", "submit_s"),
+    "burst": ("started at once", "serial_start_s and shared_start_s"),
+    "wide": ("of the larger burst", "serial_start_s and shared_start_s"),
+    "chain": ("started one after the other", "start_s and finish_s"),
+    "stops": ("stopped alone", "stop_s and restart_s"),
+    "together": ("stopped at once", "serial_stop_s and shared_stop_s"),
+}
+"""The kinds of probes, in words, and what each of them tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +52,15 @@ class ProbeRun:
 class ProbeStop:
     """A run that was taken away: when the scheduler decided so, when its last step ended, when it decided who is next there.
 
-    `again`: the run in which the stopped job went on later.
+    `again`: the run in which the stopped job went on later. `others`: how many more that decision stopped, whether or not
+    anything is known of them.
     """
 
     asked_ns: int
     end_ns: int
     next_asked_ns: int
     again: ProbeRun
+    others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,7 @@ class Probes:
     after the other on one device, in this order; `stops`: one after the other; `together`: stops of one decision. `wide`: a
     larger burst, where there is room.
 
-    `coalesce_s`: with which the scheduler gathered events meanwhile.
+    `coalesce_s`: with which the scheduler gathered events meanwhile. `planned`: how many were to be of each of KINDS.
     """
 
     alone: Sequence[ProbeRun]
@@ -68,6 +79,7 @@ class Probes:
     together: Sequence[ProbeStop] = ()
     wide: Sequence[ProbeRun] = ()
     coalesce_s: float = 0.0
+    planned: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +92,7 @@ class Calibration:
     job that goes on. `finish_s`: from the end of a last step until the scheduler decides about the device. `stop_s`: from the
     decision to stop a job until then; `serial_stop_s`: so much later each further job of a decision hears that it is to stop,
     `shared_stop_s`: so much longer its device takes to be free, for each other one. The time for which the scheduler gathered
-    events (`coalesce_s`) is in none of them.
+    events (`coalesce_s`) is in none of them. `notes`: what is known badly, because probes were lost.
     """
 
     alone: int
@@ -101,6 +113,7 @@ class Calibration:
     serial_stop_s: float
     shared_stop_s: float
     restart_s: float
+    notes: tuple[str, ...] = ()
 
     @property
     def hand_over_s(self) -> float:
@@ -125,7 +138,8 @@ class Calibration:
 
     def figures(self) -> dict[str, float]:
         """By name, rounded to the millisecond."""
-        return {name: round(value, 3) for name, value in {**asdict(self), "hand_over_s": self.hand_over_s}.items()}
+        measured = {name: value for name, value in asdict(self).items() if name != "notes"}
+        return {name: round(value, 3) for name, value in {**measured, "hand_over_s": self.hand_over_s}.items()}
 
 
 def calibrated(probes: Probes) -> Calibration:
@@ -161,10 +175,26 @@ def calibrated(probes: Probes) -> Calibration:
         shared_start_s=_shared_s(bursts, start_s, serial_start_s),
         finish_s=max(0.0, median(gaps) - gathered_s),
         stop_s=max(0.0, median(freed)) if freed else 0.0,
-        serial_stop_s=_slope_s([stop.end_ns for stop in together]),
+        serial_stop_s=_serial_stop_s(together),
         shared_stop_s=_shared_stop_s(together, probes.stops),
         restart_s=max(0.0, median(s.again.start_s for s in probes.stops) - start_s) if probes.stops else 0.0,
+        notes=tuple(_lost(probes, bursts, together)),
     )
+
+
+def _lost(probes: Probes, bursts: Sequence[Sequence[ProbeRun]], together: Sequence[ProbeStop]) -> Iterator[str]:
+    """A sentence for each kind of which fewer than half came through, and were decided together where they were to be."""
+    came = {
+        "alone": len(probes.alone),
+        "chain": len(probes.chain),
+        "stops": len(probes.stops),
+        "together": len(together),
+    }
+    came |= dict(zip(("burst", "wide"), map(len, bursts), strict=False))
+    for kind, planned in probes.planned.items():
+        which, tell = KINDS[kind]
+        if 2 * came.get(kind, 0) < planned:
+            yield f"calibration: only {came.get(kind, 0)} of {planned} probe jobs {which} can be used; {tell} may be wrong"
 
 
 def as_submitted(predicted: RunRecord, arrive_s: float) -> RunRecord:
@@ -216,10 +246,18 @@ def _shared_stop_s(together: Sequence[ProbeStop], alone: Sequence[ProbeStop]) ->
     The scheduler gathers news: of those that it hears of together only the first to end tells how long that took.
     """
     first = {stop.next_asked_ns: stop for stop in reversed(together)}
-    if len(together) < 2 or not alone:
+    if not together or not together[0].others or not alone:
         return 0.0
     more_s = median(map(_freed_s, first.values())) - median(map(_freed_s, alone))
-    return max(0.0, more_s / (len(together) - 1))
+    return max(0.0, more_s / together[0].others)
+
+
+def _serial_stop_s(together: Sequence[ProbeStop]) -> float:
+    """By how much later each further one hears; those that are lost lie anywhere between and beside those that are known."""
+    if len(together) < 2:
+        return 0.0
+    share = (len(together) + 1) / (together[0].others + 2)
+    return _slope_s([stop.end_ns for stop in together]) * share
 
 
 def _freed_s(stop: ProbeStop) -> float:
@@ -237,12 +275,13 @@ def _slope_s(*bursts: Sequence[int]) -> float:
     return median(slopes) if slopes else 0.0
 
 
-def warning(calibration: Calibration, mean_jct_s: float | None) -> str | None:
-    """A sentence where starts and hand-overs are a large part of what will be observed."""
+def warnings(calibration: Calibration, mean_jct_s: float | None) -> list[str]:
+    """What is known badly, and a sentence where starts and hand-overs are a large part of what will be observed."""
     cost_s = calibration.hand_over_s
     if not mean_jct_s or cost_s <= SHARE_OF_MEAN_JCT * mean_jct_s:
-        return None
-    return (
+        return [*calibration.notes]
+    late = (
         f"starting a job and handing over its devices takes {cost_s:.2f} s on this cluster, {100 * cost_s / mean_jct_s:.1f}% of "
         "the predicted mean JCT; longer jobs (--stretch) tell more about the policies"
     )
+    return [*calibration.notes, late]

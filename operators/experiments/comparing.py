@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from operators.experiments.arena import limit_s
-from operators.experiments.calibrate import as_submitted, warning
+from operators.experiments.calibrate import as_submitted, warnings
 from operators.experiments.kept import Kept
 from operators.experiments.laboratory import GATHER_S, Laboratory, Setting
 from operators.experiments.matching import match
@@ -156,9 +156,9 @@ class Comparison:
             self._changed(self)
         found = figures(predicted)
         self._longest_s = max(self._longest_s, found.makespan_s or 0.0)
-        late = warning(self.calibration, found.mean_jct_s) if self.calibration is not None else None
+        notes = warnings(self.calibration, found.mean_jct_s) if self.calibration is not None else []
         setting = Setting(title, (), limit_s(found.makespan_s or 0.0), policy, self.experiment.spec.costs.coalesce_s)
-        self._observe_all(setting, [late] if late is not None else [])
+        self._observe_all(setting, notes)
 
     def _run_pod_scheduler(self, name: str) -> None:
         """A scheduler of pods is observed only: nobody can predict it."""

@@ -64,12 +64,16 @@ def unpacked(data: bytes, place: str) -> Kept:
         return Kept(
             inputs=str(document["inputs"]),
             attempts=int(document["attempts"]),
-            calibration=None if calibration is None else Calibration(**calibration),
+            calibration=None if calibration is None else _calibration(calibration),
             meta=dict(document["meta"]),
             runs=tuple(_run(run) for run in document["runs"]),
         )
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise InputError(place, f"holds no runs of an experiment ({type(error).__name__}: {error})") from error
+
+
+def _calibration(document: Mapping[str, Any]) -> Calibration:
+    return Calibration(**{**document, "notes": tuple(document.get("notes", ()))})
 
 
 def _run_document(run: RunRecord) -> dict[str, Any]:

@@ -105,6 +105,11 @@ def probes_of(jobs: ProbeJobs, told: Iterable[Told], decisions: Sequence[Decisio
             for stop in _stops(host.job_id, runs, [visitor.job_id], decisions)
         ],
         coalesce_s=coalesce_s,
+        planned={
+            **{kind: len(getattr(jobs, kind)) for kind in ("alone", "burst", "wide", "chain")},
+            "stops": len(jobs.yielding) - 1,
+            "together": len(jobs.together) // 2,
+        },
     )
 
 
@@ -153,14 +158,15 @@ def _runs(job: JobSpec, told: Told, decisions: Iterable[Decision]) -> list[Probe
 def _stops(
     host: str, runs: Mapping[str, Sequence[ProbeRun]], visitors: Sequence[str], decisions: Sequence[Decision]
 ) -> list[ProbeStop]:
-    asked = [decision.at_ns for decision in decisions if host in decision.stopped]
+    asked = [decision for decision in decisions if host in decision.stopped]
     own = runs.get(host, ())
     if len(own) != len(asked) + 1:
         return []  # it did not go as planned: nobody can tell which stop ended which run
     visits = sorted(run.asked_ns for visitor in visitors for run in runs.get(visitor, ()))
     found = []
-    for at_ns, (before, after) in zip(asked, pairwise(own), strict=True):
-        nexts = [visit for visit in visits if at_ns <= visit <= after.asked_ns]
+    for decision, (before, after) in zip(asked, pairwise(own), strict=True):
+        nexts = [visit for visit in visits if decision.at_ns <= visit <= after.asked_ns]
         if nexts:
-            found.append(ProbeStop(at_ns, before.end_ns, nexts[0], after))
+            others = len(decision.stopped) - 1
+            found.append(ProbeStop(decision.at_ns, before.end_ns, nexts[0], after, others))
     return found

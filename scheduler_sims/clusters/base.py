@@ -108,7 +108,7 @@ class StartQueue:
 class StopQueue:
     """Stops are told one after the other, each for `serial_stop_s`; a job works on until it is told.
 
-    One before time 0 was told before the run began.
+    A gang is one stop, however many starts it was: one word ends its tasks. One before time 0 was told before the run began.
     """
 
     def __init__(self, costs: ClusterCosts) -> None:

@@ -24,9 +24,8 @@ class ClusterCosts:
     warm_up_s: float = 0.0
     """Added to each start: the first step's warm-up (allocator, kernel selection)."""
     serial_start_s: float = 0.0
-    """Cluster-wide, starts are served one after the other, each for this long: of starts at once the k-th waits k times.
-
-    Each task of a gang is one."""
+    """Cluster-wide, starts are served one after the other: of those at once the first is served at once, each further one so
+    much later. Each task of a gang is one."""
     shared_start_s: float = 0.0
     """Starts share the machines: each takes so much longer for each other one of its plan, and later ones wait for all of it."""
     checkpoint_s: float = 0.0
@@ -34,8 +33,8 @@ class ClusterCosts:
     stop_s: float = 0.0
     """On a stop: after the checkpoint, until the devices are free."""
     serial_stop_s: float = 0.0
-    """Cluster-wide, stops are told one after the other, each for this long: of stops at once the k-th job works on k times
-    so long before it hears."""
+    """Cluster-wide, stops are told one after the other: of those at once the first job hears at once, each further one works
+    on so much longer. A gang is one stop."""
     shared_stop_s: float = 0.0
     """Stops share the machines: until a job's devices are free it takes so much longer for each other stop of its plan."""
     finish_s: float = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,19 @@ def test_costs_that_are_a_large_part_are_a_warning(
 ) -> None:
     assert compare("--policy", "sjf", "--stretch", "0.1") == 0
     assert "takes 3.30 s on this cluster" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_was_measured_badly_is_a_warning(
+    api: FakeApi,
+    runs: Runs,
+    compare: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    measured = replace(MEASURED, notes=("calibration: only 1 of 12 probe jobs stopped at once can be used",))
+    monkeypatch.setattr(laboratory.Laboratory, "calibrate", lambda *_: measured)
+    assert compare("--policy", "sjf") == 0
+    assert "sjf: calibration: only 1 of 12 probe jobs" in " ".join(capsys.readouterr().out.split())
 
 
 def test_without_calibration_the_file_s_costs_count(

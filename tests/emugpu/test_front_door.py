@@ -142,6 +142,53 @@ def test_a_reader_that_leaves_takes_no_results_with_him(tmp_path: Path) -> None:
         assert (out / "jobs.csv").exists()
 
 
+def into_a_full_device(arguments: list[str], program: str = "emugpu", unbuffered: str = "") -> tuple[int, str]:
+    """Exit status and errors where the output has no room."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", program, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("line", ["--help", "gpus --help", "gpus --json", "profile list --json"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_without_room_is_one_line(line: str, unbuffered: str) -> None:
+    code, errors = into_a_full_device(line.split(), unbuffered=unbuffered)
+    assert (code, errors.count("\n")) == (2, 1)
+    assert errors.startswith("emugpu: ")
+    assert errors.endswith(": No space left on device\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_results_without_room_are_said_once_and_written_all_the_same(tmp_path: Path, unbuffered: str) -> None:
+    (tmp_path / "w.csv").write_text("job_id,gpu_duration_s\n" + "".join(f"a{n},1\n" for n in range(300)))
+    (tmp_path / "c.yaml").write_text("nodes: [{name: n, gpus: 1, gpu_type: T4, cpus: 8}]")
+    arguments = ["simulate", f"{tmp_path}/w.csv", "--cluster", f"{tmp_path}/c.yaml", "--policy", "fifo", "--json"]
+    code, errors = into_a_full_device([*arguments, "--out", str(tmp_path / "out")], unbuffered=unbuffered)
+    progress, said, rest = errors.split("\n")
+    assert (code, progress, rest) == (2, "fifo: predicted ...", "")
+    assert said.endswith(": No space left on device")
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_what_failed_before_its_output_found_no_room_says_why() -> None:
+    code, errors = into_a_full_device(["gpus", "--nonsense"])
+    assert (code, errors) == (2, "emugpu gpus: error: unrecognized arguments: --nonsense; see --help\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_the_copy_in_job_containers_has_no_room_either(unbuffered: str) -> None:
+    code, errors = into_a_full_device(["train", "--help"], "emulator_runtime.workloads", unbuffered)
+    assert (code, errors.count("\n")) == (2, 1)
+    assert errors.endswith(": No space left on device\n")
+
+
 def test_the_copy_in_job_containers_does_the_same() -> None:
     module = "emulator_runtime.workloads"
     assert until_read(["train", "--help"], module) == (141, "")

@@ -5,7 +5,7 @@ One thread and one poller: managers' events, job processes' messages and emulate
 
 from __future__ import annotations
 
-import heapq
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from emulator_runtime.domain.job import JobSpec
@@ -51,8 +51,8 @@ class LocalCluster:
         self._inbox = Inbox(to_ns(spec.costs.finish_s))
         self._starts = StartQueue(spec.costs)
         self._stops = StopQueue(spec.costs)
-        self._to_tell: list[tuple[int, str]] = []
-        """Stops that their jobs are to be told of, the next one first."""
+        self._to_tell: deque[tuple[int, str]] = deque()
+        """Stops that their jobs are to be told of, and when: StopQueue answers in order."""
         self._lags = Lags()
         self._notes: list[str] = []
         self._reconnects = 0
@@ -168,12 +168,13 @@ class LocalCluster:
 
     def stop(self, job_id: str, others: int = 0) -> None:
         self._inbox.stopping(job_id, self._stops.shared_ns(others))
-        heapq.heappush(self._to_tell, (self._stops.told_ns(self.now_ns()), job_id))
+        self._to_tell.append((self._stops.told_ns(self.now_ns()), job_id))
         self._tell_of_stops()
 
     def _tell_of_stops(self) -> None:
-        while self._to_tell and self._to_tell[0][0] <= self.now_ns():
-            _, job_id = heapq.heappop(self._to_tell)
+        while self._to_tell and self._to_tell[0][0] <= (now_ns := self.now_ns()):
+            told_ns, job_id = self._to_tell.popleft()
+            self._lags.add_stop(now_ns - told_ns)
             for node in self._grants.nodes(job_id)[:1]:  # that of a gang's first node tells the process
                 self._managers[node].request({"op": "stop", "job_id": job_id})
 

@@ -1,4 +1,4 @@
-"""How late a local cluster was: starts and step ends against their deadlines, from all job processes."""
+"""How late a local cluster was: starts, steps and stops against their deadlines."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from scheduler_sims.record import LagAccount
 
 
 class Lags:
-    """Collects the reports of ended runs."""
+    """Collects the reports of ended runs, and the cluster's own delays."""
 
     def __init__(self) -> None:
-        self._histograms = {"start": LagHistogram(), "step": LagHistogram()}
+        self._histograms = {kind: LagHistogram() for kind in ("start", "step", "stop")}
 
     def add_report(self, message: Message) -> None:
         """A job process's `ended` message."""
         self._histograms["start"].add(int(message["start_lag_ns"]))
         self._histograms["step"].merge(LagHistogram.from_json(message["lags"]))
+
+    def add_stop(self, lag_ns: int) -> None:
+        """So much later than it was due a job was told to stop."""
+        self._histograms["stop"].add(lag_ns)
 
     def accounts(self) -> dict[str, LagAccount]:
         return {kind: LagAccount.of(lags) for kind, lags in self._histograms.items() if lags.count}

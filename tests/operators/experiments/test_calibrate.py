@@ -12,7 +12,7 @@ from operators.experiments.calibrate import (
     ProbeStop,
     as_submitted,
     calibrated,
-    warning,
+    warnings,
 )
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.record import JobRecord, RunRecord
@@ -127,14 +127,14 @@ def test_where_two_bursts_disagree_the_wider_one_counts_more() -> None:
     assert found.shared_start_s == pytest.approx(0.0)
 
 
-def stopped(asked: float, end: float, freed: float) -> ProbeStop:
-    return ProbeStop(round(asked * S), round(end * S), round(freed * S), probe(0, freed + 5, freed + 7))
+def stopped(asked: float, end: float, freed: float, others: int = 0) -> ProbeStop:
+    return ProbeStop(round(asked * S), round(end * S), round(freed * S), probe(0, freed + 5, freed + 7), others)
 
 
 def test_stops_of_one_decision_are_heard_one_by_one_and_share_the_machines() -> None:
     """Alone 1.5 s from the last step to the next decision; with eleven others 1.1 s more, and one every 0.2 s."""
     alone = [stopped(t, t + 0.1, t + 1.6) for t in (20, 40, 60)]
-    together = [stopped(80, 80.1 + 0.2 * k, 80.1 + 0.2 * k + 2.6) for k in range(12)]
+    together = [stopped(80, 80.1 + 0.2 * k, 80.1 + 0.2 * k + 2.6, others=11) for k in range(12)]
     strays = [stopped(90, 95, 130), stopped(91, 95, 130)]  # of other decisions
     found = calibrated(Probes(ALONE, burst(12), chain(10), alone, [*strays, *reversed(together)], coalesce_s=0.3))
     assert (found.stops, found.together) == (3, 12)
@@ -148,7 +148,7 @@ def test_stops_of_one_decision_are_heard_one_by_one_and_share_the_machines() -> 
 def test_of_devices_whose_news_was_gathered_only_the_first_counts() -> None:
     """Each pair is heard of together, when the scheduler has gathered: the second one of a pair waited for less."""
     alone = [stopped(20, 20.0, 21.0)]
-    pairs = [stopped(80, 80 + 0.5 * k, 80 + 0.5 * (k - k % 2) + 3.0) for k in range(4)]
+    pairs = [stopped(80, 80 + 0.5 * k, 80 + 0.5 * (k - k % 2) + 3.0, others=3) for k in range(4)]
     assert calibrated(Probes(ALONE, burst(2), chain(2), alone, pairs)).shared_stop_s == pytest.approx(2 / 3)
 
 
@@ -188,6 +188,48 @@ def test_the_order_in_which_a_burst_is_told_is_no_matter(order: list[int]) -> No
 
 def test_large_costs_are_a_warning() -> None:
     found = calibrated(Probes(ALONE, burst(12), chain(10)))  # 1.5 + 2 s from end to beginning
-    assert warning(found, 71.0) is None
-    assert warning(found, None) is None
-    assert "takes 3.50 s on this cluster, 5.8% of the predicted mean JCT" in str(warning(found, 60.0))
+    assert warnings(found, 71.0) == []
+    assert warnings(found, None) == []
+    (said,) = warnings(found, 60.0)
+    assert "takes 3.50 s on this cluster, 5.8% of the predicted mean JCT" in said
+
+
+PLANNED = {"alone": 3, "burst": 12, "wide": 32, "chain": 10, "stops": 3, "together": 12}
+
+
+def test_kinds_of_which_too_few_came_through_are_told() -> None:
+    """Four of twelve were started with the first, one of twelve was stopped with others, no wide one came; the rest is enough."""
+    apart = [*burst(4), *(probe(0, 10 + n, 13 + n) for n in range(8))]
+    alone = [stopped(t, t + 0.1, t + 1.6) for t in (20, 40)]
+    found = calibrated(Probes(ALONE[:2], apart, chain(5), alone, [stopped(80, 80, 85)], planned=PLANNED))
+    assert found.notes == (
+        "calibration: only 4 of 12 probe jobs started at once can be used; serial_start_s and shared_start_s may be wrong",
+        "calibration: only 0 of 32 probe jobs of the larger burst can be used; serial_start_s and shared_start_s may be wrong",
+        "calibration: only 1 of 12 probe jobs stopped at once can be used; serial_stop_s and shared_stop_s may be wrong",
+    )
+    assert warnings(found, None) == list(found.notes)
+    assert len(warnings(found, 1.0)) == 4
+    assert "notes" not in found.figures()
+
+
+def test_what_was_not_planned_is_not_missed() -> None:
+    found = calibrated(
+        Probes(ALONE, burst(1), chain(10), planned={**PLANNED, "burst": 1, "wide": 0, "stops": 0, "together": 0})
+    )
+    assert found.notes == ()
+
+
+def test_stops_of_which_half_were_lost_cost_what_they_did() -> None:
+    """Twelve, one every 0.2 s, 1.1 s more for the other eleven; of every other pair nothing is known."""
+    alone = [stopped(t, t + 0.1, t + 1.6) for t in (20, 40, 60)]
+    all_of_them = [stopped(80, 80.1 + 0.2 * k, 80.1 + 0.2 * k + 2.6, others=11) for k in range(12)]
+    known = [all_of_them[k] for k in (0, 2, 4, 7, 9, 11)]
+    found = calibrated(Probes(ALONE, burst(12), chain(10), alone, known, planned=PLANNED))
+    assert (found.together, found.shared_stop_s) == (6, pytest.approx(0.1))
+    assert found.serial_stop_s == pytest.approx(0.2, rel=0.25)
+    assert not [note for note in found.notes if "stopped" in note]
+
+
+def test_one_known_stop_of_many_tells_what_they_share() -> None:
+    found = calibrated(Probes(ALONE, burst(2), chain(2), [stopped(20, 20, 21)], [stopped(80, 80, 85, others=4)]))
+    assert (found.together, found.serial_stop_s, found.shared_stop_s) == (1, 0.0, pytest.approx(1.0))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from emulator_runtime.domain.errors import InputError
+from operators.experiments.calibrate import Calibration
 from operators.experiments.kept import Kept, packed, unpacked
 from scheduler_sims.record import HostSpan, JobRecord, LagAccount, RunRecord, Span
 
@@ -30,6 +31,13 @@ def test_what_is_packed_comes_back() -> None:
     assert unpacked(packed(kept), "here") == kept
     assert packed(kept) == packed(unpacked(packed(kept), "here"))
     assert unpacked(packed(kept.without_spans()), "here").runs[0] == replace(record(), spans=(), host_spans=())
+
+
+def test_what_was_measured_comes_back_with_what_is_known_badly() -> None:
+    counts = dict.fromkeys(("alone", "burst", "wide", "chain", "stops", "together"), 1)
+    seconds = {field.name: 0.5 for field in fields(Calibration) if field.name.endswith("_s")}
+    measured = Calibration(**counts, **seconds, notes=("few came",))
+    assert unpacked(packed(Kept(calibration=measured)), "here").calibration == measured
 
 
 def test_times_are_kept_to_the_microsecond() -> None:

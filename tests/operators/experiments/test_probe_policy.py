@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.units import GIB, to_ns
 from emulator_runtime.profiles.table import ProfileTable
-from operators.experiments.calibrate import calibrated
+from operators.experiments.calibrate import KINDS, calibrated
 from operators.experiments.probe_policy import Probing
 from operators.experiments.probing import ALONE, BURST, CHAIN, VISITS, WIDE, Decision, ProbeJobs, probe_jobs, probes_of
 from operators.experiments.records import Stay, Told
@@ -44,7 +44,10 @@ class Watched(SimulatedCluster):
     def stop(self, job_id: str, others: int = 0) -> None:
         super().stop(job_id, others)
         self._beside[job_id] = others
-        self.decisions.append(Decision(DAY_NS + self.now_ns(), (), (job_id,)))
+        before: tuple[str, ...] = ()
+        if self.decisions and self.decisions[-1].stopped and self.decisions[-1].at_ns == DAY_NS + self.now_ns():
+            before = self.decisions.pop().stopped
+        self.decisions.append(Decision(DAY_NS + self.now_ns(), (), (*before, job_id)))
 
     def wait(self, until_ns: int | None) -> list[Event]:
         events = super().wait(until_ns)
@@ -118,7 +121,10 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
     places = gpus + cpu_nodes
     few, many = min(BURST, places), min(WIDE, places)
     assert [len(kind) for kind in kinds] == [ALONE, few, many * (many > few), CHAIN, VISITS, few * (few > 1)]
+    assert [probes.planned[kind] for kind in KINDS] == [len(kind) for kind in kinds]
+    assert {stop.others for stop in probes.stops} == {0}
     found = calibrated(probes)
+    assert found.notes == () or 2 * found.together < len(probes.together)
     assert found.submit_s == pytest.approx(costs.submit_s)
     assert found.serial_submit_s == pytest.approx(costs.serial_submit_s)
     assert found.start_s == pytest.approx(costs.start_s)
@@ -130,6 +136,7 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
     assert found.stop_s == pytest.approx(costs.stop_s, abs=0.1)  # a step of the one that yields
     if found.together > 1:
         assert found.together == len(probes.together)
+        assert {stop.others + 1 for stop in probes.together} == {found.together}
         assert found.serial_stop_s == pytest.approx(costs.serial_stop_s, abs=0.05)
         assert found.shared_stop_s == pytest.approx(costs.shared_stop_s, abs=0.05)
 

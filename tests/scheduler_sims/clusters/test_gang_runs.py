@@ -74,6 +74,14 @@ def test_each_task_is_a_start_of_its_own_for_the_cluster(simulate):
     )
 
 
+def test_a_gang_is_one_stop_however_many_starts_it_was(simulate):
+    """Of four pods, stopped alone: nobody shares the machines with it, and nobody hears of a stop before it."""
+    nodes = [Node(f"n{number}", gpus=1) for number in range(4)]
+    gang = Job("gang", gpu_s=100, gpus=4, nodes=4, steps=100)
+    run = simulate(Srtf(), nodes, [gang, Job("short", gpu_s=5, submit_s=10.5)], serial_stop_s=3, shared_stop_s=7)
+    assert times(run)["short"] == (11, 16)
+
+
 # --- plans of other people's policies --------------------------------------------------------------------------------------
 
 

@@ -181,7 +181,7 @@ def test_a_shared_device_is_refused(drive):
 
 
 def test_starts_are_served_one_after_the_other(drive):
-    """Of four at once the k-th waits k times; one that comes while the line is still busy waits for the rest of it."""
+    """Of four at once each further one is served later; one that comes while the line is still busy waits for the rest of it."""
     jobs = [Job(name, gpu_s=10, steps=10) for name in "abcde"]
     driven = drive(*jobs, start_s=1.0, serial_start_s=0.5)
     for device, name in enumerate("abcd"):
@@ -233,7 +233,7 @@ def test_a_start_before_the_run_has_had_its_turn(drive):
 
 
 def test_stops_are_told_one_after_the_other_and_jobs_work_on_until_then(drive):
-    """Of three at once in the middle of a step the k-th hears k seconds later; one that comes meanwhile is the fourth."""
+    """Of three at once in the middle of a step each further one hears a second later; one that comes meanwhile is the fourth."""
     driven = drive(*(Job(name, gpu_s=20, steps=20) for name in "abcd"), stop_s=0.25, serial_stop_s=1.0)
     for device, name in enumerate("abcd"):
         driven.start(name, device=device)

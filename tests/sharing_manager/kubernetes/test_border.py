@@ -320,4 +320,4 @@ def test_stop_does_not_wait_for_a_hanging_api_server(fake, start, eventually, in
     eventually(lambda: len(fake.requests) >= 2)
     began = time.monotonic()
     border.stop()
-    assert in_time(border_module.JOIN_S / 2, began)  # the requests in flight are ended, not waited for
+    assert in_time(most_s=border_module.JOIN_S / 2, since_s=began)  # the requests in flight are ended, not waited for

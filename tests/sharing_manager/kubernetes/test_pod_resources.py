@@ -97,7 +97,7 @@ def test_a_kubelet_that_hangs_is_given_up_after_the_deadline(kubelet, client, mo
     began = time.monotonic()
     with pytest.raises(KubeletError, match="DEADLINE_EXCEEDED"):
         client.list()
-    assert in_time(2, began)
+    assert in_time(most_s=2, since_s=began)
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNIMPLEMENTED])

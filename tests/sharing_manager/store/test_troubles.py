@@ -122,7 +122,7 @@ def test_a_redis_that_hangs_is_given_up_after_the_timeout(redis_server, log, mak
     log.run("b", 3)
     began = time.monotonic()
     eventually(lambda: store.status().trouble == "timeout")
-    assert in_time(5, began)
+    assert in_time(most_s=5, since_s=began)
     assert "doesn't answer in time" in store.lines[-1]
 
 

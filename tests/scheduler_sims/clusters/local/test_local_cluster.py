@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,12 @@ from scheduler_sims.record import JobRecord, RunRecord
 from scheduler_sims.reports.comparison import compare
 
 Agree = Callable[..., RunRecord]
+Excuse = Any
+"""Of conftest."""
+BUSY = 1.2
+"""Times as long as alone: above this, other work keeps us from the CPU."""
+SMALL_S = 0.01
+"""Host seconds: what a start or a step is late where nothing keeps it from the CPU."""
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 ROOT = Path(__file__).parents[4]
@@ -77,35 +85,35 @@ def watched_run(run: Experiment, cluster: LocalCluster, policy: str = "fifo") ->
 def test_warp_observes_what_was_predicted(agree: Agree, policy: str) -> None:
     run = Experiment.load(ALLOX / "workload.csv", ALLOX / "cluster.yaml")
     predicted = run.simulate(policy)
-    shortest_s = min(job.jct_s for job in predicted.jobs)
+    mean_s = mean(job.jct_s for job in predicted.jobs)
 
-    def differences(observed: RunRecord, late_s: float) -> list[object]:
+    def differences(observed: RunRecord, excuse: Excuse) -> list[object]:
         assert [job.status for job in observed.jobs] == ["finished"] * 40
         (result,) = compare([predicted, observed]).policies
         assert result.error is not None
-        mean, quantiles = result.error.by_figure["mean_jct"], result.error.jct_quantiles_max_abs
-        assert mean is not None
-        assert quantiles is not None
-        excuse = late_s / shortest_s
-        return (
-            [] if abs(mean) < 0.005 + excuse and quantiles < 0.05 + excuse else [("mean, quantiles", mean, quantiles)]
-        )
+        off_mean, off_quantile = result.error.by_figure["mean_jct"], result.error.jct_quantiles_max_abs
+        assert off_mean is not None
+        assert off_quantile is not None
+        fits = abs(off_mean) < excuse.widen(0.005, mean_s) and off_quantile < excuse.widen(0.05, mean_s)
+        return [] if fits else [("mean, quantiles", off_mean, off_quantile)]
 
     agree(lambda: run.observe(policy, WARP), differences)
 
 
 def off(
-    predicted: RunRecord, observed: RunRecord, late_s: float, *, rel: float = 0.01, abs_s: float = 0.1
+    predicted: RunRecord, observed: RunRecord, excuse: Excuse, *, rel: float = 0.01, abs_s: float = 0.1
 ) -> list[object]:
     """The jobs whose JCT is further off than this, or that were stopped more or less often, or ran elsewhere: where they come
     late, another device may be free."""
 
     def facts(job: JobRecord) -> tuple[object, ...]:
-        return job.job_id, job.status, job.preemptions, () if late_s else job.devices
+        return job.job_id, job.status, job.preemptions, () if excuse.late_s else job.devices
 
     pairs = zip(predicted.jobs, observed.jobs, strict=True)
     return [
-        (p, o) for p, o in pairs if facts(p) != facts(o) or abs(o.jct_s - p.jct_s) > max(rel * p.jct_s, abs_s) + late_s
+        (p, o)
+        for p, o in pairs
+        if facts(p) != facts(o) or abs(o.jct_s - p.jct_s) > excuse.widen(max(rel * p.jct_s, abs_s))
     ]
 
 
@@ -114,7 +122,7 @@ def test_preemption_input_pipeline_and_costs_agree_job_by_job(tmp_path: Path, ag
     run = experiment(tmp_path, MIXED_WORKLOAD, MIXED_CLUSTER)
     predicted = run.simulate(policy)
     assert sum(job.preemptions for job in predicted.jobs) >= 2
-    agree(lambda: run.observe(policy, WARP), lambda observed, late_s: off(predicted, observed, late_s))
+    agree(lambda: run.observe(policy, WARP), lambda observed, excuse: off(predicted, observed, excuse))
 
 
 def test_every_step_runs_exactly_once_across_preemptions(tmp_path: Path) -> None:
@@ -144,13 +152,13 @@ def test_jobs_run_faster_from_the_next_step_on_when_they_get_more_cpus(tmp_path:
     predicted = run.simulate("synergy:round_s=40")
     assert divided_while_running(predicted) == {"alexnet"}
 
-    def differences(observed: RunRecord, late_s: float) -> list[object]:
+    def differences(observed: RunRecord, excuse: Excuse) -> list[object]:
         divisions, ours = (
             [(s.job_id, s.cpu_milli, s.memory_bytes) for s in r.host_spans] for r in (predicted, observed)
         )
         if divisions != ours or divided_while_running(observed) != {"alexnet"}:
             return ours
-        return off(predicted, observed, late_s, abs_s=0.7)  # a step's time, where a share came late
+        return off(predicted, observed, excuse, abs_s=0.7)  # a step's time, where a share came late
 
     agree(lambda: run.observe("synergy:round_s=40", WARP), differences)
 
@@ -161,10 +169,10 @@ def test_scaled_time_takes_a_new_share_too(tmp_path: Path, agree: Agree) -> None
     predicted = run.simulate("synergy:round_s=20")
     assert divided_while_running(predicted) == {"second"}
 
-    def differences(observed: RunRecord, late_s: float) -> list[object]:
+    def differences(observed: RunRecord, excuse: Excuse) -> list[object]:
         if divided_while_running(observed) != {"second"}:
             return [*observed.host_spans]
-        return off(predicted, observed, late_s, rel=0.05)
+        return off(predicted, observed, excuse, rel=0.05)
 
     agree(lambda: run.observe("synergy:round_s=20", LocalOptions(speed=20)), differences, speed=20)
 
@@ -173,16 +181,31 @@ def test_scaled_time_observes_what_was_predicted(tmp_path: Path, agree: Agree) -
     run = experiment(tmp_path, rows(12, 8, 20, 6), TWO_GPUS)
     predicted = run.simulate("sjf")
 
-    def differences(observed: RunRecord, late_s: float) -> list[object]:
+    def differences(observed: RunRecord, excuse: Excuse) -> list[object]:
         assert observed.lag["step"].count == 400
         (result,) = compare([predicted, observed]).policies
         assert result.error is not None
-        mean = result.error.by_figure["mean_jct"]
-        assert mean is not None
-        shortest_s = min(job.jct_s for job in predicted.jobs)
-        return [] if abs(mean) < 0.05 + late_s / shortest_s else [mean]
+        off_mean = result.error.by_figure["mean_jct"]
+        assert off_mean is not None
+        mean_s = mean(job.jct_s for job in predicted.jobs)
+        return [] if abs(off_mean) < excuse.widen(0.05, mean_s) else [off_mean]
 
     agree(lambda: run.observe("sjf", LocalOptions(speed=10)), differences, speed=10)
+
+
+def test_a_machine_that_has_time_is_not_late(tmp_path: Path, slowdown: Callable[[], float]) -> None:
+    """Lags excuse what is observed, so it must be seen that they are small; how busy the machine is, is measured by itself."""
+    run = experiment(tmp_path, rows(6, 4, 5), TWO_GPUS)
+    for _ in range(5):
+        before = slowdown()
+        lag = run.observe("sjf", LocalOptions(speed=10)).lag
+        if max(before, slowdown()) < BUSY:
+            break
+    else:
+        pytest.skip("host too busy: other work kept us from the CPU in each of five tries")
+    assert {"start", "step"} <= lag.keys()
+    assert {kind: account for kind, account in lag.items() if account.p50_s > 10 * SMALL_S} == {}
+    assert lag["step"].p99_s < 10 * SMALL_S
 
 
 class SlowStart(LocalCluster):
@@ -203,6 +226,29 @@ def test_a_real_start_delay_moves_what_is_observed_and_not_what_is_predicted(tmp
     assert 10.9 < observed["j0"].jct_s < 11.5 + late_s
     assert 21.9 < observed["j1"].jct_s < 22.8 + 2 * late_s
     assert cluster.lag()["start"].max_s > 0.9
+
+
+class SlowAfterStops(LocalCluster):
+    """A cluster that is busy for two seconds when it has been asked for its second stop."""
+
+    asked = 0
+
+    def stop(self, job_id: str, others: int = 0) -> None:
+        super().stop(job_id, others)
+        self.asked += 1
+        if self.asked == 2:
+            sleep_ns(2 * NS_PER_S)
+
+
+def test_a_stop_that_is_told_late_is_a_lag(tmp_path: Path) -> None:
+    """Of two stops at once the second is due a second later, and told after two."""
+    workload = "job_id,submit_s,gpu_duration_s\na,0,60\nb,0,60\nc,5,5\nd,5,5\n"
+    run = experiment(tmp_path, workload, TWO_GPUS + "\ncosts: {serial_stop_s: 1}")
+    cluster = SlowAfterStops(run.spec, WARP)
+    records = by_id(watched_run(run, cluster, "srtf").books.records())
+    assert [records[name].preemptions for name in "abcd"] == [1, 1, 0, 0]
+    lag = cluster.lag()["stop"]
+    assert (lag.count, lag.max_s > 0.9) == (2, True)
 
 
 def test_jobs_beyond_the_standby_processes_start_theirs_when_they_start(tmp_path: Path) -> None:
@@ -325,8 +371,8 @@ def test_a_job_that_starts_again_as_it_stops_and_stops_between_two_steps(
     predicted = run.simulate("srtf")
     assert {job.job_id: job.preemptions for job in predicted.jobs} == {"A": 1, "B": 0, "X": 0}
 
-    def differences(observed: RunRecord, late_s: float) -> list[object]:
-        return off(predicted, observed, late_s, rel=0, abs_s=0.1 if options.warp else 0.7)
+    def differences(observed: RunRecord, excuse: Excuse) -> list[object]:
+        return off(predicted, observed, excuse, rel=0, abs_s=0.1 if options.warp else 0.7)
 
     agree(lambda: run.observe("srtf", options), differences, speed=options.speed)
 
@@ -377,10 +423,10 @@ def test_a_stop_at_the_very_instant_of_a_step_boundary(tmp_path: Path, agree: Ag
     run = experiment(tmp_path, "job_id,submit_s,gpu_duration_s\nA,0,50\nB,20,5\n", ONE_GPU)
     assert by_id(run.simulate("srtf").jobs)["B"].start_s == 20
 
-    def differences(observed: RunRecord, late_s: float) -> list[object]:
+    def differences(observed: RunRecord, excuse: Excuse) -> list[object]:
         began_s = by_id(observed.jobs)["B"].start_s
         assert began_s is not None
-        allowed_s = (0.1 if options.warp else 0.4) + late_s  # a step takes half a second
+        allowed_s = excuse.widen(0.1 if options.warp else 0.4)  # a step takes half a second
         return [] if abs(began_s - 20) < allowed_s else [began_s]
 
     agree(lambda: run.observe("srtf", options), differences, speed=options.speed)
@@ -400,8 +446,8 @@ def test_random_workloads_agree_job_by_job(tmp_path: Path, agree: Agree, seed: i
     predicted = run.simulate("srtf")
     assert sum(job.preemptions for job in predicted.jobs) >= 1
 
-    def differences(observed: RunRecord, late_s: float) -> list[object]:
+    def differences(observed: RunRecord, excuse: Excuse) -> list[object]:
         pairs = zip(predicted.jobs, observed.jobs, strict=True)
-        return [(p, o) for p, o in pairs if abs(p.jct_s - o.jct_s) > 0.01 * p.jct_s + 0.1 + late_s]
+        return [(p, o) for p, o in pairs if abs(p.jct_s - o.jct_s) > excuse.widen(0.01 * p.jct_s + 0.1)]
 
     agree(lambda: run.observe("srtf", WARP), differences)
