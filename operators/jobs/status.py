@@ -42,7 +42,7 @@ class Seen:
     """What there is of an EmuJob. `job`: the Job of its name and its own; `pods`: those of this Job.
 
     `awaits_log`: the Job is complete, and when the last step ended is about to be told. `refusals`: of resizes, by uid of a pod.
-    `refused`: why the API server lets the Job or the Service not be made; empty: it does, or was not asked.
+    `not_made`: why the API server lets the Job or the Service not be made; empty: it does, or was not asked.
     `left`: pods of a Job that is gone, which live on.
     """
 
@@ -51,7 +51,7 @@ class Seen:
     outcome: Outcome | None = None
     awaits_log: bool = False
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
-    refused: str = ""
+    not_made: str = ""
     left: Sequence[PodFacts] = ()
 
     @property
@@ -303,7 +303,7 @@ def _held_up(seen: Seen) -> Verdict | None:
         why = "is left of a Job that was deleted without its pods, and two Jobs would train at once"
         fix = f"`kubectl delete pod -n {staying[0].namespace} {names}` lets the job go on"
         return "False", POD_LEFT, f"pod {staying[0].name} {why}; {fix}"
-    return ("False", NOT_CARRIED_OUT, seen.refused) if seen.refused else None
+    return ("False", NOT_CARRIED_OUT, seen.not_made) if seen.not_made else None
 
 
 def _progressing(spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, phase: str) -> Verdict:

@@ -12,8 +12,8 @@ from operators.actions import DeleteJob, SuspendJob
 from operators.documents import Key
 from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
 from operators.emujob.offers import NodeOffer
+from operators.jobs.not_made import NotMade
 from operators.jobs.plan import CreateJob, CreateService
-from operators.jobs.refused import Refused
 from operators.results.job import JobFacts as ResultFacts
 from operators.results.status import Outcome
 from operators.results.timeline import job_result
@@ -346,20 +346,20 @@ def test_a_job_of_somebody_else_is_left_alone(world: Worlds) -> None:
 @pytest.mark.parametrize("more", [{}, BY_JOBS, {"suspend": True}, {"nodes": 2, "batchSize": 32}])
 def test_a_job_that_is_refused_says_so_and_is_asked_for_later(world: Worlds, more: dict[str, Any]) -> None:
     at = world({**WORK, **more})
-    at.refused = Refused("", 0.5)  # once: the next attempt may heal it
+    at.not_made = NotMade("", 0.5)  # once: the next attempt may heal it
     at.settle()
     assert at.documents == [] and not at.has_service and at.condition("Scheduled")[1] != "NotCarriedOut"
     assert at.whole_plan().again_s == 0.5
-    at.refused = Refused("create jobs: exceeded quota", 8.0)
+    at.not_made = NotMade("create jobs: exceeded quota", 8.0)
     at.settle()
     assert at.documents == [] and at.status["phase"] == "Pending" and at.whole_plan().again_s == 8.0
     for kind in ("Scheduled", "Progressing"):
         assert at.condition(kind) == ("False", "NotCarriedOut")
     (scheduled,) = [c for c in at.status["conditions"] if c["type"] == "Scheduled"]
     assert scheduled["message"] == "create jobs: exceeded quota"
-    at.refused = Refused("create jobs: exceeded quota", 0.0)
+    at.not_made = NotMade("create jobs: exceeded quota", 0.0)
     assert [action for action in at.plan() if isinstance(action, CreateJob)]
-    at.refused = None
+    at.not_made = None
     at.settle()
     assert len(at.documents) == 1 and at.condition("Scheduled")[1] != "NotCarriedOut"
     assert at.told() == ["NotCarriedOut"]
@@ -368,10 +368,10 @@ def test_a_job_that_is_refused_says_so_and_is_asked_for_later(world: Worlds, mor
 def test_a_service_that_is_refused_is_told_while_the_job_waits(world: Worlds) -> None:
     at = world({**WORK, **BY_JOBS, "nodes": 2, "batchSize": 32})
     at.settle()
-    at.has_service, at.refused = False, Refused("create services: no", 8.0)
+    at.has_service, at.not_made = False, NotMade("create services: no", 8.0)
     at.settle()
     assert at.condition("Scheduled") == ("False", "NotCarriedOut") and at.whole_plan().again_s == 8.0
-    at.refused = None
+    at.not_made = None
     at.settle()
     assert at.has_service and at.condition("Scheduled") == ("False", "WaitingForScheduler")
 
