@@ -102,7 +102,8 @@ def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan[Action]:
         spec = parse_spec(facts.key.namespace, facts.key.name, facts.spec)
     except InputError as error:
         accepted = ("False", "InvalidSpec", str(error))
-        return Plan(tuple(report(facts.key, facts.status, status_of(facts, None, seen, accepted, now), _news)))
+        told = report(facts.key, facts.status, status_of(facts, None, seen, accepted, now), _news)
+        return Plan(tuple(told), wait_s or None)
     is_open = _is_open(facts, own)
     fit = first_fit(spec, around.offers, around.profiles) if is_open else Fit(spec.configurations[0])
     accepted = _accepted(fit, mine.job if is_open and own is None else None)

@@ -171,7 +171,7 @@ def test_mistakes_are_named_with_their_place(spec: Any, message: str) -> None:
 def test_what_pods_may_have_is_kept_as_it_is() -> None:
     template = {
         "labels": {"example.com/team.a": "", "a_b": "C-d.e"},
-        "annotations": {"example.com/Note": "any text\n"},
+        "annotations": {"example.com/Note": "any text\n", "batch.kubernetes.io/mine": "x"},
         "tolerations": [{"operator": "Exists"}, {"key": "a", "effect": "NoExecute", "tolerationSeconds": 3}],
         "serviceAccountName": "a.b-c",
         "env": [

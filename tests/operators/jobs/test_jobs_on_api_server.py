@@ -143,6 +143,8 @@ CPU = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTim
         ({"template": {"labels": {"a": "c d!"}}}, "spec.template.labels.a in body should match"),
         ({"template": {"labels": {"job-name": "x"}}}, "template.labels: emugpu and Kubernetes set job-name"),
         ({"template": {"labels": {"batch.kubernetes.io/x": "x"}}}, "template.labels: emugpu and Kubernetes set"),
+        ({"template": {"annotations": {"emugpu.dev/allocation": "x"}}}, "template.annotations: emugpu sets"),
+        ({"template": {"annotations": {"emugpu.dev/configuration": "x"}}}, "template.annotations: emugpu sets"),
         ({"template": {"annotations": {"a b": "c"}}}, "template.annotations: write keys as NAME or DOMAIN/NAME"),
         ({"template": {"env": [{"name": "A=B"}]}}, "spec.template.env[0].name in body should match"),
         ({"template": {"env": [{"name": "A", "valueFrom": {}}]}}, "should have at least 1 properties"),

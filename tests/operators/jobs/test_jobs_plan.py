@@ -398,6 +398,33 @@ def test_a_specification_that_cannot_be_read(world: Worlds) -> None:
     at = world({"steps": 1, "stepTime": "1 day"})
     at.settle()
     assert at.condition("Accepted") == ("False", "InvalidSpec") and at.documents == []
+    assert (at.status["phase"], at.condition("Scheduled")) == ("Rejected", ("False", "Rejected"))
+
+
+def test_what_runs_when_its_specification_can_be_read_no_more_ends_as_it_does(world: Worlds) -> None:
+    """A newer operator may be stricter than the one that made the Job."""
+    at = world({**WORK})
+    at.settle()
+    at.kubernetes()
+    at.settle()
+    where = {name: at.status[name] for name in ("gpus", "allocation", "node")}
+    at.spec["stepTime"] = "1 day"
+    at.settle()
+    assert at.condition("Accepted") == ("False", "InvalidSpec")
+    assert (at.status["phase"], at.condition("Scheduled")) == ("Running", ("True", "PodsBound"))
+    assert at.status["progress"] == "0/100" and where.items() <= at.status.items()
+    at.complete()
+    at.settle()
+    assert (at.status["phase"], at.status["progress"], at.documents[1:]) == ("Succeeded", "100/100", [])
+
+
+def test_a_job_that_is_held_when_its_specification_can_be_read_no_more_is_rejected(world: Worlds) -> None:
+    at = world({**WORK, **BY_JOBS})
+    at.settle()
+    assert at.status["phase"] == "Queued"
+    at.spec["stepTime"] = "1 day"
+    at.settle()
+    assert at.status["phase"] == "Rejected"
 
 
 def test_an_emujob_that_is_being_deleted_gets_nothing(world: Worlds) -> None:
