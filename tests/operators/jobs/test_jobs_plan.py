@@ -189,12 +189,12 @@ def test_a_queued_job_that_fits_no_more_is_rejected_and_comes_back(world: Worlds
         ({"model": "resnet5"}, "profiles: unknown model 'resnet5'; did you mean resnet50"),
         (
             {"batchSize": 10**9},
-            "batchSize: resnet50 on Tesla_V100-PCIE-32GB was measured at batch sizes 1 to 256 on a GPU, not at 1000000000; "
+            "batchSize: resnet50 was measured at batch sizes 1 to 256 on a GPU, not at 1000000000; "
             "give 1 to 256 for 1 GPU",
         ),
         (
             {"batchSize": 10**9, "resources": {"emuGPU": 2}, "nodes": 2},
-            "batchSize: resnet50 on Tesla_V100-PCIE-32GB was measured at batch sizes 1 to 256 on a GPU, not at 250000000; "
+            "batchSize: resnet50 was measured at batch sizes 1 to 256 on a GPU, not at 250000000; "
             "give 4 to 1024 for 4 GPUs",
         ),
         (
@@ -212,6 +212,34 @@ def test_why_a_job_fits_nowhere(world: Worlds, spec: dict[str, Any], problem: st
     assert accepted["reason"] == ("InvalidProfile" if wrong else "NoNodeFits")
     assert at.condition("Scheduled") == ("False", "Rejected")
     assert at.condition("Progressing") == ("False", accepted["reason"])
+
+
+K80 = "Tesla_K80"
+
+
+def test_a_batch_that_another_gpu_type_could_run_is_the_pools_fault(world: Worlds) -> None:
+    """densenet121 was measured at 84 at most on a K80, and at 256 on an A100."""
+    offers = (NodeOffer("w1", 8000, 64 * GIB, ((K80, 12 * GIB),)),)
+    at = world({**WORK, "model": "densenet121", "batchSize": 200}, offers=offers)
+    at.settle()
+    assert at.condition("Accepted") == ("False", "NoNodeFits")
+    (message,) = [c["message"] for c in at.status["conditions"] if c["type"] == "Accepted"]
+    assert message == (
+        "batchSize: densenet121 on Tesla_K80 was measured at batch sizes 1 to 84 on a GPU, not at 200; "
+        "give 1 to 84 for 1 GPU, or apply a pool of a GPU type that was measured further"
+    )
+    at.offers = (*offers, NodeOffer("w2", 8000, 64 * GIB, (("NVIDIA_A100-SXM4-40GB", 40 * GIB),)))
+    at.settle()
+    assert at.condition("Accepted") == ("True", "Accepted")
+
+
+@pytest.mark.parametrize("types", [["K80"], ["K80", "T4"]])  # on a T4 it wasn't measured
+def test_a_batch_beyond_all_types_that_it_asks_for_is_wrong_anywhere(world: Worlds, types: list[str]) -> None:
+    at = world({**WORK, "model": "densenet121", "batchSize": 200, "gpuTypes": types}, offers=())
+    at.settle()
+    assert at.condition("Accepted") == ("False", "InvalidProfile")
+    (message,) = [c["message"] for c in at.status["conditions"] if c["type"] == "Accepted"]
+    assert message.startswith("batchSize: densenet121 on Tesla_K80") and "give 1 to 84 for 1 GPU" in message
 
 
 def test_a_mistake_in_the_work_is_told_where_there_is_no_pool_too(world: Worlds) -> None:
