@@ -568,9 +568,9 @@ def test_without_store_or_redis_it_works_and_is_ready_and_says_so(
             assert cluster.request("POST", EMUJOBS, emujob())[0] == 201
             asyncio.run(until(lambda: phase(cluster)() == "Queued"))
             asyncio.run(until(lambda: "emugpu_collector_failures_total{" in page(port, "/metrics")[1]))
-            metrics = page(port, "/metrics")[1]
-            assert "emugpu_collector_up 0.0" in metrics
-            assert f"emugpu_results_store_up {float(what != 'store')}" in metrics
+            assert "emugpu_collector_up 0.0" in page(port, "/metrics")[1]
+            store_up = f"emugpu_results_store_up {float(what != 'store')}"
+            asyncio.run(until(lambda: store_up in page(port, "/metrics")[1]))
             assert (page(port, "/readyz"), page(port, "/healthz")) == ((200, "ok\n"), (200, "ok\n"))
             process.send_signal(signal.SIGTERM)
             _, said = process.communicate(timeout=20)
