@@ -15,6 +15,7 @@ _LABEL_VALUE = re.compile(rf"(?:{_WORD})?", re.ASCII)
 _PART = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_PART}(?:\.{_PART})*", re.ASCII)
 _VARIABLE = re.compile(r"[ -<>-~]+", re.ASCII)
+_WITHOUT_BLANKS = re.compile(r"[^\s\x00-\x1f\x7f]+", re.ASCII)
 _KEY_OF_MAP = re.compile(r"[-._A-Za-z0-9]+", re.ASCII)
 
 
@@ -72,6 +73,14 @@ def line(document: Field, *, most: int) -> str:
     text = document.text(least=1, most=most)
     if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in text):
         raise document.error(f"{text!r} has control characters")
+    return text
+
+
+def word(document: Field, *, most: int) -> str:
+    """A text without blanks and control characters."""
+    text = document.text(least=1, most=most)
+    if not _WITHOUT_BLANKS.fullmatch(text):
+        raise document.error(f"{text!r} has blanks or control characters in it")
     return text
 
 

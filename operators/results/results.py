@@ -196,7 +196,8 @@ class Results:
         self._metrics.store_up.set(0)
         if str(error) != self.problem:
             self.problem = str(error)
-            print(f"results: {error}; it is tried again", file=sys.stderr, flush=True)
+            # the end of the line with it: another thread may say something at the same time
+            print(f"results: {error}; it is tried again\n", end="", file=sys.stderr, flush=True)
 
     def _run(self) -> None:
         backoff = Backoff(Random("results"))
