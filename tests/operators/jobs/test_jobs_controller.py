@@ -226,7 +226,7 @@ def test_a_job_that_stays_refused_says_why_in_its_status(capsys: pytest.CaptureF
 @pytest.mark.parametrize("failing", ["create", "apply"])
 def test_what_fails_while_a_refusal_stands_is_tried_ever_less_often(failing: str) -> None:
     """Of the Job, once its time to be asked for again has come, or of the status that would tell the refusal."""
-    api, pauses = cluster(), Pauses(settle=0.001, first=0.02, longest=10.0)
+    api, pauses = cluster(), Pauses(settle=0.001, first=0.05, longest=10.0)
     api.put(EMUJOB, emujob())
     create, apply = api.create, api.apply
     refusals, asked_s = 0, []
