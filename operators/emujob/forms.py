@@ -9,12 +9,12 @@ import re
 import unicodedata
 
 from emulator_runtime.node.fields import Field
+from operators.pools.selector import is_key, is_value
 
-_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
-_LABEL_VALUE = re.compile(rf"(?:{_WORD})?", re.ASCII)
 _PART = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_PART}(?:\.{_PART})*", re.ASCII)
 _VARIABLE = re.compile(r"[ -<>-~]+", re.ASCII)
+_WITHOUT_BLANKS = re.compile(r"[^\s\x00-\x1f\x7f]+", re.ASCII)
 _KEY_OF_MAP = re.compile(r"[-._A-Za-z0-9]+", re.ASCII)
 
 
@@ -26,17 +26,9 @@ def subdomain(document: Field, *, most: int = 253) -> str:
     return text
 
 
-def is_qualified(name: str) -> bool:
-    """Whether it can be the key of a label, an annotation or a taint: NAME or DOMAIN/NAME."""
-    domain, slash, own = name.rpartition("/")
-    if slash and not (len(domain) <= 253 and _SUBDOMAIN.fullmatch(domain)):
-        return False
-    return 0 < len(own) <= 63 and re.fullmatch(_WORD, own, re.ASCII) is not None
-
-
 def qualified(document: Field, key: str) -> str:
-    """`key` of the object at this place."""
-    if not is_qualified(key):
+    """`key` of the object at this place: of a label, an annotation or a taint."""
+    if not is_key(key):
         raise document.error(
             f"{key!r} is no key: write NAME or DOMAIN/NAME, with letters, digits, -, _ and . between them"
         )
@@ -46,7 +38,7 @@ def qualified(document: Field, key: str) -> str:
 def label_text(document: Field) -> str:
     """The value of a label."""
     text = document.text(most=63)
-    if not _LABEL_VALUE.fullmatch(text):
+    if not is_value(text):
         raise document.error(f"{text!r} is no label's value: letters, digits, and between them -, _ and .")
     return text
 
@@ -72,6 +64,14 @@ def line(document: Field, *, most: int) -> str:
     text = document.text(least=1, most=most)
     if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in text):
         raise document.error(f"{text!r} has control characters")
+    return text
+
+
+def word(document: Field, *, most: int) -> str:
+    """A text without blanks and control characters."""
+    text = document.text(least=1, most=most)
+    if not _WITHOUT_BLANKS.fullmatch(text):
+        raise document.error(f"{text!r} has blanks or control characters in it")
     return text
 
 

@@ -17,7 +17,7 @@ from math import ceil
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.fields import Field
-from operators.emujob.forms import is_qualified
+from operators.pools.selector import is_key
 from operators.quantity import parse_quantity
 
 DEFAULT_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
@@ -119,7 +119,7 @@ def _check_name(document: Field, name: str) -> None:
             "is counted by spec.resources.emuGPU; here is what the pods ask of their machine beside it"
         )
     built_in = not slash and (own in _BUILT_IN or own.startswith(_HUGE))
-    if not built_in and not (slash and is_qualified(name)):
+    if not built_in and not (slash and is_key(name)):
         raise document.error(f"is no resource: {', '.join(_BUILT_IN)}, {_HUGE}SIZE or DOMAIN/NAME")
 
 

@@ -68,8 +68,11 @@ def first_fit(spec: EmuJobSpec, offers: Sequence[NodeOffer], profiles: ProfileTa
     """Pure; says nothing of what is free at the moment."""
     problems, misstated = [], True
     for configuration in spec.configurations:
-        types, problem, own_fault = _usable(spec, configuration, offers, profiles)
-        misstated &= own_fault
+        problem = _misstated(spec, configuration, profiles)
+        misstated &= bool(problem)
+        types: Mapping[str, int] = {}
+        if not problem:
+            types, problem = usable_types(spec, configuration, offers, profiles)
         if not problem:
             problem = _problem(spec, configuration, types, offers)
         if not problem:
@@ -82,53 +85,61 @@ def usable_types(
     spec: EmuJobSpec, configuration: Configuration, offers: Sequence[NodeOffer], profiles: ProfileTable
 ) -> tuple[Mapping[str, int], str]:
     """The offered GPU types on which the configuration runs, with the memory that it needs of each device; else why none."""
-    return _usable(spec, configuration, offers, profiles)[:2]
-
-
-def _usable(
-    spec: EmuJobSpec, configuration: Configuration, offers: Sequence[NodeOffer], profiles: ProfileTable
-) -> tuple[Mapping[str, int], str, bool]:
-    """The same, and whether it would run on no GPU type: what is said of it is wrong."""
     if not configuration.gpus:
-        return {}, "", False
+        return {}, ""
     if problem := _misstated(spec, configuration, profiles):
-        return {}, problem, True
+        return {}, problem
     offered = {gpu_type for offer in offers for gpu_type, _ in offer.devices}
     if not offered:
-        return {}, f"no pool offers {DEFAULT_RESOURCE}; apply an EmuGPUPool", False
+        return {}, f"no pool offers {DEFAULT_RESOURCE}; apply an EmuGPUPool"
     wanted = offered & set(configuration.gpu_types) if configuration.gpu_types else offered
     if not wanted:
-        return {}, f"needs {' or '.join(configuration.gpu_types)}; the pools offer {', '.join(sorted(offered))}", False
+        return {}, f"needs {' or '.join(configuration.gpu_types)}; the pools offer {', '.join(sorted(offered))}"
     types: dict[str, int] = {}
-    problem, beyond = "", True
+    problem = ""
     for gpu_type in sorted(wanted):
         try:
             types[gpu_type] = _memory_needed(spec, configuration, gpu_type, profiles)
         except BeyondProfileError as error:
-            problem = _in_an_emujob(error, configuration.gpus * spec.nodes)
+            told = _beyond(error.what, (error.first, error.last), configuration, spec.nodes)
+            problem = f"{told}, or apply a pool of a GPU type that was measured further"
         except EmuGpuError as error:
-            problem, beyond = str(error), False
-    return (types, "", False) if types else ({}, problem, beyond)
+            problem = str(error)
+    return (types, "") if types else ({}, problem)
 
 
 def _misstated(spec: EmuJobSpec, configuration: Configuration, profiles: ProfileTable) -> str:
     """What is wrong with a model or its batch whichever GPUs there are; empty: nothing."""
-    if not configuration.model:
+    model = configuration.model
+    if not model or not configuration.gpus:
         return ""
     try:
-        profiles.gpu_types_of(configuration.model)
-        batch_per_gpu(configuration.batch_size, configuration.gpus * spec.nodes, "batchSize")
+        known = profiles.gpu_types_of(model)
+        batch = batch_per_gpu(configuration.batch_size, configuration.gpus * spec.nodes, "batchSize")
     except InputError as error:
         return str(error)
-    return ""
+    ranges = [_measured(model, gpu_type, profiles) for gpu_type in configuration.gpu_types or known]
+    measured = [found for found in ranges if found is not None]
+    if not measured or any(first <= batch <= last for first, last in measured):
+        return ""
+    what = f"{model} on {' or '.join(configuration.gpu_types)}" if configuration.gpu_types else model
+    return _beyond(what, (min(measured)[0], max(last for _, last in measured)), configuration, spec.nodes)
 
 
-def _in_an_emujob(error: BeyondProfileError, gpus: int) -> str:
+def _measured(model: str, gpu_type: str, profiles: ProfileTable) -> tuple[int, int] | None:
+    """The smallest and the largest batch size on a GPU; None: it was measured at none of this type."""
+    try:
+        return profiles.measured_batches(model, gpu_type)
+    except InputError:
+        return None
+
+
+def _beyond(what: str, measured: tuple[int, int], configuration: Configuration, nodes: int) -> str:
     """An EmuJob's batch is that of all its GPUs, and it can't be extrapolated."""
-    measured = (
-        f"{error.what} was measured at batch sizes {error.first} to {error.last} on a GPU, not at {error.batch_size}"
-    )
-    return f"batchSize: {measured}; give {error.first * gpus} to {error.last * gpus} for {gpus} GPU{'s' * (gpus > 1)}"
+    gpus, (first, last) = configuration.gpus * nodes, measured
+    batch = configuration.batch_size // gpus
+    told = f"{what} was measured at batch sizes {first} to {last} on a GPU, not at {batch}"
+    return f"batchSize: {told}; give {first * gpus} to {last * gpus} for {gpus} GPU{'s' * (gpus > 1)}"
 
 
 def _memory_needed(spec: EmuJobSpec, configuration: Configuration, gpu_type: str, profiles: ProfileTable) -> int:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
 from emulator_runtime.node.fields import Field, required
-from operators.emujob.forms import image, line, subdomain
+from operators.emujob.forms import image, line, word
 from operators.emujob.names import SCHEDULER_NAME, SCHEDULER_NAME_FORM
 from operators.emujob.native import Native, amount_of, parse_native
 from operators.emujob.template import Template, parse_template
@@ -100,7 +100,7 @@ def parse_spec(namespace: str, name: str, spec: object) -> EmuJobSpec:
         template=parse_template(members.get("template")),
         actuator=actuator,
         scheduler=scheduler_name,
-        pod_scheduler=subdomain(scheduler["schedulerName"]) if "schedulerName" in scheduler else DEFAULT_SCHEDULER,
+        pod_scheduler=word(scheduler["schedulerName"], most=253) if "schedulerName" in scheduler else DEFAULT_SCHEDULER,
         native=parse_native(members.get("native")),
         suspend=members["suspend"].flag() if "suspend" in members else False,
     )

@@ -15,6 +15,7 @@ from operators.emujob.forms import key_of_map, label_text, qualified, subdomain,
 from operators.emujob.names import ALLOCATION, CONFIGURATION, JOB_LABEL
 
 _BATCH = "batch.kubernetes.io/"
+"""Such labels are the Job's; annotations may be anybody's."""
 _RESERVED = {
     "labels": (JOB_LABEL, JOB_UID_LABEL, "job-name", "controller-uid"),
     "annotations": (CONFIGURATION, ALLOCATION),
@@ -63,7 +64,7 @@ def _keyed(members: Mapping[str, Field], name: str) -> dict[str, Field]:
         raise document.error("must be an object")
     for key in document.value:
         qualified(document, key)
-        if key in _RESERVED[name] or key.startswith(_BATCH):
+        if key in _RESERVED[name] or (name == "labels" and key.startswith(_BATCH)):
             raise document.error(f"{key} is set by emugpu or Kubernetes; take another key")
     return document.members(document.value)
 

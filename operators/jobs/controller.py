@@ -22,9 +22,9 @@ from operators.following import Pauses, follow
 from operators.jobs.known import Known
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
+from operators.jobs.not_made import LASTS, Attempts
 from operators.jobs.observer import Scene
 from operators.jobs.plan import Action, Around, CreateJob, CreateService, ResizePod, plan
-from operators.jobs.refused import Refusals
 from operators.jobs.resizing import Refusal
 from operators.jobs.writer import write
 from operators.kube import Api, ConflictError, NotThereError
@@ -34,8 +34,6 @@ from operators.work_queue import WorkQueue
 
 _LONGEST_WAIT_S = 60.0
 """Even where nothing changes an EmuJob that isn't over is looked at so often: outcomes may come without any object's change."""
-_STAYS = 2
-"""What fails so often, one time after the other, isn't healed by the next look."""
 _AT_ONCE = 8
 """So many EmuJobs at a time: the waiting for the API server's answers overlaps."""
 
@@ -74,7 +72,7 @@ class Controller:
         self._synced, self._moved = asyncio.Event(), asyncio.Event()
         self._failures: dict[str, int] = {}
         self._problems: dict[str, EmuGpuError] = {}
-        self._refused = Refusals(self._pauses)
+        self._attempts = Attempts(self._pauses)
 
     @property
     def problem(self) -> str:
@@ -145,7 +143,7 @@ class Controller:
         self._around.observe(self._known.scene_of(key, self._around.wall_ns()))
         error: EmuGpuError | None = None
         if facts is None:
-            self._refused.forget(key)
+            self._attempts.forget(key)
         else:
             with self._metrics.reconciles.time():
                 error, again_s = await self._reconcile(facts)
@@ -155,13 +153,9 @@ class Controller:
         else:
             self._problems[key] = error
             self._failures[key] = self._failures.get(key, 0) + 1
-            refused = facts is not None and self._refused.of(key, facts.key.uid, _now_s())
-            if facts is not None and not refused and self._failures[key] == _STAYS and not error.retry_helps:
+            if facts is not None and self._failures[key] == LASTS and not error.retry_helps:
                 await self._carry_out(facts.key, (Tell(facts.key, News("Warning", "NotCarriedOut", str(error))),))
-            pause_s = self._pauses.after(self._failures[key])
-            if refused:  # the status is about to tell it
-                pause_s = 0.0 if refused.problem else refused.left_s
-            again_s = min(again_s or _LONGEST_WAIT_S, pause_s)
+            again_s = min(again_s or _LONGEST_WAIT_S, self._pauses.after(self._failures[key]))
         if again_s is not None:
             self._queue.add(key, again_s)
         self._queue.done(key)
@@ -170,8 +164,8 @@ class Controller:
         """What failed, and when to look again; None: when there is news."""
         given = self._around
         around = Around(self._known.offers(), given.profiles, given.images, given.wall_ns(), given.hears())
-        refused = self._refused.of(str(facts.key), facts.key.uid, _now_s())
-        found = plan(facts, self._known.mine(facts, self._around.outcomes(facts.key.uid), refused), around)
+        not_made = self._attempts.of(str(facts.key), facts.key.uid, _now_s())
+        found = plan(facts, self._known.mine(facts, self._around.outcomes(facts.key.uid), not_made), around)
         longest = None if text_at(facts.status, "phase") in FINAL else _LONGEST_WAIT_S
         again_s = longest if found.again_s is None else min(_LONGEST_WAIT_S, max(found.again_s, 0.01))
         return await self._carry_out(facts.key, found.actions), again_s
@@ -194,16 +188,19 @@ class Controller:
             except EmuGpuError as error:
                 return self._failed(owner, action, error)
             if isinstance(action, CreateJob | CreateService):
-                self._refused.forget(str(owner))
+                self._attempts.forget(str(owner))
         return None
 
-    def _failed(self, owner: Key, action: Action, error: EmuGpuError) -> EmuGpuError:
-        """What is refused is said once, however often it is asked for."""
-        said = False
-        if isinstance(action, CreateJob | CreateService) and not error.retry_helps:
-            said = not self._refused.note(str(owner), owner.uid, str(error), _now_s())
+    def _failed(self, owner: Key, action: Action, error: EmuGpuError) -> EmuGpuError | None:
+        """What is worth another try soon. What isn't made isn't: its status tells, and it is said once however often it is
+        asked for."""
+        if not isinstance(action, CreateJob | CreateService) or error.retry_helps:
+            self._metrics.failed(type(action).__name__, error)
+            return error
+        said = not self._attempts.note(str(owner), owner.uid, str(error), _now_s())
         self._metrics.failed(type(action).__name__, error, said=said)
-        return error
+        self._queue.add(str(owner))  # to say so in the status, and how long not to ask again
+        return None
 
     async def _resize(self, name: str, action: ResizePod) -> EmuGpuError | None:
         """What is worth another try soon. A refusal isn't: it goes into the status of the EmuJob of this name."""

@@ -19,9 +19,9 @@ from operators.emujob.objects import (
 )
 from operators.emujob.offers import NodeOffer, offers_of
 from operators.following import Followed
+from operators.jobs.not_made import NotMade
 from operators.jobs.observer import Scene
 from operators.jobs.plan import Action, CreateJob, CreateService, Mine, ResizePod
-from operators.jobs.refused import Refused
 from operators.jobs.resizing import Refusals
 from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
@@ -71,11 +71,11 @@ class Known:
             self._offers = offers_of(self.pools.values(), self.nodes.values())
         return self._offers
 
-    def mine(self, facts: EmuJobFacts, outcome: Outcome | None, refused: Refused | None = None) -> Mine:
+    def mine(self, facts: EmuJobFacts, outcome: Outcome | None, not_made: NotMade | None = None) -> Mine:
         """What there is by this EmuJob's name."""
         name = str(facts.key)
         pods, has_service = tuple(self._pods_of.get(name)), self.services.get(name) is not None
-        return Mine(self.jobs.get(name), pods, has_service, outcome, self.refusals.of(name, pods), refused)
+        return Mine(self.jobs.get(name), pods, has_service, outcome, self.refusals.of(name, pods), not_made)
 
     def scene(self, now_ns: int) -> Scene:
         """All that is seen."""

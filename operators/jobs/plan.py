@@ -24,7 +24,7 @@ from operators.emujob.offers import Fit, NodeOffer, first_fit
 from operators.emujob.spec import EmuJobSpec, parse_spec
 from operators.events import News
 from operators.jobs.manifests import Images, job_document, service_document
-from operators.jobs.refused import Refused
+from operators.jobs.not_made import NotMade
 from operators.jobs.resizing import TROUBLES, Refusal, Resources, wanted_of
 from operators.jobs.status import NOT_CARRIED_OUT, Moment, Seen, Verdict, status_of
 from operators.results.status import Outcome
@@ -76,7 +76,7 @@ class Around:
 class Mine:
     """What there is by an EmuJob's name. `job`: the Job, whoever's it is; `pods`: all that bear the EmuJob's label.
 
-    `refusals`: by uid of a pod, that of its last resize. `refused`: the last attempt to make the Job or the Service was.
+    `refusals`: by uid of a pod, that of its last resize. `not_made`: the last attempt to make the Job or the Service failed so.
     """
 
     job: JobFacts | None = None
@@ -84,7 +84,7 @@ class Mine:
     has_service: bool = False
     outcome: Outcome | None = None
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
-    refused: Refused | None = None
+    not_made: NotMade | None = None
 
 
 def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan[Action]:
@@ -95,14 +95,15 @@ def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan[Action]:
     own = mine.job if mine.job is not None and mine.job.owner == facts.key.uid else None
     pods = [pod for pod in mine.pods if own is not None and pod.owner == own.key.uid]
     wait_s = _wait_for_the_log_s(own, mine.outcome, around)
-    refused = mine.refused.problem if mine.refused is not None else ""
+    not_made = mine.not_made.problem if mine.not_made is not None else ""
     left = _left(mine) if mine.job is None else ()
-    seen = Seen(own, pods, mine.outcome, wait_s > 0, mine.refusals, refused, left)
+    seen = Seen(own, pods, mine.outcome, wait_s > 0, mine.refusals, not_made, left)
     try:
         spec = parse_spec(facts.key.namespace, facts.key.name, facts.spec)
     except InputError as error:
         accepted = ("False", "InvalidSpec", str(error))
-        return Plan(tuple(report(facts.key, facts.status, status_of(facts, None, seen, accepted, now), _news)))
+        told = report(facts.key, facts.status, status_of(facts, None, seen, accepted, now), _news)
+        return Plan(tuple(told), wait_s or None)
     is_open = _is_open(facts, own)
     fit = first_fit(spec, around.offers, around.profiles) if is_open else Fit(spec.configurations[0])
     accepted = _accepted(fit, mine.job if is_open and own is None else None)
@@ -143,7 +144,7 @@ def _steps(
     facts: EmuJobFacts, spec: EmuJobSpec, mine: Mine, seen: Seen, rest: tuple[Fit, Mapping[str, Any], Around]
 ) -> tuple[list[Action], float | None]:
     fit, status, around = rest
-    later_s = mine.refused.left_s if mine.refused is not None else 0.0
+    later_s = mine.not_made.left_s if mine.not_made is not None else 0.0
     if status["phase"] in FINAL:
         return [SuspendJob(seen.job.key, suspend=True)] if seen.job is not None and _would_go_on(seen.job) else [], None
     service: list[Action] = []

@@ -42,7 +42,7 @@ class Seen:
     """What there is of an EmuJob. `job`: the Job of its name and its own; `pods`: those of this Job.
 
     `awaits_log`: the Job is complete, and when the last step ended is about to be told. `refusals`: of resizes, by uid of a pod.
-    `refused`: why the API server lets the Job or the Service not be made; empty: it does, or was not asked.
+    `not_made`: why the API server lets the Job or the Service not be made; empty: it does, or was not asked.
     `left`: pods of a Job that is gone, which live on.
     """
 
@@ -51,7 +51,7 @@ class Seen:
     outcome: Outcome | None = None
     awaits_log: bool = False
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
-    refused: str = ""
+    not_made: str = ""
     left: Sequence[PodFacts] = ()
 
     @property
@@ -89,9 +89,12 @@ def status_of(
     status["phase"] = phase = _phase(before, spec, seen, accepted)
     known = _known(before, seen.outcome)
     status |= _times(before, seen, known)
+    if spec is not None or "steps" in before:
+        status |= _progress(before, whole_at(before, "steps") if spec is None else spec.steps, known, phase)
     if spec is not None:
-        status |= _progress(before, spec, known, phase)
         status |= _place(before, facts, spec, seen, phase)
+    else:
+        status |= {name: before[name] for name in ("gpus", "allocation", "node") if name in before}
     if seen.job is not None:
         status["jobName"] = seen.job.key.name
         status["job"] = {"uid": seen.job.key.uid, "run": seen.job.run, "rejected": bool(seen.rejected)}
@@ -114,7 +117,7 @@ def _phase(before: Mapping[str, Any], spec: EmuJobSpec | None, seen: Seen, accep
         return old
     if job is not None and (seen.done_unsaid or (old == "Succeeded" and job.suspended)):
         return "Succeeded"
-    if job is None or spec is None:
+    if job is None:
         return "Pending" if accepted[0] == "True" else "Rejected"
     if job.complete and not seen.rejected and seen.awaits_log:
         return "Running"
@@ -126,13 +129,20 @@ def _phase(before: Mapping[str, Any], spec: EmuJobSpec | None, seen: Seen, accep
         if accepted[0] != "True":
             return "Rejected"
         return "Preempted" if text_at(before, "startedAt") else "Queued"
-    if sum(pod.phase == "Running" for pod in seen.live) >= spec.nodes:
+    if sum(pod.phase == "Running" for pod in seen.live) >= _nodes(spec, job):
         return "Running"
     if any(pod.phase in ("Running", "Succeeded") for pod in seen.pods) and old == "Running":
         return "Running"  # some pods of the job are done already
-    if job.allocation and spec.actuator == "jobs":
+    if job.allocation and spec is not None and spec.actuator == "jobs":
         return "Starting"
     return "Starting" if any(pod.node for pod in seen.live) else "Queued"
+
+
+def _nodes(spec: EmuJobSpec | None, job: JobFacts | None) -> int:
+    """Pods of the job; of a specification that can't be read any more, those that its Job was made for."""
+    if spec is not None:
+        return spec.nodes
+    return 0 if job is None else job.tasks
 
 
 def _preemptions(before: Mapping[str, Any], job: JobFacts | None) -> int:
@@ -190,11 +200,11 @@ def _times(before: Mapping[str, Any], seen: Seen, known: Mapping[str, Any]) -> d
     return {name: time for name, time in times.items() if time}
 
 
-def _progress(before: Mapping[str, Any], spec: EmuJobSpec, known: Mapping[str, Any], phase: str) -> dict[str, Any]:
+def _progress(before: Mapping[str, Any], steps: int, known: Mapping[str, Any], phase: str) -> dict[str, Any]:
     """Steps as of the newest event, and when that happened; they don't go back."""
     told, had = whole_at(known, "stepsDone"), whole_at(before, "stepsDone")
-    done = spec.steps if phase == "Succeeded" else min(spec.steps, max(told, had))
-    progress = {"steps": spec.steps, "stepsDone": done, "progress": f"{done}/{spec.steps}"}
+    done = steps if phase == "Succeeded" else min(steps, max(told, had))
+    progress = {"steps": steps, "stepsDone": done, "progress": f"{done}/{steps}"}
     newest = text_at(known if told >= had else before, "stepsDoneAt") or text_at(before, "stepsDoneAt")
     return progress | ({"stepsDoneAt": newest} if newest else {})
 
@@ -281,8 +291,8 @@ def _scheduled(spec: EmuJobSpec | None, seen: Seen, phase: str) -> Verdict:
     if phase == "Rejected":
         return "False", "Rejected", "the job can't run here, as condition Accepted says"
     bound = sum(bool(pod.node) and pod.phase != "Failed" for pod in seen.pods)  # one that is done had its place
-    wanted = spec.nodes if spec is not None else 0
-    if spec is not None and seen.job is not None and not seen.job.suspended and bound >= wanted:
+    wanted = _nodes(spec, seen.job)
+    if seen.job is not None and not seen.job.suspended and bound >= wanted:
         return "True", "PodsBound", ""
     if (held_up := _held_up(seen)) is not None:
         return held_up
@@ -303,7 +313,7 @@ def _held_up(seen: Seen) -> Verdict | None:
         why = "is left of a Job that was deleted without its pods, and two Jobs would train at once"
         fix = f"`kubectl delete pod -n {staying[0].namespace} {names}` lets the job go on"
         return "False", POD_LEFT, f"pod {staying[0].name} {why}; {fix}"
-    return ("False", NOT_CARRIED_OUT, seen.refused) if seen.refused else None
+    return ("False", NOT_CARRIED_OUT, seen.not_made) if seen.not_made else None
 
 
 def _progressing(spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, phase: str) -> Verdict:

@@ -54,7 +54,7 @@ class Selector:
 
 
 def is_key(text: str) -> bool:
-    """Whether it can be the key of a label."""
+    """Whether it can be the key of a label, an annotation or a taint, or the name of a resource: NAME or DOMAIN/NAME."""
     return _KEY.fullmatch(text) is not None
 
 

@@ -105,7 +105,7 @@ class Collector:
         self._metrics.failures.labels(getattr(error, "code", type(error).__name__)).inc()
         if str(error) != self.problem:
             self.problem = str(error)
-            print(f"collector: {error}; events wait there or on their nodes", file=sys.stderr, flush=True)
+            print(f"collector: {error}; events wait there or on their nodes\n", end="", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """By the thread that made attempts."""

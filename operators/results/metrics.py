@@ -46,8 +46,11 @@ class ResultMetrics:
             registry=registry,
         )
         self.store_up = Gauge(
-            "emugpu_results_store_up", "1 while the operator's store can be read and written", registry=registry
+            "emugpu_results_store_up",
+            "0 while the operator's store can't be read or written; 1 also where this replica has not tried",
+            registry=registry,
         )
+        self.store_up.set(1)
 
     def ended(self, result: JobResult, prediction: Prediction | None = None) -> bool:
         """Count a job that has ended; False for one that hasn't, or was counted before."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
+from emulator_runtime.domain.errors import ClusterError
 from operators.results.archive import from_json
 from operators.results.clocks import ClockOffset, Clocks
 from operators.results.events import JobEvent
@@ -35,6 +36,8 @@ class ResultReader:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._lock = threading.RLock()
+        self.damaged: frozenset[str] = frozenset()
+        """Jobs (uids) whose archived results could not be read when they were asked for last: they are left out."""
 
     @classmethod
     def open(cls, path: Path) -> ResultReader:
@@ -56,11 +59,12 @@ class ResultReader:
             return sorted([*self.archived(), *present], key=lambda r: (r.facts.submitted_ns, r.facts.uid))
 
     def job(self, uid: str) -> JobResult | None:
-        """What is observed of the job until now; None for one that was never noted."""
+        """What is observed of the job until now; None for one that was never noted, or is in `damaged` now."""
         with self._moment():
             row = self._db.execute("select result from results where uid = ?", (uid,)).fetchone()
+            self.damaged -= {uid}
             if row is not None:
-                return from_json(row[0])
+                return self._unpacked(uid, row[0])
             facts = self.facts(uid)
             return None if facts is None else job_result(facts, self._events(uid), self.clocks())
 
@@ -72,8 +76,17 @@ class ResultReader:
     def archived(self) -> list[JobResult]:
         """The results whose events were deleted, by their end."""
         with self._moment():
-            rows = self._db.execute("select result from results order by finished_ns, uid")
-            return [from_json(row[0]) for row in rows]
+            self.damaged = frozenset()
+            rows = self._db.execute("select uid, result from results order by finished_ns, uid")
+            found = [self._unpacked(*row) for row in rows]
+            return [result for result in found if result is not None]
+
+    def _unpacked(self, uid: str, text: str) -> JobResult | None:
+        try:
+            return from_json(text)
+        except ClusterError:
+            self.damaged |= {uid}
+            return None
 
     # --- what changes -----------------------------------------------------------------------------------------------------
 

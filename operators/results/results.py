@@ -23,6 +23,7 @@ from operators.results.job import SETTLE_S, JobFacts, JobResult
 from operators.results.metrics import ResultMetrics
 from operators.results.pacing import Pace
 from operators.results.predicted import Prediction
+from operators.results.schema import left_out
 from operators.results.status import Outcome, fairness, stay_of
 from operators.results.store import Batch, ResultStore
 from sharing_manager.store.backoff import Backoff
@@ -195,7 +196,8 @@ class Results:
         self._metrics.store_up.set(0)
         if str(error) != self.problem:
             self.problem = str(error)
-            print(f"results: {error}; it is tried again", file=sys.stderr, flush=True)
+            # the end of the line with it: another thread may say something at the same time
+            print(f"results: {error}; it is tried again\n", end="", file=sys.stderr, flush=True)
 
     def _run(self) -> None:
         backoff = Backoff(Random("results"))
@@ -231,6 +233,8 @@ class Results:
         for result in store.jobs():
             self._book(result, predictions.get(result.facts.uid))
         archived = {result.facts.uid for result in store.archived()}
+        if store.damaged:
+            print(f"results: {left_out(store.path, store.damaged)}", file=sys.stderr, flush=True)
         self._ended = {uid: result for uid, result in self._ended.items() if uid not in archived}
 
     def _write(self, store: ResultStore, taken: _Inbox) -> None:

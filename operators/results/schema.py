@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -82,9 +83,9 @@ def _prepare(db: sqlite3.Connection) -> None:
         db.execute(f"pragma user_version = {VERSION}")
 
 
-def unreadable(path: Path, error: Exception) -> ClusterError:
-    """Why a reader gets nothing from this file, and what to do: it isn't there (yet), or what is in it is damaged."""
-    if type(error) is sqlite3.DatabaseError or not isinstance(error, sqlite3.Error):  # others are of the moment
+def unreadable(path: Path, error: sqlite3.Error) -> ClusterError:
+    """Why a reader gets nothing from this file, and what to do: it isn't there (yet), or is damaged as a whole."""
+    if type(error) is sqlite3.DatabaseError:  # others are of the moment
         fix = (
             "move it away and restart the controller of EmuJobs, which begins anew with what Redis and Kubernetes have"
         )
@@ -94,6 +95,14 @@ def unreadable(path: Path, error: Exception) -> ClusterError:
             "Restart it where the file was taken away meanwhile"
         )
     return ClusterError(f"{path}: can't read this file as the operator's store: {error}; {fix}")
+
+
+def left_out(path: Path, uids: Iterable[str]) -> ClusterError:
+    """These jobs' archived results are damaged; all others can be told."""
+    names = sorted(uids)
+    deletion = f"delete from results where uid in ({', '.join(map(repr, names))})"
+    fix = f"they go in their time, or now by `{deletion}`"
+    return ClusterError(f"{path}: left out, as what is archived of them is damaged: job {', '.join(names)}; {fix}")
 
 
 def opened_to_read(path: Path) -> sqlite3.Connection:

@@ -53,6 +53,7 @@ class ResultStore(ResultReader):
 
     def __init__(self, path: Path) -> None:
         super().__init__(opened(path))
+        self.path = path
 
     # --- events ---------------------------------------------------------------------------------------------------------
 

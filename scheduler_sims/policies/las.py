@@ -17,6 +17,9 @@ from scheduler_sims.policies.waiting import Lines, Order, Scan, Waiting, answer
 _SLACK_S = 1e-6
 """Clocks count integer nanoseconds: a wake-up that aims at the very end of a quantum may see it a rounding error early."""
 
+_NEVER_S = 1e12
+"""No job gets there: a threshold that switches demotion off, a quantum that switches preemption off. Seconds still count."""
+
 _NEVER_SOONER_S = 1e-3
 """A job whose start takes longer than it should is looked at again after this time, not at each microsecond."""
 
@@ -42,8 +45,8 @@ class Las:
     preemptive: ClassVar[bool] = True
 
     def __init__(self, threshold_s: float = 60.0, quantum_s: float = 10.0) -> None:
-        self.threshold_s = checked_seconds("las: threshold_s", threshold_s, least=1e-3)
-        self.quantum_s = checked_seconds("las: quantum_s", quantum_s)
+        self.threshold_s = checked_seconds("las: threshold_s", threshold_s, least=1e-3, most=_NEVER_S)
+        self.quantum_s = checked_seconds("las: quantum_s", quantum_s, most=_NEVER_S)
 
     def plan(self, view: ClusterView) -> Plan:
         """Starts and stops jobs, and asks to be woken when a running job can next give way to one that waits."""

@@ -7,6 +7,7 @@ what Kubernetes knows is told all the same.
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,16 +16,17 @@ from operators.api.facts import Progress
 from operators.api.sources.emujobs import Seen, of_result, progress_of
 from operators.results.job import JobResult
 from operators.results.reading import ResultReader
-from operators.results.schema import unreadable
+from operators.results.schema import left_out, unreadable
 
 Opener = Callable[[Path], ResultReader]
 
 
 class StoredResults:
-    """All jobs of the store. Its methods take time: call them in a thread, one at a time."""
+    """All jobs of the store. Its methods take time: call them in a thread; one waits for another."""
 
     def __init__(self, path: Path, opener: Opener = ResultReader.open) -> None:
         self._path, self._opener = path, opener
+        self._lock = threading.Lock()
         self._reader: ResultReader | None = None
         self._version = -1
         self._place: tuple[int, int] | None = None
@@ -35,10 +37,14 @@ class StoredResults:
 
     def look(self) -> bool:
         """Read what has changed; whether anything has."""
+        with self._lock:
+            return self._look()
+
+    def _look(self) -> bool:
         before = self.problem
         try:
-            found = self._changed()
-            self.problem = ""
+            found, damaged = self._changed()
+            self.problem = str(left_out(self._path, damaged)) if damaged else ""
         except (ClusterError, sqlite3.Error) as error:
             self._close()
             self.problem, found = self._said(error), None
@@ -49,31 +55,37 @@ class StoredResults:
     def told(self, uid: str) -> tuple[JobResult | None, list[Progress]]:
         """What the store knows of this job, None: nothing; and how far it was when, nothing of jobs whose events were archived.
 
-        Raises ClusterError where the store can't be read.
+        Raises ClusterError where the store, or what is in it of this job, can't be read.
         """
-        reader = self._reader
-        if reader is None:
-            raise ClusterError(self.problem)
-        try:
-            return reader.job(uid), progress_of(reader.events(uid), reader.clocks())
-        except (ClusterError, sqlite3.Error) as error:
-            raise ClusterError(self._said(error)) from error
+        with self._lock:
+            reader = self._reader
+            if reader is None:
+                raise ClusterError(self.problem)
+            try:
+                result, progress = reader.job(uid), progress_of(reader.events(uid), reader.clocks())
+            except (ClusterError, sqlite3.Error) as error:
+                raise ClusterError(self._said(error)) from error
+            if uid in reader.damaged:
+                raise left_out(self._path, [uid])
+            return result, progress
 
-    def _said(self, error: Exception) -> str:
+    def _said(self, error: ClusterError | sqlite3.Error) -> str:
         """One sentence with the place and the fix, whether it was found at the opening or later."""
-        text = str(error)
-        return text if text.startswith(f"{self._path}: ") else str(unreadable(self._path, error))
+        return str(unreadable(self._path, error) if isinstance(error, sqlite3.Error) else error)
 
-    def _changed(self) -> dict[str, Seen] | None:
+    def _changed(self) -> tuple[dict[str, Seen] | None, frozenset[str]]:
+        """The jobs, if any have changed, and those whose results are damaged."""
         if (
             place := self._place_now()
         ) != self._place:  # moved away, and made anew or not: an open one would not notice
             self._close()
             self._place = place
         reader = self._reader = self._reader or self._opener(self._path)
+        for uid in reader.damaged:  # deleted since?
+            reader.job(uid)
         version = reader.version()
         if version == self._version:
-            return None
+            return None, reader.damaged
         if version < self._version or self._version < 0:
             predictions = reader.predictions()
             found = {r.facts.uid: of_result(r, predictions.get(r.facts.uid)) for r in reader.jobs()}
@@ -86,7 +98,7 @@ class StoredResults:
                 else:
                     found[uid] = of_result(result, reader.prediction(uid))
         self._version = version
-        return found
+        return found, reader.damaged
 
     def _place_now(self) -> tuple[int, int] | None:
         """Which file there is; None: none."""

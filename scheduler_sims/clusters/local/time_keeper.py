@@ -16,6 +16,9 @@ from emulator_runtime.timing.warp import WarpCoordinator
 _PRECISE_NS = 2_000_000
 """The poller's timeouts are whole milliseconds; the rest of a wait is slept precisely."""
 
+_LONGEST_POLL_S = 3600.0
+"""It bears 24 days at most; whoever waits longer waits again."""
+
 
 class TimeKeeper(ABC):
     """The cluster's clock, which stands at 0 until `run`. `participants` knows which job processes are busy."""
@@ -64,7 +67,7 @@ class TimeKeeper(ABC):
         if wall_ns is None or left_ns is None:
             self._poller.poll(None)
         elif left_ns > _PRECISE_NS:
-            self._poller.poll((left_ns - _PRECISE_NS) / NS_PER_S)
+            self._poller.poll(min(_LONGEST_POLL_S, (left_ns - _PRECISE_NS) / NS_PER_S))
         elif left_ns > 0 and not self._poller.poll(0):
             self._waiter.wait_until_ns(min(wall_ns, monotonic_ns() + _PRECISE_NS // 4))
 

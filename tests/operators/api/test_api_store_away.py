@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from operators.api.sources.results import StoredResults
 from operators.following import Pauses
 from operators.kube import EMUJOB, NODE, POOL
 from operators.results.job import JobFacts
+from operators.results.reading import ResultReader
 from operators.results.schema import VERSION
 from operators.results.store import ResultStore
 from operators.testing.fake_api import FakeApi
@@ -146,6 +149,40 @@ def test_a_store_that_comes_goes_and_comes_again_is_followed(make_services: Make
         second.close()
 
 
+class SlowError(sqlite3.OperationalError):
+    """Whoever asks what it says waits for `go`."""
+
+    asked, go = threading.Event(), threading.Event()
+
+    def __str__(self) -> str:
+        self.asked.set()
+        assert self.go.wait(30)
+        return "unable to open database file"
+
+
+def test_who_asks_while_the_store_goes_away_is_told_so(tmp_path: Path) -> None:
+    """And not that the job has no steps."""
+    path = tmp_path / "results.db"
+    ResultStore(path).close()
+    results = StoredResults(path)
+    assert results.look() and results.told("uid-a") == (None, [])
+
+    def away(_path: Path) -> ResultReader:
+        raise SlowError
+
+    results._opener = away
+    path.rename(tmp_path / "away.db")
+    with ThreadPoolExecutor() as threads:
+        looked = threads.submit(results.look)
+        assert SlowError.asked.wait(30)
+        told = threads.submit(results.told, "uid-a")
+        assert not wait([told], 0.05).done
+        SlowError.go.set()
+        assert looked.result(30)
+        with pytest.raises(ClusterError, match="unable to open database file"):
+            told.result(30)
+
+
 def test_damage_inside_of_a_store_is_told(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     store, results = ResultStore(path), StoredResults(path)
@@ -158,12 +195,17 @@ def test_damage_inside_of_a_store_is_told(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"results\.db: the operator's store was not read yet; try again$"):
         results.told("uid-b")
     assert results.look()
-    assert results.problem.startswith(f"{path}: can't read this file as the operator's store: the archived result of")
-    assert MOVE_AWAY in results.problem
-    with pytest.raises(ClusterError, match="is damaged"):
+    assert results.problem == (
+        f"{path}: left out, as what is archived of them is damaged: job uid-x; "
+        "they go in their time, or now by `delete from results where uid in ('uid-x')`"
+    )
+    assert list(results.jobs) == ["uid-b"] and not results.look()
+    found, progress = results.told("uid-b")
+    assert found is not None and (found.facts.uid, progress) == ("uid-b", [])
+    with pytest.raises(ClusterError, match=r"left out, .* job uid-x;"):
         results.told("uid-x")
     with sqlite3.connect(path) as db:
-        db.execute("delete from results")
+        db.execute("delete from results where uid in ('uid-x')")
     db.close()
     assert results.look()
     assert (results.problem, list(results.jobs)) == ("", ["uid-b"])

@@ -119,7 +119,9 @@ def test_durations(text: str, nanoseconds: int) -> None:
         (by("A B/../"), "spec.scheduler.name: 'A B/../' must be at most 40 small letters, digits and -"),
         (by("a\nb"), "spec.scheduler.name: 'a\\nb' must be at most 40"),
         (by("s" * 41), f"spec.scheduler.name: '{'s' * 41}' must be at most 40"),
-        (by("s", schedulerName="Not Valid!"), "spec.scheduler.schedulerName: 'Not Valid!' is no name of Kubernetes"),
+        (by("s", schedulerName="Not Valid!"), "spec.scheduler.schedulerName: 'Not Valid!' has blanks"),
+        (by("s", schedulerName="a\x7f"), "spec.scheduler.schedulerName: 'a\\x7f' has blanks or control"),
+        (by("s", schedulerName="a" * 254), "spec.scheduler.schedulerName: must be a text of 1 to 253 characters"),
         (pods(labels={"a b": "c"}), "spec.template.labels: 'a b' is no key: write NAME or DOMAIN/NAME"),
         (pods(labels={"A.b/c": "c"}), "spec.template.labels: 'A.b/c' is no key"),
         (pods(labels={"a": "c d!"}), "spec.template.labels.a: 'c d!' is no label's value"),
@@ -168,10 +170,16 @@ def test_mistakes_are_named_with_their_place(spec: Any, message: str) -> None:
     assert str(caught.value).startswith(f"EmuJob lab/j: {message}")
 
 
+@pytest.mark.parametrize("name", ["MyScheduler", "my_scheduler", "a/b", "é", "x" * 253])
+def test_a_scheduler_of_pods_may_have_any_name(name: str) -> None:
+    """The API server doesn't check its form."""
+    assert parse_spec("lab", "j", by("s", schedulerName=name)).pod_scheduler == name
+
+
 def test_what_pods_may_have_is_kept_as_it_is() -> None:
     template = {
         "labels": {"example.com/team.a": "", "a_b": "C-d.e"},
-        "annotations": {"example.com/Note": "any text\n"},
+        "annotations": {"example.com/Note": "any text\n", "batch.kubernetes.io/mine": "x"},
         "tolerations": [{"operator": "Exists"}, {"key": "a", "effect": "NoExecute", "tolerationSeconds": 3}],
         "serviceAccountName": "a.b-c",
         "env": [

@@ -17,8 +17,8 @@ from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
 from operators.emujob.offers import NodeOffer
 from operators.emujob.sizing import sizing_of
 from operators.jobs.manifests import Images
+from operators.jobs.not_made import NotMade
 from operators.jobs.plan import Action, Around, CreateJob, CreateService, Mine, ResizePod, plan
-from operators.jobs.refused import Refused
 from operators.jobs.resizing import Refusal
 from operators.results.status import Outcome
 
@@ -46,7 +46,7 @@ class World:
     predicted: str = ""
     hears: bool = True
     refusals: dict[str, Refusal] = field(default_factory=dict)
-    refused: Refused | None = None
+    not_made: NotMade | None = None
     _made: int = 0
 
     @property
@@ -56,7 +56,7 @@ class World:
 
     def whole_plan(self) -> Plan:
         around = Around(self.offers, PROFILES, Images("emugpu:1"), self.now_ns, self.hears)
-        mine = Mine(self.job, tuple(self.pods), self.has_service, self.outcome, self.refusals, self.refused)
+        mine = Mine(self.job, tuple(self.pods), self.has_service, self.outcome, self.refusals, self.not_made)
         return plan(self.facts, mine, around)
 
     def plan(self) -> tuple[Action, ...]:

@@ -14,7 +14,7 @@ from operators.following import Pauses
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
-from operators.jobs.refused import Refusals
+from operators.jobs.not_made import Attempts
 from operators.kube import (
     EMUJOB,
     JOB,
@@ -63,14 +63,14 @@ def cluster() -> FakeApi:
 class Running:
     """A controller at work on `api`, for the time of a `with`."""
 
-    def __init__(self, api: FakeApi) -> None:
+    def __init__(self, api: FakeApi, pauses: Pauses = QUICK) -> None:
         self.api, self.metrics = api, JobMetrics()
         self.outcomes: dict[str, Outcome] = {}
         self.may_act, self.now_ns = True, WALL_NS
         around = Surroundings(
             Images("emugpu:1"), ProfileTable.bundled(), lambda: self.now_ns, lambda: self.may_act, self.outcomes.get
         )
-        self.controller = Controller(api, self.metrics, around, QUICK)
+        self.controller = Controller(api, self.metrics, around, pauses)
 
     async def __aenter__(self) -> Running:
         self.task = asyncio.create_task(self.controller.run())
@@ -104,11 +104,11 @@ class Running:
         return self.metrics.registry.get_sample_value("emugpu_jobs_failures_total", {"doing": doing}) or 0.0
 
 
-def run(story: Callable[[Running], Awaitable[None]], api: FakeApi | None = None) -> FakeApi:
+def run(story: Callable[[Running], Awaitable[None]], api: FakeApi | None = None, pauses: Pauses = QUICK) -> FakeApi:
     api = api or cluster()
 
     async def play() -> None:
-        async with Running(api) as running:
+        async with Running(api, pauses) as running:
             await story(running)
 
     asyncio.run(play())
@@ -223,22 +223,54 @@ def test_a_job_that_stays_refused_says_why_in_its_status(capsys: pytest.CaptureF
     assert lines == [f"jobs: {invalid}", "jobs: create jobs: exceeded quota"]  # not once for each attempt
 
 
+@pytest.mark.parametrize("failing", ["create", "apply"])
+def test_what_fails_while_a_refusal_stands_is_tried_ever_less_often(failing: str) -> None:
+    """Of the Job, once its time to be asked for again has come, or of the status that would tell the refusal."""
+    api, pauses = cluster(), Pauses(settle=0.001, first=0.05, longest=10.0)
+    api.put(EMUJOB, emujob())
+    create, apply = api.create, api.apply
+    refusals, asked_s = 0, []
+
+    def away() -> ApiAwayError:
+        asked_s.append(asyncio.get_running_loop().time())
+        return ApiAwayError(f"{failing}: away")
+
+    async def refuse(resource: type[Any], document: dict[str, Any], manager: str = "") -> dict[str, Any]:
+        nonlocal refusals
+        if resource is not JOB:
+            return await create(resource, document, manager)
+        refusals += 1
+        if refusals <= 2:
+            raise ForbiddenError("create jobs: exceeded quota")
+        raise away()
+
+    async def lose(resource: type[Any], name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
+        if failing == "apply" and refusals >= 2:
+            raise away()
+        return await apply(resource, name, document, manager)
+
+    api.create, api.apply = refuse, lose  # type: ignore[method-assign]
+    run(lambda at: at.until(lambda: len(asked_s) >= 5), api, pauses)
+    pauses_s = sum(pauses.after(times) for times in (1, 2, 3))  # the refusal's own time may end one of the four early
+    assert asked_s[4] - asked_s[0] >= 0.9 * pauses_s
+
+
 def test_other_news_is_no_reason_to_ask_again() -> None:
-    refusals = Refusals(Pauses())
-    assert refusals.of("lab/j", "u", 0.0) is None
+    attempts = Attempts(Pauses())
+    assert attempts.of("lab/j", "u", 0.0) is None
     asked = []
     now_s = 0.0
     while now_s < 120.0:
-        known = refusals.of("lab/j", "u", now_s)
+        known = attempts.of("lab/j", "u", now_s)
         if known is None or not known.left_s:
             asked.append(now_s)
-            refusals.note("lab/j", "u", "no", now_s)
+            attempts.note("lab/j", "u", "no", now_s)
         now_s += 0.5
     assert asked == [0.0, 0.5, 8.5, 24.5, 56.5, 116.5]
-    assert refusals.of("lab/j", "another", now_s) is None
-    assert refusals.note("lab/j", "another", "no", now_s)  # of another EmuJob: said again
-    refusals.forget("lab/j")
-    assert refusals.of("lab/j", "another", now_s) is None
+    assert attempts.of("lab/j", "another", now_s) is None
+    assert attempts.note("lab/j", "another", "no", now_s)  # of another EmuJob: said again
+    attempts.forget("lab/j")
+    assert attempts.of("lab/j", "another", now_s) is None
 
 
 def test_writes_that_do_not_come_through_make_it_unready() -> None:

@@ -139,10 +139,14 @@ CPU = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTim
         ({"scheduler": {"actuator": "jobs", "name": "s\n"}}, "spec.scheduler.name in body should match"),
         ({"scheduler": {"actuator": "jobs", "name": "s" * 41}}, "Too long: may not be more than 40"),
         ({"scheduler": {"schedulerName": "Not Valid!"}}, "spec.scheduler.schedulerName in body should match"),
+        ({"scheduler": {"schedulerName": "a\x7f"}}, "spec.scheduler.schedulerName in body should match"),
+        ({"scheduler": {"schedulerName": "a" * 254}}, "spec.scheduler.schedulerName: Too long"),
         ({"template": {"labels": {"a b": "c"}}}, "template.labels: write keys as NAME or DOMAIN/NAME"),
         ({"template": {"labels": {"a": "c d!"}}}, "spec.template.labels.a in body should match"),
         ({"template": {"labels": {"job-name": "x"}}}, "template.labels: emugpu and Kubernetes set job-name"),
         ({"template": {"labels": {"batch.kubernetes.io/x": "x"}}}, "template.labels: emugpu and Kubernetes set"),
+        ({"template": {"annotations": {"emugpu.dev/allocation": "x"}}}, "template.annotations: emugpu sets"),
+        ({"template": {"annotations": {"emugpu.dev/configuration": "x"}}}, "template.annotations: emugpu sets"),
         ({"template": {"annotations": {"a b": "c"}}}, "template.annotations: write keys as NAME or DOMAIN/NAME"),
         ({"template": {"env": [{"name": "A=B"}]}}, "spec.template.env[0].name in body should match"),
         ({"template": {"env": [{"name": "A", "valueFrom": {}}]}}, "should have at least 1 properties"),
@@ -156,6 +160,17 @@ def test_mistakes_in_an_emujob_are_told_at_once(cluster: ApiServer, spec: dict[s
     status, reply = cluster.request("POST", f"{EMUJOBS}?dryRun=All", document)
     assert status == 422, reply
     assert message in reply["message"]
+
+
+@pytest.mark.parametrize("name", ["MyScheduler", "my_scheduler", "a/b"])
+def test_a_scheduler_of_pods_may_have_any_name(cluster: ApiServer, name: str) -> None:
+    status, reply = cluster.request("POST", f"{EMUJOBS}?dryRun=All", emujob(scheduler={"schedulerName": name}))
+    assert status == 201, reply
+    spec = job_spec()
+    spec["template"]["spec"]["schedulerName"] = name
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+    status, reply = cluster.request("POST", f"{JOBS}?dryRun=All", job)
+    assert status == 201, reply  # Kubernetes takes it, too
 
 
 @pytest.mark.parametrize("name", ["1j", "j" * 51, "a.b"])
@@ -566,9 +581,9 @@ def test_without_store_or_redis_it_works_and_is_ready_and_says_so(
             assert cluster.request("POST", EMUJOBS, emujob())[0] == 201
             asyncio.run(until(lambda: phase(cluster)() == "Queued"))
             asyncio.run(until(lambda: "emugpu_collector_failures_total{" in page(port, "/metrics")[1]))
-            metrics = page(port, "/metrics")[1]
-            assert "emugpu_collector_up 0.0" in metrics
-            assert f"emugpu_results_store_up {float(what != 'store')}" in metrics
+            assert "emugpu_collector_up 0.0" in page(port, "/metrics")[1]
+            store_up = f"emugpu_results_store_up {float(what != 'store')}"
+            asyncio.run(until(lambda: store_up in page(port, "/metrics")[1]))
             assert (page(port, "/readyz"), page(port, "/healthz")) == ((200, "ok\n"), (200, "ok\n"))
             process.send_signal(signal.SIGTERM)
             _, said = process.communicate(timeout=20)

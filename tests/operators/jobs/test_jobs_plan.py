@@ -12,8 +12,8 @@ from operators.actions import DeleteJob, SuspendJob
 from operators.documents import Key
 from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
 from operators.emujob.offers import NodeOffer
+from operators.jobs.not_made import NotMade
 from operators.jobs.plan import CreateJob, CreateService
-from operators.jobs.refused import Refused
 from operators.results.job import JobFacts as ResultFacts
 from operators.results.status import Outcome
 from operators.results.timeline import job_result
@@ -189,12 +189,12 @@ def test_a_queued_job_that_fits_no_more_is_rejected_and_comes_back(world: Worlds
         ({"model": "resnet5"}, "profiles: unknown model 'resnet5'; did you mean resnet50"),
         (
             {"batchSize": 10**9},
-            "batchSize: resnet50 on Tesla_V100-PCIE-32GB was measured at batch sizes 1 to 256 on a GPU, not at 1000000000; "
+            "batchSize: resnet50 was measured at batch sizes 1 to 256 on a GPU, not at 1000000000; "
             "give 1 to 256 for 1 GPU",
         ),
         (
             {"batchSize": 10**9, "resources": {"emuGPU": 2}, "nodes": 2},
-            "batchSize: resnet50 on Tesla_V100-PCIE-32GB was measured at batch sizes 1 to 256 on a GPU, not at 250000000; "
+            "batchSize: resnet50 was measured at batch sizes 1 to 256 on a GPU, not at 250000000; "
             "give 4 to 1024 for 4 GPUs",
         ),
         (
@@ -212,6 +212,34 @@ def test_why_a_job_fits_nowhere(world: Worlds, spec: dict[str, Any], problem: st
     assert accepted["reason"] == ("InvalidProfile" if wrong else "NoNodeFits")
     assert at.condition("Scheduled") == ("False", "Rejected")
     assert at.condition("Progressing") == ("False", accepted["reason"])
+
+
+K80 = "Tesla_K80"
+
+
+def test_a_batch_that_another_gpu_type_could_run_is_the_pools_fault(world: Worlds) -> None:
+    """densenet121 was measured at 84 at most on a K80, and at 256 on an A100."""
+    offers = (NodeOffer("w1", 8000, 64 * GIB, ((K80, 12 * GIB),)),)
+    at = world({**WORK, "model": "densenet121", "batchSize": 200}, offers=offers)
+    at.settle()
+    assert at.condition("Accepted") == ("False", "NoNodeFits")
+    (message,) = [c["message"] for c in at.status["conditions"] if c["type"] == "Accepted"]
+    assert message == (
+        "batchSize: densenet121 on Tesla_K80 was measured at batch sizes 1 to 84 on a GPU, not at 200; "
+        "give 1 to 84 for 1 GPU, or apply a pool of a GPU type that was measured further"
+    )
+    at.offers = (*offers, NodeOffer("w2", 8000, 64 * GIB, (("NVIDIA_A100-SXM4-40GB", 40 * GIB),)))
+    at.settle()
+    assert at.condition("Accepted") == ("True", "Accepted")
+
+
+@pytest.mark.parametrize("types", [["K80"], ["K80", "T4"]])  # on a T4 it wasn't measured
+def test_a_batch_beyond_all_types_that_it_asks_for_is_wrong_anywhere(world: Worlds, types: list[str]) -> None:
+    at = world({**WORK, "model": "densenet121", "batchSize": 200, "gpuTypes": types}, offers=())
+    at.settle()
+    assert at.condition("Accepted") == ("False", "InvalidProfile")
+    (message,) = [c["message"] for c in at.status["conditions"] if c["type"] == "Accepted"]
+    assert message.startswith("batchSize: densenet121 on Tesla_K80") and "give 1 to 84 for 1 GPU" in message
 
 
 def test_a_mistake_in_the_work_is_told_where_there_is_no_pool_too(world: Worlds) -> None:
@@ -346,20 +374,20 @@ def test_a_job_of_somebody_else_is_left_alone(world: Worlds) -> None:
 @pytest.mark.parametrize("more", [{}, BY_JOBS, {"suspend": True}, {"nodes": 2, "batchSize": 32}])
 def test_a_job_that_is_refused_says_so_and_is_asked_for_later(world: Worlds, more: dict[str, Any]) -> None:
     at = world({**WORK, **more})
-    at.refused = Refused("", 0.5)  # once: the next attempt may heal it
+    at.not_made = NotMade("", 0.5)  # once: the next attempt may heal it
     at.settle()
     assert at.documents == [] and not at.has_service and at.condition("Scheduled")[1] != "NotCarriedOut"
     assert at.whole_plan().again_s == 0.5
-    at.refused = Refused("create jobs: exceeded quota", 8.0)
+    at.not_made = NotMade("create jobs: exceeded quota", 8.0)
     at.settle()
     assert at.documents == [] and at.status["phase"] == "Pending" and at.whole_plan().again_s == 8.0
     for kind in ("Scheduled", "Progressing"):
         assert at.condition(kind) == ("False", "NotCarriedOut")
     (scheduled,) = [c for c in at.status["conditions"] if c["type"] == "Scheduled"]
     assert scheduled["message"] == "create jobs: exceeded quota"
-    at.refused = Refused("create jobs: exceeded quota", 0.0)
+    at.not_made = NotMade("create jobs: exceeded quota", 0.0)
     assert [action for action in at.plan() if isinstance(action, CreateJob)]
-    at.refused = None
+    at.not_made = None
     at.settle()
     assert len(at.documents) == 1 and at.condition("Scheduled")[1] != "NotCarriedOut"
     assert at.told() == ["NotCarriedOut"]
@@ -368,10 +396,10 @@ def test_a_job_that_is_refused_says_so_and_is_asked_for_later(world: Worlds, mor
 def test_a_service_that_is_refused_is_told_while_the_job_waits(world: Worlds) -> None:
     at = world({**WORK, **BY_JOBS, "nodes": 2, "batchSize": 32})
     at.settle()
-    at.has_service, at.refused = False, Refused("create services: no", 8.0)
+    at.has_service, at.not_made = False, NotMade("create services: no", 8.0)
     at.settle()
     assert at.condition("Scheduled") == ("False", "NotCarriedOut") and at.whole_plan().again_s == 8.0
-    at.refused = None
+    at.not_made = None
     at.settle()
     assert at.has_service and at.condition("Scheduled") == ("False", "WaitingForScheduler")
 
@@ -398,6 +426,33 @@ def test_a_specification_that_cannot_be_read(world: Worlds) -> None:
     at = world({"steps": 1, "stepTime": "1 day"})
     at.settle()
     assert at.condition("Accepted") == ("False", "InvalidSpec") and at.documents == []
+    assert (at.status["phase"], at.condition("Scheduled")) == ("Rejected", ("False", "Rejected"))
+
+
+def test_what_runs_when_its_specification_can_be_read_no_more_ends_as_it_does(world: Worlds) -> None:
+    """A newer operator may be stricter than the one that made the Job."""
+    at = world({**WORK})
+    at.settle()
+    at.kubernetes()
+    at.settle()
+    where = {name: at.status[name] for name in ("gpus", "allocation", "node")}
+    at.spec["stepTime"] = "1 day"
+    at.settle()
+    assert at.condition("Accepted") == ("False", "InvalidSpec")
+    assert (at.status["phase"], at.condition("Scheduled")) == ("Running", ("True", "PodsBound"))
+    assert at.status["progress"] == "0/100" and where.items() <= at.status.items()
+    at.complete()
+    at.settle()
+    assert (at.status["phase"], at.status["progress"], at.documents[1:]) == ("Succeeded", "100/100", [])
+
+
+def test_a_job_that_is_held_when_its_specification_can_be_read_no_more_is_rejected(world: Worlds) -> None:
+    at = world({**WORK, **BY_JOBS})
+    at.settle()
+    assert at.status["phase"] == "Queued"
+    at.spec["stepTime"] = "1 day"
+    at.settle()
+    assert at.status["phase"] == "Rejected"
 
 
 def test_an_emujob_that_is_being_deleted_gets_nothing(world: Worlds) -> None:

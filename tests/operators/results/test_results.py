@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from dataclasses import replace
@@ -262,6 +263,23 @@ def test_an_offset_changes_what_is_known(make, facts, teller):
     assert beside.results.outcome("job").result.first_started_ns == T0 + S
 
 
+def test_a_damaged_row_of_the_archive_leaves_the_others_alone(tmp_path, facts, teller, capsys):
+    path = tmp_path / "r.db"
+    with contextlib.closing(ResultStore(path)) as store:
+        store.note_job(facts("job"))
+        store.write(Batch((teller("n1").tell("attached", 1),)))
+        store._db.execute("insert into results values ('uid-x', 1, 'cut')")
+    registry = CollectorRegistry()
+    results = Results(lambda: ResultStore(path), ResultMetrics(registry), lambda: T0, lambda: 1)
+    results.note(facts("job"))
+    results.note(facts("uid-x"))
+    results.round()
+    assert results.outcome("job") is not None and results.outcome("uid-x") is None
+    assert registry.get_sample_value("emugpu_results_store_up") == 1
+    results.close()
+    assert f"results: {path}: left out, as what is archived of them is damaged: job uid-x;" in capsys.readouterr().err
+
+
 def test_whether_the_store_can_be_used_is_a_metric(tmp_path):
     registry, path = CollectorRegistry(), tmp_path / "none" / "r.db"
     results = Results(lambda: ResultStore(path), ResultMetrics(registry), lambda: T0, lambda: 1)
@@ -276,7 +294,7 @@ def test_whether_the_store_can_be_used_is_a_metric(tmp_path):
             results.failed(error)
         return up()
 
-    assert (up(), turn()) == (0, 0)
+    assert (up(), turn()) == (1, 0)  # before it was tried nothing is wrong
     path.parent.mkdir()
     assert turn() == 1
     results.close()

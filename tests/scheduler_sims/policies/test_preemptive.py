@@ -201,6 +201,14 @@ def test_las_counts_run_time_on_cpus(replay):
     assert run.finish_s == pytest.approx({"a": 100, "b": 70})
 
 
+@pytest.mark.parametrize("options", [{"threshold_s": 1e9}, {"threshold_s": 1e12}, {"quantum_s": 1e12}])
+def test_las_can_be_told_to_stop_nobody(replay, options):
+    """A threshold, or a quantum, that no job gets to: demotion is switched off, or preemption."""
+    jobs = [Job("a", cpu_s=500), Job("b", cpu_s=50, submit_s=1.0)]
+    run = replay(Las(**options), [Node("c", cpus=1)], jobs)
+    assert run.moves == [(0, "a", "c"), (500, "b", "c")]
+
+
 def test_las_remembers_cpu_runs_that_it_ended():
     policy = Las(threshold_s=20, quantum_s=5)
     nodes = [Node("c", cpus=1)]
@@ -239,7 +247,7 @@ def test_las_timeline_two_jobs_on_one_gpu(replay):
     ],
 )
 def test_las_options_are_checked(options):
-    with pytest.raises(InputError, match=f"las: {next(iter(options))}: must be from 0.* to 1e\\+08 seconds"):
+    with pytest.raises(InputError, match=f"las: {next(iter(options))}: must be from 0.* to 1e\\+12 seconds"):
         Las(**options)
 
 

@@ -90,7 +90,7 @@ def test_options_are_typed_and_stay_in_the_name():
         ("las:threshold_s=1,", "--policy las: '' is no option"),
         ("las:threshold_s=1,threshold_s=2", "--policy las: option threshold_s is given twice"),
         ("las:threshold_s=soon", "--policy las: threshold_s: must be a number, not 'soon'"),
-        ("las:threshold_s=-1", "las: threshold_s: must be from 0.001 to 1e+08 seconds, not -1.0"),
+        ("las:threshold_s=-1", "las: threshold_s: must be from 0.001 to 1e+12 seconds, not -1.0"),
         ("allox:max_candidates=1.5", "--policy allox: max_candidates: must be a whole number, not '1.5'"),
         ("allox:alpha=2", "allox: alpha: must be above 0 and at most 1, not 2.0"),
     ],
