@@ -41,7 +41,8 @@ def test_nothing_is_left(admin: Kubectl, helm: Callable[..., str], workers: list
         for worker in workers:
             assert worker.sh("ls -A /var/lib/emugpu 2>/dev/null || true").split() == []
             assert "emugpu" not in worker.sh("ls /var/lib/kubelet/device-plugins")
-        assert "emugpupools.emugpu.dev" in notes  # the definition stays; NOTES says so
+        for kind in ("emugpupools", "emujobs", "schedulingexperiments"):
+            assert f"{kind}.emugpu.dev" in notes  # the definition stays; NOTES says so
     finally:
         helm("upgrade", "--install", "emugpu", str(CHART), "-f", str(values), "--wait", "--timeout", "180s")
         for worker in workers:

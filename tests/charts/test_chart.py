@@ -801,7 +801,8 @@ def test_notes_tell_the_next_command(helm_run: Helm) -> None:
     assert "kubectl wait emugpupools --all --for=condition=Ready" in notes
     assert "helm test emugpu --namespace emugpu" in notes
     assert "resources: {limits: {emuGPU: 1}}" in notes
-    assert "emugpupools, emujobs and schedulingexperiments.emugpu.dev" in notes and "the namespace emugpu," in notes
+    assert all(f"{kind}.emugpu.dev" in notes for kind in ("emugpupools", "emujobs", "schedulingexperiments"))
+    assert "the namespace emugpu," in notes
     assert "the empty directory /var/lib/emugpu on nodes" in notes
     assert "kubectl port-forward --namespace emugpu service/emugpu-api 8080:80" in notes
 
