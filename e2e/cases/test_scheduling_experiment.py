@@ -12,7 +12,7 @@ import pytest
 
 from e2e.cases.conftest import CLUSTER, ROOT
 from e2e.cases.kube import SYSTEM, Kubectl, Object, eventually
-from operators.experiments.manifests import EXPERIMENT_LABEL
+from e2e.cases.test_experiment import namespaces
 
 pytestmark = [pytest.mark.alone, pytest.mark.long]
 
@@ -76,11 +76,6 @@ def observing(kubectl: Kubectl, name: str) -> bool:
     return bool(progress.get("stage") == "Observing" and progress.get("jobs") == len(LENGTHS_S))
 
 
-def arenas(admin: Kubectl) -> list[str]:
-    """Namespaces of experiments' runs."""
-    return [found["metadata"]["name"] for found in admin.list("namespaces", "-l", EXPERIMENT_LABEL)]
-
-
 def hold(kubectl: Kubectl, name: str, *, suspend: bool) -> None:
     patch = json.dumps({"spec": {"suspend": suspend}})
     kubectl("patch", "schedulingexperiment", name, "--type", "merge", "-p", patch)
@@ -103,11 +98,11 @@ def test_an_experiment_waits_outlives_its_runner_is_held_and_leaves_its_report(
     hold(experiments, "first", suspend=True)
     becomes(experiments, "first", "Suspended")
     becomes(experiments, "second", "Running", within_s=NAMESPACES_S)  # its turn: nothing of the first is left
-    assert len(arenas(admin)) <= 1
+    assert len(namespaces(admin)) <= 1
 
     eventually("the second is observed", lambda: observing(experiments, "second"), within_s=120)
     experiments("delete", "schedulingexperiment", "second", "--timeout=180s", timeout_s=200)
-    assert arenas(admin) == []  # gone with what it had on the cluster
+    assert namespaces(admin) == []  # gone with what it had on the cluster
 
     hold(experiments, "first", suspend=False)
     done = becomes(experiments, "first", "Succeeded", within_s=400)
@@ -116,7 +111,7 @@ def test_an_experiment_waits_outlives_its_runner_is_held_and_leaves_its_report(
     assert set(done["report"]["keys"]) == set(report.get("data", {})) | set(report.get("binaryData", {}))
     summary = json.loads(report["data"]["summary.json"])
     assert list(summary["policies"]) == ["fifo", "srtf"]
-    assert arenas(admin) == []
+    assert namespaces(admin) == []
 
     experiments("delete", "schedulingexperiment", "first", "--timeout=60s")
     eventually("its report goes with it", lambda: not experiments.exists("configmap", report["metadata"]["name"]))

@@ -113,16 +113,16 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: ended by a signal or as --until-done says, 1: another scheduler of this name took over. Raises errors of the tree."""
-    from operators.scheduling.names import check_name
+    from operators.scheduling.names import check_name, check_namespace
     from operators.scheduling.options import Options, parse_labels
     from operators.scheduling.program import Program
 
     options = Options(
         policy=args.policy,
         name=check_name(args.name, "--name") if args.name else "",
-        namespace=_namespace(args.namespace, "--namespace"),
-        lease_namespace=_namespace(args.lease_namespace, "--lease-namespace"),
-        labels=_possible(parse_labels(args.label, "--label"), "--label"),
+        namespace=check_namespace(args.namespace, "--namespace"),
+        lease_namespace=check_namespace(args.lease_namespace, "--lease-namespace"),
+        labels=parse_labels(args.label, "--label"),
         actuators=tuple(args.actuator),
         kubeconfig=args.kubeconfig,
         context=args.context,
@@ -159,20 +159,6 @@ def _costs(path: Path | None, decide_every_s: float | None) -> ClusterCosts:
     return replace(costs, coalesce_s=decide_every_s)
 
 
-def _namespace(text: str, place: str) -> str:
-    from operators.scheduling.names import check_namespace
-
-    return check_namespace(text, place)
-
-
-def _possible(labels: dict[str, str], place: str) -> dict[str, str]:
-    from operators.scheduling.names import check_label
-
-    for key, value in labels.items():
-        check_label(key, value, place)
-    return labels
-
-
 def _port(port: int) -> int:
     if not 0 <= port <= 65535:
         raise InputError("--metrics-port", f"must be from 1 to 65535 (0: off), not {port}")
@@ -189,7 +175,7 @@ def _until(text: str | None, jobs: int | None) -> Until | None:
         return None
     if jobs < 1:
         raise InputError("--jobs", f"must be at least 1, not {jobs}")
-    ((label, value),) = _possible(parse_labels([text], "--until-done"), "--until-done").items()
+    ((label, value),) = parse_labels([text], "--until-done").items()
     return Until(label, value, jobs)
 
 

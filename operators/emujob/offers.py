@@ -72,7 +72,7 @@ def first_fit(spec: EmuJobSpec, offers: Sequence[NodeOffer], profiles: ProfileTa
         misstated &= bool(problem)
         types: Mapping[str, int] = {}
         if not problem:
-            types, problem = usable_types(spec, configuration, offers, profiles)
+            types, problem = _types_of(spec, configuration, offers, profiles)
         if not problem:
             problem = _problem(spec, configuration, types, offers)
         if not problem:
@@ -85,10 +85,16 @@ def usable_types(
     spec: EmuJobSpec, configuration: Configuration, offers: Sequence[NodeOffer], profiles: ProfileTable
 ) -> tuple[Mapping[str, int], str]:
     """The offered GPU types on which the configuration runs, with the memory that it needs of each device; else why none."""
+    problem = _misstated(spec, configuration, profiles)
+    return ({}, problem) if problem else _types_of(spec, configuration, offers, profiles)
+
+
+def _types_of(
+    spec: EmuJobSpec, configuration: Configuration, offers: Sequence[NodeOffer], profiles: ProfileTable
+) -> tuple[Mapping[str, int], str]:
+    """The same of a configuration that isn't misstated."""
     if not configuration.gpus:
         return {}, ""
-    if problem := _misstated(spec, configuration, profiles):
-        return {}, problem
     offered = {gpu_type for offer in offers for gpu_type, _ in offer.devices}
     if not offered:
         return {}, f"no pool offers {DEFAULT_RESOURCE}; apply an EmuGPUPool"

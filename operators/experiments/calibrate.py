@@ -8,10 +8,11 @@ and the way back of the news. Medians, because one slow pull of an image tells n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, pairwise
 from statistics import median
+from typing import TypeVar
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.units import to_s
@@ -61,6 +62,9 @@ class ProbeStop:
     next_asked_ns: int
     again: ProbeRun
     others: int = 0
+
+
+Probe = TypeVar("Probe", ProbeRun, ProbeStop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +158,9 @@ def calibrated(probes: Probes) -> Calibration:
     submit_s = max(0.0, median(_heard_s([run]) for run in probes.alone) - gathered_s)
     gaps = [to_s(after.asked_ns - before.end_ns) for before, after in pairwise(probes.chain)]
     freed = [to_s(stop.next_asked_ns - stop.asked_ns) - gathered_s for stop in probes.stops]
-    bursts = [_of_one_decision(burst) for burst in (probes.burst, probes.wide) if burst]
+    bursts = [_of_one_decision(burst, lambda run: run.begin_ns) for burst in (probes.burst, probes.wide)]
     serial_start_s = _slope_s(*([run.begin_ns for run in burst] for burst in bursts))
-    together = _stopped_at_once(probes.together)
+    together = _of_one_decision(probes.together, lambda stop: stop.end_ns)
     batches = [batch for batch in (probes.burst, probes.wide, probes.chain) if len(batch) > 1]
     later = [(_heard_s(batch) - gathered_s - submit_s) / (len(batch) - 1) for batch in batches]
     return Calibration(
@@ -190,7 +194,7 @@ def _lost(probes: Probes, bursts: Sequence[Sequence[ProbeRun]], together: Sequen
         "stops": len(probes.stops),
         "together": len(together),
     }
-    came |= dict(zip(("burst", "wide"), map(len, bursts), strict=False))
+    came |= dict(zip(("burst", "wide"), map(len, bursts), strict=True))
     for kind, planned in probes.planned.items():
         which, tell = KINDS[kind]
         if 2 * came.get(kind, 0) < planned:
@@ -217,10 +221,10 @@ def _heard_s(batch: Sequence[ProbeRun]) -> float:
     return to_s(min(run.asked_ns for run in batch) - min(run.submitted_ns for run in batch))
 
 
-def _of_one_decision(burst: Sequence[ProbeRun]) -> list[ProbeRun]:
-    """Those that were started together, in the order in which they began."""
-    most = Counter(run.asked_ns for run in burst).most_common(1)[0][0]
-    return sorted((run for run in burst if run.asked_ns == most), key=lambda run: run.begin_ns)
+def _of_one_decision(probes: Sequence[Probe], at_ns: Callable[[Probe], int]) -> list[Probe]:
+    """The most that were started, or stopped, together: in the order of `at_ns`."""
+    asked = Counter(probe.asked_ns for probe in probes).most_common(1)
+    return sorted((probe for probe in probes if probe.asked_ns == asked[0][0]), key=at_ns)
 
 
 def _shared_s(bursts: Iterable[Sequence[ProbeRun]], start_s: float, serial_s: float) -> float:
@@ -232,12 +236,6 @@ def _shared_s(bursts: Iterable[Sequence[ProbeRun]], start_s: float, serial_s: fl
         for number, run in enumerate(burst)
     ]
     return max(0.0, median(late_s)) if late_s else 0.0
-
-
-def _stopped_at_once(together: Sequence[ProbeStop]) -> list[ProbeStop]:
-    """Those that were stopped by one decision, in the order in which they ended."""
-    asked = Counter(stop.asked_ns for stop in together).most_common(1)
-    return sorted((s for s in together if s.asked_ns == asked[0][0]), key=lambda stop: stop.end_ns) if asked else []
 
 
 def _shared_stop_s(together: Sequence[ProbeStop], alone: Sequence[ProbeStop]) -> float:

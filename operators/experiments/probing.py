@@ -63,7 +63,7 @@ def probe_jobs(cluster: ClusterSpec) -> ProbeJobs:
     many = sorted(enumerate(places), key=lambda numbered: rounds[numbered[0]])[:WIDE]
     some = many[:BURST]
     visits = [_FIRST_VISIT_S + _BETWEEN_S * number for number in range(VISITS)]
-    host = _job("yields", user_of(0, yields=True), gpu=places[0], steps=_YIELD_STEPS, step_s=YIELD_STEP_S)
+    host = _yielding("yields", 0, gpu=places[0])
     jobs = ProbeJobs(
         warm_up=tuple(_job(f"warm-up-{place}", user_of(place), gpu=gpu) for place, gpu in some),
         alone=tuple(
@@ -77,7 +77,7 @@ def probe_jobs(cluster: ClusterSpec) -> ProbeJobs:
             host,
             *(_job(f"visit-{n}", user_of(0), gpu=places[0], submit_s=at_s) for n, at_s in enumerate(visits)),
         ),
-        together=(*_yielding_together(some), *_visiting_together(some)) if len(some) > 1 else (),
+        together=_together(some) if len(some) > 1 else (),
     )
     rows = count()
     return ProbeJobs(*(tuple(replace(job, row=next(rows)) for job in phase) for phase in jobs.phases))
@@ -92,13 +92,17 @@ def probes_of(jobs: ProbeJobs, told: Iterable[Told], decisions: Sequence[Decisio
         for job in phase
         if job.job_id in by_id
     }
-    host = jobs.yielding[0].job_id
+
+    def of(phase: Iterable[JobSpec]) -> list[ProbeRun]:
+        return [run for job in phase for run in runs.get(job.job_id, ())]
+
+    host, *visitors = (job.job_id for job in jobs.yielding)
     return Probes(
-        alone=[run for job in jobs.alone for run in runs.get(job.job_id, ())],
-        burst=[run for job in jobs.burst for run in runs.get(job.job_id, ())],
-        wide=[run for job in jobs.wide for run in runs.get(job.job_id, ())],
-        chain=sorted((run for job in jobs.chain for run in runs.get(job.job_id, ())), key=lambda run: run.begin_ns),
-        stops=_stops(host, runs, [job.job_id for job in jobs.yielding[1:]], decisions),
+        alone=of(jobs.alone),
+        burst=of(jobs.burst),
+        wide=of(jobs.wide),
+        chain=sorted(of(jobs.chain), key=lambda run: run.begin_ns),
+        stops=_stops(host, runs, visitors, decisions),
         together=[
             stop
             for host, visitor in _pairs(jobs.together)
@@ -107,21 +111,21 @@ def probes_of(jobs: ProbeJobs, told: Iterable[Told], decisions: Sequence[Decisio
         coalesce_s=coalesce_s,
         planned={
             **{kind: len(getattr(jobs, kind)) for kind in ("alone", "burst", "wide", "chain")},
-            "stops": len(jobs.yielding) - 1,
+            "stops": len(visitors),
             "together": len(jobs.together) // 2,
         },
     )
 
 
-def _yielding_together(places: Sequence[tuple[int, bool]]) -> list[JobSpec]:
-    return [
-        _job(f"gives-{n}", user_of(n, yields=True), gpu=gpu, steps=_YIELD_STEPS, step_s=YIELD_STEP_S)
-        for n, gpu in places
-    ]
+def _yielding(job_id: str, place: int, *, gpu: bool) -> JobSpec:
+    return _job(job_id, user_of(place, yields=True), gpu=gpu, steps=_YIELD_STEPS, step_s=YIELD_STEP_S)
 
 
-def _visiting_together(places: Sequence[tuple[int, bool]]) -> list[JobSpec]:
-    return [_job(f"takes-{n}", user_of(n), gpu=gpu, submit_s=_TOGETHER_S) for n, gpu in places]
+def _together(places: Sequence[tuple[int, bool]]) -> tuple[JobSpec, ...]:
+    """All that yield, then in the same order their visitors."""
+    hosts = (_yielding(f"gives-{place}", place, gpu=gpu) for place, gpu in places)
+    visitors = (_job(f"takes-{place}", user_of(place), gpu=gpu, submit_s=_TOGETHER_S) for place, gpu in places)
+    return (*hosts, *visitors)
 
 
 def _pairs(together: Sequence[JobSpec]) -> Iterable[tuple[JobSpec, JobSpec]]:

@@ -19,6 +19,8 @@ _PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _KEY = re.compile(rf"((?=[^/]{{1,253}}/){_PART}(\.{_PART})*/)?{_NAME}")
 _VALUE = re.compile(rf"({_NAME})?")
 
+NO_KEY = "is no key of a label; write a name such as zone or example.com/zone"
+NO_VALUE = "is no value of a label; write 63 letters, digits, -, _ and . at most, with a letter or digit at both ends, or nothing"
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
@@ -89,13 +91,12 @@ def _requirement(document: Field) -> Requirement:
 
 def _key(text: str, document: Field) -> str:
     if not is_key(text):
-        raise document.error(f"{text!r} is no key of a label; write a name such as zone or example.com/zone")
+        raise document.error(f"{text!r} {NO_KEY}")
     return text
 
 
 def _value(document: Field) -> str:
     text = document.text()
     if not is_value(text):
-        fix = "63 letters, digits, -, _ and . at most, with a letter or digit at both ends"
-        raise document.error(f"{text!r} is no value of a label; write {fix}, or nothing")
+        raise document.error(f"{text!r} {NO_VALUE}")
     return text

@@ -7,7 +7,7 @@ import re
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.wording import quoted
 from operators.emujob.names import SCHEDULER_NAME, SCHEDULER_NAME_FORM
-from operators.pools.selector import is_key, is_value
+from operators.pools.selector import NO_KEY, NO_VALUE, is_key, is_value
 
 FIELD_MANAGER = "emugpu-scheduler"
 """Under this name its fields are listed in an object's managedFields."""
@@ -41,10 +41,9 @@ def check_namespace(text: str, place: str) -> str:
 def check_label(key: str, value: str, place: str) -> None:
     """Raises InputError at `place` for a label that nothing can have."""
     if not is_key(key):
-        raise InputError(place, f"{quoted(key)} is no key of a label; write a name such as zone or example.com/zone")
+        raise InputError(place, f"{quoted(key)} {NO_KEY}")
     if not is_value(value):
-        fix = "63 letters, digits, -, _ and . at most, with a letter or digit at both ends"
-        raise InputError(place, f"{quoted(value)} is no value of a label; write {fix}, or nothing")
+        raise InputError(place, f"{quoted(value)} {NO_VALUE}")
 
 
 def lasting_name(scheduler: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
+from operators.scheduling.names import check_label
 from operators.scheduling.scope import Until
 from scheduler_sims.interface.costs import ClusterCosts
 
@@ -39,11 +40,12 @@ class Options:
 
 
 def parse_labels(texts: list[str], place: str) -> dict[str, str]:
-    """LABEL=VALUE texts. Raises InputError at `place`."""
+    """LABEL=VALUE texts. Raises InputError at `place`, also for labels that nothing can have."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise InputError(place, f"{text!r} is no label; write LABEL=VALUE")
+        check_label(name, value, place)
         found[name] = value
     return found

@@ -82,47 +82,53 @@ class Start:
         return begin_ns + to_ns(costs.shared_start_s) * self.behind
 
 
+class _Line:
+    """Served one after the other, each for `each_ns`. What comes before time 0 had its turn before the run began."""
+
+    def __init__(self, each_ns: int) -> None:
+        self._each_ns = each_ns
+        self._free_ns = 0
+
+    def turn_ns(self, at_ns: int, number: int = 1) -> int:
+        """When it is the turn of the last of `number` that come at `at_ns`."""
+        if at_ns < 0:
+            return at_ns
+        last_ns = max(at_ns, self._free_ns) + self._each_ns * (number - 1)
+        self._free_ns = last_ns + self._each_ns
+        return last_ns
+
+
 class StartQueue:
     """Starts are served one after the other, each for `serial_start_s` and `shared_start_s`, in the order in which they come.
 
     So a burst of starts waits in line (one API server, one image store, one kubelet), while single ones don't. Those of one
     plan share what is shared, so the first of them gains nothing by being first. Each task of a gang is a start of its own, and
-    the gang begins with its last one. A start before time 0 was served before the run began.
+    the gang begins with its last one.
     """
 
     def __init__(self, costs: ClusterCosts) -> None:
         self._costs = costs
-        self._free_ns = 0
-        self._each_ns = to_ns(costs.serial_start_s) + to_ns(costs.shared_start_s)
+        self._line = _Line(to_ns(costs.serial_start_s) + to_ns(costs.shared_start_s))
 
     def begin_ns(self, start: Start) -> int:
         """Serve `start`; answers when its first step begins."""
-        begin_ns = start.begin_ns(self._costs)
-        if start.at_ns < 0:
-            return begin_ns
-        last_ns = max(start.at_ns, self._free_ns) + self._each_ns * (len(start.allocation.tasks) - 1)
-        self._free_ns = last_ns + self._each_ns
-        return begin_ns + last_ns - start.at_ns
+        turn_ns = self._line.turn_ns(start.at_ns, len(start.allocation.tasks))
+        return start.begin_ns(self._costs) + turn_ns - start.at_ns
 
 
 class StopQueue:
     """Stops are told one after the other, each for `serial_stop_s`; a job works on until it is told.
 
-    A gang is one stop, however many starts it was: one word ends its tasks. One before time 0 was told before the run began.
+    A gang is one stop, however many starts it was: one word ends its tasks.
     """
 
     def __init__(self, costs: ClusterCosts) -> None:
-        self._each_ns = to_ns(costs.serial_stop_s)
+        self._line = _Line(to_ns(costs.serial_stop_s))
         self._shared_ns = to_ns(costs.shared_stop_s)
-        self._free_ns = 0
 
     def told_ns(self, now_ns: int) -> int:
         """When the job is told that is to stop now."""
-        if now_ns < 0:
-            return now_ns
-        told_ns = max(now_ns, self._free_ns)
-        self._free_ns = told_ns + self._each_ns
-        return told_ns
+        return self._line.turn_ns(now_ns)
 
     def shared_ns(self, others: int) -> int:
         """By how much later its devices are free, with so many other stops in its plan."""

@@ -46,7 +46,6 @@ class _Run:
     lease_end_ns: int | None = None
     asked: bool = False
     """To stop; it works on until it is told."""
-    stopping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,6 @@ class SimulatedCluster:
         if run.first + count == run.times.steps:
             return  # the current step is the last one: the job finishes
         run.number = run.born = self._next_number()  # forgets the planned finish
-        run.stopping = True
         next_ns = self._issue_ns(run, count)
         run.last = run.first + count
         release_ns = to_ns(self._costs.release_s()) + telling.shared_ns
@@ -198,7 +196,7 @@ class SimulatedCluster:
 
     def _renew(self, run: _Run, number: int) -> None:
         """The lease of a run ends, and the next one begins at the same instant."""
-        if run.number == number and not run.stopping and run.lease_end_ns is not None:
+        if run.number == number and run.lease_end_ns is not None:
             run.first, run.begin_ns = run.last, run.lease_end_ns
             self._foresee(run)
 

@@ -37,8 +37,8 @@ def resolve_policy(text: str) -> tuple[str, Policy]:
     Raises InputError (UnknownNameError for names) that says where and what to write instead.
     """
     target, options_text = _split(text)
-    if _names_file(target):
-        path, _, class_name = target.rpartition(":") if ".py:" in target else (target, "", "")
+    if (custom := _custom(target)) is not None:
+        path, class_name = custom
         policy_class: type[Any] = load_class(path, class_name)
         name = f"{class_name}:{options_text}" if options_text else class_name
     elif target in POLICIES:
@@ -50,8 +50,8 @@ def resolve_policy(text: str) -> tuple[str, Policy]:
 
 def policy_file(text: str) -> Path | None:
     """The file that `text` takes its policy from; None for a policy that is ours."""
-    target, _ = _split(text)
-    return Path(target.rpartition(":")[0] if ".py:" in target else target) if _names_file(target) else None
+    custom = _custom(_split(text)[0])
+    return None if custom is None else Path(custom[0])
 
 
 def options_of(policy_class: type[Any], place: str = _FLAG) -> list[Option]:
@@ -77,8 +77,12 @@ def options_of(policy_class: type[Any], place: str = _FLAG) -> list[Option]:
     return options
 
 
-def _names_file(target: str) -> bool:
-    return ".py:" in target or target.endswith(".py")
+def _custom(target: str) -> tuple[str, str] | None:
+    """File and class (empty: none is named) of a policy that isn't ours."""
+    if ".py:" in target:
+        path, _, class_name = target.rpartition(":")
+        return path, class_name
+    return (target, "") if target.endswith(".py") else None
 
 
 def _split(text: str) -> tuple[str, str]:

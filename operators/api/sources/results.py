@@ -75,9 +75,8 @@ class StoredResults:
 
     def _changed(self) -> tuple[dict[str, Seen] | None, frozenset[str]]:
         """The jobs, if any have changed, and those whose results are damaged."""
-        if (
-            place := self._place_now()
-        ) != self._place:  # moved away, and made anew or not: an open one would not notice
+        place = self._place_now()
+        if place != self._place:  # moved away, and made anew or not: an open one would not notice
             self._close()
             self._place = place
         reader = self._reader = self._reader or self._opener(self._path)
