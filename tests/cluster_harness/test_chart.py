@@ -14,7 +14,7 @@ from cluster_harness.kubectl import CONTROL_PLANE_LABEL, Kubectl, Node
 from cluster_harness.plan import emulating, plan
 from cluster_harness.spec import ClusterSpec, PoolSpec
 from emulator_runtime.domain.errors import ClusterError
-from operators.pools.spec import parse_spec
+from operators.objects.pool import parse_spec
 
 SPEC = ClusterSpec("dev", (PoolSpec("old", 2, 4, "V100"), PoolSpec("new", 1, 8, "A100"), PoolSpec("cpu", 1, 0, "")))
 
