@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cluster_harness.spec import ClusterSpec, PoolSpec, parse_name
+from cluster_harness.request.spec import ClusterSpec, PoolSpec, parse_name
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.catalogue import gpu_spec
 from operators.objects.quantities import parse_quantity
