@@ -19,7 +19,6 @@ from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns, to_s
 from operators.clock import rfc3339_micro
-from operators.emujob.names import EXPERIMENT_LABEL
 from operators.experiments import arena, probe_policy
 from operators.experiments.calibrate import Calibration, calibrated
 from operators.experiments.manifests import Destination, emujob_document, names_of
@@ -29,6 +28,7 @@ from operators.experiments.probing import probe_jobs, probes_of
 from operators.experiments.records import About, Told, run_record
 from operators.experiments.scheduler_process import READY_S, Files, SchedulerProcess
 from operators.kube import Api
+from operators.objects.names import EXPERIMENT_LABEL
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord
 

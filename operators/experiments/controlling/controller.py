@@ -23,13 +23,13 @@ from operators.experiments.controlling.objects import (
     runner_facts,
 )
 from operators.experiments.controlling.plan import Action, orphans, plan
-from operators.experiments.controlling.spec import parse_spec
 from operators.experiments.controlling.status import Seen
 from operators.experiments.controlling.turns import FINAL, turn
 from operators.experiments.controlling.writer import write
 from operators.following import Followed, Pauses, follow
 from operators.kube import EXPERIMENT, JOB, NAMESPACE, Api, ConflictError, NotThereError, everywhere
 from operators.leader import LeadershipLostError
+from operators.objects.experiment import parse_spec
 from operators.store import Store
 
 _LONGEST_WAIT_S = 60.0

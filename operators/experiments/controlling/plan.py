@@ -14,9 +14,9 @@ from operators.events import News
 from operators.experiments.controlling.manifests import RunnerSettings, runner_document
 from operators.experiments.controlling.names import FINALIZER
 from operators.experiments.controlling.objects import ArenaFacts, ExperimentFacts, RunnerFacts
-from operators.experiments.controlling.spec import ExperimentSpec, parse_spec
 from operators.experiments.controlling.status import Seen, silent_left_s, status_of
 from operators.experiments.controlling.turns import FINAL
+from operators.objects.experiment import ExperimentSpec, parse_spec
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from typing import Any
 from operators.clock import ns_of
 from operators.documents import new_condition, objects_in, text_at, whole_at
 from operators.experiments.controlling.objects import ArenaFacts, ExperimentFacts, RunnerFacts
-from operators.experiments.controlling.spec import ExperimentSpec
 from operators.experiments.controlling.telling import Told
 from operators.experiments.controlling.turns import FINAL
+from operators.objects.experiment import ExperimentSpec
 
 Verdict = tuple[str, str, str]
 SLOW_S = 60.0
