@@ -11,8 +11,8 @@ from emugpu.kubectl.cluster import NO_EMUJOBS, listed
 from emulator_runtime.domain.errors import ClusterError
 from operators.clock import seconds_of
 from operators.documents import object_at, objects_in, text_at, texts_of, whole_at
-from operators.emujob.names import EXPERIMENT_LABEL
 from operators.kube import EMUJOB, Api, NotThereError
+from operators.objects.names import EXPERIMENT_LABEL
 from operators.scheduling.names import JOB_ID
 
 GOING_ON = ("Starting", "Running")

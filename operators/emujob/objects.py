@@ -18,8 +18,8 @@ from operators.documents import (
     texts_of,
     whole_at,
 )
-from operators.emujob.names import ALLOCATION, CONFIGURATION, EXPERIMENT_LABEL, JOB_LABEL
 from operators.emujob.sizing import Sizing, sizing_of
+from operators.objects.names import ALLOCATION, CONFIGURATION, EXPERIMENT_LABEL, JOB_LABEL
 from operators.results.events import JobEvent
 from operators.results.pods import Demand, demand_of, events_of_pod, work_uid_of
 from operators.results.predicted import ANNOTATION as PREDICTED

@@ -15,7 +15,6 @@ from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
 from operators.actions import Tell
 from operators.documents import Key, text_at
-from operators.emujob.names import FINAL
 from operators.emujob.objects import EmuJobFacts
 from operators.events import News
 from operators.following import Pauses, follow
@@ -29,6 +28,7 @@ from operators.jobs.resizing import Refusal
 from operators.jobs.writer import write
 from operators.kube import Api, ConflictError, NotThereError
 from operators.leader import LeadershipLostError
+from operators.objects.names import FINAL
 from operators.results.status import Outcome
 from operators.work_queue import WorkQueue
 

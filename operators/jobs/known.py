@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from operators.actions import SuspendJob, WriteStatus
-from operators.emujob.names import JOB_LABEL
 from operators.emujob.objects import (
     EmuJobFacts,
     JobFacts,
@@ -24,6 +23,7 @@ from operators.jobs.observer import Scene
 from operators.jobs.plan import Action, CreateJob, CreateService, Mine, ResizePod
 from operators.jobs.resizing import Refusals
 from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
+from operators.objects.names import JOB_LABEL
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.results.status import Outcome
 from operators.store import Heard, Index, Store

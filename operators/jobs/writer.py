@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from operators.emujob.names import CONTAINER
 from operators.jobs.plan import Action, CreateJob, CreateService, ResizePod
 from operators.kube import EMUJOB, JOB, POD_SIZE, SERVICE, Api, Json
+from operators.objects.names import CONTAINER
 from operators.writing import Author, write_common
 
 FIELD_MANAGER = "emugpu-operator"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from operators.documents import Key
-from operators.emujob.allocation import Allocation
 from operators.kube import POD, Api, Json, NotThereError
 from operators.leader import LeadershipLostError
+from operators.objects.allocation import Allocation
 from operators.scheduling.names import FIELD_MANAGER
 from operators.store import Store
 

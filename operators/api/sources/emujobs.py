@@ -15,7 +15,7 @@ from operators.api.facts import ENDED, HOLDING, PHASES, Condition, Job, JobRun, 
 from operators.api.figures import error_of
 from operators.clock import seconds_of
 from operators.documents import condition_of, object_at, objects_in, text_at, texts_of, whole_at
-from operators.emujob.names import EXPERIMENT_LABEL
+from operators.objects.names import EXPERIMENT_LABEL
 from operators.results.clocks import Clocks
 from operators.results.events import BEGINS, FINISHED, JobEvent
 from operators.results.job import JobResult

@@ -23,13 +23,13 @@ from operators.experiments.controller.objects import (
 )
 from operators.experiments.controller.plan import Action, orphans, plan
 from operators.experiments.controller.runner_job import RunnerSettings
-from operators.experiments.controller.spec import parse_spec
 from operators.experiments.controller.status import Seen
 from operators.experiments.controller.turns import FINAL, turn
 from operators.experiments.controller.writer import write
 from operators.following import Followed, Pauses, follow
 from operators.kube import EXPERIMENT, JOB, NAMESPACE, Api, ConflictError, NotThereError, everywhere
 from operators.leader import LeadershipLostError
+from operators.objects.experiment import parse_spec
 from operators.store import Store
 
 _LONGEST_WAIT_S = 60.0

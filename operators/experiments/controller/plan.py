@@ -14,9 +14,9 @@ from operators.events import News
 from operators.experiments.controller.names import FINALIZER
 from operators.experiments.controller.objects import ArenaFacts, ExperimentFacts, RunnerFacts
 from operators.experiments.controller.runner_job import RunnerSettings, runner_document
-from operators.experiments.controller.spec import ExperimentSpec, parse_spec
 from operators.experiments.controller.status import Seen, silent_left_s, status_of
 from operators.experiments.controller.turns import FINAL
+from operators.objects.experiment import ExperimentSpec, parse_spec
 
 
 @dataclass(frozen=True, slots=True)

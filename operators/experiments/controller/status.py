@@ -10,8 +10,8 @@ from operators.clock import ns_of
 from operators.documents import new_condition, objects_in, text_at, whole_at
 from operators.experiments.controller.objects import ArenaFacts, ExperimentFacts, RunnerFacts
 from operators.experiments.controller.progress import Told
-from operators.experiments.controller.spec import ExperimentSpec
 from operators.experiments.controller.turns import FINAL
+from operators.objects.experiment import ExperimentSpec
 
 Verdict = tuple[str, str, str]
 SLOW_S = 60.0

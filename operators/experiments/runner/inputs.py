@@ -10,9 +10,9 @@ from emulator_runtime.domain.errors import InputError
 from operators.documents import object_at, text_at, texts_of
 from operators.experiments.cluster_state import Present
 from operators.experiments.comparison import Plans
-from operators.experiments.controller.spec import ExperimentSpec, Source, parse_spec
 from operators.experiments.runner.settings import Settings
 from operators.kube import CONFIG_MAP, EXPERIMENT, Api, NotThereError
+from operators.objects.experiment import ExperimentSpec, Source, parse_spec
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import load_cluster
 from scheduler_sims.interface.costs import ClusterCosts

@@ -27,10 +27,10 @@ from operators.experiments.controller.metrics import ExperimentMetrics
 from operators.experiments.controller.names import PROGRESS, UID_LABEL, experiment_id
 from operators.experiments.controller.progress import Told, told_text
 from operators.experiments.controller.runner_job import RunnerSettings
-from operators.experiments.controller.spec import parse_spec
 from operators.experiments.controller.uninstall import leave
 from operators.following import Pauses
 from operators.kube import KubeApi
+from operators.objects.experiment import parse_spec
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import running, until
 

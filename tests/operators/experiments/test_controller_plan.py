@@ -29,11 +29,11 @@ from operators.experiments.controller.plan import (
 )
 from operators.experiments.controller.progress import Told, told_of, told_text
 from operators.experiments.controller.runner_job import RunnerSettings, runner_document
-from operators.experiments.controller.spec import COSTS, parse_spec
 from operators.experiments.controller.status import Seen
 from operators.experiments.controller.turns import turn
 from operators.experiments.controller.uninstall import leave
 from operators.kube import EXPERIMENT, JOB, NAMESPACE, NotThereError
+from operators.objects.experiment import COSTS, parse_spec
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.interface.costs import COST_NAMES
 from scheduler_sims.policies.resolve import resolve_policy

@@ -19,7 +19,8 @@ from operators.experiments.controller.names import PROGRESS
 from operators.experiments.controller.progress import Told, told_of
 from operators.experiments.executor import Setting
 from operators.experiments.runner import __main__ as program
-from operators.experiments.runner import keeping, teller
+from operators.experiments.runner import report as keeping
+from operators.experiments.runner import status_writer as teller
 from operators.experiments.runner.runner import Means, Runner
 from operators.experiments.runner.settings import Settings
 from operators.experiments.runner.status_writer import Teller
