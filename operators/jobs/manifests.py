@@ -16,7 +16,7 @@ from emulator_runtime.workloads.train_arguments import CONFIGURATION_VARIABLE
 from operators.emujob.names import CONFIGURATION, CONTAINER, GATE, JOB_LABEL
 from operators.emujob.objects import EmuJobFacts
 from operators.emujob.spec import Configuration, EmuJobSpec
-from operators.kube import Json
+from operators.kube.api import Json
 from operators.pools.labels import OWN_PREFIX, label_value
 from operators.pools.objects import HOSTNAME_LABEL
 from operators.pools.spec import DEFAULT_RESOURCE, HOST_RESOURCE

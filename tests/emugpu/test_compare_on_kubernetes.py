@@ -16,7 +16,7 @@ from operators import kube
 from operators.experiments import laboratory
 from operators.experiments.calibrate import Calibration
 from operators.experiments.laboratory import Setting
-from operators.kube import NODE, POD, POOL
+from operators.kube.api import NODE, POD, POOL
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, RunRecord

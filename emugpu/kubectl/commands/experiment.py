@@ -26,7 +26,7 @@ from emugpu.kubectl.output import Answer, Cell, count, seconds, timestamp
 from emugpu.kubectl.scheduling_experiments import ExperimentSeen, experiments_in, kept_of, the_one
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
 from operators.emujob.names import EXPERIMENT_LABEL
-from operators.kube import EMUJOB, NODE, POOL, Api, NotThereError
+from operators.kube.api import EMUJOB, NODE, POOL, Api, NotThereError
 from operators.pools.objects import node_facts, pool_facts
 from scheduler_sims.reports.metrics import figures
 

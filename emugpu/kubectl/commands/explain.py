@@ -25,7 +25,7 @@ from emugpu.kubectl.why import WAITING, pods_of, reasons
 from emugpu.smi.devices import clean
 from emulator_runtime.domain.errors import UnknownNameError
 from operators.emujob.names import JOB_LABEL
-from operators.kube import EMUJOB, EVENT, NODE, POD, Api, Json, NotThereError
+from operators.kube.api import EMUJOB, EVENT, NODE, POD, Api, Json, NotThereError
 
 _DAY_S = 86400.0
 

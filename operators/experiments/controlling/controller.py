@@ -27,10 +27,10 @@ from operators.experiments.controlling.spec import parse_spec
 from operators.experiments.controlling.status import Seen
 from operators.experiments.controlling.turns import FINAL, turn
 from operators.experiments.controlling.writer import write
-from operators.following import Followed, Pauses, follow
-from operators.kube import EXPERIMENT, JOB, NAMESPACE, Api, ConflictError, NotThereError, everywhere
-from operators.leader import LeadershipLostError
-from operators.store import Store
+from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, ConflictError, NotThereError, everywhere
+from operators.kube.informer import Followed, Pauses, follow
+from operators.kube.leader_election import LeadershipLostError
+from operators.kube.store import Store
 
 _LONGEST_WAIT_S = 60.0
 

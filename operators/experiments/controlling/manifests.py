@@ -13,7 +13,7 @@ from typing import Any
 from operators.experiments.controlling.names import OWNER, UID_LABEL, experiment_id, runner_name
 from operators.experiments.controlling.objects import ExperimentFacts
 from operators.experiments.controlling.spec import ExperimentSpec
-from operators.kube import Json
+from operators.kube.api import Json
 
 EXIT_FINAL = 2
 """How a runner ends that need not be begun again."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from operators.clock import ns_of
-from operators.documents import new_condition, objects_in, text_at, whole_at
 from operators.experiments.controlling.objects import ArenaFacts, ExperimentFacts, RunnerFacts
 from operators.experiments.controlling.spec import ExperimentSpec
 from operators.experiments.controlling.telling import Told
 from operators.experiments.controlling.turns import FINAL
+from operators.kube.documents import new_condition, objects_in, text_at, whole_at
+from operators.kube.timestamps import ns_of
 
 Verdict = tuple[str, str, str]
 SLOW_S = 60.0

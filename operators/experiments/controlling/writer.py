@@ -5,8 +5,8 @@ from __future__ import annotations
 from operators.experiments.arena import delete
 from operators.experiments.controlling.names import FIELD_MANAGER, KIND
 from operators.experiments.controlling.plan import Action, CreateRunner, DeleteArena, DeleteExperiment, SetFinalizer
-from operators.kube import EXPERIMENT, JOB, Api
-from operators.writing import Author, exactly, write_common
+from operators.kube.api import EXPERIMENT, JOB, Api
+from operators.kube.writer import Author, exactly, write_common
 
 _AUTHOR = Author(FIELD_MANAGER, EXPERIMENT, KIND, "experiments")
 

@@ -15,7 +15,8 @@ from operators.experiments.controlling.manifests import EXIT_FINAL
 from operators.experiments.running.runner import Means, Runner
 from operators.experiments.running.settings import Settings
 from operators.experiments.running.teller import Teller
-from operators.kube import ForbiddenError, KubeApi, NotThereError, configured
+from operators.kube.api import ForbiddenError, NotThereError
+from operators.kube.client import KubeApi, configured
 
 _USAGE = """usage: python -m operators.experiments.running
 

@@ -21,7 +21,7 @@ from operators.experiments.running.keeping import JOBS, SUMMARY, keep, kept_befo
 from operators.experiments.running.results import decimal, results_of
 from operators.experiments.running.settings import Settings
 from operators.experiments.running.teller import Teller
-from operators.kube import NAMESPACE, Api
+from operators.kube.api import NAMESPACE, Api
 from scheduler_sims.loop.scheduler_loop import Explain
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import write_jobs_csv, write_summary

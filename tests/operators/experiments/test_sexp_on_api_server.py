@@ -29,8 +29,8 @@ from operators.experiments.controlling.metrics import ExperimentMetrics
 from operators.experiments.controlling.names import PROGRESS, UID_LABEL, experiment_id
 from operators.experiments.controlling.spec import parse_spec
 from operators.experiments.controlling.telling import Told, told_text
-from operators.following import Pauses
-from operators.kube import KubeApi
+from operators.kube.client import KubeApi
+from operators.kube.informer import Pauses
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import running, until
 

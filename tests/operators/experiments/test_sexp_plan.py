@@ -12,8 +12,6 @@ import pytest
 import yaml
 
 from emulator_runtime.domain.errors import InputError
-from operators.actions import Plan, Tell, WriteStatus
-from operators.documents import Key, condition_of
 from operators.experiments.controlling.inside import runner_settings
 from operators.experiments.controlling.leaving import leave
 from operators.experiments.controlling.manifests import RunnerSettings, runner_document
@@ -33,7 +31,9 @@ from operators.experiments.controlling.spec import COSTS, parse_spec
 from operators.experiments.controlling.status import Seen
 from operators.experiments.controlling.telling import Told, told_of, told_text
 from operators.experiments.controlling.turns import turn
-from operators.kube import EXPERIMENT, JOB, NAMESPACE, NotThereError
+from operators.kube.actions import Plan, Tell, WriteStatus
+from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, NotThereError
+from operators.kube.documents import Key, condition_of
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.interface.costs import COST_NAMES
 from scheduler_sims.policies.resolve import resolve_policy

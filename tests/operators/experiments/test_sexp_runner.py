@@ -24,7 +24,16 @@ from operators.experiments.running import keeping, teller
 from operators.experiments.running.runner import Means, Runner
 from operators.experiments.running.settings import Settings
 from operators.experiments.running.teller import Teller
-from operators.kube import CONFIG_MAP, EXPERIMENT, NAMESPACE, NODE, POOL, ApiAwayError, ForbiddenError, NotThereError
+from operators.kube.api import (
+    CONFIG_MAP,
+    EXPERIMENT,
+    NAMESPACE,
+    NODE,
+    POOL,
+    ApiAwayError,
+    ForbiddenError,
+    NotThereError,
+)
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, RunRecord
