@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from operators.emujob.names import ALLOCATION, CONFIGURATION, EXPERIMENT_LABEL, JOB_LABEL
 from operators.emujob.sizing import Sizing, sizing_of
 from operators.kube.documents import (
     Key,
@@ -20,6 +19,7 @@ from operators.kube.documents import (
     whole_at,
 )
 from operators.kube.timestamps import ns_of
+from operators.objects.names import ALLOCATION, CONFIGURATION, EXPERIMENT_LABEL, JOB_LABEL
 from operators.results.events import JobEvent
 from operators.results.pods import Demand, demand_of, events_of_pod, work_uid_of
 from operators.results.predicted import ANNOTATION as PREDICTED

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import to_ns
-from operators.emujob.names import EXPERIMENT_LABEL
 from operators.kube.api import EMUJOB, NAMESPACE, Api, NotThereError
+from operators.objects.names import EXPERIMENT_LABEL
 
 GONE_S = 180.0
 """Pods get seconds to end; a namespace waits for all of them."""

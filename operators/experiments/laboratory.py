@@ -18,7 +18,6 @@ from typing import Any, Protocol, TypeVar
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns, to_s
-from operators.emujob.names import EXPERIMENT_LABEL
 from operators.experiments import arena, probe_policy
 from operators.experiments.calibrate import Calibration, calibrated
 from operators.experiments.manifests import Destination, emujob_document, names_of
@@ -29,6 +28,7 @@ from operators.experiments.records import About, Told, run_record
 from operators.experiments.scheduler_process import READY_S, Files, SchedulerProcess
 from operators.kube.api import Api
 from operators.kube.timestamps import rfc3339_micro
+from operators.objects.names import EXPERIMENT_LABEL
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.names import FINAL
 from operators.emujob.objects import EmuJobFacts
 from operators.jobs.known import Known
 from operators.jobs.manifests import Images
@@ -30,6 +29,7 @@ from operators.kube.events import News
 from operators.kube.informer import Pauses, follow
 from operators.kube.leader_election import LeadershipLostError
 from operators.kube.work_queue import WorkQueue
+from operators.objects.names import FINAL
 from operators.results.status import Outcome
 
 _LONGEST_WAIT_S = 60.0

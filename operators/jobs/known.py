@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from operators.emujob.names import JOB_LABEL
 from operators.emujob.objects import (
     EmuJobFacts,
     JobFacts,
@@ -25,6 +24,7 @@ from operators.kube.actions import SuspendJob, WriteStatus
 from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
 from operators.kube.informer import Followed
 from operators.kube.store import Heard, Index, Store
+from operators.objects.names import JOB_LABEL
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.results.status import Outcome
 

@@ -14,10 +14,10 @@ from typing import Any
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.names import ALLOCATION
 from operators.kube.api import Api
 from operators.kube.informer import Pauses, follow
 from operators.kube.store import Store
+from operators.objects.names import ALLOCATION
 from operators.scheduling.attained import AttainedService
 from operators.scheduling.batches import Batches
 from operators.scheduling.capacity import Capacity

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from operators.emujob.allocation import Allocation
 from operators.kube.api import POD, Api, Json, NotThereError
 from operators.kube.documents import Key
 from operators.kube.leader_election import LeadershipLostError
 from operators.kube.store import Store
+from operators.objects.allocation import Allocation
 from operators.scheduling.names import FIELD_MANAGER
 
 

@@ -23,7 +23,6 @@ from operators.experiments.controlling.objects import (
     runner_facts,
 )
 from operators.experiments.controlling.plan import Action, orphans, plan
-from operators.experiments.controlling.spec import parse_spec
 from operators.experiments.controlling.status import Seen
 from operators.experiments.controlling.turns import FINAL, turn
 from operators.experiments.controlling.writer import write
@@ -31,6 +30,7 @@ from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, ConflictError, N
 from operators.kube.informer import Followed, Pauses, follow
 from operators.kube.leader_election import LeadershipLostError
 from operators.kube.store import Store
+from operators.objects.experiment import parse_spec
 
 _LONGEST_WAIT_S = 60.0
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from operators.experiments.controlling.names import OWNER, UID_LABEL, experiment_id, runner_name
 from operators.experiments.controlling.objects import ExperimentFacts
-from operators.experiments.controlling.spec import ExperimentSpec
 from operators.kube.api import Json
+from operators.objects.experiment import ExperimentSpec
 
 EXIT_FINAL = 2
 """How a runner ends that need not be begun again."""

@@ -10,13 +10,13 @@ from emulator_runtime.domain.errors import InputError
 from operators.experiments.controlling.manifests import RunnerSettings, runner_document
 from operators.experiments.controlling.names import FINALIZER
 from operators.experiments.controlling.objects import ArenaFacts, ExperimentFacts, RunnerFacts
-from operators.experiments.controlling.spec import ExperimentSpec, parse_spec
 from operators.experiments.controlling.status import Seen, silent_left_s, status_of
 from operators.experiments.controlling.turns import FINAL
 from operators.kube.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus, report
 from operators.kube.documents import Key, condition_of, object_at, objects_in, text_at, whole_at
 from operators.kube.events import News
 from operators.kube.timestamps import ns_of, rfc3339
+from operators.objects.experiment import ExperimentSpec, parse_spec
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from operators.experiments.controlling.objects import ArenaFacts, ExperimentFacts, RunnerFacts
-from operators.experiments.controlling.spec import ExperimentSpec
 from operators.experiments.controlling.telling import Told
 from operators.experiments.controlling.turns import FINAL
 from operators.kube.documents import new_condition, objects_in, text_at, whole_at
 from operators.kube.timestamps import ns_of
+from operators.objects.experiment import ExperimentSpec
 
 Verdict = tuple[str, str, str]
 SLOW_S = 60.0

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
 from operators.experiments.comparing import Plans
-from operators.experiments.controlling.spec import ExperimentSpec, Source, parse_spec
 from operators.experiments.present import Present
 from operators.experiments.running.settings import Settings
 from operators.kube.api import CONFIG_MAP, EXPERIMENT, Api, NotThereError
 from operators.kube.documents import object_at, text_at, texts_of
+from operators.objects.experiment import ExperimentSpec, Source, parse_spec
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import load_cluster
 from scheduler_sims.interface.costs import ClusterCosts

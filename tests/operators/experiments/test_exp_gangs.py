@@ -17,11 +17,11 @@ from emulator_runtime.workloads.request import Layout, plan_step
 from emulator_runtime.workloads.train_arguments import add_arguments, request_of
 from operators.emujob.objects import emujob_facts
 from operators.emujob.offers import NodeOffer, first_fit
-from operators.emujob.spec import parse_spec
 from operators.emujob.workload import job_spec
 from operators.experiments.manifests import Destination, emujob_document
 from operators.experiments.records import About, run_record, told_by
 from operators.jobs.manifests import RENDEZVOUS_PORT, Images, arguments, job_document
+from operators.objects.emujob import parse_spec
 from scheduler_sims.inputs.cluster_file import load_cluster
 from scheduler_sims.inputs.truth import OpenTruth, WorkloadTruth
 from scheduler_sims.inputs.workload import load_workload

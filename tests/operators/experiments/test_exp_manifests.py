@@ -11,8 +11,8 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.units import GIB
-from operators.emujob.spec import parse_spec
 from operators.experiments.manifests import Destination, emujob_document, names_of
+from operators.objects.emujob import parse_spec
 
 TO = Destination("exp-1", "exp", "allox-1")
 V100 = "Tesla_V100-PCIE-32GB"

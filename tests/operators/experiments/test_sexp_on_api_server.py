@@ -27,10 +27,10 @@ from operators.experiments.controlling.leaving import leave
 from operators.experiments.controlling.manifests import RunnerSettings
 from operators.experiments.controlling.metrics import ExperimentMetrics
 from operators.experiments.controlling.names import PROGRESS, UID_LABEL, experiment_id
-from operators.experiments.controlling.spec import parse_spec
 from operators.experiments.controlling.telling import Told, told_text
 from operators.kube.client import KubeApi
 from operators.kube.informer import Pauses
+from operators.objects.experiment import parse_spec
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import running, until
 

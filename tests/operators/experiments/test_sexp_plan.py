@@ -27,13 +27,13 @@ from operators.experiments.controlling.plan import (
     orphans,
     plan,
 )
-from operators.experiments.controlling.spec import COSTS, parse_spec
 from operators.experiments.controlling.status import Seen
 from operators.experiments.controlling.telling import Told, told_of, told_text
 from operators.experiments.controlling.turns import turn
 from operators.kube.actions import Plan, Tell, WriteStatus
 from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, NotThereError
 from operators.kube.documents import Key, condition_of
+from operators.objects.experiment import COSTS, parse_spec
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.interface.costs import COST_NAMES
 from scheduler_sims.policies.resolve import resolve_policy

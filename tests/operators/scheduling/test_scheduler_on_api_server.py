@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
-from operators.emujob.allocation import Allocation
 from operators.emujob.objects import emujob_facts
-from operators.emujob.spec import parse_spec
 from operators.jobs.manifests import Images, job_document
 from operators.kube.api import EMUJOB, JOB, POD, ConflictError
 from operators.kube.client import KubeApi
 from operators.kube.store import Store
+from operators.objects.allocation import Allocation
+from operators.objects.emujob import parse_spec
 from operators.scheduling.actuators import ACTUATORS
 from operators.scheduling.handover import Handover, Keeper, Written
 from operators.scheduling.job_state import State

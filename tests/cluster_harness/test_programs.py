@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster_harness import components as module
+from cluster_harness import programs as module
 from cluster_harness import versions
 from cluster_harness.cache import Cache
-from cluster_harness.components import CLIENTS, Clients, clients, components, linker_flags, module_key
+from cluster_harness.programs import CLIENTS, Clients, clients, components, linker_flags, module_key
 from cluster_harness.shell import Shell
 from emulator_runtime.domain.errors import ClusterError
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cluster_harness.chart import NAMESPACE, POOL_LABEL
 from cluster_harness.kubectl import Kubectl
-from cluster_harness.report import ClusterReport, devices_in_use, report
-from cluster_harness.spec import ClusterSpec, PoolSpec
+from cluster_harness.product.chart import NAMESPACE, POOL_LABEL
+from cluster_harness.product.status import ClusterReport, devices_in_use, report
+from cluster_harness.request.spec import ClusterSpec, PoolSpec
 from cluster_harness.state import KIND, ClusterState
 
 STATE = ClusterState(ClusterSpec("dev", (PoolSpec("default", 1, 8, "V100"),)), KIND, kubeconfig="/k", complete=True)

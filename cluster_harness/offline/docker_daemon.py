@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from cluster_harness import oci_runtime
+from cluster_harness.offline import runc_wrapper
 from cluster_harness.shell import Shell
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
@@ -86,9 +86,9 @@ class OwnDaemon:
         }
         wrapper = self.directory / "runc"
         wrapper.unlink(missing_ok=True)
-        if oci_runtime.is_missing():
+        if runc_wrapper.is_missing():
             runc = shell.run("which", "runc").strip()
-            wrapper.write_text(oci_runtime.script(sys.executable, runc), encoding="utf-8")
+            wrapper.write_text(runc_wrapper.script(sys.executable, runc), encoding="utf-8")
             wrapper.chmod(0o755)
             settings |= {"runtimes": {"emugpu": {"path": str(wrapper)}}, "default-runtime": "emugpu"}
         return settings

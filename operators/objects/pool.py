@@ -15,8 +15,8 @@ from emulator_runtime.node.fields import Field, required
 from emulator_runtime.node.inventory import Compat, is_resource_name
 from emulator_runtime.node.layout import HOST_RESOURCE as HOST_RESOURCE
 from emulator_runtime.profiles.catalogue import bundled_catalogue
-from operators.kube.quantity import parse_quantity
-from operators.pools.selector import Selector, parse_selector
+from operators.objects.quantities import parse_quantity
+from operators.objects.selector import Selector, parse_selector
 
 DEFAULT_RESOURCE = "emugpu.dev/emuGPU"
 """What pods ask for to get a GPU; HOST_RESOURCE (imported for all who look here) is what those ask for that need none."""

@@ -128,7 +128,7 @@ def search_path(directory: Path, environ: dict[str, str]) -> str:
 
 
 def main() -> None:
-    """`python -m cluster_harness.components`: build what is missing, print the directory."""
+    """`python -m cluster_harness.programs`: build what is missing, print the directory."""
     cache = Cache(default_root())
     steps = PlainSteps(lambda text: print(text, file=sys.stderr, flush=True), monotonic_ns)
     print(components(cache, Shell(cache.root / "logs" / "components.log", dict(os.environ)), steps))

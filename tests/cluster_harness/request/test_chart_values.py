@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster_harness.overrides import helm_arguments
+from cluster_harness.request.chart_values import helm_arguments
 from emulator_runtime.domain.errors import InputError
 
 

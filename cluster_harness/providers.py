@@ -9,19 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from cluster_harness import network, versions
-from cluster_harness.archive import reference_of
+from cluster_harness import versions
 from cluster_harness.cache import Cache, content_key
-from cluster_harness.chart import worker_labels
-from cluster_harness.components import Clients
 from cluster_harness.engine import Engine
 from cluster_harness.images import Image
 from cluster_harness.kind import Kind
 from cluster_harness.kubectl import Kubectl
-from cluster_harness.node_commit import NodeImages
-from cluster_harness.node_image import node_images
+from cluster_harness.offline import node_network
+from cluster_harness.offline.image_archive import reference_of
+from cluster_harness.offline.image_commit import NodeImages
+from cluster_harness.offline.node_image import node_images
+from cluster_harness.product.chart import worker_labels
+from cluster_harness.programs import Clients
+from cluster_harness.request.spec import ClusterSpec
 from cluster_harness.shell import Shell
-from cluster_harness.spec import ClusterSpec
 from cluster_harness.state import ClusterDirectory
 from cluster_harness.steps import Note, Steps
 from emulator_runtime.domain.errors import ClusterError
@@ -83,7 +84,7 @@ class KindWay:
             self.kind.create(worker_labels(spec), self.directory.path)
         if self.kind.on_the_spot:
             with steps.step("routes and DNS"):
-                network.connect(self.kubectl, self.kind.engine.shell, spec.workers + 1)
+                node_network.connect(self.kubectl, self.kind.engine.shell, spec.workers + 1)
         with steps.step("wait for the nodes") as note:
             self.kubectl.wait("nodes ready", lambda: self._not_ready(spec.workers + 1, note), _READY_TIMEOUT_S)
             self.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", timeout_s=_READY_TIMEOUT_S)

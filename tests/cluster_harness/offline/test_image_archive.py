@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_harness.archive import ImageSpec, write_image
+from cluster_harness.offline.image_archive import ImageSpec, write_image
 
 
 def write(path: Path, mtime: int = 1) -> Path:

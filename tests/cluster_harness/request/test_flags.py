@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cluster_harness.plan import emulating, plan
-from cluster_harness.spec import ClusterSpec, PoolSpec, differences
+from cluster_harness.request.flags import emulating, plan
+from cluster_harness.request.spec import ClusterSpec, PoolSpec, differences
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.catalogue import gpu_spec
 

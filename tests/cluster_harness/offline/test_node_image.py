@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster_harness import node_image
 from cluster_harness.cache import Cache
 from cluster_harness.engine import Engine
-from cluster_harness.node_image import FILES, base_specification, kubeadm_images, node_images, program_files
-from cluster_harness.node_rootfs import PACKAGES, debian_rootfs, strip_for_node
+from cluster_harness.offline import node_image
+from cluster_harness.offline.node_image import FILES, base_specification, kubeadm_images, node_images, program_files
+from cluster_harness.offline.node_rootfs import PACKAGES, debian_rootfs, strip_for_node
 from cluster_harness.shell import Done, Shell
 from emulator_runtime.domain.errors import ClusterError
 

@@ -14,11 +14,11 @@ from fractions import Fraction
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
 from emulator_runtime.node.fields import Field, required
-from operators.emujob.forms import image, line, word
-from operators.emujob.names import SCHEDULER_NAME, SCHEDULER_NAME_FORM
-from operators.emujob.native import Native, amount_of, parse_native
-from operators.emujob.template import Template, parse_template
-from operators.pools.spec import named_spec
+from operators.objects.forms import image, line, word
+from operators.objects.names import SCHEDULER_NAME, SCHEDULER_NAME_FORM
+from operators.objects.native import Native, amount_of, parse_native
+from operators.objects.pool import named_spec
+from operators.objects.template import Template, parse_template
 
 ACTUATORS = ("none", "jobs", "gated", "binding")
 DEFAULT_CONFIGURATION = "default"

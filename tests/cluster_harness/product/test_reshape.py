@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cluster_harness.kubectl import Node
-from cluster_harness.reshape import CONTROLLERS_LABEL, behind, leaving, renames, side_by_side, unseen
-from cluster_harness.spec import ClusterSpec, PoolSpec
+from cluster_harness.product.reshape import CONTROLLERS_LABEL, behind, leaving, renames, side_by_side, unseen
+from cluster_harness.request.spec import ClusterSpec, PoolSpec
 
 OLD = ClusterSpec("dev", (PoolSpec("a", 2, 4, "V100"), PoolSpec("b", 1, 8, "A100"), PoolSpec("cpu", 1, 0, "")))
 

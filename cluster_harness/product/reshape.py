@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cluster_harness.kubectl import Node
-from cluster_harness.spec import ClusterSpec
+from cluster_harness.request.spec import ClusterSpec
 from operators.pools.objects import POOL_LABEL as CONTROLLERS_LABEL
 
 

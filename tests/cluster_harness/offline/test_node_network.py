@@ -9,7 +9,7 @@ import pytest
 
 from cluster_harness import kubectl as kubectl_module
 from cluster_harness.kubectl import Kubectl, Node, parse_node
-from cluster_harness.network import connect, local_corefile, routes
+from cluster_harness.offline.node_network import connect, local_corefile, routes
 from emulator_runtime.domain.errors import ClusterError
 
 COREFILE = """.:53 {
@@ -85,7 +85,7 @@ def test_connect_tells_each_node_and_coredns(make_shell) -> None:  # type: ignor
 
 
 def test_a_node_without_a_pod_range_is_named(monkeypatch: pytest.MonkeyPatch, make_shell) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("cluster_harness.network._REGISTERED_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("cluster_harness.offline.node_network._REGISTERED_TIMEOUT_S", 0.0)
     monkeypatch.setattr(kubectl_module, "sleep_ns", lambda _duration: None)
     shell = make_shell({"get nodes": json.dumps({"items": [node("n1", 1), node("n2", 2, pod_range=False)]})})
     with pytest.raises(ClusterError, match=r"pod ranges: not after 0 s: 2 of 3 nodes, no range: \['n2'\]"):

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from cluster_harness.kubectl import Kubectl, Node
+from cluster_harness.request.spec import ClusterSpec, PoolSpec
 from cluster_harness.shell import Shell
-from cluster_harness.spec import ClusterSpec, PoolSpec
 from emulator_runtime.domain.errors import ClusterError
 
 RELEASE = "emugpu"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster_harness import oci_runtime
-from cluster_harness.oci_runtime import CAPABILITY, is_missing, specification_of, without_capability
+from cluster_harness.offline import runc_wrapper
+from cluster_harness.offline.runc_wrapper import CAPABILITY, is_missing, specification_of, without_capability
 
 PROCESS = {
     "args": ["sh"],
@@ -57,7 +57,7 @@ def test_as_a_program_it_rewrites_and_becomes_the_real_runtime(tmp_path: Path) -
     runtime.write_text('#!/bin/sh\necho "real $*"\n')
     runtime.chmod(0o755)
     wrapper = tmp_path / "wrapper"
-    wrapper.write_text(oci_runtime.script(sys.executable, str(runtime)))
+    wrapper.write_text(runc_wrapper.script(sys.executable, str(runtime)))
     wrapper.chmod(0o755)
     done = subprocess.run([wrapper, "create", "--bundle", tmp_path, "id"], capture_output=True, text=True, check=True)
     assert done.stdout == f"real create --bundle {tmp_path} id\n"
@@ -68,5 +68,5 @@ def test_as_a_program_it_rewrites_and_becomes_the_real_runtime(tmp_path: Path) -
 def test_a_process_file_of_exec_is_rewritten(tmp_path: Path) -> None:
     file = tmp_path / "process.json"
     file.write_text(json.dumps(PROCESS))
-    oci_runtime.rewrite(["exec", "--process", str(file), "id"])
+    runc_wrapper.rewrite(["exec", "--process", str(file), "id"])
     assert json.loads(file.read_text()) == without_capability(PROCESS)

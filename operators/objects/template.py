@@ -11,8 +11,8 @@ from typing import Any
 
 from emulator_runtime.node.fields import Field, required
 from emulator_runtime.node.layout import JOB_UID_LABEL
-from operators.emujob.forms import key_of_map, label_text, qualified, subdomain, variable_name
-from operators.emujob.names import ALLOCATION, CONFIGURATION, JOB_LABEL
+from operators.objects.forms import key_of_map, label_text, qualified, subdomain, variable_name
+from operators.objects.names import ALLOCATION, CONFIGURATION, JOB_LABEL
 
 _BATCH = "batch.kubernetes.io/"
 """Such labels are the Job's; annotations may be anybody's."""

@@ -17,8 +17,8 @@ from math import ceil
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.fields import Field
-from operators.kube.quantity import parse_quantity
-from operators.pools.selector import is_key
+from operators.objects.quantities import parse_quantity
+from operators.objects.selector import is_key
 
 DEFAULT_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 RESIZABLE = ("cpu", "memory")

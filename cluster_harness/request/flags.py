@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cluster_harness.spec import ClusterSpec, PoolSpec, parse_name
+from cluster_harness.request.spec import ClusterSpec, PoolSpec, parse_name
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.catalogue import gpu_spec
-from operators.kube.quantity import parse_quantity
+from operators.objects.quantities import parse_quantity
 
 MAX_NODES = 64
 """More node containers than this are no use on one machine: each has a kubelet and a containerd."""

@@ -6,14 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from cluster_harness import versions, ways
-from cluster_harness.archive import ImageSpec, write_image
+from cluster_harness import providers, versions
 from cluster_harness.cache import Cache
 from cluster_harness.engine import Engine
 from cluster_harness.kubectl import Kubectl
-from cluster_harness.node_commit import LOADED, NodeImages, commit_with_archives, remove_other_images, with_product
+from cluster_harness.offline.image_archive import ImageSpec, write_image
+from cluster_harness.offline.image_commit import (
+    LOADED,
+    NodeImages,
+    commit_with_archives,
+    remove_other_images,
+    with_product,
+)
+from cluster_harness.providers import ExistingWay, default_kubeconfig, obtain_node_images, saved_image
 from cluster_harness.shell import Done
-from cluster_harness.ways import ExistingWay, default_kubeconfig, obtain_node_images, saved_image
 from emulator_runtime.domain.errors import ClusterError
 
 STOCK = NodeImages(versions.STOCK_NODE_IMAGE, versions.STOCK_NODE_IMAGE)
@@ -22,7 +28,7 @@ NO = Done(1, "", "no")
 
 
 def obtain(answers, make_shell, steps, tmp_path, monkeypatch):  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(ways, "node_images", lambda *_: OURS)
+    monkeypatch.setattr(providers, "node_images", lambda *_: OURS)
     shell = make_shell(answers)
     return obtain_node_images(Cache(tmp_path), Engine(shell, ""), shell, steps), shell
 
@@ -116,7 +122,7 @@ def test_wanted_images_stay(make_shell) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_nothing_is_created_on_an_existing_cluster(tmp_path: Path, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
-    from cluster_harness.plan import plan
+    from cluster_harness.request.flags import plan
 
     way = ExistingWay(Kubectl(make_shell(), Path("kubectl"), tmp_path / "k"))
     with pytest.raises(ClusterError, match="nothing to create"):

@@ -11,17 +11,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cluster_harness import versions
-from cluster_harness.archive import ImageSpec, write_image
 from cluster_harness.cache import Cache, content_key
-from cluster_harness.components import components, module_key
 from cluster_harness.engine import Engine
-from cluster_harness.node_commit import NodeImages, commit_with_archives, remove_other_images
-from cluster_harness.node_rootfs import debian_rootfs, strip_for_node
+from cluster_harness.offline.image_archive import ImageSpec, write_image
+from cluster_harness.offline.image_commit import NodeImages, commit_with_archives, remove_other_images
+from cluster_harness.offline.node_rootfs import debian_rootfs, strip_for_node
+from cluster_harness.programs import components, module_key
 from cluster_harness.shell import Shell
 from cluster_harness.steps import Steps
 
 FILES = Path(__file__).parent / "node"
-_MODULES = ("node_image.py", "node_rootfs.py", "node_commit.py", "archive.py")
+_MODULES = ("node_image.py", "node_rootfs.py", "image_commit.py", "image_archive.py")
 _ON_NODES = ("containerd", "containerd-shim-runc-v2", "ctr", "kubeadm", "kubectl", "kubelet")
 _UNITS = ("containerd.service", "kubelet.service", "emugpu-routes.service")
 _WORKER_IMAGES = ("kube-proxy", "coredns", "pause")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster_harness.chart import NAMESPACE, POOL_LABEL, Chart, assign_pools, label_nodes, unlabel_nodes, values
-from cluster_harness.gpus import gpus_of, missing_gpus
 from cluster_harness.kubectl import CONTROL_PLANE_LABEL, Kubectl, Node
-from cluster_harness.plan import emulating, plan
-from cluster_harness.spec import ClusterSpec, PoolSpec
+from cluster_harness.product.chart import NAMESPACE, POOL_LABEL, Chart, assign_pools, label_nodes, unlabel_nodes, values
+from cluster_harness.product.readiness import gpus_of, missing_gpus
+from cluster_harness.request.flags import emulating, plan
+from cluster_harness.request.spec import ClusterSpec, PoolSpec
 from emulator_runtime.domain.errors import ClusterError
-from operators.pools.spec import parse_spec
+from operators.objects.pool import parse_spec
 
 SPEC = ClusterSpec("dev", (PoolSpec("old", 2, 4, "V100"), PoolSpec("new", 1, 8, "A100"), PoolSpec("cpu", 1, 0, "")))
 
@@ -56,7 +56,7 @@ def test_every_pool_gets_the_emulated_amounts_and_nodes_without_gpus_become_a_po
 
 
 def test_values_are_values_of_the_chart() -> None:
-    defaults = yaml.safe_load((Path(__file__).parents[2] / "charts/emugpu/values.yaml").read_text(encoding="utf-8"))
+    defaults = yaml.safe_load((Path(__file__).parents[3] / "charts/emugpu/values.yaml").read_text(encoding="utf-8"))
     given = values(SPEC, {"emugpu": "emugpu:1", "emugpu-redis": "emugpu-redis:2"})
     assert set(given) <= set(defaults)
     assert set(given["image"]) <= set(defaults["image"])

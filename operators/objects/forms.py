@@ -9,7 +9,7 @@ import re
 import unicodedata
 
 from emulator_runtime.node.fields import Field
-from operators.pools.selector import is_key, is_value
+from operators.objects.selector import is_key, is_value
 
 _PART = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_PART}(?:\.{_PART})*", re.ASCII)
