@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.experiments.probing import Decision
+from operators.experiments.calibration.probes import Decision
 from operators.kube.documents import whole_at
 from operators.kube.timestamps import ns_of
 

@@ -12,7 +12,7 @@ from typing import Any
 from emulator_runtime.domain.errors import EmuGpuError, UnknownNameError
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
-from operators.experiments.controlling import inside
+from operators.experiments.controller import inside
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics

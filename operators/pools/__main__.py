@@ -9,7 +9,7 @@ import sys
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.timing.host import wall_ns
-from operators.experiments.controlling.leaving import leave
+from operators.experiments.controller.uninstall import leave
 from operators.kube.client import KubeApi
 from operators.kube.status_server import loop_alive, status_server
 from operators.pools.cleanup import NodePods, cleanup
