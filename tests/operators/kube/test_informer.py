@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from operators.kube.api import NODE, ApiAwayError, NotThereError, informer
+from operators.kube import informer
+from operators.kube.api import NODE, ApiAwayError, NotThereError
 from operators.kube.informer import Followed, Pauses, follow
 from operators.kube.store import Store
 from operators.testing.fake_api import FakeApi
