@@ -30,7 +30,7 @@ def _place(servers: Sequence[Server], demand: Demand, share: Callable[[Shares], 
 
 
 def _push(servers: Sequence[Server], demand: Demand) -> bool:
-    """Makes room on a server with enough free GPUs: the fullest for one GPU, the first for several (as in Synergy's simulator)."""
+    """Makes room on a server with enough free GPUs: the fullest for one GPU, else the first (as in Synergy)."""
     candidates = fullest_first(servers, demand) if demand.gpus == 1 else with_gpus(servers, demand)
     server = next((server for server in candidates if server.suits(demand)), None)
     if server is None:
