@@ -6,12 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from emulator_runtime.domain.errors import ClusterError
 from operators.documents import Key
 from operators.emujob.allocation import Allocation
 from operators.kube import POD, Api, Json, NotThereError
 from operators.leader import LeadershipLostError
 from operators.scheduling.names import FIELD_MANAGER
 from operators.store import Store
+
+
+class NotYetError(ClusterError):
+    """A job can't be started at the moment: it has changed, or the API server didn't take it."""
+
+    code = "not-yet"
+    retry_helps = True
 
 
 @dataclass(frozen=True, slots=True)
