@@ -29,7 +29,7 @@ from operators.api.sources.compare_output import CompareOutput
 from operators.api.sources.output_files import SUMMARY
 from operators.api.sources.source import Source
 from operators.api.web_server import listening, serve
-from operators.kube import KubeApi, configured
+from operators.kube.client import KubeApi, configured
 
 DEFAULT_PORT = 8765
 LOOPBACK = "127.0.0.1"

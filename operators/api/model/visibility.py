@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from operators.api.authentication.callers import Scope
 from operators.api.model.snapshot import Device, Experiment, Job, Run, Snapshot
 from operators.api.model.statistics import Window, held_share, whole_window
-from operators.kube import NotThereError
+from operators.kube.api import NotThereError
 
 SIMULATED = "simulated"
 

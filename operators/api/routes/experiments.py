@@ -18,7 +18,7 @@ from operators.api.replies.bodies import (
     json_reply,
 )
 from operators.api.replies.problems import documented
-from operators.kube import NotThereError
+from operators.kube.api import NotThereError
 
 router = APIRouter(tags=["experiments"], responses=documented(401, 403, 422, 503))
 

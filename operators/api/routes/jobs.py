@@ -30,7 +30,7 @@ from operators.api.replies.bodies import (
     json_reply,
 )
 from operators.api.replies.problems import StoreAwayError, documented
-from operators.kube import NotThereError
+from operators.kube.api import NotThereError
 
 MOST_ON_A_PAGE = 10_000
 _CURSOR = re.compile(r"(-?[0-9]{1,20})\.([-0-9A-Za-z]{1,64})", re.ASCII)

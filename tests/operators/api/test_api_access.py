@@ -18,7 +18,7 @@ from operators.api.authentication.one_time_link import OneTimeAccess
 from operators.api.authentication.sessions import Sessions
 from operators.api.authentication.token_reviews import ReviewAccess
 from operators.api.services import Services
-from operators.kube import ApiAwayError
+from operators.kube.api import ApiAwayError
 
 READS = (
     *("/clusters", "/nodes", "/devices", "/jobs", "/queue", "/occupancy", "/experiments", "/experiments/e"),
