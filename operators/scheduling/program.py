@@ -15,8 +15,10 @@ from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.http_server import HttpServer
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
-from operators.kube import Api, KubeApi, configured
-from operators.leader import Candidate, Leader, LeadershipLostError
+from operators.kube.api import Api
+from operators.kube.client import KubeApi, configured
+from operators.kube.leader_election import Candidate, Leader, LeadershipLostError
+from operators.kube.status_server import loop_alive, status_server
 from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
 from operators.scheduling.forecast.forecasts import Forecasts
 from operators.scheduling.metrics import SchedulerMetrics
@@ -26,7 +28,6 @@ from operators.scheduling.output import as_json, in_words, ready_as_json
 from operators.scheduling.remember.handover import AttainedService, Handover
 from operators.scheduling.track.roster import Scope
 from operators.scheduling.watcher import Tools
-from operators.serving import loop_alive, status_server
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.estimates import parse_estimates

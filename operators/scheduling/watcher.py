@@ -14,9 +14,10 @@ from typing import Any
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.names import ALLOCATION
-from operators.following import Pauses, follow
-from operators.kube import Api
+from operators.kube.api import Api
+from operators.kube.informer import Pauses, follow
+from operators.kube.store import Store
+from operators.objects.names import ALLOCATION
 from operators.scheduling.act.actuators import ACTUATORS, state_of
 from operators.scheduling.act.enforcer import Enforcer
 from operators.scheduling.act.writer import NotYetError, Writer
@@ -30,7 +31,6 @@ from operators.scheduling.track.job_reading import read_job
 from operators.scheduling.track.loop_events import LoopEvents
 from operators.scheduling.track.roster import Roster, Scope
 from operators.scheduling.track.tracked_job import HOLDS, Known, News, TrackedJob, judge
-from operators.store import Store
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.open import NodesChanged
 from scheduler_sims.inputs.truth import OpenTruth

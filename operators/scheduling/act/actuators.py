@@ -13,10 +13,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
-from operators.emujob.names import ALLOCATION, CONFIGURATION, CONTAINER, GATE
-from operators.kube import JOB, POD, Json
+from operators.kube.api import JOB, POD, Json
+from operators.objects.names import ALLOCATION, CONFIGURATION, CONTAINER, GATE
+from operators.objects.pool import DEFAULT_RESOURCE
 from operators.pools.objects import HOSTNAME_LABEL
-from operators.pools.spec import DEFAULT_RESOURCE
 from operators.scheduling.act.writer import Wanted, Writer
 from operators.scheduling.names import PLANNED_DEVICES
 from operators.scheduling.see.job_state import State, is_running, look

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.documents import Key
-from operators.emujob.allocation import Allocation
-from operators.kube import POD, Api, Json, NotThereError
-from operators.leader import LeadershipLostError
+from operators.kube.api import POD, Api, Json, NotThereError
+from operators.kube.documents import Key
+from operators.kube.leader_election import LeadershipLostError
+from operators.kube.store import Store
+from operators.objects.allocation import Allocation
 from operators.scheduling.names import FIELD_MANAGER
-from operators.store import Store
 
 
 class NotYetError(ClusterError):

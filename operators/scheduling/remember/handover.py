@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from operators.documents import object_at, text_at
-from operators.kube import Json
+from operators.kube.api import Json
+from operators.kube.documents import object_at, text_at
 from operators.scheduling.names import FIELD_MANAGER
 from operators.scheduling.remember.plain import PlainError, decode, encode
 from scheduler_sims.interface.view import JobView

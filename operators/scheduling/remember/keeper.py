@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from emulator_runtime.domain.errors import EmuGpuError
-from operators.kube import CONFIG_MAP, Api, ConflictError, NotThereError
+from operators.kube.api import CONFIG_MAP, Api, ConflictError, NotThereError
 from operators.scheduling.names import FIELD_MANAGER
 from operators.scheduling.remember.handover import Handover, Written, from_document, to_document
 

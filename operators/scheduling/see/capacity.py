@@ -11,9 +11,9 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.offers import NodeOffer, offers_of
 from operators.emujob.workload import cluster_spec
+from operators.objects.pool import DEFAULT_RESOURCE
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts
-from operators.pools.spec import DEFAULT_RESOURCE
 from operators.scheduling.see.stores import ClusterObjects
 from scheduler_sims.clusters.open import NodeState
 from scheduler_sims.inputs.cluster_file import ClusterSpec

@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Set
 from typing import Any, Generic, Protocol, TypeVar
 
-from operators.emujob.names import JOB_LABEL
-from operators.following import Followed
-from operators.kube import EMUJOB, JOB, NODE, POD, POOL, everywhere, on_nodes
+from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, everywhere, on_nodes
+from operators.kube.informer import Followed
+from operators.kube.store import Heard, Store, full_name_of
+from operators.objects.names import JOB_LABEL
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.scheduling.see.objects import (
     Mine,
@@ -21,7 +22,6 @@ from operators.scheduling.see.objects import (
     scheduled_pod,
     usage_of,
 )
-from operators.store import Heard, Store, full_name_of
 
 
 class JobIdentity(Protocol):

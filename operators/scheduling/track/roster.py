@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from operators.emujob.names import ENDED
-from operators.emujob.spec import ACTUATORS
+from operators.objects.emujob import ACTUATORS
+from operators.objects.names import ENDED
 from operators.scheduling.see.objects import Order
 from operators.scheduling.track.job_reading import job_id_of, row_of
 from operators.scheduling.track.tracked_job import TrackedJob

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from operators.documents import Key
 from operators.emujob.objects import EmuJobFacts
+from operators.kube.documents import Key
 from operators.pools.objects import node_facts, pool_facts
 from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.output import as_json, in_words

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from operators.documents import Key
 from operators.emujob.objects import EmuJobFacts
+from operators.kube.documents import Key
 from operators.scheduling.names import BATCH
 from operators.scheduling.see.objects import Order
 from operators.scheduling.track import batches
