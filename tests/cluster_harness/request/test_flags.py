@@ -71,10 +71,8 @@ def test_flags_override_what_nodes_emulate() -> None:
 
 def test_other_emulated_amounts_are_another_shape() -> None:
     one = make(nodes=1, gpus=2, gpu_type="A100")
-    assert differences(one, with_emulated_resources(one, "24", "500Gi")) == [
-        f"pool default has 1 node with 2 x {A100} each, with the CPUs and memory of this machine, asked for 1 node with 2 x {A100} each, "
-        "each emulates 24 CPUs and 500Gi of memory"
-    ]
+    (difference,) = differences(one, with_emulated_resources(one, "24", "500Gi"))
+    assert difference.endswith(f"asked for 1 node with 2 x {A100} each, each emulates 24 CPUs and 500Gi of memory")
 
 
 @pytest.mark.parametrize(
