@@ -348,8 +348,8 @@ def test_the_job_controller_has_redis_and_a_store_of_its_own(render: Render) -> 
     spec = job_controller(objects)
     given = environment(spec["containers"][0])
     assert given["EMUGPU_JOBS_REDIS_URL"] == redis_url(objects)
-    names = ("STORE", "MANAGERS_PORT", "KEEP_EVENTS_S", "KEEP_RESULTS_S", "KEEP_RESULTS")
-    assert [given[f"EMUGPU_JOBS_{name}"] for name in names] == ["/store/results.db", "9500", "3600", "2592000", "0"]
+    names = ("STORE", "KEEP_EVENTS_S", "KEEP_RESULTS_S", "KEEP_RESULTS")
+    assert [given[f"EMUGPU_JOBS_{name}"] for name in names] == ["/store/results.db", "3600", "2592000", "0"]
     assert spec["volumes"] == [{"name": "store", "emptyDir": {}}]
     assert spec["containers"][0]["volumeMounts"] == [{"name": "store", "mountPath": "/store"}]
     assert spec["securityContext"]["fsGroup"] == 65532  # or it couldn't write to a volume that was claimed
