@@ -35,7 +35,7 @@ check: $(DEV_STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	$(BIN)/python charts/generate.py --check
 kube-programs: $(STAMP)  ## build kubectl, helm, kube-apiserver, ... into the cache and print where (7 min once)
-	@$(BIN)/python -m cluster_harness.components
+	@$(BIN)/python -m cluster_harness.programs
 kind-up: $(STAMP)  ## a cluster with emulated GPUs on this machine: 3 nodes with 8 V100 each (CLUSTER=name)
 	$(BIN)/emugpu cluster up --name $(CLUSTER) --nodes 3 --gpus 8 --gpu-type V100
 kind-down: $(STAMP)  ## delete it

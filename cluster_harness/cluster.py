@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cluster_harness import chart as product
 from cluster_harness.cache import Cache
-from cluster_harness.components import Clients, clients
 from cluster_harness.engine import Engine, ensure_engine, running_engine
-from cluster_harness.gpus import missing_gpus
 from cluster_harness.images import CHECKOUT, OPTIONAL, Image, ImageBuilder
 from cluster_harness.kind import Kind
 from cluster_harness.kubectl import Kubectl
-from cluster_harness.node_commit import NodeImages, with_product
-from cluster_harness.reshape import behind, leaving, renames, side_by_side, unseen
+from cluster_harness.offline.image_commit import NodeImages, with_product
+from cluster_harness.product import chart as product
+from cluster_harness.product.readiness import missing_gpus
+from cluster_harness.product.reshape import behind, leaving, renames, side_by_side, unseen
+from cluster_harness.programs import Clients, clients
+from cluster_harness.providers import ExistingWay, KindWay, Way, existing_way, obtain_node_images, saved_image
+from cluster_harness.request.spec import ClusterSpec, differences
 from cluster_harness.shell import Shell
-from cluster_harness.spec import ClusterSpec, differences
 from cluster_harness.state import EXISTING, KIND, ClusterDirectory, ClusterState, cluster_names
 from cluster_harness.steps import Steps
-from cluster_harness.ways import ExistingWay, KindWay, Way, existing_way, obtain_node_images, saved_image
 from emulator_runtime.domain.errors import ClusterError, InputError
 
 PUBLIC_REDIS = "redis:7"

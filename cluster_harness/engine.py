@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster_harness.cache import Cache
-from cluster_harness.daemon import OwnDaemon
+from cluster_harness.offline.docker_daemon import OwnDaemon
 from cluster_harness.shell import Shell
 from cluster_harness.steps import Steps
 from emulator_runtime.domain.errors import ClusterError

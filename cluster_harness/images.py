@@ -13,10 +13,11 @@ from pathlib import Path
 
 import yaml
 
-from cluster_harness import archive, versions
-from cluster_harness.archive import ImageSpec, write_image
+from cluster_harness import versions
 from cluster_harness.cache import Cache, content_key
-from cluster_harness.node_rootfs import debian_rootfs
+from cluster_harness.offline import image_archive
+from cluster_harness.offline.image_archive import ImageSpec, write_image
+from cluster_harness.offline.node_rootfs import debian_rootfs
 from cluster_harness.shell import Shell
 from cluster_harness.steps import Steps
 from emulator_runtime.domain.errors import ClusterError
@@ -94,7 +95,7 @@ class ImageBuilder:
             sources += [self.checkout / "pyproject.toml", *self._smi()]
         if name == "emugpu-scheduler":
             sources += [self.checkout / "images/emugpu", self.checkout / "scheduler_sims"]
-        return content_key(*sources, Path(__file__), Path(archive.__file__), versions.DEBIAN_SUITE)
+        return content_key(*sources, Path(__file__), Path(image_archive.__file__), versions.DEBIAN_SUITE)
 
     def _usual_name(self, name: str) -> str:
         """What the chart and the examples call it; the bare one stands in for an image that knows nothing of emugpu."""

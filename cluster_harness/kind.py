@@ -13,8 +13,8 @@ import yaml
 
 from cluster_harness import versions
 from cluster_harness.engine import Engine
-from cluster_harness.node_commit import NodeImages
-from cluster_harness.node_image import FILES
+from cluster_harness.offline.image_commit import NodeImages
+from cluster_harness.offline.node_image import FILES
 from cluster_harness.steps import Note
 
 _IMPORT = ("ctr", "-n", "k8s.io", "images", "import", "--all-platforms", "--digests", "--snapshotter=overlayfs", "-")

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from cluster_harness.spec import ClusterSpec
+from cluster_harness.request.spec import ClusterSpec
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.files import write_whole
 

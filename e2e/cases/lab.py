@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 from cluster_harness.cache import Cache, default_root
-from cluster_harness.chart import POOL_LABEL
 from cluster_harness.cluster import Clusters
-from cluster_harness.components import Clients, clients
 from cluster_harness.engine import running_engine
-from cluster_harness.plan import CPU_POOL
+from cluster_harness.product.chart import POOL_LABEL
+from cluster_harness.programs import Clients, clients
+from cluster_harness.request.flags import CPU_POOL
 from cluster_harness.shell import Shell
 from cluster_harness.steps import PlainSteps
 from e2e.cases.kube import Kubectl, Node

@@ -15,14 +15,14 @@ from rich.table import Table
 
 from cluster_harness.cache import Cache, default_root
 from cluster_harness.cluster import Clusters, Request
-from cluster_harness.gpus import gpus_of
-from cluster_harness.overrides import helm_arguments
-from cluster_harness.plan import DEFAULT_GPU_TYPE, DEFAULT_GPUS, DEFAULT_NODES, emulating, plan
-from cluster_harness.report import ClusterReport, report
-from cluster_harness.spec import parse_name
+from cluster_harness.product.readiness import gpus_of
+from cluster_harness.product.status import ClusterReport, report
+from cluster_harness.providers import default_kubeconfig
+from cluster_harness.request.chart_values import helm_arguments
+from cluster_harness.request.flags import DEFAULT_GPU_TYPE, DEFAULT_GPUS, DEFAULT_NODES, emulating, plan
+from cluster_harness.request.spec import parse_name
 from cluster_harness.steps import PlainSteps, Steps
-from cluster_harness.ways import default_kubeconfig
-from emugpu.commands.cluster_steps import TerminalSteps
+from emugpu.commands.cluster_progress import TerminalSteps
 from emugpu.commands.console import result_console
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import monotonic_ns

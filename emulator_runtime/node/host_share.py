@@ -2,8 +2,8 @@
 
 {"configuration": "gpu", "nodes": ["worker1"], "cpu_milli": 4000, "memory_bytes": 17179869184, "devices": []}
 
-A job-level scheduler writes it (operators/emujob/allocation.py) and changes it while the job runs. An amount that is 0 or missing
-says nothing: the job has then what its configuration says.
+A job-level scheduler writes it (operators/objects/allocation.py) and changes it while the job runs. An amount that is 0 or
+missing says nothing: the job has then what its configuration says.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, Inpu
 from emulator_runtime.domain.units import gib
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.request import Layout, TrainRequest, batch_per_gpu, plan_step
-from operators.emujob.spec import Configuration, EmuJobSpec
+from operators.objects.emujob import Configuration, EmuJobSpec
+from operators.objects.pool import DEFAULT_RESOURCE, PoolSpec
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts
-from operators.pools.spec import DEFAULT_RESOURCE, PoolSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.offers import NodeOffer, amounts, usable_types
-from operators.emujob.spec import Configuration, EmuJobSpec
+from operators.objects.emujob import Configuration, EmuJobSpec
+from operators.objects.pool import DEFAULT_RESOURCE
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts
-from operators.pools.spec import DEFAULT_RESOURCE
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.interface.costs import ClusterCosts
 

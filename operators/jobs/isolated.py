@@ -17,7 +17,7 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.request import Layout, TrainRequest, plan_step
 from emulator_runtime.workloads.work import step_times
 from operators.emujob.offers import NodeOffer, usable_types
-from operators.emujob.spec import Configuration, EmuJobSpec
+from operators.objects.emujob import Configuration, EmuJobSpec
 
 
 def isolated_s(spec: EmuJobSpec, offers: Sequence[NodeOffer], profiles: ProfileTable) -> float | None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.layout import JOB_UID_LABEL
 from emulator_runtime.workloads.train_arguments import CONFIGURATION_VARIABLE
-from operators.emujob.names import CONFIGURATION, CONTAINER, GATE, JOB_LABEL
 from operators.emujob.objects import EmuJobFacts
-from operators.emujob.spec import Configuration, EmuJobSpec
-from operators.kube import Json
+from operators.kube.api import Json
+from operators.objects.emujob import Configuration, EmuJobSpec
+from operators.objects.names import CONFIGURATION, CONTAINER, GATE, JOB_LABEL
+from operators.objects.pool import DEFAULT_RESOURCE, HOST_RESOURCE
 from operators.pools.labels import OWN_PREFIX, label_value
 from operators.pools.objects import HOSTNAME_LABEL
-from operators.pools.spec import DEFAULT_RESOURCE, HOST_RESOURCE
 
 BACKOFF_LIMIT = 1000
 """Large: nodes restart and pods are killed. A wrong command ends a Job at once, see EXIT_WRONG."""

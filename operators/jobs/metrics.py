@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Gauge
 
-from operators.emujob.names import PHASES
-from operators.metrics import ControllerMetrics
+from operators.kube.metrics import ControllerMetrics
+from operators.objects.names import PHASES
 
 
 class JobMetrics(ControllerMetrics):

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from emulator_runtime.domain.sensitivity import HostShare
-from operators.emujob.allocation import read_allocation
-from operators.emujob.native import Amounts, exact_amounts
 from operators.emujob.objects import PodFacts
 from operators.emujob.sizing import GOES_ON
-from operators.emujob.spec import EmuJobSpec
+from operators.objects.allocation import read_allocation
+from operators.objects.emujob import EmuJobSpec
+from operators.objects.native import Amounts, exact_amounts
 
 Resources = Mapping[str, Amounts]
 """As a container has them: requests, and limits where there are any."""

@@ -14,8 +14,8 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.time_slicing import apply_time_slicing
+from operators.objects.pool import PoolSpec, parse_spec
 from operators.pools.objects import NodeFacts, PoolFacts
-from operators.pools.spec import PoolSpec, parse_spec
 
 
 @dataclass(frozen=True, slots=True)

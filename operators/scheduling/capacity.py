@@ -9,9 +9,9 @@ from types import MappingProxyType
 from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.offers import offers_of
 from operators.emujob.workload import cluster_spec
+from operators.objects.pool import DEFAULT_RESOURCE
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts
-from operators.pools.spec import DEFAULT_RESOURCE
 from operators.scheduling.cluster_objects import ClusterObjects
 from operators.scheduling.reading import Around
 from operators.scheduling.tracked_job import TrackedJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from operators.emujob.names import ENDED
+from operators.objects.names import ENDED
 from operators.scheduling.actuators import ACTUATORS
 from operators.scheduling.objects import Order
 

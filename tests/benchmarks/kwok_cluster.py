@@ -27,9 +27,9 @@ from typing import Any
 import yaml
 
 from cluster_harness.cache import Cache, content_key, default_root
-from cluster_harness.components import module_key
+from cluster_harness.programs import module_key
 from emulator_runtime.domain.errors import ClusterError
-from operators.pools.spec import DEFAULT_RESOURCE
+from operators.objects.pool import DEFAULT_RESOURCE
 from operators.testing.api_server import ADMIN_TOKEN, ApiServer
 
 KWOK = "sigs.k8s.io/kwok/cmd/kwok@v0.8.0"

@@ -19,8 +19,8 @@ from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.admission.settings import Settings as AdmissionSettings
 from operators.api.settings import Settings as ApiSettings
 from operators.jobs.settings import Settings as JobsSettings
+from operators.objects.pool import parse_spec
 from operators.pools.settings import Settings as PoolsSettings
-from operators.pools.spec import parse_spec
 from operators.prepare import Settings as PrepareSettings
 from sharing_manager.settings import Settings as ManagerSettings
 

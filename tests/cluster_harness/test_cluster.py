@@ -12,15 +12,15 @@ import yaml
 
 from cluster_harness import cluster as cluster_module
 from cluster_harness.cache import Cache
-from cluster_harness.chart import POOL_LABEL
 from cluster_harness.cluster import Clusters, Request
-from cluster_harness.components import Clients
 from cluster_harness.engine import Engine
 from cluster_harness.images import Image, ImageBuilder
 from cluster_harness.kubectl import CONTROL_PLANE_LABEL
-from cluster_harness.node_commit import NodeImages
-from cluster_harness.plan import plan
-from cluster_harness.reshape import CONTROLLERS_LABEL
+from cluster_harness.offline.image_commit import NodeImages
+from cluster_harness.product.chart import POOL_LABEL
+from cluster_harness.product.reshape import CONTROLLERS_LABEL
+from cluster_harness.programs import Clients
+from cluster_harness.request.flags import plan
 from cluster_harness.shell import Done
 from emulator_runtime.domain.errors import ClusterError, InputError
 

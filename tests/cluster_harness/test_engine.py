@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from cluster_harness import engine as engine_module
-from cluster_harness import oci_runtime
 from cluster_harness.cache import Cache
-from cluster_harness.daemon import INOTIFY, OwnDaemon
 from cluster_harness.engine import ensure_engine, running_engine, why_not_ours
+from cluster_harness.offline import runc_wrapper
+from cluster_harness.offline.docker_daemon import INOTIFY, OwnDaemon
 from cluster_harness.shell import Done, Shell
 from emulator_runtime.domain.errors import ClusterError
 
@@ -111,7 +111,7 @@ def fake_docker(tmp_path: Path) -> dict[str, str]:
 def test_our_own_lives_until_it_is_stopped(
     tmp_path: Path, sysctl: Path, fake_docker: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(oci_runtime, "is_missing", lambda: True)
+    monkeypatch.setattr(runc_wrapper, "is_missing", lambda: True)
     own = OwnDaemon(tmp_path / "cache", run=tmp_path / "run", sysctl=sysctl)
     started = list(own.start(Shell(tmp_path / "log", fake_docker)))
     assert any("max_user_instances: 128 -> 8192" in line for line in started)
@@ -135,7 +135,7 @@ def test_our_own_lives_until_it_is_stopped(
 def test_where_the_capability_is_there_docker_is_left_alone(
     tmp_path: Path, sysctl: Path, fake_docker: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(oci_runtime, "is_missing", lambda: False)
+    monkeypatch.setattr(runc_wrapper, "is_missing", lambda: False)
     own = OwnDaemon(tmp_path / "cache", run=tmp_path / "run", sysctl=sysctl)
     try:
         list(own.start(Shell(tmp_path / "log", fake_docker)))

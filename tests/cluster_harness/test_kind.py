@@ -9,7 +9,7 @@ import yaml
 
 from cluster_harness.engine import Engine
 from cluster_harness.kind import Kind
-from cluster_harness.node_commit import NodeImages
+from cluster_harness.offline.image_commit import NodeImages
 from cluster_harness.shell import Done
 from emulator_runtime.domain.errors import ClusterError
 

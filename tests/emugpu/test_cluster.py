@@ -13,12 +13,12 @@ from rich.console import Console
 
 from cluster_harness.cluster import Clusters, Request
 from cluster_harness.kubectl import Node
-from cluster_harness.report import ClusterReport, NodeReport
-from cluster_harness.spec import ClusterSpec, PoolSpec
+from cluster_harness.product.status import ClusterReport, NodeReport
+from cluster_harness.request.spec import ClusterSpec, PoolSpec
 from cluster_harness.state import KIND, ClusterState
 from cluster_harness.steps import PlainSteps
 from emugpu.commands import cluster
-from emugpu.commands.cluster_steps import TerminalSteps
+from emugpu.commands.cluster_progress import TerminalSteps
 from emulator_runtime.domain.errors import InputError
 
 SPEC = ClusterSpec("emugpu", (PoolSpec("default", 2, 8, "A100"),))

@@ -8,8 +8,8 @@ import pytest
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.node.fields import Field
-from operators.pools.selector import parse_selector
-from operators.pools.spec import parse_spec
+from operators.objects.pool import parse_spec
+from operators.objects.selector import parse_selector
 
 A100 = {"type": "A100-SXM4-80GB", "count": 8}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from operators.emujob.names import ALLOCATION, CONFIGURATION
+from operators.objects.names import ALLOCATION, CONFIGURATION
 from operators.scheduling.job_state import State, is_running
 from operators.scheduling.names import PLANNED_DEVICES
 from operators.scheduling.objects import Mine, ScheduledPod

@@ -6,9 +6,9 @@ Kubernetes lets the pod template of a suspended Job be changed once nothing of i
 
 from __future__ import annotations
 
-from operators.emujob.names import CONTAINER
-from operators.kube import JOB, Json
-from operators.pools.spec import DEFAULT_RESOURCE
+from operators.kube.api import JOB, Json
+from operators.objects.names import CONTAINER
+from operators.objects.pool import DEFAULT_RESOURCE
 from operators.scheduling.actuators.by_pods import notes
 from operators.scheduling.job_state import State, is_running
 from operators.scheduling.objects import Mine

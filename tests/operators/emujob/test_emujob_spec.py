@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.errors import InputError
-from operators.emujob.allocation import Allocation, read_allocation
-from operators.emujob.spec import Configuration, parse_spec
+from operators.objects.allocation import Allocation, read_allocation
+from operators.objects.emujob import Configuration, parse_spec
 
 WORK = {"steps": 100, "model": "resnet50", "batchSize": 64}
 FIELD = {"fieldRef": {"fieldPath": "metadata.name"}}

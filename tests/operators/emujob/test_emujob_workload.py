@@ -10,8 +10,8 @@ from emulator_runtime.domain.job import ModelWork, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.offers import NodeOffer
-from operators.emujob.spec import parse_spec
 from operators.emujob.workload import cluster_spec, job_spec
+from operators.objects.emujob import parse_spec
 from operators.pools.objects import NodeFacts, PoolFacts
 
 V100, A100 = "Tesla_V100-PCIE-32GB", "A100-SXM4-80GB"

@@ -12,10 +12,10 @@ from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.objects import emujob_facts, job_facts, pod_facts, submission_ns
 from operators.emujob.offers import NodeOffer
-from operators.emujob.spec import parse_spec
 from operators.jobs.isolated import isolated_s
 from operators.jobs.known import Known
 from operators.jobs.observer import Observer, Scene
+from operators.objects.emujob import parse_spec
 from operators.results.events import JobEvent
 from operators.results.job import JobFacts
 from operators.results.predicted import Prediction

@@ -14,10 +14,10 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import wall_ns
-from operators.clock import rfc3339, rfc3339_micro
 from operators.jobs import __main__ as jobs_program
 from operators.jobs.settings import Settings
-from operators.kube import EMUJOB, NODE, POD, POOL
+from operators.kube.api import EMUJOB, NODE, POD, POOL
+from operators.kube.timestamps import rfc3339, rfc3339_micro
 from operators.results.reading import ResultReader
 from operators.results.store import Batch
 from operators.results.timeline import job_result

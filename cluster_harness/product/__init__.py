@@ -1,0 +1,1 @@
+"""The product on a cluster: the chart, its pools, and whether everything is ready."""

@@ -1,0 +1,80 @@
+"""What `emugpu cluster status` says about a cluster: facts first, as plain data, so that the table and JSON are the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from cluster_harness.kubectl import Kubectl
+from cluster_harness.product.chart import NAMESPACE, POOL_LABEL
+from cluster_harness.product.readiness import gpus_of, is_device, missing_gpus
+from cluster_harness.state import ClusterState
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """`gpus`: allocatable devices by resource name; `used`: devices that running or pending pods on the node asked for."""
+
+    name: str
+    ready: bool
+    pool: str
+    gpus: dict[str, int]
+    used: dict[str, int]
+
+
+@dataclass(frozen=True)
+class ClusterReport:
+    """`missing`: why not all GPUs are there; empty: they are. `programs`: (ready, wanted) containers per pod of ours."""
+
+    name: str
+    way: str
+    kubeconfig: str
+    images: dict[str, str]
+    nodes: list[NodeReport]
+    programs: dict[str, tuple[int, int]]
+    missing: str
+
+    @property
+    def healthy(self) -> bool:
+        all_ready = all(node.ready for node in self.nodes)
+        return all_ready and not self.missing and all(ready == wanted for ready, wanted in self.programs.values())
+
+
+def report(state: ClusterState, kubectl: Kubectl) -> ClusterReport:
+    """Asks the cluster. Raises ClusterError where it doesn't answer."""
+    nodes = kubectl.nodes()
+    pods = kubectl.get("pods", "--all-namespaces")["items"]
+    used = devices_in_use(pods)
+    rows = [
+        NodeReport(node.name, node.ready, node.labels.get(POOL_LABEL, ""), gpus_of(node), dict(used.get(node.name, {})))
+        for node in nodes
+    ]
+    ours = [pod for pod in pods if pod["metadata"]["namespace"] == NAMESPACE]
+    way = "kind, node image built here" if state.on_the_spot else state.way
+    missing = missing_gpus(state.spec, nodes) or ""
+    return ClusterReport(state.spec.name, way, state.kubeconfig, state.images, rows, _programs(ours), missing)
+
+
+def devices_in_use(pods: list[dict[str, Any]]) -> dict[str, Counter[str]]:
+    """Emulated devices that pods which have a node and haven't ended asked for, by node and resource."""
+    found: dict[str, Counter[str]] = {}
+    for pod in pods:
+        node = pod["spec"].get("nodeName")
+        if not node or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            continue
+        for container in pod["spec"].get("containers", ()):
+            for name, count in (container.get("resources", {}).get("limits") or {}).items():
+                if is_device(name):
+                    found.setdefault(node, Counter())[name] += int(count)
+    return found
+
+
+def _programs(pods: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+    running = [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+    return {pod["metadata"]["name"]: _ready(pod) for pod in running}
+
+
+def _ready(pod: dict[str, Any]) -> tuple[int, int]:
+    statuses = pod.get("status", {}).get("containerStatuses", ())
+    return sum(bool(status.get("ready")) for status in statuses), len(pod["spec"]["containers"])

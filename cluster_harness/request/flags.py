@@ -1,0 +1,124 @@
+"""From the command line's short forms to a specification, once, at the border: each mistake names the flag that has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cluster_harness.request.spec import ClusterSpec, PoolSpec, parse_name
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.profiles.catalogue import gpu_spec
+from operators.objects.quantities import parse_quantity
+
+MAX_NODES = 64
+"""More node containers than this are no use on one machine: each has a kubelet and a containerd."""
+
+MAX_GPUS_PER_NODE = 64
+DEFAULT_NODES = 2
+DEFAULT_GPUS = 8
+DEFAULT_GPU_TYPE = "A100-SXM4-80GB"
+CPU_POOL = "cpu"
+
+_POOL = re.compile(r"(?P<name>[^=]+)=(?P<gpus>\d+)x(?P<type>[^:]+):(?P<nodes>\d+)")
+_NODE_GPUS = re.compile(r"(?P<nodes>\d+)x(?P<gpus>\d+)x(?P<type>.+)")
+
+
+def plan(
+    name: str,
+    *,
+    nodes: int | None = None,
+    gpus: int | None = None,
+    gpu_type: str | None = None,
+    pools: Iterable[str] = (),
+    node_gpus: Iterable[str] = (),
+    cpu_nodes: int = 0,
+) -> ClusterSpec:
+    """The specification of the flags. `nodes` None: 2 where no other flag asks for nodes; `gpus` and `gpu_type` are of
+    these, None: the defaults. Raises InputError that names the flag that is wrong."""
+    asked = [_of_pool(text) for text in pools]
+    asked += [_of_node_gpus(text, number) for number, text in enumerate(node_gpus, start=1)]
+    if nodes is None:
+        nodes = 0 if asked or cpu_nodes else DEFAULT_NODES
+    _count("--nodes", nodes, least=0)
+    _count("--cpu-nodes", cpu_nodes, least=0)
+    if nodes:
+        asked.append(_Asked("--nodes", _of_nodes(nodes, gpus, gpu_type)))
+    elif gpus is not None or gpu_type is not None:
+        flag = "--gpus" if gpus is not None else "--gpu-type"
+        raise InputError(flag, "is about the nodes of --nodes, of which there are none; say how many with --nodes")
+    if cpu_nodes:
+        asked.append(_Asked("--cpu-nodes", PoolSpec(CPU_POOL, cpu_nodes, 0, "")))
+    _must_have_names_of_their_own(asked)
+    spec = ClusterSpec(parse_name(name), tuple(one.pool for one in asked))
+    if not 1 <= spec.workers <= MAX_NODES:
+        flags = ", ".join(dict.fromkeys(one.flag.partition(" ")[0] for one in asked)) or "--nodes"
+        raise InputError(flags, f"a cluster has from 1 to {MAX_NODES} worker nodes, this one would have {spec.workers}")
+    return spec
+
+
+def emulating(spec: ClusterSpec, cpus: str, memory: str) -> ClusterSpec:
+    """The same nodes, each with these emulated amounts (empty: what it really has), those without GPUs too. Raises InputError
+    that names the flag that is wrong."""
+    for flag, amount, example in (("--emulated-cpus", cpus, "24"), ("--emulated-memory", memory, "500Gi")):
+        if amount and parse_quantity(amount, flag) <= 0:
+            raise InputError(flag, f"must be a quantity above 0, such as {example}, not {amount}")
+    return replace(spec, pools=tuple(replace(p, emulated_cpus=cpus, emulated_memory=memory) for p in spec.pools))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A pool, and the flag that asked for it, with its text where it may be given several times."""
+
+    flag: str
+    pool: PoolSpec
+
+
+def _of_pool(text: str) -> _Asked:
+    match = _matched(_POOL, "--pool", text, "NAME=4xV100:2 (2 nodes with 4 V100 each)")
+    flag = f"--pool {text}"
+    name = parse_name(match["name"], flag)
+    return _Asked(flag, _alike(flag, name, int(match["nodes"]), int(match["gpus"]), match["type"]))
+
+
+def _of_node_gpus(text: str, number: int) -> _Asked:
+    match = _matched(_NODE_GPUS, "--node-gpus", text, "4x1xV100 (4 nodes with 1 V100 each)")
+    flag = f"--node-gpus {text}"
+    return _Asked(flag, _alike(flag, f"gpus-{number}", int(match["nodes"]), int(match["gpus"]), match["type"]))
+
+
+def _alike(flag: str, name: str, nodes: int, gpus: int, gpu_type: str) -> PoolSpec:
+    return PoolSpec(name, _count(flag, nodes, least=1), _gpus(flag, gpus), gpu_spec(gpu_type, flag).gpu_type)
+
+
+def _of_nodes(nodes: int, gpus: int | None, gpu_type: str | None) -> PoolSpec:
+    gpu = gpu_spec(DEFAULT_GPU_TYPE if gpu_type is None else gpu_type, "--gpu-type")
+    return PoolSpec("default", nodes, _gpus("--gpus", DEFAULT_GPUS if gpus is None else gpus), gpu.gpu_type)
+
+
+def _count(flag: str, nodes: int, *, least: int) -> int:
+    if not least <= nodes <= MAX_NODES:
+        raise InputError(flag, f"must be from {least} to {MAX_NODES} nodes, not {nodes}")
+    return nodes
+
+
+def _gpus(flag: str, gpus: int) -> int:
+    if not 1 <= gpus <= MAX_GPUS_PER_NODE:
+        raise InputError(flag, f"a node has from 1 to {MAX_GPUS_PER_NODE} GPUs, not {gpus} (see also --cpu-nodes)")
+    return gpus
+
+
+def _must_have_names_of_their_own(asked: Sequence[_Asked]) -> None:
+    """Pools are named by the user in --pool only, and these come first."""
+    flags: dict[str, str] = {}
+    for one in asked:
+        if first := flags.get(one.pool.name):
+            raise InputError(first, f"{one.flag} makes a pool {one.pool.name!r} too; choose another name for this one")
+        flags[one.pool.name] = one.flag
+
+
+def _matched(pattern: re.Pattern[str], flag: str, text: str, form: str) -> Mapping[str, str]:
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise InputError(flag, f"{text!r} is not of the form {form}")
+    return match.groupdict()
