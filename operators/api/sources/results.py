@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.api.facts import Progress
+from operators.api.model.snapshot import Progress
 from operators.api.sources.emujobs import Seen, of_result, progress_of
 from operators.results.job import JobResult
 from operators.results.reading import ResultReader

@@ -14,7 +14,7 @@ import pytest
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.units import NS_PER_S
-from operators.api.changes import Changes
+from operators.api.model.changes import Changes
 from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.emujobs import of_result, seen
 from operators.api.sources.results import StoredResults

@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import Depends, Header, Path, Query, Request, Security
 from fastapi.security import APIKeyCookie, HTTPAuthorizationCredentials, HTTPBearer
 
-from operators.api.access import WHOLE_CLUSTER, Principal
-from operators.api.facts import Job
-from operators.api.problems import ForbiddenError, SignInError, StoreAwayError
+from operators.api.authentication.access import WHOLE_CLUSTER, Principal
+from operators.api.model.snapshot import Job
+from operators.api.replies.problems import ForbiddenError, SignInError, StoreAwayError
 from operators.api.services import Services, services
 from operators.kube.api import NotThereError
 

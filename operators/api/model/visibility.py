@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from operators.api.facts import Device, Experiment, Job, Run, Snapshot
-from operators.api.figures import Window, held_share, whole_window
-from operators.api.who import Scope
+from operators.api.authentication.callers import Scope
+from operators.api.model.snapshot import Device, Experiment, Job, Run, Snapshot
+from operators.api.model.statistics import Window, held_share, whole_window
 from operators.kube.api import NotThereError
 
 SIMULATED = "simulated"

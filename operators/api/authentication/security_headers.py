@@ -8,7 +8,7 @@ from __future__ import annotations
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from operators.api.problems import problem
+from operators.api.replies.problems import problem
 
 NOTHING = "default-src 'none'; frame-ancestors 'none'"
 PROBES = ("/healthz", "/readyz")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from operators.api.access import Principal
+from operators.api.authentication.access import Principal
 
 OWNER = Principal("owner")
 

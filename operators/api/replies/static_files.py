@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from importlib.util import find_spec
 from pathlib import Path
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from operators.api.problems import problem
+from operators.api.replies.problems import problem
 
 CHARTS = "plotly.min.js"
+SHARED = "shared"
+"""The folder with what all pages share."""
 KINDS = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"} | {
     ".js": "text/javascript; charset=utf-8"
 }
@@ -45,12 +48,12 @@ class Pages:
 
     def __init__(self) -> None:
         folder = files("operators.api") / "pages"
-        texts = {file.name: file.read_bytes() for file in folder.iterdir() if Path(file.name).suffix in KINDS}
+        texts = dict(_texts(folder, "")) | dict(_texts(folder / SHARED, f"{SHARED}/"))
         self._charts = _charts_file()
         size = self._charts.stat().st_size if self._charts is not None else 0
         self.digest = _digest(texts, size)
         prefix = f"/assets/{self.digest}"
-        shell = texts["shell.html"].decode()
+        shell = texts[f"{SHARED}/shell.html"].decode()
         self.pages = {
             name: _filled(shell, page=name, title=title, body=texts[f"{name}.html"].decode(), assets=prefix)
             for name, title in TITLES.items()
@@ -83,9 +86,9 @@ def router_of(pages: Pages) -> APIRouter:
 
     @router.get("/favicon.ico")
     async def icon() -> Response:
-        return RedirectResponse(f"/assets/{pages.digest}/icon.svg", 307)
+        return RedirectResponse(f"/assets/{pages.digest}/{SHARED}/icon.svg", 307)
 
-    @router.get("/assets/{digest}/{name}")
+    @router.get("/assets/{digest}/{name:path}")
     async def asset(request: Request, digest: str, name: str) -> Response:
         if digest != pages.digest:
             return problem(404, "not-there", "these files are of another version; load the page again")
@@ -100,6 +103,13 @@ def router_of(pages: Pages) -> APIRouter:
         if each != "index":
             router.add_api_route(f"/{each}", _answering(page, each), methods=["GET"])
     return router
+
+
+def _texts(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    """The files of one folder by their names in URLs."""
+    for file in folder.iterdir():
+        if Path(file.name).suffix in KINDS:
+            yield f"{prefix}{file.name}", file.read_bytes()
 
 
 def _answering(page: Callable[[str], Response], name: str) -> Callable[[], Awaitable[Response]]:

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from operators.api.facts import ENDED, HOLDING, Job, JobRun, Snapshot
-from operators.api.order import place_order
+from operators.api.model.natural_order import place_order
+from operators.api.model.snapshot import ENDED, HOLDING, Job, JobRun, Snapshot
 
 MOST_POINTS = 600
 """Points per line; more can't be told apart on a screen."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from operators.api.changes import Changes
-from operators.api.facts import Snapshot, Timeline
+from operators.api.model.changes import Changes
+from operators.api.model.snapshot import Snapshot, Timeline
 
 
 class Source(Protocol):

@@ -11,8 +11,8 @@ from typing import Annotated, Any, cast, get_type_hints
 from fastapi import Response
 from pydantic import AfterValidator, Field, TypeAdapter, WithJsonSchema, create_model
 
-from operators.api.facts import Cluster, Condition, Device, Experiment, Job, JobRun, Node, Progress, Run
-from operators.api.figures import Line, Span, Summary
+from operators.api.model.snapshot import Cluster, Condition, Device, Experiment, Job, JobRun, Node, Progress, Run
+from operators.api.model.statistics import Line, Span, Summary
 
 JOB_FIELDS = tuple(field.name for field in fields(Job))
 

@@ -1,4 +1,4 @@
-// Charts by plotly.js, which is loaded when the first one is drawn and lies beside this file.
+// Charts by plotly.js, which is loaded when the first one is drawn and is served in the folder above this file.
 
 import { el, fill } from "./dom.js";
 
@@ -14,7 +14,7 @@ let loading = null;
 
 export function library() {
   loading ??= new Promise((resolve, reject) => {
-    const source = new URL("./plotly.min.js", import.meta.url).href;
+    const source = new URL("../plotly.min.js", import.meta.url).href;
     document.head.append(el("script", { src: source, onload: () => resolve(globalThis.Plotly),
       onerror: () => reject(new Error("The charts can't be loaded; load the page again, or install the package plotly.")) }));
   });

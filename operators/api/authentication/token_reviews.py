@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from operators.api.access import Principal
-from operators.api.cache import Cache
+from operators.api.authentication.access import Principal
+from operators.api.authentication.answer_cache import Cache
 from operators.kube.api import ACCESS_REVIEW, TOKEN_REVIEW, Api, Json
 from operators.kube.documents import object_at, text_at
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 
-from operators.api.replies import Policy
+from operators.api.replies.bodies import Policy
 
 
 def bundled_policies() -> list[Policy]:
     """In the order of the table of policies."""
-    text = (files("operators.api") / "policies.json").read_text(encoding="utf-8")
+    text = (files("operators.api.replies") / "policies.json").read_text(encoding="utf-8")
     return [Policy(**entry) for entry in json.loads(text)]
