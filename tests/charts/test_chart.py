@@ -604,12 +604,11 @@ def test_who_may_ask_for_metrics_can_be_said(render: Render) -> None:
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}, "podSelector": {}},
         {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
     ]
-    own = {"app.kubernetes.io/name": "emugpu", "app.kubernetes.io/instance": "emugpu"}
     named = callers(WEBHOOK, f'networkPolicy={{"metricsFrom":{json.dumps(peers)}}}')
     assert named == {
         "emugpu-api": None,
         "emugpu-jobs": peers,
-        "emugpu-node": [*peers, {"podSelector": {"matchLabels": own | {"app.kubernetes.io/component": "jobs"}}}],
+        "emugpu-node": peers,
         "emugpu-pools": peers,
         "emugpu-webhook": None,
     }  # whom the API server asks
