@@ -54,6 +54,7 @@ def application(services: Services) -> FastAPI:
         openapi_tags=_TAGS,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would name the host that the client sent
         lifespan=lifespan,
     )
     app.state.services, app.state.streams, app.state.working = services, set(), None

@@ -337,3 +337,23 @@ def test_half_an_answer_is_nobody(status: dict[str, Any]) -> None:
             return document | {"status": status}
 
     assert asyncio.run(ReviewAccess(Odd(), lambda: 0).authenticate("good")) is None  # type: ignore[arg-type]
+
+
+# --- redirects --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("//evil.example", "/.//evil.example", "//evil.example/", "/jobs/", "/sign-in/", "/\\evil.example/", "/%2f/"),
+        *("/sign-in?next=//evil.example", "/sign-in?next=/.//evil.example", "/api/v1/jobs/", "/%5cevil.example/"),
+        *("/%0d%0aLocation:%20https://evil.example", "/assets//evil.example/", "/https://evil.example/"),
+    ],
+)
+def test_the_server_redirects_nobody(place: Any, path: str) -> None:
+    for headers in ({}, {"Host": "evil.example"}):
+        request = place.client.build_request("GET", "http://127.0.0.1:8765/", headers=headers)
+        request.url = request.url.copy_with(raw_path=path.encode())
+        reply = place.client.send(request, follow_redirects=False)
+        assert reply.status_code in (200, 401, 404), (path, reply.headers)
+        assert "location" not in reply.headers
