@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Set
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping, Set
+from typing import Any, Generic, Protocol, TypeVar
 
 from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, everywhere, on_nodes
 from operators.kube.informer import Followed
-from operators.kube.store import Heard, Store
+from operators.kube.store import Heard, Store, full_name_of
 from operators.objects.names import JOB_LABEL
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
-from operators.scheduling.actuators import ACTUATORS
-from operators.scheduling.dirty_store import DirtyStore
-from operators.scheduling.job_state import State, look
-from operators.scheduling.objects import (
+from operators.scheduling.see.objects import (
     Mine,
     Order,
     ScheduledJob,
@@ -25,7 +22,13 @@ from operators.scheduling.objects import (
     scheduled_pod,
     usage_of,
 )
-from operators.scheduling.tracked_job import TrackedJob
+
+
+class JobIdentity(Protocol):
+    """Which EmuJob: the `uid`, and the `key` (namespace/name) under which stores find it."""
+
+    uid: str
+    key: str
 
 
 class ClusterObjects:
@@ -69,18 +72,18 @@ class ClusterObjects:
         """The names (namespace/name) of the EmuJobs of which something has changed since the last call."""
         return self.orders.take_dirty() | self.jobs.take_dirty() | self.pods.take_dirty()
 
-    def order(self, tracked: TrackedJob) -> Order | None:
+    def order(self, job: JobIdentity) -> Order | None:
         """The EmuJob itself; None where it is gone, whatever has its name now."""
-        order = self.orders.get(tracked.key)
-        return order if order is not None and order.key.uid == tracked.uid else None
+        order = self.orders.get(job.key)
+        return order if order is not None and order.key.uid == job.uid else None
 
-    def mine(self, tracked: TrackedJob, pods: Iterable[ScheduledPod] | None = None) -> Mine:
+    def mine(self, identity: JobIdentity, pods: Iterable[ScheduledPod] | None = None) -> Mine:
         """All objects of a job; `pods`: its own, where they were found already."""
-        job = self.jobs.get(tracked.key)
-        own = job if job is not None and job.facts.owner == tracked.uid and not job.facts.deleting else None
+        job = self.jobs.get(identity.key)
+        own = job if job is not None and job.facts.owner == identity.uid and not job.facts.deleting else None
         if pods is None:
-            pods = (pod for pod in self.pods.values() if pod.order == tracked.uid)
-        return Mine(self.order(tracked), own, tuple(pods))
+            pods = (pod for pod in self.pods.values() if pod.order == identity.uid)
+        return Mine(self.order(identity), own, tuple(pods))
 
     def pods_by_order(self) -> Mapping[str, list[ScheduledPod]]:
         """By the EmuJob's uid; a missing one has none."""
@@ -89,7 +92,7 @@ class ClusterObjects:
             found[pod.order].append(pod)
         return found
 
-    def used_by_others(self, own: Mapping[str, TrackedJob], stray: Set[str] = frozenset()) -> Counter[str]:
+    def used_by_others(self, own: Container[str], stray: Set[str] = frozenset()) -> Counter[str]:
         """GPUs by node that pods have which aren't of one's own EmuJobs (by uid), or of those of them that are `stray`."""
         found = Counter[str]()
         for usage in self.usages.values():
@@ -103,7 +106,45 @@ class ClusterObjects:
         return {name: node.hostname if node is not None else name for name, node in known.items()}
 
 
-def state_of(mine: Mine) -> State:
-    """What a job looks like."""
-    actuator = ACTUATORS.get(mine.order.actuator) if mine.order is not None else None
-    return look(mine, actuator.look if actuator is not None else lambda _mine: State.UNREADY)
+T = TypeVar("T")
+
+
+class DirtyStore(Store[T], Generic[T]):
+    """`owner_of` says by facts under which name a change is noted in `dirty` (an EmuJob's name, for its pods)."""
+
+    def __init__(
+        self,
+        facts_of: Callable[[Mapping[str, Any]], T],
+        owner_of: Callable[[T], str],
+        heard: Heard[T] = lambda _before, _after: None,
+    ) -> None:
+        super().__init__(facts_of, heard)
+        self._owner_of = owner_of
+        self.dirty: set[str] = set()
+
+    def replace(self, documents: Iterable[Mapping[str, Any]], version: str = "") -> bool:
+        before = self.values()
+        changed = super().replace(documents, version)
+        if changed:
+            self.dirty.update(self._owner_of(facts) for facts in (*before, *self.values()))
+        return changed
+
+    def update(self, kind: str, document: Mapping[str, Any]) -> bool:
+        before = self.get(full_name_of(document))
+        changed = super().update(kind, document)
+        if changed:
+            self.dirty.update(
+                self._owner_of(facts) for facts in (before, self.get(full_name_of(document))) if facts is not None
+            )
+        return changed
+
+    def forget(self, name: str) -> None:
+        facts = self.get(name)
+        if facts is not None:
+            self.dirty.add(self._owner_of(facts))
+        super().forget(name)
+
+    def take_dirty(self) -> set[str]:
+        """What has changed since the last call."""
+        found, self.dirty = self.dirty, set()
+        return found

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from emulator_runtime.domain.gpu import Device
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.offers import offers_of
+from operators.emujob.offers import NodeOffer, offers_of
 from operators.emujob.workload import cluster_spec
 from operators.objects.pool import DEFAULT_RESOURCE
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts
-from operators.scheduling.cluster_objects import ClusterObjects
-from operators.scheduling.reading import Around
-from operators.scheduling.tracked_job import TrackedJob
+from operators.scheduling.see.stores import ClusterObjects
 from scheduler_sims.clusters.open import NodeState
+from scheduler_sims.inputs.cluster_file import ClusterSpec
 
 _NOBODY: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Around:
+    """What all jobs share. `epoch_ns`: the wall clock at emulated time 0."""
+
+    states: Sequence[NodeState]
+    offers: Sequence[NodeOffer]
+    profiles: ProfileTable
+    epoch_ns: int
+    devices: Mapping[str, Device] = field(init=False)
+    cluster: ClusterSpec = field(init=False)
+
+    def __post_init__(self) -> None:
+        nodes = tuple(state.spec for state in self.states)
+        object.__setattr__(self, "cluster", ClusterSpec(nodes))
+        object.__setattr__(self, "devices", {device.uuid: device for node in nodes for device in node.devices})
 
 
 class Capacity:
@@ -40,7 +58,7 @@ class Capacity:
             self._stray ^= {uid}
             self._owners_changed = True
 
-    def renewed(self, own: Mapping[str, TrackedJob]) -> bool:
+    def renewed(self, own: Container[str]) -> bool:
         """Whether `around` is another one now. `own`: this scheduler's jobs by uid."""
         objects = self._objects
         used = objects.usages.take_dirty() - {""}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-from operators.scheduling.objects import Mine
+from operators.scheduling.see.objects import Mine
 
 
 class State(StrEnum):

@@ -6,26 +6,44 @@ them: what is lost when the program is killed is one decision's worth. What runs
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator_runtime.domain.errors import EmuGpuError, InputError
-from operators.kube.api import CONFIG_MAP, Api, ConflictError, Json, NotThereError
+from emulator_runtime.domain.errors import InputError
+from operators.kube.api import Json
 from operators.kube.documents import object_at, text_at
-from operators.scheduling.attained import AttainedService
 from operators.scheduling.names import FIELD_MANAGER
-from operators.scheduling.plain import PlainError, decode, encode
+from operators.scheduling.remember.plain import PlainError, decode, encode
+from scheduler_sims.interface.view import JobView
 
 _VERSION = 1
 _LARGEST = 900_000
 """A ConfigMap holds 1 MiB (Kubernetes API, ConfigMap), this in base 64."""
-_PAUSE_S = 0.1
-"""Between two writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttainedService:
+    """GPU-seconds of a job's former runs, and since when it has had `gpus` now (None: it waits). Emulated seconds."""
+
+    attained_gpu_s: float = 0.0
+    since_s: float | None = None
+    gpus: int = 0
+
+    @classmethod
+    def of(cls, view: JobView) -> AttainedService:
+        gpus = view.allocation.gpus if view.allocation is not None else 0
+        return cls(view.attained_gpu_s, view.running_since_s, gpus)
+
+    def until(self, end_s: float) -> float:
+        """GPU-seconds up to `end_s`, when its last run was over."""
+        return self.attained_gpu_s + (0.0 if self.since_s is None else max(0.0, end_s - self.since_s) * self.gpus)
+
+
+NEW = AttainedService()
 
 
 @dataclass(frozen=True)
@@ -94,67 +112,6 @@ def from_document(document: Json, policy: str, module: str) -> Handover | None:
         return Handover(
             kept.epoch_ns, policy, None, attained, f"what policy {policy} remembered can't be read: {error}"
         )
-
-
-class Keeper:
-    """Reads and writes the ConfigMap of one scheduler, which nobody else writes while it holds its Lease."""
-
-    def __init__(self, api: Api, namespace: str, name: str) -> None:
-        self._api, self._namespace, self._name = api, namespace, name
-        self._exists = False
-
-    async def load(self, policy: str, module: str) -> Handover | None:
-        """Raises what Api raises; None where there is nothing, or nothing that can be read."""
-        try:
-            document = await self._api.get(CONFIG_MAP, self._name, self._namespace)
-        except NotThereError:
-            return None
-        self._exists = True
-        return from_document(document, policy, module)
-
-    async def save(self, handover: Handover, state: Written) -> str:
-        """Why the policy's state was not kept; empty: it was. Raises what Api raises."""
-        document, problem = to_document(self._namespace, self._name, handover, state)
-        if not self._exists:
-            try:
-                await self._api.create(CONFIG_MAP, document, FIELD_MANAGER)
-            except ConflictError:
-                pass  # it is there already
-            else:
-                self._exists = True
-                return problem
-        await self._api.patch(CONFIG_MAP, self._name, document, FIELD_MANAGER)
-        self._exists = True
-        return problem
-
-
-class Saver:
-    """Saves handovers beside the work: the newest only, and one at a time. `may_act`: whether it is this program's turn still."""
-
-    def __init__(self, keeper: Keeper, may_act: Callable[[], bool]) -> None:
-        self._keeper, self._may_act = keeper, may_act
-        self._unsaved: tuple[Handover, Written] | None = None
-        self._saving: asyncio.Task[None] | None = None
-
-    def save(self, handover: Handover, state: Written, saved: Callable[[str], None]) -> None:
-        """Returns at once; `saved` gets what Keeper.save answers, or why it failed."""
-        self._unsaved = handover, state
-        if self._saving is None or self._saving.done():
-            self._saving = asyncio.create_task(self._save(saved))
-
-    async def finish(self) -> None:
-        """Returns when nothing is on its way any more."""
-        if self._saving is not None:
-            await self._saving
-
-    async def _save(self, saved: Callable[[str], None]) -> None:
-        while self._unsaved is not None and self._may_act():
-            (handover, state), self._unsaved = self._unsaved, None
-            try:
-                saved(await self._keeper.save(handover, state))
-            except EmuGpuError as error:
-                saved(f"what this scheduler remembers can't be kept: {error}")
-            await asyncio.sleep(_PAUSE_S)
 
 
 def _packed(handover: Handover, state: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from operators.scheduling.names import BATCH
-from operators.scheduling.objects import Order
+from operators.scheduling.see.objects import Order
 
 PATIENCE_S = 30.0
 """So long jobs wait for the rest of their batch, which may never come."""

@@ -10,11 +10,11 @@ from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import NS_PER_S, to_s
 from operators.kube.documents import text_at, whole_at
 from operators.kube.timestamps import ns_of
-from operators.scheduling.attained import NEW, AttainedService
-from operators.scheduling.objects import Mine, Order
-from operators.scheduling.reading import Around, held_by, present, present_with
-from operators.scheduling.tracked_job import Pace, TrackedJob
-from operators.scheduling.transitions import Known, News
+from operators.scheduling.remember.handover import NEW, AttainedService
+from operators.scheduling.see.capacity import Around
+from operators.scheduling.see.objects import Mine, Order
+from operators.scheduling.track.job_reading import held_by, present, present_with
+from operators.scheduling.track.tracked_job import Known, News, Pace, TrackedJob
 from scheduler_sims.clusters.base import Event, Happening
 from scheduler_sims.clusters.open import PresentJob, Submitted
 from scheduler_sims.inputs.truth import OpenTruth

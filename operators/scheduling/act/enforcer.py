@@ -15,15 +15,13 @@ from operators.kube.api import EMUJOB, JOB, POD, ConflictError, NotThereError
 from operators.kube.informer import Pauses
 from operators.kube.leader_election import LeadershipLostError
 from operators.objects.names import ALLOCATION
-from operators.scheduling.actuators import ACTUATORS
-from operators.scheduling.cluster_objects import ClusterObjects, state_of
-from operators.scheduling.errors import NotYetError
-from operators.scheduling.job_state import State
-from operators.scheduling.objects import Mine, Order
-from operators.scheduling.reading import gpus_of, noted
-from operators.scheduling.tracked_job import TrackedJob
-from operators.scheduling.transitions import HOLDS, Known
-from operators.scheduling.writer import Wanted, Writer
+from operators.scheduling.act.actuators import ACTUATORS, state_of
+from operators.scheduling.act.writer import NotYetError, Wanted, Writer
+from operators.scheduling.see.job_state import State
+from operators.scheduling.see.objects import Mine, Order
+from operators.scheduling.see.stores import ClusterObjects
+from operators.scheduling.track.job_reading import gpus_of, noted
+from operators.scheduling.track.tracked_job import HOLDS, Known, TrackedJob
 from scheduler_sims.interface.plan import Allocation
 
 ATTEMPTS = 3

@@ -17,7 +17,7 @@ from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
 from operators.kube.timestamps import rfc3339_micro
 from operators.results.predicted import Prediction
-from operators.scheduling.prediction import predict_job
+from operators.scheduling.forecast.prediction import predict_job
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.view import JobView, Phase

@@ -9,8 +9,8 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns
 from operators.results.predicted import ANNOTATION as PREDICTED
 from operators.scheduling.cluster import KubernetesCluster
-from operators.scheduling.objects import Order
-from operators.scheduling.prediction_thread import PredictionThread, Question, arriving, present_job
+from operators.scheduling.forecast.prediction_thread import PredictionThread, Question, arriving, present_job
+from operators.scheduling.see.objects import Order
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.interface.view import JobView
 from scheduler_sims.loop.open_loop import OpenLoop

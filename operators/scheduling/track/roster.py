@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 
-from operators.scheduling.objects import Order
-from operators.scheduling.reading import job_id_of, row_of
-from operators.scheduling.scope import Scope
-from operators.scheduling.tracked_job import TrackedJob
+from operators.objects.emujob import ACTUATORS
+from operators.objects.names import ENDED
+from operators.scheduling.see.objects import Order
+from operators.scheduling.track.job_reading import job_id_of, row_of
+from operators.scheduling.track.tracked_job import TrackedJob
 
 FIRST_FREE_ROW = 1_000_000_000
 
@@ -65,3 +67,38 @@ class Roster:
             row = next(number for number in self._rows if number not in self._taken)
         self._taken.add(row)
         return row
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """So many jobs with this label have ended, or were never accepted, and their status says so."""
+
+    label: str
+    value: str
+    jobs: int
+
+    def counts(self, order: Order) -> bool:
+        return order.labels.get(self.label) == self.value and order.phase in ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The EmuJobs of the scheduler `name`, in one namespace (empty: all), with these labels and actuators (empty: any).
+
+    `gangs`: whether its policy can place jobs of several pods; if not, these are left alone.
+    """
+
+    name: str
+    namespace: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    actuators: tuple[str, ...] = ()
+    until: Until | None = None
+    gangs: bool = True
+
+    def has(self, order: Order) -> bool:
+        return (
+            order.scheduler == self.name
+            and order.actuator in (self.actuators or ACTUATORS)
+            and order.actuator != "none"
+            and all(order.labels.get(name) == value for name, value in self.labels.items())
+        )

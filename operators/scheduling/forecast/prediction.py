@@ -13,7 +13,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
 from operators.results.predicted import Prediction
-from operators.scheduling.resumed import ResumedLoop
+from operators.scheduling.forecast.resumed_loop import ResumedLoop
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import WorkloadTruth, check_fits

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.units import to_s
-from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.offers import NodeOffer
 from operators.emujob.workload import job_spec
 from operators.kube.documents import text_at, whole_at
 from operators.kube.timestamps import ns_of
 from operators.objects.allocation import Allocation as Noted
 from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJobSpec, parse_spec
-from operators.scheduling.actuators import ACTUATORS
-from operators.scheduling.attained import AttainedService
 from operators.scheduling.names import JOB_ID, ROW
-from operators.scheduling.objects import Mine, Order
-from scheduler_sims.clusters.open import NodeState, PresentJob
-from scheduler_sims.inputs.cluster_file import ClusterSpec
+from operators.scheduling.remember.handover import AttainedService
+from operators.scheduling.see.capacity import Around
+from operators.scheduling.see.objects import Mine, Order
+from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.truth import check_fits
 from scheduler_sims.inputs.workload import Workload
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
-
-
-@dataclass(frozen=True)
-class Around:
-    """What all jobs share. `epoch_ns`: the wall clock at emulated time 0."""
-
-    states: Sequence[NodeState]
-    offers: Sequence[NodeOffer]
-    profiles: ProfileTable
-    epoch_ns: int
-    devices: Mapping[str, Device] = field(init=False)
-    cluster: ClusterSpec = field(init=False)
-
-    def __post_init__(self) -> None:
-        nodes = tuple(state.spec for state in self.states)
-        object.__setattr__(self, "cluster", ClusterSpec(nodes))
-        object.__setattr__(self, "devices", {device.uuid: device for node in nodes for device in node.devices})
 
 
 def job_id_of(order: Order, *, alone: bool) -> str:
@@ -56,14 +35,16 @@ def row_of(order: Order) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def read_job(order: Order, mine: Mine, around: Around, name: tuple[str, int], submitted: str) -> JobSpec:
-    """The job called `name` (its id and row), submitted then (RFC 3339).
+def read_job(
+    order: Order, mine: Mine, around: Around, name: tuple[str, int], submitted: str, *, one_size: bool
+) -> JobSpec:
+    """The job called `name` (its id and row), submitted then (RFC 3339). `one_size`: as its actuator says.
 
     Raises InputError for one that can't be read, is larger than the cluster, or came nobody knows when.
     """
     job_id, row = name
     spec = parse_spec(order.key.namespace, order.key.name, order.facts.spec)
-    if ACTUATORS[spec.actuator].one_size and mine.job is not None:
+    if one_size and mine.job is not None:
         gpus = spec.configuration(mine.job.facts.configuration).gpus
         spec = replace(spec, configurations=tuple(c for c in spec.configurations if c.gpus == gpus))
     at_ns = ns_of(submitted)

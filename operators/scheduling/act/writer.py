@@ -6,12 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from emulator_runtime.domain.errors import ClusterError
 from operators.kube.api import POD, Api, Json, NotThereError
 from operators.kube.documents import Key
 from operators.kube.leader_election import LeadershipLostError
 from operators.kube.store import Store
 from operators.objects.allocation import Allocation
 from operators.scheduling.names import FIELD_MANAGER
+
+
+class NotYetError(ClusterError):
+    """A job can't be started at the moment: it has changed, or the API server didn't take it."""
+
+    code = "not-yet"
+    retry_helps = True
 
 
 @dataclass(frozen=True, slots=True)
