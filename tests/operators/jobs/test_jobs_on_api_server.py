@@ -24,7 +24,7 @@ from lightkube.config.kubeconfig import KubeConfig
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import wall_ns
-from operators.jobs.controller import Controller, Surroundings
+from operators.jobs.controller import Controller, Dependencies
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.plan import ResizePod
@@ -251,8 +251,8 @@ def with_controller(server: ApiServer, story: Callable[[], Awaitable[None]]) -> 
 
     async def play() -> None:
         api = as_account(server)
-        around = Surroundings(Images("emugpu:1"), ProfileTable.bundled(), wall_ns)
-        controller = Controller(api, metrics, around, Pauses(settle=0.02, first=0.1, longest=1.0))
+        context = Dependencies(Images("emugpu:1"), ProfileTable.bundled(), wall_ns)
+        controller = Controller(api, metrics, context, Pauses(settle=0.02, first=0.1, longest=1.0))
         async with running(controller.run(), api):
             await story()
             assert controller.problem == ""
