@@ -13,7 +13,7 @@ from operators.clock import seconds_of
 from operators.documents import object_at, objects_in, text_at, texts_of, whole_at
 from operators.kube import EMUJOB, Api, NotThereError
 from operators.objects.names import EXPERIMENT_LABEL
-from operators.scheduling.names import JOB_ID
+from operators.objects.names import JOB_ID
 
 GOING_ON = ("Starting", "Running")
 OVER = ("Succeeded", "Failed")

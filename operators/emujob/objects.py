@@ -22,7 +22,7 @@ from operators.emujob.sizing import Sizing, sizing_of
 from operators.objects.names import ALLOCATION, CONFIGURATION, EXPERIMENT_LABEL, JOB_LABEL
 from operators.results.events import JobEvent
 from operators.results.pods import Demand, demand_of, events_of_pod, work_uid_of
-from operators.results.predicted import ANNOTATION as PREDICTED
+from operators.objects.names import PREDICTED
 
 _MANAGER = {"app.kubernetes.io/name": "emugpu", "app.kubernetes.io/component": "node"}
 """Labels of the pods of the nodes' daemons, as the chart gives them."""

@@ -17,7 +17,7 @@ from operators.clock import ns_of
 from operators.documents import condition_of, object_at, objects_in, text_at, whole_at
 from operators.objects.names import ENDED
 from operators.results.status import MOST_RUNS
-from operators.scheduling.names import JOB_ID
+from operators.objects.names import JOB_ID
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, LagAccount, RunRecord, Span
 from scheduler_sims.reports.formats import list_some

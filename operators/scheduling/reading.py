@@ -19,7 +19,8 @@ from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJobSpec, parse_spec
 from operators.scheduling.actuators import ACTUATORS
 from operators.scheduling.attained import AttainedService
-from operators.scheduling.names import JOB_ID, ROW
+from operators.scheduling.names import ROW
+from operators.objects.names import JOB_ID
 from operators.scheduling.objects import Mine, Order
 from scheduler_sims.clusters.open import NodeState, PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
