@@ -21,8 +21,8 @@ from emulator_runtime.timing.host import wall_ns
 from scheduler_sims.experiment import Experiment
 
 if TYPE_CHECKING:
-    from operators.experiments.comparing import Line, Stage
-    from operators.experiments.laboratory import Laboratory
+    from operators.experiments.comparison import Line, Stage
+    from operators.experiments.executor import Laboratory
 
 _OPTIONS = {
     "--kubeconfig": "kubeconfig",
@@ -86,7 +86,7 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
 def _compare(
     args: argparse.Namespace, laboratory: Laboratory, experiment: Experiment, titles: Mapping[str, str]
 ) -> int:
-    from operators.experiments.comparing import KUBE_SCHEDULER, Comparison, Plans
+    from operators.experiments.comparison import KUBE_SCHEDULER, Comparison, Plans
 
     plans = Plans(
         policies=titles,
@@ -130,8 +130,8 @@ class _Titles:
 @contextmanager
 def _laboratory(args: argparse.Namespace) -> Iterator[Laboratory]:
     """The scheduler's lines are kept beside the report; without --out they go with the run."""
-    from operators.experiments.laboratory import Laboratory, Tools
-    from operators.kube import KubeApi, configured
+    from operators.experiments.executor import Laboratory, Tools
+    from operators.kube.client import KubeApi, configured
 
     config = configured(args.kubeconfig, args.context)
     with tempfile.TemporaryDirectory(prefix="emugpu-experiment-") as temporary:

@@ -10,11 +10,11 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import PlainTextResponse
 from starlette.middleware.gzip import GZipMiddleware
 
-from operators.api import problems
-from operators.api.guard import Guard
+from operators.api.authentication.security_headers import Guard
+from operators.api.replies import problems
+from operators.api.replies.static_files import Pages, router_of
 from operators.api.routes import clusters, events, experiments, jobs, over_time, sessions
 from operators.api.services import Services
-from operators.api.static import Pages, router_of
 
 PREFIX = "/api/v1"
 VERSION = "1.0.0"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
-from operators.api.access import Access
-from operators.api.replies import Policy
-from operators.api.sessions import Sessions
-from operators.api.source import Source
+from operators.api.authentication.access import Access
+from operators.api.authentication.sessions import Sessions
+from operators.api.replies.bodies import Policy
+from operators.api.sources.source import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,17 @@ from typing import Any
 from emulator_runtime.domain.errors import EmuGpuError, UnknownNameError
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
-from operators.experiments.controlling import inside
+from operators.experiments.controller import inside
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.observer import Observer
 from operators.jobs.recording import Clocks, Links, Recording
 from operators.jobs.settings import Settings
-from operators.kube import Api, KubeApi
-from operators.leader import Candidate, Leader, LeadershipLostError, Terms
-from operators.serving import loop_alive, status_server
+from operators.kube.api import Api
+from operators.kube.client import KubeApi
+from operators.kube.leader_election import Candidate, Leader, LeadershipLostError, Terms
+from operators.kube.status_server import loop_alive, status_server
 
 _USAGE = """usage: python -m operators.jobs
 
@@ -60,7 +61,7 @@ async def _serve(settings: Settings) -> int:
     def changed(uids: Collection[str]) -> None:
         loop.call_soon_threadsafe(controller.look_again, *uids)
 
-    links = Links(leads=lambda: leader.holds, changed=changed, managers=lambda: controller.managers)
+    links = Links(leads=lambda: leader.holds, changed=changed)
     recording = Recording(settings, metrics.registry, Clocks(wall_ns, monotonic_ns), links)
     profiles = ProfileTable.bundled()
     observe = Observer(recording.results, profiles).look

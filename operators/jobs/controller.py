@@ -8,16 +8,12 @@ A look costs the same however many EmuJobs there are: a thousand of them, planne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.actions import Tell
-from operators.documents import Key, text_at
 from operators.emujob.objects import EmuJobFacts
-from operators.events import News
-from operators.following import Pauses, follow
 from operators.jobs.known import Known
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
@@ -26,11 +22,15 @@ from operators.jobs.observer import Scene
 from operators.jobs.plan import Action, Around, CreateJob, CreateService, ResizePod, plan
 from operators.jobs.resizing import Refusal
 from operators.jobs.writer import write
-from operators.kube import Api, ConflictError, NotThereError
-from operators.leader import LeadershipLostError
+from operators.kube.actions import Tell
+from operators.kube.api import Api, ConflictError, NotThereError
+from operators.kube.documents import Key, text_at
+from operators.kube.events import News
+from operators.kube.informer import Pauses, follow
+from operators.kube.leader_election import LeadershipLostError
+from operators.kube.work_queue import WorkQueue
 from operators.objects.names import FINAL
 from operators.results.status import Outcome
-from operators.work_queue import WorkQueue
 
 _LONGEST_WAIT_S = 60.0
 """Even where nothing changes an EmuJob that isn't over is looked at so often: outcomes may come without any object's change."""
@@ -81,11 +81,6 @@ class Controller:
         if not self._synced.is_set():
             return "nothing was listed yet"
         return next((str(error) for error in self._problems.values() if error.retry_helps), "")
-
-    @property
-    def managers(self) -> Mapping[str, str]:
-        """Node -> address of its sharing manager. Any thread may ask."""
-        return self._known.managers
 
     def look_again(self, *uids: str) -> None:
         """Something that isn't in the API server has changed, such as an outcome: of these EmuJobs, or of any."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from operators.actions import SuspendJob, WriteStatus
 from operators.emujob.objects import (
     EmuJobFacts,
     JobFacts,
@@ -17,16 +16,17 @@ from operators.emujob.objects import (
     service_facts,
 )
 from operators.emujob.offers import NodeOffer, offers_of
-from operators.following import Followed
 from operators.jobs.not_made import NotMade
 from operators.jobs.observer import Scene
 from operators.jobs.plan import Action, CreateJob, CreateService, Mine, ResizePod
 from operators.jobs.resizing import Refusals
-from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
+from operators.kube.actions import SuspendJob, WriteStatus
+from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
+from operators.kube.informer import Followed
+from operators.kube.store import Heard, Index, Store
 from operators.objects.names import JOB_LABEL
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.results.status import Outcome
-from operators.store import Heard, Index, Store
 
 Named = EmuJobFacts | JobFacts | ServiceFacts
 """What bears its EmuJob's name."""
@@ -46,8 +46,6 @@ class Known:
         self.services: Store[ServiceFacts] = Store(service_facts, self._heard_named)
         self.pools: Store[PoolFacts] = Store(pool_facts, self._heard_place)
         self.nodes: Store[NodeFacts] = Store(node_facts, self._heard_place)
-        self.managers: Mapping[str, str] = {}
-        """Node -> address of its sharing manager; never changed, only replaced."""
         self.refusals = Refusals()
         self._vanished = False
         self._offers: tuple[NodeOffer, ...] | None = None
@@ -124,9 +122,6 @@ class Known:
         pods = [pod for pod in (before, after) if pod is not None]
         if after is None or after.over:  # those of an EmuJob that is there are told by that
             self._vanished |= any(pod.work and self.emujobs.get(_job_of(pod)) is None for pod in pods)
-        if any(pod.manager for pod in pods):
-            others = {node: address for node, address in self.managers.items() if before is None or node != before.node}
-            self.managers = others | ({after.node: after.manager} if after is not None and after.manager else {})
         for name in {_job_of(pod) or (str(pod.key) if pod.work else "") for pod in pods} - {""}:
             self._news(name)
 

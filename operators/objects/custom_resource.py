@@ -387,4 +387,3 @@ def _inlined(node: Any, definitions: Json) -> Any:
     target = _inlined(definitions[node["$ref"].rpartition("/")[2]], definitions)
     rules = [*own.get(RULES, ()), *target.get(RULES, ())]
     return {**target, **own} | ({RULES: rules} if rules else {})
-

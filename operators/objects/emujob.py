@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from annotated_types import Interval, Len
-from pydantic import Field, Strict, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic import Field, Strict, StrictBool, StrictFloat, StrictStr, model_validator
 
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
-from operators.documents import Key, key_of, object_at, text_at, texts_of, whole_at
+from operators.kube.documents import Key, key_of, object_at, text_at, texts_of, whole_at
 from operators.objects.custom_resource import (
     Column,
     Definition,
@@ -27,21 +27,21 @@ from operators.objects.custom_resource import (
 )
 from operators.objects.forms import (
     Conditions,
-    Int32,
-    Int64,
-    Texts,
     DurationNs,
     GpuType,
     Image,
+    Int32,
+    Int64,
     Line,
     Name,
     Positive,
+    Texts,
     TimeNs,
     Word,
     quantity_type,
     text_type,
 )
-from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, PHASES, PREDICTED, SCHEDULER_NAME_FORM
+from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, PREDICTED, SCHEDULER_NAME_FORM
 from operators.objects.native import Native
 from operators.objects.template import Template
 
@@ -83,7 +83,9 @@ class Curves(Part):
     """spec.sensitivity: speed against emulated CPUs (thousandths) and memory (bytes)."""
 
     keywords = {"minProperties": 1}
-    cpu: Annotated[tuple[CpuKnot, ...], Strict(False), Len(1, 16)] = Field((), description="By CPUs, the amounts growing.")
+    cpu: Annotated[tuple[CpuKnot, ...], Strict(False), Len(1, 16)] = Field(
+        (), description="By CPUs, the amounts growing."
+    )
     memory: Annotated[tuple[MemoryKnot, ...], Strict(False), Len(1, 16)] = Field(
         (), description="By memory, the amounts growing."
     )
@@ -115,9 +117,9 @@ class Work(Part):
     step_time_ns: Annotated[DurationNs, IMMUTABLE] = Field(
         0, alias="stepTime", description="Time of one step, such as 80ms, for work without a profile."
     )
-    gpu_memory_bytes: Annotated[
-        int, quantity_type(1, "memory as a quantity of bytes, such as 4Gi"), IMMUTABLE
-    ] = Field(0, alias="memory", description="With stepTime, memory on each GPU, such as 4Gi.")
+    gpu_memory_bytes: Annotated[int, quantity_type(1, "memory as a quantity of bytes, such as 4Gi"), IMMUTABLE] = Field(
+        0, alias="memory", description="With stepTime, memory on each GPU, such as 4Gi."
+    )
     curves: Annotated[Curves, IMMUTABLE] | None = Field(
         None,
         alias="sensitivity",
@@ -167,8 +169,11 @@ def _amount_rules(path: str, way: str) -> tuple[Rule, ...]:
                 f"sensitivity.{name}: give resources.{name} too, the amount until a scheduler allocates another one",
                 f"!has({path}.sensitivity) || !has({path}.sensitivity.{name}) || "
                 f"(has(self.resources) && has(self.resources.{name}))",
-                lambda way, name=name: way.curves is None or not getattr(way.curves, name)
-                or getattr(way.resources, f"{name}_milli" if name == "cpu" else f"{name}_bytes") > 0,
+                lambda way, name=name: (
+                    way.curves is None
+                    or not getattr(way.curves, name)
+                    or getattr(way.resources, f"{name}_milli" if name == "cpu" else f"{name}_bytes") > 0
+                ),
             )
         )
     return tuple(rules)
@@ -188,7 +193,9 @@ class Configuration(Part):
     """One way to run: emulated amounts of each node, and the work. `gpus` 0: on CPUs alone. `gpu_types` empty: any."""
 
     rules = _amount_rules("self.profile", "configuration")
-    name: Annotated[str, text_type("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "is no name: small letters, digits and -", most=63)]
+    name: Annotated[
+        str, text_type("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "is no name: small letters, digits and -", most=63)
+    ]
     resources: Annotated[Resources, IMMUTABLE] = Field(
         Resources(), description="Emulated amounts of each node of the job; the pods' own requests are in spec.native."
     )
@@ -266,7 +273,16 @@ _OPTIONAL_AND_FROZEN = (
     *("model", "stepTime", "memory", "sensitivity"),
 )
 _SHORT = ("resources", "model", "batchSize", "stepTime", "memory", "sensitivity", "gpuType", "gpuTypes")
-_SHORT_FIELDS = ("resources", "model", "batch_size", "step_time_ns", "gpu_memory_bytes", "curves", "gpu_type", "gpu_types")
+_SHORT_FIELDS = (
+    "resources",
+    "model",
+    "batch_size",
+    "step_time_ns",
+    "gpu_memory_bytes",
+    "curves",
+    "gpu_type",
+    "gpu_types",
+)
 
 
 class EmuJobSpec(Work):
@@ -434,18 +450,14 @@ class EmuJobStatus(Report):
     observed_generation: Int64 = 0
     phase: Phase | None = None
     job_name: StrictStr = Field("", description="The Job of this EmuJob.")
-    job: ReconciledJob = Field(
-        ReconciledJob(), description="What the next reconciliation has to know of this one."
-    )
+    job: ReconciledJob = Field(ReconciledJob(), description="What the next reconciliation has to know of this one.")
     submitted_ns: TimeNs | None = Field(
         None, alias="submittedAt", description="When the operator first observed the EmuJob."
     )
     started_ns: TimeNs | None = Field(None, alias="startedAt")
     finished_ns: TimeNs | None = Field(None, alias="finishedAt")
     steps: Int64 = 0
-    steps_done: Int64 = Field(
-        0, description="As of the newest event; refreshed every few seconds while the job runs."
-    )
+    steps_done: Int64 = Field(0, description="As of the newest event; refreshed every few seconds while the job runs.")
     steps_done_ns: TimeNs | None = Field(None, alias="stepsDoneAt", description="When that event happened.")
     progress: StrictStr = ""
     gpus: Int32 | None = None
@@ -474,9 +486,9 @@ class EmuJobStatus(Report):
         description="Its completion time over that with an equal share of the cluster for itself (Themis' rho); above 1: it got "
         "less.",
     )
-    runs: Annotated[
-        tuple[RunStatus, ...], Strict(False), Schema(maxItems=20, x_kubernetes_list_type="atomic")
-    ] = Field((), description="The stays of the job on nodes, the newest 20 in order of their beginning.")
+    runs: Annotated[tuple[RunStatus, ...], Strict(False), Schema(maxItems=20, x_kubernetes_list_type="atomic")] = Field(
+        (), description="The stays of the job on nodes, the newest 20 in order of their beginning."
+    )
     conditions: Conditions = ()
 
 

@@ -12,7 +12,7 @@ from annotated_types import Interval, Len
 from pydantic import Field, Strict, StrictBool, StrictStr, create_model
 
 from emulator_runtime.domain.units import MAX_SECONDS
-from operators.documents import Key, key_of, object_at, text_at, texts_of, whole_at
+from operators.kube.documents import Key, key_of, object_at, text_at, texts_of, whole_at
 from operators.objects.custom_resource import (
     Column,
     Definition,
@@ -40,7 +40,9 @@ COSTS = {
     f"{name}Seconds": "".join(f"_{each.lower()}" if each.isupper() else each for each in name) + "_s" for name in _COSTS
 }
 """Members of spec.costs, and what a cluster file calls them."""
-_FROZEN = "only spec.suspend and spec.ttlSecondsAfterFinished can be changed; delete the experiment and make another one"
+_FROZEN = (
+    "only spec.suspend and spec.ttlSecondsAfterFinished can be changed; delete the experiment and make another one"
+)
 IMMUTABLE = Schema(Rule(_FROZEN, "self == oldSelf"))
 
 
@@ -176,7 +178,9 @@ _POLICIES = Schema(
     x_kubernetes_list_type="set",
 )
 _POD_SCHEDULER = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-PodScheduler = Annotated[str, text_type(_POD_SCHEDULER, "is no scheduler's name: small letters, digits, - and .", most=63)]
+PodScheduler = Annotated[
+    str, text_type(_POD_SCHEDULER, "is no scheduler's name: small letters, digits, - and .", most=63)
+]
 
 
 class ExperimentSpec(Part):
@@ -230,7 +234,9 @@ class ExperimentSpec(Part):
         ),
         IMMUTABLE,
     ] = served("oracle", "What policies know of run times: oracle, none, or error:SIGMA with SIGMA from 0 to below 10.")
-    seed: Annotated[Int64, Interval(ge=0, le=2**53 - 1), IMMUTABLE] = served(0, "Of everything that is drawn by chance.")
+    seed: Annotated[Int64, Interval(ge=0, le=2**53 - 1), IMMUTABLE] = served(
+        0, "Of everything that is drawn by chance."
+    )
     stated_costs: Annotated[Costs, IMMUTABLE] | None = Field(  # type: ignore[valid-type]
         None,
         alias="costs",
@@ -271,7 +277,9 @@ class Progress(Report):
     repeat: Int32 = 0
     jobs_ended: Int32 = 0
     jobs: Int32 = 0
-    problem: StrictStr = Field("", description="What keeps the runner from going on, such as a job that fits on no node.")
+    problem: StrictStr = Field(
+        "", description="What keeps the runner from going on, such as a job that fits on no node."
+    )
     at_ns: TimeNs | None = Field(None, alias="at", description="When the runner reported this.")
 
 

@@ -17,7 +17,7 @@ from pydantic import Field, Strict, StrictFloat, StrictInt, StrictStr
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.catalogue import bundled_catalogue
-from operators.clock import ns_of
+from operators.kube.timestamps import ns_of
 from operators.objects.custom_resource import Report, Rule, Scalar, Schema, problem, unknown_name
 from operators.objects.quantities import parse_quantity
 
@@ -27,9 +27,7 @@ _DNS = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _KEY = re.compile(rf"((?=[^/]{{1,253}}/){_DNS}(\.{_DNS})*/)?{_NAME}")
 _VALUE = re.compile(rf"({_NAME})?")
 NO_KEY = "is no key of a label; write a name such as zone or example.com/zone"
-NO_VALUE = (
-    "is no value of a label; write at most 63 letters, digits, -, _ and ., with a letter or digit at both ends, or nothing"
-)
+NO_VALUE = "is no value of a label; write at most 63 letters, digits, -, _ and ., with a letter or digit at both ends, or nothing"
 
 
 def is_key(text: str) -> bool:
@@ -89,9 +87,7 @@ Reference = Annotated[str, text_type(_SUBDOMAIN, _NO_SUBDOMAIN, most=253, in_sch
 """The name of an object that the schema doesn't check."""
 Line = Annotated[str, text_type(r"^[^\x00-\x1f\x7f]+$", "has control characters", least=1, most=63, also=_is_printable)]
 """A text for people, without control characters and ends of lines."""
-Word = Annotated[
-    str, text_type(r"^[^\s\x00-\x1f\x7f]+$", "has blanks or control characters in it", least=1, most=253)
-]
+Word = Annotated[str, text_type(r"^[^\s\x00-\x1f\x7f]+$", "has blanks or control characters in it", least=1, most=253)]
 """A text without blanks and control characters."""
 Image = Annotated[
     str,
@@ -107,7 +103,10 @@ VariableName = Annotated[
 MapKey = Annotated[
     str,
     text_type(
-        r"^[-._A-Za-z0-9]+$", "is no key of a ConfigMap or Secret: letters, digits, -, _ and .", most=253, in_schema=False
+        r"^[-._A-Za-z0-9]+$",
+        "is no key of a ConfigMap or Secret: letters, digits, -, _ and .",
+        most=253,
+        in_schema=False,
     ),
 ]
 """A key of a ConfigMap or Secret."""
@@ -124,7 +123,7 @@ AnnotationValue = Annotated[str, text_type(most=2**14)]
 Int32 = Annotated[StrictInt, Schema(format="int32")]
 Int64 = Annotated[StrictInt, Schema(format="int64")]
 Positive = Annotated[
-    StrictFloat, Schema(Rule("must be a number above 0", "self > 0.0", lambda value: 0 < value), maximum=1_000_000)
+    StrictFloat, Schema(Rule("must be a number above 0", "self > 0.0", lambda value: value > 0), maximum=1_000_000)
 ]
 
 
@@ -175,9 +174,7 @@ def _read_duration_ns(value: object) -> int:
 
 DurationNs = Annotated[
     int,
-    Scalar(
-        _read_duration_ns, {"type": "string", "maxLength": 32, "pattern": "^[0-9]+([.][0-9]+)?(ns|us|ms|s|m|h)$"}
-    ),
+    Scalar(_read_duration_ns, {"type": "string", "maxLength": 32, "pattern": "^[0-9]+([.][0-9]+)?(ns|us|ms|s|m|h)$"}),
 ]
 """Nanoseconds, written as 80ms."""
 

@@ -62,7 +62,9 @@ def _check_names(amounts: Amounts) -> Amounts:
     for name, text in amounts.items():
         domain, slash, own = name.rpartition("/")
         if name == ALIAS or (slash and (domain == OURS or domain.endswith(f".{OURS}"))):
-            raise problem("is counted by spec.resources.emuGPU; native says what the pods request of their machine", name)
+            raise problem(
+                "is counted by spec.resources.emuGPU; native says what the pods request of their machine", name
+            )
         built_in = not slash and (own in _BUILT_IN or own.startswith(_HUGE))
         if not built_in and not (slash and is_key(name)):
             raise problem(f"is no resource: {', '.join(_BUILT_IN)}, {_HUGE}SIZE or DOMAIN/NAME", name)

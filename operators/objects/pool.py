@@ -14,7 +14,7 @@ from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.node.inventory import Compat, is_resource_name
 from emulator_runtime.node.layout import HOST_RESOURCE as HOST_RESOURCE
 from emulator_runtime.profiles.catalogue import bundled_catalogue
-from operators.documents import object_at, text_at, whole_at
+from operators.kube.documents import object_at, text_at, whole_at
 from operators.objects.custom_resource import (
     Column,
     Definition,
@@ -26,7 +26,7 @@ from operators.objects.custom_resource import (
     read_strictly,
     served,
 )
-from operators.objects.forms import Conditions, GpuType, Int32, Int64, Name, quantity_type, text_type
+from operators.objects.forms import Conditions, GpuType, Int32, Int64, quantity_type, text_type
 from operators.objects.selector import Selector
 
 DEFAULT_RESOURCE = "emugpu.dev/emuGPU"
@@ -73,7 +73,8 @@ class Gpus(Part):
         ),
     )
     gpu_type: GpuType = Field(
-        alias="type", description="A GPU type or one of its aliases, as `emugpu gpus` lists them (A100-SXM4-80GB, V100, ...)."
+        alias="type",
+        description="A GPU type or one of its aliases, as `emugpu gpus` lists them (A100-SXM4-80GB, V100, ...).",
     )
     count: Count = Field(description="How many per node.")
     memory_bytes: Annotated[
@@ -138,9 +139,9 @@ class Emulated(Part):
     """spec.emulated; None: what the node really has."""
 
     keywords = {"minProperties": 1}
-    cpu_milli: Annotated[int, quantity_type(1000, "CPUs as a quantity above 0, such as 24 or 500m", above_0=True)] | None = (
-        Field(None, alias="cpu", description="CPUs, such as 24.")
-    )
+    cpu_milli: (
+        Annotated[int, quantity_type(1000, "CPUs as a quantity above 0, such as 24 or 500m", above_0=True)] | None
+    ) = Field(None, alias="cpu", description="CPUs, such as 24.")
     memory_bytes: (
         Annotated[int, quantity_type(1, "memory as a quantity of bytes above 0, such as 100Gi", above_0=True)] | None
     ) = Field(None, alias="memory", description="Memory, such as 100Gi.")
@@ -190,11 +191,11 @@ class PoolSpec(Part):
     )
     resource_name: ResourceName = served(DEFAULT_RESOURCE, "The name that pods request.")
     shared: Sharing = Field(
-        Sharing(), alias="sharing", description="Several holders for one device, in the terms of NVIDIA's device plugin."
+        Sharing(),
+        alias="sharing",
+        description="Several holders for one device, in the terms of NVIDIA's device plugin.",
     )
-    imitated: Imitated = Field(
-        Imitated(), alias="compat", description="What the pool imitates beyond its own names."
-    )
+    imitated: Imitated = Field(Imitated(), alias="compat", description="What the pool imitates beyond its own names.")
     emulated: Emulated | None = Field(
         None,
         description="What each node emulates for EmuJobs to divide; what it really has where this is absent.",
@@ -334,6 +335,8 @@ Pool.DEFINITION = Definition(
         Column("Age", "date", ".metadata.creationTimestamp"),
     ),
     rules=(
-        Rule("metadata.name: 63 characters at most, because nodes are labelled with it", "size(self.metadata.name) <= 63"),
+        Rule(
+            "metadata.name: 63 characters at most, because nodes are labelled with it", "size(self.metadata.name) <= 63"
+        ),
     ),
 )

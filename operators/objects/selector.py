@@ -15,9 +15,7 @@ from pydantic import Strict
 from operators.objects.custom_resource import Part, Rule, Schema
 from operators.objects.forms import NO_KEY, LabelValue, is_key, text_type
 
-_KEY = (
-    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-)
+_KEY = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 LabelKey = Annotated[str, text_type(_KEY, NO_KEY, least=1, most=317, also=is_key)]
 _KEYS = Rule(
     "a key is no label's: write a name such as zone or example.com/zone (letters, digits, -, _ and ., ends alphanumeric)",

@@ -5,15 +5,15 @@ The API server refuses a Job with such mistakes long after the EmuJob was accept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from annotated_types import Len
-from pydantic import Field, Strict, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import Field, Strict, StrictBool, StrictInt
 
 from emulator_runtime.node.layout import JOB_UID_LABEL
-from operators.objects.custom_resource import Part, Rule, Schema, problem
+from operators.objects.custom_resource import Part, Rule, Schema
 from operators.objects.forms import (
     AnnotationValue,
     LabelValue,
@@ -75,7 +75,11 @@ class Toleration(Part):
 
     rules = (
         Rule("without a key the operator must be Exists", holds=lambda t: bool(t.key) or t.operator == "Exists"),
-        Rule("must be empty where the operator is Exists", holds=lambda t: t.operator != "Exists" or not t.value, at="value"),
+        Rule(
+            "must be empty where the operator is Exists",
+            holds=lambda t: t.operator != "Exists" or not t.value,
+            at="value",
+        ),
         Rule(
             "belongs to the effect NoExecute",
             holds=lambda t: t.toleration_seconds is None or t.effect == "NoExecute",
@@ -93,9 +97,7 @@ class Toleration(Part):
     operator: Literal["Exists", "Equal", "Lt", "Gt"] = "Equal"
     value: Annotated[
         str,
-        text_type(
-            most=63, also=is_value, wanted="is no label's value: letters, digits, and between them -, _ and ."
-        ),
+        text_type(most=63, also=is_value, wanted="is no label's value: letters, digits, and between them -, _ and ."),
     ] = ""
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
         "", json_schema_extra={"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]}

@@ -42,7 +42,7 @@ def test_the_scheduler_program_draws_nothing() -> None:
 
 def test_a_runner_of_experiments_draws_nothing() -> None:
     """It runs in the scheduler's image."""
-    code = "import sys; import operators.experiments.running.__main__; print(*sys.modules)"
+    code = "import sys; import operators.experiments.runner.__main__; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = {name.partition(".")[0] for name in done.stdout.split()}
     assert not found & {"rich", "plotly", "cluster_harness", "starlette", "redis", "emugpu"}

@@ -13,10 +13,10 @@ import pytest
 from emugpu.__main__ import main
 from emulator_runtime.domain.errors import ClusterError
 from operators import kube
-from operators.experiments import laboratory
-from operators.experiments.calibrate import Calibration
-from operators.experiments.laboratory import Setting
-from operators.kube import NODE, POD, POOL
+from operators.experiments import executor
+from operators.experiments.calibration.costs import Calibration
+from operators.experiments.executor import Setting
+from operators.kube.api import NODE, POD, POOL
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, RunRecord
@@ -87,8 +87,8 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
-    monkeypatch.setattr(laboratory.Laboratory, "observe", lambda *arguments: made.observe(*arguments))
-    monkeypatch.setattr(laboratory.Laboratory, "calibrate", lambda _lab, _cluster, _gather_s, _told: MEASURED)
+    monkeypatch.setattr(executor.Laboratory, "observe", lambda *arguments: made.observe(*arguments))
+    monkeypatch.setattr(executor.Laboratory, "calibrate", lambda _lab, _cluster, _gather_s, _told: MEASURED)
     return made
 
 
@@ -125,7 +125,7 @@ def test_an_experiment_that_breaks_off_leaves_what_it_has(
             raise ClusterError("the cluster is gone")
         return runs.observe(_lab, setting, *arguments)
 
-    monkeypatch.setattr(laboratory.Laboratory, "observe", observe)
+    monkeypatch.setattr(executor.Laboratory, "observe", observe)
     assert compare("--policy", "fifo", "--policy", "sjf", "--out", str(tmp_path / "out")) == 2
     assert list(json.loads((tmp_path / "out" / "summary.json").read_text())["policies"]) == ["fifo"]
     assert (tmp_path / "out" / "report.html").exists()
@@ -146,7 +146,7 @@ def test_what_was_measured_badly_is_a_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     measured = replace(MEASURED, notes=("calibration: only 1 of 12 probe jobs stopped at once can be used",))
-    monkeypatch.setattr(laboratory.Laboratory, "calibrate", lambda *_: measured)
+    monkeypatch.setattr(executor.Laboratory, "calibrate", lambda *_: measured)
     assert compare("--policy", "sjf") == 0
     assert "sjf: calibration: only 1 of 12 probe jobs" in " ".join(capsys.readouterr().out.split())
 
@@ -157,7 +157,7 @@ def test_without_calibration_the_file_s_costs_count(
     def calibrate(*_: object) -> Calibration:
         raise ClusterError("nobody asked for that")
 
-    monkeypatch.setattr(laboratory.Laboratory, "calibrate", calibrate)
+    monkeypatch.setattr(executor.Laboratory, "calibrate", calibrate)
     assert compare("--policy", "sjf", "--no-calibration", "--json") == 0
     assert runs.settings[0].gather_s == 0.0
 
@@ -172,7 +172,7 @@ def test_schedulers_are_told_what_policies_know(
             found.append(tools)
             raise ClusterError("far enough")
 
-    monkeypatch.setattr(laboratory, "Laboratory", Noted)
+    monkeypatch.setattr(executor, "Laboratory", Noted)
     options = ("--estimates", "error:0.2", "--seed", "7", "--context", "lab", "--kubeconfig", "/k", "--keep")
     assert compare("--policy", "sjf", *options) == 2
     assert list(found[0].scheduler_options) == [

@@ -1,8 +1,8 @@
 // A token for a cookie. A laptop's link carries its token behind the #, which no server and no other page gets to see.
 
-import { send } from "./api.js";
-import { byId } from "./dom.js";
-import { trouble } from "./frame.js";
+import { send } from "./shared/api.js";
+import { byId } from "./shared/dom.js";
+import { trouble } from "./shared/frame.js";
 
 function next() {
   const wanted = new URLSearchParams(location.search).get("next") ?? "/";

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
-from operators.api.changes import Change
-from operators.api.facts import Snapshot
-from operators.api.problems import BusyError, documented
-from operators.api.replies import job_json
+from operators.api.authentication.callers import Known, Reader, Scope
+from operators.api.model.changes import Change
+from operators.api.model.snapshot import Snapshot
+from operators.api.replies.bodies import job_json
+from operators.api.replies.problems import BusyError, documented
 from operators.api.services import Services
-from operators.api.who import Known, Reader, Scope
 
 router = APIRouter(tags=["events"], responses=documented(401, 403, 422, 503))
 RETRY_MS = 2000

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import to_s
-from operators.api.changes import Changes
-from operators.api.facts import Cluster, Device, Experiment, Job, JobRun, Node, Run, Snapshot, Timeline
+from operators.api.model.changes import Changes
+from operators.api.model.snapshot import Cluster, Device, Experiment, Job, JobRun, Node, Run, Snapshot, Timeline
 from operators.api.sources.emujobs import Seen, placed, progress_of_runs, run_of, seen
 from operators.api.sources.hardware import Hardware, hardware_of, with_holders
 from operators.api.sources.results import StoredResults
-from operators.following import Followed, Pauses, follow
-from operators.kube import EMUJOB, NODE, POOL, Api, NotThereError, applied, everywhere
+from operators.kube.api import EMUJOB, NODE, POOL, Api, NotThereError, applied, everywhere
+from operators.kube.informer import Followed, Pauses, follow
+from operators.kube.store import Store
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
-from operators.store import Store
 
 FIELD_MANAGER = "emugpu-api"
 LOOK_S = 1.0

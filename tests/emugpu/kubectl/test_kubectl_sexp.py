@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from operators.experiments.kept import Kept, packed
-from operators.kube import CONFIG_MAP, EXPERIMENT, ForbiddenError
+from operators.experiments.saved import Kept, packed
+from operators.kube.api import CONFIG_MAP, EXPERIMENT, ForbiddenError
 from scheduler_sims.record import JobRecord, RunRecord
 from scheduler_sims.reports.files import read_jobs_csv
 

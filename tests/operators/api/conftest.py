@@ -12,10 +12,11 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
-from operators.api.access import Principal
 from operators.api.application import application
-from operators.api.changes import Changes
-from operators.api.facts import (
+from operators.api.authentication.access import Principal
+from operators.api.authentication.sessions import Sessions
+from operators.api.model.changes import Changes
+from operators.api.model.snapshot import (
     Cluster,
     Condition,
     Device,
@@ -28,9 +29,8 @@ from operators.api.facts import (
     Snapshot,
     Timeline,
 )
-from operators.api.policies import bundled_policies
+from operators.api.replies.policies import bundled_policies
 from operators.api.services import Services, Streams
-from operators.api.sessions import Sessions
 
 RUNS = (Run("e.1", "e", "fifo", "simulated"), Run("e.2", "e", "fifo", "local", 1))
 

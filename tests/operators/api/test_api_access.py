@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from operators.api.access import Principal
 from operators.api.application import application
-from operators.api.one_time import OneTimeAccess
-from operators.api.reviews import ReviewAccess
+from operators.api.authentication.access import Principal
+from operators.api.authentication.one_time_link import OneTimeAccess
+from operators.api.authentication.sessions import Sessions
+from operators.api.authentication.token_reviews import ReviewAccess
 from operators.api.services import Services
-from operators.api.sessions import Sessions
-from operators.kube import ApiAwayError
+from operators.kube.api import ApiAwayError
 
 READS = (
     *("/clusters", "/nodes", "/devices", "/jobs", "/queue", "/occupancy", "/experiments", "/experiments/e"),

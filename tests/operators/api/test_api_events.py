@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.api.changes import Changes
+from operators.api.model.changes import Changes
 from operators.api.services import Streams
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import ClusterError, RefusedError
 from operators.api.routes.jobs import _PLACES, _after, _cursor
-from operators.kube import ApiAwayError, ConflictError
+from operators.kube.api import ApiAwayError, ConflictError
 
 
 def test_the_cluster_and_its_figures(place: Any) -> None:
@@ -83,7 +83,7 @@ def test_pages_have_every_job_once(place: Any, make_job: Any, make_snapshot: Any
 
 @given(st.floats(-1e9, 2e9), st.sampled_from(sorted(_PLACES)))
 def test_a_cursor_says_where_its_job_stands(seconds: float, order: str) -> None:
-    from operators.api.facts import Job
+    from operators.api.model.snapshot import Job
 
     place = _PLACES[order](Job("u-1", "j", "", seconds, finished_s=seconds))
     assert _after(_cursor(place)) == place

@@ -11,7 +11,7 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import sleep_ns
-from operators.experiments.probing import Decision
+from operators.experiments.calibration.probes import Decision
 from operators.experiments.scheduler_process import MOST_RESTARTS, Files, SchedulerProcess
 
 pytestmark = pytest.mark.processes

@@ -10,12 +10,11 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.following import Pauses
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.not_made import Attempts
-from operators.kube import (
+from operators.kube.api import (
     EMUJOB,
     JOB,
     NODE,
@@ -27,7 +26,8 @@ from operators.kube import (
     ForbiddenError,
     NotThereError,
 )
-from operators.leader import LeadershipLostError
+from operators.kube.informer import Pauses
+from operators.kube.leader_election import LeadershipLostError
 from operators.results.job import JobFacts
 from operators.results.status import Outcome
 from operators.results.timeline import job_result
@@ -45,7 +45,7 @@ def emujob(name: str = "j", **spec: Any) -> dict[str, Any]:
 
 def three_steps_done(name: str) -> Outcome:
     """What the event log tells of an EmuJob of five steps."""
-    node, uid = Teller("w1"), f"uid-{name}"
+    node, uid = Teller("w1", begin_ns=WALL_NS, namespace="lab"), f"uid-{name}"
     node.tell("attached", 0, key=f"{uid}/0")
     node.tell("progress", 1, 3, key=f"{uid}/0")
     return Outcome(job_result(JobFacts(uid, "lab", name, WALL_NS, steps=5), node.events))

@@ -1,0 +1,1 @@
+"""Calibration: probe jobs measure what scheduling actions take on a cluster, before an experiment."""

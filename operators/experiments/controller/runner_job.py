@@ -1,0 +1,107 @@
+"""The Job that runs an experiment, in the operator's namespace.
+
+Not beside the experiment: the runner's account may do what an experiment needs all over the cluster, and whoever may create
+pods in a namespace may use all accounts of that namespace. An owner reference can't cross namespaces, hence the finalizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from operators.experiments.controller.names import OWNER, UID_LABEL, experiment_id, runner_name
+from operators.experiments.controller.objects import ExperimentFacts
+from operators.kube.api import Json
+from operators.objects.experiment import ExperimentSpec
+
+EXIT_FINAL = 2
+"""How a runner ends that need not be begun again."""
+GRACE_S = 120
+"""A runner that is told to stop deletes the namespace of its run, and waits for that."""
+KEEP_S = 86400
+"""So long the Job of an experiment that has ended stays, for its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSettings:
+    """Where runners are, in whose name, and what they run. `pull_secrets`: in `namespace`.
+
+    `placement`: nodeSelector, tolerations and priorityClassName of the pods.
+    """
+
+    namespace: str
+    account: str
+    image: str
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    placement: Mapping[str, Any] = field(default_factory=dict)
+
+
+def runner_document(facts: ExperimentFacts, spec: ExperimentSpec, settings: RunnerSettings) -> Json:
+    """The Job to create. Never two pods of it at once; an eviction doesn't count as a failure."""
+    disruption = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "Ignore"}
+    final = {"onExitCodes": {"operator": "In", "values": [EXIT_FINAL]}, "action": "FailJob"}
+    name, uid = runner_name(facts.key.name, facts.key.uid), facts.key.uid
+    labels = {
+        "app.kubernetes.io/name": "emugpu",
+        "app.kubernetes.io/component": "experiment",
+        "app.kubernetes.io/managed-by": "emugpu-jobs",
+        UID_LABEL: uid,
+    }
+    notes = {OWNER: f"{facts.key.namespace}/{facts.key.name}"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": settings.namespace, "labels": labels, "annotations": notes},
+        "spec": {
+            "backoffLimit": spec.retries,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {"rules": [disruption, final]},
+            "ttlSecondsAfterFinished": KEEP_S,
+            "suspend": False,
+            "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": _pod_spec(facts, settings)},
+        },
+    }
+
+
+def _pod_spec(facts: ExperimentFacts, settings: RunnerSettings) -> Json:
+    variables = {
+        "NAMESPACE": facts.key.namespace,
+        "NAME": facts.key.name,
+        "UID": facts.key.uid,
+        "ID": experiment_id(facts.key.uid),
+    }
+    container = {
+        "name": "runner",
+        "image": settings.image,
+        "imagePullPolicy": settings.pull_policy,
+        "command": ["python3", "-m", "operators.experiments.runner"],
+        "env": [{"name": f"EMUGPU_EXPERIMENT_{name}", "value": value} for name, value in variables.items()],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "resources": dict(settings.resources),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    secrets = {"imagePullSecrets": [{"name": name} for name in settings.pull_secrets]} if settings.pull_secrets else {}
+    return {
+        "restartPolicy": "Never",
+        "serviceAccountName": settings.account,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_S,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **secrets,
+        **settings.placement,
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }

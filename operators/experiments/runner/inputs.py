@@ -1,0 +1,85 @@
+"""From the SchedulingExperiment to what a comparison is begun with: texts become files, the spec becomes plans."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from emulator_runtime.domain.errors import InputError
+from operators.experiments.cluster_state import Present
+from operators.experiments.comparison import Plans
+from operators.experiments.runner.settings import Settings
+from operators.kube.api import CONFIG_MAP, EXPERIMENT, Api, NotThereError
+from operators.kube.documents import object_at, text_at, texts_of
+from operators.objects.experiment import ExperimentSpec, Source, parse_spec
+from scheduler_sims.experiment import Experiment
+from scheduler_sims.inputs.cluster_file import load_cluster
+from scheduler_sims.interface.costs import ClusterCosts
+
+WORKLOAD, CLUSTER = Path("workload.csv"), Path("cluster.yaml")
+"""In the working directory; errors about them say these names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What the object says, with the texts that it refers to. `cluster` None: as the pools are."""
+
+    spec: ExperimentSpec
+    workload: str
+    cluster: str | None
+
+    def digest(self, present: Present) -> str:
+        """Another one means another experiment, whose runs can't be put beside these."""
+        said = (self.workload, self.cluster, replace(self.spec, suspend=False, ttl_s=None), present.spec)
+        return hashlib.sha256(repr(said).encode()).hexdigest()
+
+
+async def read(api: Api, settings: Settings) -> Inputs:
+    """Raises NotThereError where the experiment is gone, InputError for what it says, and what Api raises."""
+    document = await api.get(EXPERIMENT, settings.name, settings.namespace)
+    if text_at(object_at(document, "metadata"), "uid") != settings.uid:
+        raise NotThereError(f"{settings.namespace}/{settings.name} is another experiment now")
+    spec = parse_spec(object_at(document, "spec"))
+    workload = await _text(api, spec.workload, settings.namespace, "spec.workload")
+    cluster = await _text(api, spec.cluster, settings.namespace, "spec.cluster") if spec.cluster is not None else None
+    return Inputs(spec, workload, cluster)
+
+
+def load(inputs: Inputs, present: Present) -> tuple[Experiment, Plans]:
+    """Writes the files and reads them as a command line would. Raises InputError or PolicyError that says what is wrong."""
+    spec = inputs.spec
+    WORKLOAD.write_text(inputs.workload, encoding="utf-8")
+    cluster = present.spec
+    if inputs.cluster is not None:
+        CLUSTER.write_text(inputs.cluster, encoding="utf-8")
+        cluster = load_cluster(CLUSTER)
+    elif not cluster.nodes:
+        raise InputError("spec.cluster", "the cluster's pools have no node; `kubectl get emugpupools` shows them")
+    if spec.costs is not None:
+        cluster = replace(cluster, costs=ClusterCosts(**spec.costs))
+    experiment = Experiment.load(WORKLOAD, cluster, estimates=spec.estimates, seed=spec.seed, stretch=spec.stretch)
+    plans = Plans(
+        policies=experiment.check_policies(spec.policies),
+        pod_schedulers=spec.pod_schedulers,
+        repeats=spec.repeats,
+        calibrate=spec.costs is None,
+        derived=inputs.cluster is None,
+        place="spec.cluster",
+        where="the cluster",
+    )
+    return experiment, plans
+
+
+async def _text(api: Api, source: Source, namespace: str, place: str) -> str:
+    if not source.config_map:
+        return source.text
+    try:
+        document = await api.get(CONFIG_MAP, source.config_map, namespace)
+    except NotThereError as error:
+        raise InputError(place, f"there is no ConfigMap {source.config_map} in namespace {namespace}") from error
+    data = texts_of(document, "data")
+    if source.key not in data:
+        known = ", ".join(sorted(data)) or "nothing"
+        raise InputError(place, f"ConfigMap {source.config_map} has no {source.key!r}, but {known}")
+    return data[source.key]

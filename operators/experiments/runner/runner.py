@@ -1,0 +1,167 @@
+"""One attempt at an experiment: clear up after the one before, go on with what it kept, and keep whatever is found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from emulator_runtime.domain.errors import InputError
+from operators.experiments import run_namespace
+from operators.experiments.cluster_state import look
+from operators.experiments.comparison import Comparison, Line, Stage
+from operators.experiments.controller.names import OWNER, UID_LABEL
+from operators.experiments.controller.progress import DONE
+from operators.experiments.executor import Connection, Laboratory, Tools
+from operators.experiments.runner.inputs import Inputs, load, read
+from operators.experiments.runner.report import JOBS, SUMMARY, keep, kept_before
+from operators.experiments.runner.results import decimal, results_of
+from operators.experiments.runner.settings import Settings
+from operators.experiments.runner.status_writer import Teller
+from operators.experiments.saved import Kept
+from operators.kube.api import NAMESPACE, Api
+from scheduler_sims.loop.scheduler_loop import Explain
+from scheduler_sims.reports.comparison import compare
+from scheduler_sims.reports.files import write_jobs_csv, write_summary
+
+T = TypeVar("T")
+NUMBERS = 1000
+"""Runs of one attempt at most: so each has a number of its own, also in another attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a runner is given. `directory`: the working directory, which is its own."""
+
+    connect: Callable[[], Connection]
+    wall_ns: Callable[[], int]
+    say: Callable[[str], None]
+    directory: Path
+    python: tuple[str, ...] = ()
+
+
+class Runner:
+    """`run` it once."""
+
+    def __init__(self, settings: Settings, means: Means, teller: Teller) -> None:
+        self._settings, self._means, self._teller = settings, means, teller
+        self._kept = Kept()
+        self._is_there = False
+        self._inputs: Inputs | None = None
+
+    def run(self) -> None:
+        """Raises errors of the tree; then what was found until now is kept, and another attempt goes on with it."""
+        inputs = self._ask(lambda api: read(api, self._settings))
+        before = self._ask(lambda api: kept_before(api, self._settings))
+        self._inputs, self._is_there = inputs, before is not None
+        attempt = (before.attempts if before is not None else 0) + 1
+        self._teller.tell(attempt=attempt, stage="Preparing")
+        self._ask(lambda api: clear_remains(api, self._settings.uid, self._means.wall_ns))
+        present = self._ask(look)
+        digest = inputs.digest(present)
+        if before is not None and before.inputs and before.inputs != digest:
+            problem = "the workload, or the cluster's nodes, are others than in the attempt before"
+            raise InputError("the experiment", f"{problem}; delete it and make another one")
+        experiment, plans = load(inputs, present)
+        self._kept = replace(before or Kept(), inputs=digest, attempts=attempt)
+        self._keep({})
+        jobs = len(experiment.workload.jobs)
+        self._teller.tell(columns=plans.columns, jobs=jobs, nodes=len(present.spec.nodes), gpus=present.spec.gpus)
+        laboratory = Laboratory(self._settings.id, self._tools(inputs), NUMBERS * (attempt - 1) + 1)
+        comparison = Comparison(plans, laboratory, _Told(self._teller, jobs), self._changed, self._kept)
+        comparison.prepare(experiment, present)
+        comparison.run()
+        self._changed(comparison)
+        self._teller.tell(stage=DONE, column="", repeat=0, ended=0)
+        self._teller.flush()
+
+    def _tools(self, inputs: Inputs) -> Tools:
+        settings, spec = self._settings, inputs.spec
+        tools = Tools(
+            api=self._means.connect,
+            wall_ns=self._means.wall_ns,
+            directory=self._means.directory,
+            say=self._means.say,
+            scheduler_options=("--estimates", spec.estimates, "--seed", str(spec.seed)),
+            actuator=spec.actuator,
+            labels={UID_LABEL: settings.uid},
+            annotations={OWNER: f"{settings.namespace}/{settings.name}"},
+        )
+        return replace(tools, python=self._means.python) if self._means.python else tools
+
+    def _changed(self, comparison: Comparison) -> None:
+        assert self._inputs is not None
+        spec, clock = self._inputs.spec, "the cluster's own"
+        place = "as its pools are" if spec.cluster is None else "spec.cluster"
+        name = f"SchedulingExperiment {self._settings.namespace}/{self._settings.name}"
+        meta = comparison.experiment.described(name, place, clock, spec.stretch) | comparison.found()
+        runs = tuple(comparison.runs)
+        self._kept = replace(self._kept, calibration=comparison.calibration, runs=runs, meta=meta)
+        files = self._files() if runs else {}
+        report = self._keep(files)
+        found = results_of(runs, spec.pod_schedulers)
+        measured = comparison.calibration.figures() if comparison.calibration is not None else {}
+        costs = {_camel(name): decimal(value) for name, value in measured.items() if name.endswith("_s")}
+        self._teller.tell(
+            done=comparison.done,
+            results=found.columns,
+            best=found.best,
+            error=found.error,
+            report=report if runs else {},
+            calibration=costs,
+        )
+
+    def _files(self) -> dict[str, str]:
+        comparison = compare(self._kept.runs)
+        jobs, summary = (self._means.directory / name for name in (JOBS.removesuffix(".gz"), SUMMARY))
+        write_jobs_csv(jobs, self._kept.runs)
+        write_summary(summary, comparison, self._kept.meta)
+        return {path.name: path.read_text(encoding="utf-8") for path in (jobs, summary)}
+
+    def _keep(self, files: dict[str, str]) -> dict[str, Any]:
+        first, self._is_there = not self._is_there, True
+        return self._ask(lambda api: keep(api, self._settings, self._kept, files, first=first))
+
+    def _ask(self, question: Callable[[Api], Coroutine[Any, Any, T]]) -> T:
+        async def ask() -> T:
+            api = self._means.connect()
+            try:
+                return await question(api)
+            finally:
+                await api.close()
+
+        return asyncio.run(ask())
+
+
+@dataclass(slots=True)
+class _Told:
+    """Hears of a comparison, and tells."""
+
+    teller: Teller
+    jobs: int
+    explain: Explain | None = field(default=None)
+
+    def begin(self, stage: Stage, column: str, repeat: int) -> Line:
+        self.teller.tell(stage=str(stage), column=column, repeat=repeat, ended=0)
+        return self
+
+    def update(self, ended: int, _now_s: float) -> None:
+        self.teller.tell(ended=min(ended, self.jobs))
+
+    def tell(self, text: str) -> None:
+        """Parts of a calibration are too small to be told."""
+
+
+async def clear_remains(api: Api, uid: str, wall_ns: Callable[[], int]) -> None:
+    """What a runner that died has left, until it's gone: jobs there would run beside the next ones."""
+    _, found = await api.list(NAMESPACE, labels={UID_LABEL: uid})
+    for document in found:
+        await run_namespace.clear(api, str(document["metadata"]["name"]), wall_ns)
+
+
+def _camel(name: str) -> str:
+    """start_s -> startSeconds."""
+    first, *others = name.removesuffix("_s").split("_")
+    return first + "".join(word.capitalize() for word in others) + "Seconds"

@@ -1,0 +1,110 @@
+"""What a comparison has found so far, as bytes: so that one which breaks off goes on later with what is missing.
+
+Times are kept to the microsecond, which is all that reports show; so a report that is made from what was kept is the same.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+from emulator_runtime.domain.errors import InputError
+from operators.experiments.calibration.costs import Calibration
+from scheduler_sims.record import HostSpan, JobRecord, LagAccount, RunRecord, Span
+
+FORMAT = 2
+_DIGITS = 6
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """`inputs`: a digest of what is compared, by which it is told from another comparison. `attempts`: how often it was begun.
+
+    `meta` is the report's header. `runs`: those that were brought to their end, in order.
+    """
+
+    inputs: str = ""
+    attempts: int = 0
+    calibration: Calibration | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    runs: tuple[RunRecord, ...] = ()
+
+    def without_spans(self) -> Kept:
+        """Without what only the Gantt chart and utilisations are made of: the largest part."""
+        return replace(self, runs=tuple(replace(run, spans=(), host_spans=()) for run in self.runs))
+
+
+def packed(kept: Kept) -> bytes:
+    """The same content gives the same bytes."""
+    document = {
+        "format": FORMAT,
+        "inputs": kept.inputs,
+        "attempts": kept.attempts,
+        "calibration": None if kept.calibration is None else asdict(kept.calibration),
+        "meta": dict(kept.meta),
+        "runs": [_run_document(run) for run in kept.runs],
+    }
+    return gzip.compress(json.dumps(_rounded(document), separators=(",", ":")).encode(), mtime=0)
+
+
+def unpacked(data: bytes, place: str) -> Kept:
+    """Raises InputError at `place` for what `packed` has not written."""
+    try:
+        document = json.loads(gzip.decompress(data))
+        if document["format"] != FORMAT:
+            raise InputError(
+                place, f"was written by another version of emugpu (format {document['format']}, not {FORMAT})"
+            )
+        calibration = document["calibration"]
+        return Kept(
+            inputs=str(document["inputs"]),
+            attempts=int(document["attempts"]),
+            calibration=None if calibration is None else _calibration(calibration),
+            meta=dict(document["meta"]),
+            runs=tuple(_run(run) for run in document["runs"]),
+        )
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise InputError(place, f"holds no runs of an experiment ({type(error).__name__}: {error})") from error
+
+
+def _calibration(document: Mapping[str, Any]) -> Calibration:
+    return Calibration(**{**document, "notes": tuple(document.get("notes", ()))})
+
+
+def _run_document(run: RunRecord) -> dict[str, Any]:
+    """Rows instead of objects: of thousands of jobs and spans the names of the columns would be the larger part."""
+    document = asdict(replace(run, jobs=(), spans=(), host_spans=()))
+    for name in ("jobs", "spans", "host_spans"):
+        document[name] = [[getattr(one, f.name) for f in fields(one)] for one in getattr(run, name)]
+    return document
+
+
+def _run(document: Mapping[str, Any]) -> RunRecord:
+    return RunRecord(
+        **{
+            **document,
+            "nodes": tuple(document["nodes"]),
+            "notes": tuple(document["notes"]),
+            "jobs": _rows(JobRecord, document["jobs"]),
+            "spans": _rows(Span, document["spans"]),
+            "host_spans": _rows(HostSpan, document["host_spans"]),
+            "lag": {kind: LagAccount(**account) for kind, account in document["lag"].items()},
+        }
+    )
+
+
+def _rows(kind: Callable[..., T], rows: list[list[Any]]) -> tuple[T, ...]:
+    return tuple(kind(*(tuple(cell) if isinstance(cell, list) else cell for cell in row)) for row in rows)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, _DIGITS)
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list | tuple) else value

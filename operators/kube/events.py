@@ -1,0 +1,52 @@
+"""An event about an object of ours, as events.k8s.io/v1 wants it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from operators.kube.api import Json
+from operators.kube.timestamps import rfc3339_micro
+
+
+@dataclass(frozen=True, slots=True)
+class Regarding:
+    """The object that an event is about; `namespace` empty for one of the whole cluster."""
+
+    kind: str
+    name: str
+    uid: str
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What happened. `kind`: Normal or Warning; `reason`: one word in CamelCase."""
+
+    kind: str
+    reason: str
+    note: str
+
+
+EVENT_NAMESPACE = "default"
+"""Where events about objects without a namespace go (events.k8s.io/v1)."""
+
+
+def event_document(regarding: Regarding, news: News, reporter: str, wall_ns: int) -> Json:
+    """An events.k8s.io/v1 Event. Its name holds the time, so the same news at another time is another event."""
+    digest = hashlib.sha256(f"{regarding.uid}/{news.reason}/{wall_ns}".encode()).hexdigest()[:16]
+    within = {"namespace": regarding.namespace} if regarding.namespace else {}
+    about = {"apiVersion": "emugpu.dev/v1alpha1", "kind": regarding.kind, "name": regarding.name, "uid": regarding.uid}
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"{regarding.name}.{digest}", "namespace": regarding.namespace or EVENT_NAMESPACE},
+        "eventTime": rfc3339_micro(wall_ns),
+        "reportingController": f"emugpu.dev/{reporter}",
+        "reportingInstance": f"emugpu-{reporter}",
+        "action": "Reconcile",
+        "reason": news.reason,
+        "note": news.note[:1024],
+        "type": news.kind,
+        "regarding": about | within,
+    }

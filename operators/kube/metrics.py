@@ -1,0 +1,43 @@
+"""What every controller counts and says of itself. Names follow the Prometheus conventions: base units, _total for counters."""
+
+from __future__ import annotations
+
+import sys
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from emulator_runtime.domain.errors import EmuGpuError
+
+
+class ControllerMetrics:
+    """One set, in a registry of its own unless there is one; names begin with emugpu_`name`.
+
+    `reconciliation`: what one of them is, for the help.
+    """
+
+    def __init__(self, name: str, reconciliation: str, registry: CollectorRegistry | None = None) -> None:
+        self._name = name
+        self.registry = registry if registry is not None else CollectorRegistry()
+        self.reconciles = Histogram(
+            f"emugpu_{name}_reconcile_seconds",
+            f"Time of {reconciliation}, deciding and writing",
+            registry=self.registry,
+            buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+        )
+        self.failures = Counter(
+            f"emugpu_{name}_failures", "Writes and watches that failed", ["doing"], registry=self.registry
+        )
+        self.writes = Counter(f"emugpu_{name}_writes", "Writes to the API server", ["kind"], registry=self.registry)
+
+    def failed(self, doing: str, error: EmuGpuError, *, said: bool = False) -> None:
+        """Counted, and said to whoever reads the log unless it is `said` already.
+
+        `doing`: "watch", or the name of an action's class.
+        """
+        self.failures.labels(doing).inc()
+        if not said:
+            print(f"{self._name}: {error}", file=sys.stderr, flush=True)
+
+    def failed_watch(self, error: EmuGpuError) -> None:
+        """A list or a watch; it is tried again by itself (informer.py)."""
+        self.failed("watch", error)

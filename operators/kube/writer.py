@@ -1,0 +1,44 @@
+"""Carries out what several controllers decide (actions.py), one request per action; there is no policy here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from operators.kube.actions import CommonAction, DeleteJob, SuspendJob, Tell, WriteStatus
+from operators.kube.api import EVENT, JOB, Api, Json, applied
+from operators.kube.documents import Key
+from operators.kube.events import Regarding, event_document
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who writes: under which name it owns fields, on which kind of objects it reports, and what it's called in events."""
+
+    field_manager: str
+    resource: type[Any]
+    kind: str
+    reporter: str
+
+
+async def write_common(api: Api, action: CommonAction, author: Author, wall_ns: int) -> Json | None:
+    """The object as it is afterwards; None for an event or a delete. Raises what Api raises."""
+    match action:
+        case SuspendJob(key, suspend):
+            document = applied(JOB, key.name, key.uid, metadata=exactly(key), spec={"suspend": suspend})
+            return await api.apply(JOB, key.name, document, author.field_manager)
+        case DeleteJob(key):
+            await api.delete(JOB, key.name, key.namespace, uid=key.uid)
+            return None
+        case WriteStatus(key, status):
+            document = applied(author.resource, key.name, key.uid, metadata=exactly(key), status=dict(status))
+            return await api.apply(author.resource.Status, key.name, document, author.field_manager)
+        case Tell(key, news):
+            about = Regarding(author.kind, key.name, key.uid, key.namespace)
+            await api.create(EVENT, event_document(about, news, author.reporter, wall_ns))
+            return None
+
+
+def exactly(key: Key) -> dict[str, str]:
+    """A version in what is written is a precondition: what somebody else has changed since is looked at first."""
+    return {"namespace": key.namespace, "resourceVersion": key.version}

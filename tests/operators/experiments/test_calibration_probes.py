@@ -1,0 +1,171 @@
+"""The probes on the simulated cluster: what calibration finds there is what the simulator was told to charge."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.units import GIB, to_ns
+from emulator_runtime.profiles.table import ProfileTable
+from operators.experiments.calibration.costs import KINDS, calibrated
+from operators.experiments.calibration.policy import Probing
+from operators.experiments.calibration.probes import (
+    ALONE,
+    BURST,
+    CHAIN,
+    VISITS,
+    WIDE,
+    Decision,
+    ProbeJobs,
+    probe_jobs,
+    probes_of,
+)
+from operators.experiments.records import Stay, Told
+from scheduler_sims.clusters.base import Event, Happening, Start
+from scheduler_sims.clusters.simulated import SimulatedCluster
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.inputs.truth import WorkloadTruth
+from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.costs import ClusterCosts
+from scheduler_sims.interface.estimates import parse_estimates
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
+
+DAY_NS = 86_400 * 10**9
+
+
+class Watched(SimulatedCluster):
+    """Notes starts, stops and ends as a scheduler's lines and the statuses would."""
+
+    def __init__(self, truth: WorkloadTruth, costs: ClusterCosts) -> None:
+        super().__init__(truth, costs)
+        self._charged = costs
+        self.decisions: list[Decision] = []
+        self._beside: dict[str, int] = {}
+        self.ends: dict[str, list[tuple[int, int]]] = defaultdict(list)
+
+    def start(self, start: Start) -> None:
+        super().start(start)
+        self.decisions.append(Decision(DAY_NS + start.at_ns, (start.job.job_id,)))
+
+    def stop(self, job_id: str, others: int = 0) -> None:
+        super().stop(job_id, others)
+        self._beside[job_id] = others
+        before: tuple[str, ...] = ()
+        if self.decisions and self.decisions[-1].stopped and self.decisions[-1].at_ns == DAY_NS + self.now_ns():
+            before = self.decisions.pop().stopped
+        self.decisions.append(Decision(DAY_NS + self.now_ns(), (), (*before, job_id)))
+
+    def wait(self, until_ns: int | None) -> list[Event]:
+        events = super().wait(until_ns)
+        for event in events:
+            if event.what is not Happening.STARTED:
+                self.ends[event.job_id].append((event.at_ns - self._released_ns(event), event.steps_done))
+        return events
+
+    def _released_ns(self, event: Event) -> int:
+        """From the end of a stopped run's last step until its device was free."""
+        if event.what is not Happening.STOPPED:
+            return 0
+        return to_ns(self._charged.release_s() + self._charged.shared_stop_s * self._beside[event.job_id])
+
+
+def run_phases(cluster: ClusterSpec, jobs: ProbeJobs) -> tuple[list[Told], list[Decision]]:
+    told, decisions = [], []
+    for phase in jobs.phases:
+        truth = WorkloadTruth(Workload("probes", phase, ProfileTable.bundled()), cluster)
+        watched = Watched(truth, cluster.costs)
+        SchedulerLoop(watched, cluster, Probing(), parse_estimates("none", truth, 0), phase).run()
+        decisions += watched.decisions
+        for job in phase:
+            stays, done = [], 0
+            for at_ns, steps in watched.ends[job.job_id]:
+                stays.append(Stay("w", (), 0, DAY_NS + at_ns, steps - done))
+                done = steps
+            submitted_ns = DAY_NS + to_ns(job.submit_s)
+            told.append(Told(job.job_id, "Succeeded", submitted_ns=submitted_ns, stays=tuple(stays), finished_ns=1))
+    return told, decisions
+
+
+def cluster_of(gpus: int, cpu_nodes: int, costs: ClusterCosts) -> ClusterSpec:
+    with_gpu = tuple(
+        NodeSpec(f"g{n}", 8000, 0, (Device(f"g{n}", 0, "Tesla_V100-PCIE-32GB", 32 * GIB),)) for n in range(gpus)
+    )
+    return ClusterSpec((*with_gpu, *(NodeSpec(f"c{n}", 8000, 0) for n in range(cpu_nodes))), costs)
+
+
+quarters = st.integers(0, 8).map(lambda number: number / 4)
+short = st.integers(0, 3).map(lambda number: number / 4)
+each = st.integers(0, 3).map(lambda number: number / 8)
+"""Shorter than a probe: so that a chain is no burst, and who yields has begun."""
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    costs=st.builds(
+        ClusterCosts,
+        submit_s=quarters,
+        serial_submit_s=each,
+        coalesce_s=quarters,
+        start_s=short,
+        restore_s=short,
+        serial_start_s=each,
+        shared_start_s=each,
+        stop_s=quarters,
+        serial_stop_s=each,
+        shared_stop_s=each,
+        finish_s=quarters,
+    ),
+    gpus=st.one_of(st.integers(1, 14), st.just(40)),
+    cpu_nodes=st.integers(0, 3),
+)
+def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus: int, cpu_nodes: int) -> None:
+    cluster = cluster_of(gpus, cpu_nodes, costs)
+    jobs = probe_jobs(cluster)
+    told, decisions = run_phases(cluster, jobs)
+    probes = probes_of(jobs, told, decisions, costs.coalesce_s)
+    kinds = (probes.alone, probes.burst, probes.wide, probes.chain, probes.stops, probes.together)
+    places = gpus + cpu_nodes
+    few, many = min(BURST, places), min(WIDE, places)
+    assert [len(kind) for kind in kinds] == [ALONE, few, many * (many > few), CHAIN, VISITS, few * (few > 1)]
+    assert [probes.planned[kind] for kind in KINDS] == [len(kind) for kind in kinds]
+    assert {stop.others for stop in probes.stops} == {0}
+    found = calibrated(probes)
+    assert found.notes == () or 2 * found.together < len(probes.together)
+    assert found.submit_s == pytest.approx(costs.submit_s)
+    assert found.serial_submit_s == pytest.approx(costs.serial_submit_s)
+    assert found.start_s == pytest.approx(costs.start_s)
+    assert found.restart_s == pytest.approx(costs.restore_s)
+    assert found.finish_s == pytest.approx(costs.finish_s)
+    if len(probes.burst) > 1:
+        assert found.serial_start_s == pytest.approx(costs.serial_start_s)
+        assert found.shared_start_s == pytest.approx(costs.shared_start_s)
+    assert found.stop_s == pytest.approx(costs.stop_s, abs=0.1)  # a step of the one that yields
+    if found.together > 1:
+        assert found.together == len(probes.together)
+        assert {stop.others + 1 for stop in probes.together} == {found.together}
+        assert found.serial_stop_s == pytest.approx(costs.serial_stop_s, abs=0.05)
+        assert found.shared_stop_s == pytest.approx(costs.shared_stop_s, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("gpus_of", "first", "wide"),
+    [
+        ((8, 8, 8, 8), [0, 8, 16, 24, 1, 9], [turn + 8 * node for turn in range(8) for node in range(4)]),
+        ((1, 3, 0, 2), [0, 1, 4, 6, 2, 5], []),
+    ],
+)
+def test_probes_go_round_the_nodes(gpus_of: tuple[int, ...], first: list[int], wide: list[int]) -> None:
+    nodes = [
+        NodeSpec(f"n{n}", 8000, 0, tuple(Device(f"n{n}", i, "Tesla_V100-PCIE-32GB", 32 * GIB) for i in range(gpus)))
+        for n, gpus in enumerate(gpus_of)
+    ]
+    jobs = probe_jobs(ClusterSpec(tuple(nodes)))
+    assert [job.user for job in jobs.wide] == [f"p{place}" for place in wide]
+    for phase in (jobs.warm_up, jobs.burst):
+        assert [job.user for job in phase][: len(first)] == [f"p{place}" for place in first]
+        assert len(phase) == min(BURST, sum(gpus or 1 for gpus in gpus_of))
+        assert [job.user for job in phase if not job.configurations[0].gpus] == ["p6"] * (0 in gpus_of)
