@@ -146,7 +146,8 @@ class Report(BaseModel):
 
 
 def read_strictly(model: type[M], document: object, place: str, path: str = "spec") -> M:
-    """Raises InputError naming `place` and the path of the first mistake; UnknownNameError for a name that is in no table."""
+    """Raises InputError naming `place` (the object, or empty) and the path of the first mistake; UnknownNameError for a name that
+    is in no table."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -189,16 +190,16 @@ def _input_error(error: ValidationError, place: str, path: str) -> InputError:
     first = error.errors(include_url=False)[0]
     location, context, given = first["loc"], first.get("ctx", {}), first["input"]
     location = (*location, *context.get("at", ()))
-    kind = first["type"]
+    kind, named = first["type"], f"{place}: " if place else ""
     if kind == "missing":
-        return InputError(f"{place}: {_path(path, location[:-1])}", f"{location[-1]} is missing")
-    where = f"{place}: {_path(path, location)}"
+        return InputError(f"{named}{_path(path, location[:-1])}", f"{location[-1]} is missing")
+    where = f"{named}{_path(path, location)}"
     if kind == "unknown_name":
         return UnknownNameError(where, context["kind"], context["name"], context["known"])
     if kind == "literal_error":
         return UnknownNameError(where, str(location[-1]), str(given), re.findall(r"'([^']*)'", context["expected"]))
     if kind == "problem":
-        return InputError(where, context["text"])
+        return InputError(where, _without_path(context["text"], _path(path, location)))
     wanted = _WANTED.get(kind)
     if wanted is not None:
         return InputError(where, f"must be {wanted}, not {_kind(given)}")
@@ -227,6 +228,14 @@ _BOUNDS = {
     "string_too_short": ("have at least {} characters", "min_length"),
     "string_too_long": ("have at most {} characters", "max_length"),
 }
+
+
+def _without_path(text: str, path: str) -> str:
+    """A rule's message without the path, or its end, that it begins with: the API server's errors don't always have one."""
+    steps = path.split(".")
+    paths = {".".join(steps[depth:]) for depth in range(len(steps))}
+    named, colon, rest = text.partition(": ")
+    return rest if colon and named in paths else text
 
 
 def _path(path: str, location: Sequence[str | int]) -> str:

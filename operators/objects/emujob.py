@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from annotated_types import Interval, Len
-from pydantic import Field, Strict, StrictBool, StrictFloat, StrictStr, model_validator
+from pydantic import Field, StrictBool, StrictFloat, StrictStr, model_validator
 
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
 from operators.kube.documents import Key, key_of, object_at, text_at, texts_of, whole_at
@@ -65,34 +65,36 @@ class Resources(Part):
     memory_bytes: Memory = Field(0, alias="memory", description="Emulated memory, such as 16Gi.")
 
 
-class CpuKnot(Part):
-    """A point of the curve of speed against emulated CPUs."""
+class Knot(Part):
+    """A point of the curve of speed against an emulated amount."""
+
+    amount: int
+    speed: Positive
+
+
+class CpuKnot(Knot):
+    """With thousandths of a CPU."""
 
     amount: Annotated[int, quantity_type(1000, "CPUs as a quantity above 0, such as 3 or 500m", above_0=True)]
-    speed: Positive
 
 
-class MemoryKnot(Part):
-    """A point of the curve of speed against emulated memory."""
+class MemoryKnot(Knot):
+    """With bytes."""
 
     amount: Annotated[int, quantity_type(1, "memory as a quantity of bytes above 0, such as 62.5Gi", above_0=True)]
-    speed: Positive
 
 
 class Curves(Part):
     """spec.sensitivity: speed against emulated CPUs (thousandths) and memory (bytes)."""
 
     keywords = {"minProperties": 1}
-    cpu: Annotated[tuple[CpuKnot, ...], Strict(False), Len(1, 16)] = Field(
-        (), description="By CPUs, the amounts growing."
-    )
-    memory: Annotated[tuple[MemoryKnot, ...], Strict(False), Len(1, 16)] = Field(
-        (), description="By memory, the amounts growing."
-    )
+    cpu: Annotated[tuple[CpuKnot, ...], Len(1, 16)] = Field((), description="By CPUs, the amounts growing.")
+    memory: Annotated[tuple[MemoryKnot, ...], Len(1, 16)] = Field((), description="By memory, the amounts growing.")
 
     @model_validator(mode="after")
     def _check_growth(self) -> Self:
-        for name, curve in (("cpu", self.cpu), ("memory", self.memory)):
+        curves: tuple[tuple[str, Sequence[Knot]], ...] = (("cpu", self.cpu), ("memory", self.memory))
+        for name, curve in curves:
             for index, (before, after) in enumerate(pairwise(curve)):
                 if after.amount <= before.amount:
                     raise problem("must be above the amount before it", name, index + 1, "amount")
@@ -103,7 +105,7 @@ class Curves(Part):
         return Sensitivity(_knots(self.cpu), _knots(self.memory))
 
 
-def _knots(curve: Sequence[CpuKnot | MemoryKnot]) -> Knots:
+def _knots(curve: Sequence[Knot]) -> Knots:
     return tuple((knot.amount, float(knot.speed)) for knot in curve)
 
 
@@ -142,14 +144,16 @@ def _work_rules(unless: str = "", exempt: str = "") -> tuple[Rule, ...]:
             lambda work: work.has("model") == work.has("batch_size"),
         ),
         Rule(
-            "memory belongs to stepTime; a model's memory is in its profile",
+            "memory: belongs to stepTime; a model's memory is in its profile",
             "!has(self.memory) || has(self.stepTime)",
             lambda work: not work.has("gpu_memory_bytes") or work.has("step_time_ns"),
+            at="memory",
         ),
         Rule(
-            "sensitivity belongs to stepTime",
+            "sensitivity: belongs to stepTime",
             "!has(self.sensitivity) || has(self.stepTime)",
             lambda work: not work.has("curves") or work.has("step_time_ns"),
+            at="sensitivity",
         ),
     )
 
@@ -161,22 +165,25 @@ def _amount_rules(path: str, way: str) -> tuple[Rule, ...]:
             f"resources.emuGPU: a model's profile is of GPUs; give stepTime for a {way} without one",
             f"!has({path}.model) || !has(self.resources) || !has(self.resources.emuGPU) || self.resources.emuGPU > 0",
             lambda way: not way.model or way.resources.gpus > 0,
+            at="resources.emuGPU",
         )
     ]
-    for name in ("cpu", "memory"):
+    for name, amount in (("cpu", "cpu_milli"), ("memory", "memory_bytes")):
         rules.append(
             Rule(
                 f"sensitivity.{name}: give resources.{name} too, the amount until a scheduler allocates another one",
                 f"!has({path}.sensitivity) || !has({path}.sensitivity.{name}) || "
                 f"(has(self.resources) && has(self.resources.{name}))",
-                lambda way, name=name: (
-                    way.curves is None
-                    or not getattr(way.curves, name)
-                    or getattr(way.resources, f"{name}_milli" if name == "cpu" else f"{name}_bytes") > 0
-                ),
+                _has_amount(name, amount),
+                at=f"{path}.sensitivity.{name}".removeprefix("self."),
             )
         )
     return tuple(rules)
+
+
+def _has_amount(curve: str, amount: str) -> Callable[[Any], bool]:
+    """Whether what has such a curve states the amount that it starts from."""
+    return lambda way: way.curves is None or not getattr(way.curves, curve) or getattr(way.resources, amount) > 0
 
 
 class Profile(Work):
@@ -186,7 +193,7 @@ class Profile(Work):
 
 
 _GPU_TYPES = "GPU types that will do (names or aliases, as `emugpu gpus` lists them); any where this is absent."
-GpuTypes = Annotated[tuple[GpuType, ...], Strict(False), Len(1, 32), IMMUTABLE]
+GpuTypes = Annotated[tuple[GpuType, ...], Len(1, 32), IMMUTABLE]
 
 
 class Configuration(Part):
@@ -197,7 +204,8 @@ class Configuration(Part):
         str, text_type("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "is no name: small letters, digits and -", most=63)
     ]
     resources: Annotated[Resources, IMMUTABLE] = Field(
-        Resources(), description="Emulated amounts of each node of the job; the pods' own requests are in spec.native."
+        Resources.model_construct(),
+        description="Emulated amounts of each node of the job; the pods' own requests are in spec.native.",
     )
     gpu_types: GpuTypes = Field((), description=_GPU_TYPES)
     profile: Profile = Field(description="What is trained.")
@@ -255,12 +263,13 @@ class Scheduling(Part):
             "scheduler.schedulerName: with actuator binding the pods need a scheduler's name of their own",
             "self.actuator != 'binding' || self.schedulerName != 'default-scheduler'",
             lambda scheduling: scheduling.actuator != "binding" or scheduling.pod_scheduler != DEFAULT_SCHEDULER,
+            at="schedulerName",
         ),
     )
     actuator: Literal["none", "jobs", "gated", "binding"] = served(
         "none",
-        "How a job-level scheduler acts. none: there is none, a Kubernetes scheduler places the pods at once. jobs: it resumes and "
-        "suspends the Job. gated: it removes the pods' scheduling gate. binding: it binds the pods.",
+        "How a job-level scheduler acts. none: there is none, a Kubernetes scheduler places the pods at once. jobs: it "
+        "resumes and suspends the Job. gated: it removes the pods' scheduling gate. binding: it binds the pods.",
     )
     name: Annotated[str, text_type("^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", SCHEDULER_NAME_FORM, most=40)] = served(
         "", "The job-level scheduler that the job belongs to."
@@ -316,7 +325,7 @@ class EmuJobSpec(Work):
     )
     image: Annotated[Image, IMMUTABLE] = Field(
         "",
-        description="Image of the pods, which has the program `emugpu` as its entrypoint; the operator's own where this is absent.",
+        description="Image of the pods, whose entrypoint is the program `emugpu`; the operator's own where this is absent.",
     )
     image_pull_policy: Annotated[Literal["", "Always", "IfNotPresent", "Never"], IMMUTABLE] = Field(
         "", json_schema_extra={"enum": ["Always", "IfNotPresent", "Never"]}
@@ -325,14 +334,13 @@ class EmuJobSpec(Work):
         Template.model_construct(), description="What is merged into the pods."
     )
     scheduling: Annotated[Scheduling, IMMUTABLE] = served(
-        Scheduling(),
+        Scheduling.model_construct(),
         "Who decides where and when the job runs.",
         alias="scheduler",
         schema_default={"actuator": "none", "name": "", "schedulerName": DEFAULT_SCHEDULER},
     )
     listed: Annotated[
         tuple[Configuration, ...],
-        Strict(False),
         Len(1, 8),
         IMMUTABLE,
         Schema(
@@ -347,12 +355,13 @@ class EmuJobSpec(Work):
         "scheduler.",
     )
     resources: Annotated[Resources, IMMUTABLE] = Field(
-        Resources(), description="Emulated amounts of each node of the job; the pods' own requests are in spec.native."
+        Resources.model_construct(),
+        description="Emulated amounts of each node of the job; the pods' own requests are in spec.native.",
     )
     gpu_type: Annotated[GpuType, IMMUTABLE] = Field("", description="The one GPU type that will do.")
     gpu_types: GpuTypes = Field((), description=_GPU_TYPES)
     native: Annotated[Native, IMMUTABLE] = served(
-        Native(),
+        Native.model_construct(),
         "What the pods really request of their machine, and may use there; small, because nothing is computed.",
         schema_default={},
     )
@@ -450,7 +459,9 @@ class EmuJobStatus(Report):
     observed_generation: Int64 = 0
     phase: Phase | None = None
     job_name: StrictStr = Field("", description="The Job of this EmuJob.")
-    job: ReconciledJob = Field(ReconciledJob(), description="What the next reconciliation has to know of this one.")
+    job: ReconciledJob = Field(
+        ReconciledJob.model_construct(), description="What the next reconciliation has to know of this one."
+    )
     submitted_ns: TimeNs | None = Field(
         None, alias="submittedAt", description="When the operator first observed the EmuJob."
     )
@@ -462,7 +473,7 @@ class EmuJobStatus(Report):
     progress: StrictStr = ""
     gpus: Int32 | None = None
     node: StrictStr = ""
-    allocation: AllocationStatus = AllocationStatus()
+    allocation: AllocationStatus = AllocationStatus.model_construct()
     preemptions: Int32 = Field(0, description="How often a job-level scheduler took the job's GPUs away.")
     rejections: Int32 = Field(0, description="How often a node rejected a pod; the Job was made anew each time.")
     failures: Int32 = Field(0, description="Pods of the present Job that failed.")
@@ -486,7 +497,7 @@ class EmuJobStatus(Report):
         description="Its completion time over that with an equal share of the cluster for itself (Themis' rho); above 1: it got "
         "less.",
     )
-    runs: Annotated[tuple[RunStatus, ...], Strict(False), Schema(maxItems=20, x_kubernetes_list_type="atomic")] = Field(
+    runs: Annotated[tuple[RunStatus, ...], Schema(maxItems=20, x_kubernetes_list_type="atomic")] = Field(
         (), description="The stays of the job on nodes, the newest 20 in order of their beginning."
     )
     conditions: Conditions = ()
@@ -559,8 +570,8 @@ EmuJob.DEFINITION = Definition(
     plural="emujobs",
     short_name="ej",
     scope="Namespaced",
-    description="Trains a model for a number of steps on emulated GPUs, and reports when it started, its progress and how long it "
-    "took.",
+    description="Trains a model for a number of steps on emulated GPUs, and reports when it started, its progress and how long "
+    "it took.",
     spec=EmuJobSpec,
     status=EmuJobStatus,
     columns=(

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Interval, Len
-from pydantic import Field, Strict, StrictBool, StrictStr, create_model
+from pydantic import Field, StrictBool, StrictStr, create_model
 
 from emulator_runtime.domain.units import MAX_SECONDS
 from operators.kube.documents import Key, key_of, object_at, text_at, texts_of, whole_at
@@ -46,6 +46,9 @@ _FROZEN = (
 IMMUTABLE = Schema(Rule(_FROZEN, "self == oldSelf"))
 
 
+_DECIMAL = re.compile("^[0-9]+([.][0-9]+)?$", re.ASCII)
+
+
 def _decimal_type(least: float, range_cel: tuple[str, str], message: str) -> Scalar:
     """A number, written as text where it isn't whole: floats don't survive every client (Kubernetes API conventions).
 
@@ -53,16 +56,14 @@ def _decimal_type(least: float, range_cel: tuple[str, str], message: str) -> Sca
     """
 
     def read(value: object) -> float:
-        try:
-            number = float(value) if isinstance(value, str) or type(value) is int else -1.0
-        except (ValueError, OverflowError):
-            number = -1.0
+        text = str(value) if isinstance(value, str) or type(value) is int else ""
+        number = float(text) if _DECIMAL.fullmatch(text) else -1.0
         if not least <= number <= MAX_SECONDS:
             raise problem(f"must be a number from {least:g} to {MAX_SECONDS:.0f}, such as 4 or '0.5', not {value!r}")
         return number
 
     of_text, of_number = range_cel
-    cel = f"type(self) == string ? self.matches('^[0-9]+([.][0-9]+)?$') && {of_text} : {of_number}"
+    cel = f"type(self) == string ? self.matches('{_DECIMAL.pattern}') && {of_text} : {of_number}"
     return Scalar(read, {"x-kubernetes-int-or-string": True, "maxLength": 16}, (Rule(message, cel),))
 
 
@@ -195,15 +196,15 @@ class ExperimentSpec(Part):
             "spec.podSchedulers: a name can't be that of a policy as well",
             "!has(self.podSchedulers) || self.podSchedulers.all(s, !(s in self.policies))",
             lambda spec: not set(spec.pod_schedulers) & set(spec.policies),
+            at="podSchedulers",
         ),
     )
     workload: Annotated[Workload, IMMUTABLE] = Field(description="The jobs, as the CSV file of `emugpu compare`.")
-    policies: Annotated[
-        tuple[Annotated[str, text_type(least=1, most=128)], ...], Strict(False), Len(max_length=16), _POLICIES
-    ] = Field(description="Policies with their options as on the command line, such as las:threshold_s=300.")
+    policies: Annotated[tuple[Annotated[str, text_type(least=1, most=128)], ...], Len(max_length=16), _POLICIES] = (
+        Field(description="Policies with their options as on the command line, such as las:threshold_s=300.")
+    )
     pod_schedulers: Annotated[
         tuple[PodScheduler, ...],
-        Strict(False),
         Len(1, 8),
         IMMUTABLE,
         Schema(
@@ -240,8 +241,8 @@ class ExperimentSpec(Part):
     stated_costs: Annotated[Costs, IMMUTABLE] | None = Field(  # type: ignore[valid-type]
         None,
         alias="costs",
-        description="What scheduling actions take on this cluster, in seconds, for the predictions. Absent: measured with probe jobs "
-        "beforehand (about two minutes).",
+        description="What scheduling actions take on this cluster, in seconds, for the predictions. Absent: measured with probe "
+        "jobs beforehand (about two minutes).",
     )
     actuator: Annotated[Literal["jobs", "gated", "binding"], IMMUTABLE] = served(
         "jobs", "How the policies' jobs are started and stopped."
@@ -341,7 +342,7 @@ class ExperimentStatus(Report):
     policies: Int32 = Field(0, description="Columns that are compared.")
     done: Int32 = Field(0, description="Columns that are complete.")
     doing: StrictStr = Field("", description="The present activity, for people.")
-    progress: Progress = Field(Progress(), description="The state of its runner.")
+    progress: Progress = Field(Progress.model_construct(), description="The state of its runner.")
     attempts: Int32 = Field(0, description="How often a runner was started.")
     runner: StrictStr = Field("", description="The runner's Job, in the operator's namespace.")
     nodes: Int32 = Field(0, description="Of the cluster, as simulated.")
@@ -350,15 +351,14 @@ class ExperimentStatus(Report):
     error: StrictStr = Field("", description="The largest error of a mean JCT, without its sign.")
     started_ns: TimeNs | None = Field(None, alias="startedAt")
     finished_ns: TimeNs | None = Field(None, alias="finishedAt")
-    calibration: Annotated[dict[str, StrictStr], Strict(False)] = Field(
+    calibration: dict[str, StrictStr] = Field(
         {}, description="What scheduling actions take on this cluster, as measured: seconds as decimal texts."
     )
     results: Annotated[
         tuple[ResultColumn, ...],
-        Strict(False),
         Schema(maxItems=24, x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
     ] = Field((), description="Decimal texts: floating-point numbers don't survive every client.")
-    report: StoredReport = StoredReport()
+    report: StoredReport = StoredReport.model_construct()
     conditions: Conditions = ()
 
 
@@ -407,7 +407,7 @@ class Experiment:
         return text_at(self.status_json, "phase")
 
 
-def parse_spec(spec: object, place: str) -> ExperimentSpec:
+def parse_spec(spec: object, place: str = "") -> ExperimentSpec:
     """Raises InputError that names the field."""
     return read_strictly(ExperimentSpec, spec, place)
 
@@ -417,8 +417,8 @@ Experiment.DEFINITION = Definition(
     plural="schedulingexperiments",
     short_name="sexp",
     scope="Namespaced",
-    description="Runs a workload under several scheduling policies, each predicted by the simulator and observed on this cluster, one "
-    "after the other. One experiment runs at a time; it needs the cluster's emulated GPUs for itself.",
+    description="Runs a workload under several scheduling policies, each predicted by the simulator and observed on the cluster, "
+    "one after the other. One experiment runs at a time; it needs the cluster's emulated GPUs for itself.",
     spec=ExperimentSpec,
     status=ExperimentStatus,
     columns=(
@@ -433,8 +433,8 @@ Experiment.DEFINITION = Definition(
     ),
     rules=(
         Rule(
-            "metadata.name: 50 characters at most, small letters, digits and -, beginning with a letter: a Job and a ConfigMap are "
-            "named after it",
+            "metadata.name: 50 characters at most, small letters, digits and -, beginning with a letter: a Job and a "
+            "ConfigMap are named after it",
             "size(self.metadata.name) <= 50 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
         ),
     ),

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict, StrictFloat, StrictInt, StrictStr
+from annotated_types import Le
+from pydantic import Field, StrictFloat, StrictInt, StrictStr
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.catalogue import bundled_catalogue
@@ -114,7 +115,7 @@ LabelValue = Annotated[
     str,
     text_type(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", NO_VALUE, most=63),
 ]
-Texts = Annotated[tuple[StrictStr, ...], Strict(False)]
+Texts = tuple[StrictStr, ...]
 AnnotationValue = Annotated[str, text_type(most=2**14)]
 
 
@@ -123,7 +124,7 @@ AnnotationValue = Annotated[str, text_type(most=2**14)]
 Int32 = Annotated[StrictInt, Schema(format="int32")]
 Int64 = Annotated[StrictInt, Schema(format="int64")]
 Positive = Annotated[
-    StrictFloat, Schema(Rule("must be a number above 0", "self > 0.0", lambda value: value > 0), maximum=1_000_000)
+    StrictFloat, Le(1_000_000), Schema(Rule("must be a number above 0", "self > 0.0", lambda value: value > 0))
 ]
 
 
@@ -227,9 +228,7 @@ class Condition(Report):
         return self.status == "True"
 
 
-Conditions = Annotated[
-    tuple[Condition, ...], Strict(False), Schema(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["type"])
-]
+Conditions = Annotated[tuple[Condition, ...], Schema(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["type"])]
 
 
 def condition(conditions: Iterable[Condition], kind: str) -> Condition | None:

@@ -15,7 +15,8 @@ from functools import cached_property
 from math import ceil
 from typing import Annotated, Self
 
-from pydantic import Field, Strict, model_validator
+from annotated_types import Len
+from pydantic import Field, model_validator
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.sensitivity import HostShare
@@ -75,13 +76,12 @@ def _check_names(amounts: Amounts) -> Amounts:
 
 _RESOURCES = Schema(
     Rule(
-        "native: emulated GPUs are counted by spec.resources.emuGPU; here is what the pods request of their machine",
+        "emulated GPUs are counted by spec.resources.emuGPU; native says what the pods request of their machine",
         "self.all(name, name != 'emuGPU' && !name.startsWith('emugpu.dev/'))",
         lambda amounts: bool(_check_names(amounts)) or not amounts,
     ),
-    maxProperties=8,
 )
-ResourceAmounts = Annotated[dict[str, Written], Strict(False), _RESOURCES]
+ResourceAmounts = Annotated[dict[str, Written], Len(max_length=8), _RESOURCES]
 
 
 class Follow(Part):

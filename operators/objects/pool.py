@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Interval, Len
-from pydantic import Field, Strict, StrictBool, StrictStr
+from pydantic import Field, StrictBool, StrictStr
 
 from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.node.inventory import Compat, is_resource_name
@@ -34,8 +34,8 @@ DEFAULT_RESOURCE = "emugpu.dev/emuGPU"
 _MOST_GPUS = 128
 
 _RESOURCE_NAME = Rule(
-    "write a name with a domain, such as emugpu.dev/emuGPU or nvidia.com/gpu; pods may say emuGPU for short (emugpu.dev/host is no "
-    "GPU)",
+    "write a name with a domain, such as emugpu.dev/emuGPU or nvidia.com/gpu; pods may say emuGPU for short (emugpu.dev/host is "
+    "no GPU)",
     "self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && "
     "!self.contains('kubernetes.io/') && !self.startsWith('requests.') && self != 'emugpu.dev/host'",
     lambda name: is_resource_name(name) and name != HOST_RESOURCE,
@@ -65,11 +65,13 @@ class Gpus(Part):
             "linkGroupSize: a group of devices with fast links can't be larger than count",
             "!has(self.linkGroupSize) || self.linkGroupSize <= self.count",
             lambda gpus: gpus.link_group_size <= gpus.count,
+            at="linkGroupSize",
         ),
         Rule(
             "numaNodes: can't be more than count; a NUMA node has at least one device",
             "!has(self.numaNodes) || self.numaNodes <= self.count",
             lambda gpus: gpus.numa_nodes <= gpus.count,
+            at="numaNodes",
         ),
     )
     gpu_type: GpuType = Field(
@@ -82,7 +84,7 @@ class Gpus(Part):
     ] = Field(0, alias="memory", description="Memory of one device, if not the type's own.")
     link_group_size: Annotated[Int32, Interval(ge=1)] = Field(
         0,
-        description="How many devices have fast links (NVLink) to each other; all by default where the type has NVLink, else none.",
+        description="How many devices have fast links (NVLink) to each other; default: all where the type has NVLink, else none.",
     )
     numa_nodes: Annotated[Int32, Interval(ge=1, le=8)] = served(1, "Over how many NUMA nodes the devices are spread.")
     resource_name: ResourceName = Field("", description="The name that pods request, if not spec.resourceName.")
@@ -119,7 +121,7 @@ class TimeSlicing(Part):
     fail_requests_greater_than_one: StrictBool = Field(
         False, description="Refuse a container that requests more than one share."
     )
-    resources: Annotated[tuple[SharedResource, ...], Strict(False), Len(1, 16)]
+    resources: Annotated[tuple[SharedResource, ...], Len(1, 16)]
 
 
 class Sharing(Part):
@@ -163,48 +165,59 @@ class PoolSpec(Part):
             "spec.gpus: name at least one GPU type; a pool without GPUs needs spec.emulated",
             "(has(self.gpus) && size(self.gpus) > 0) || has(self.emulated)",
             lambda spec: bool(spec.gpus) or spec.emulated is not None,
+            at="gpus",
         ),
         Rule(
             "spec.gpus: a node has 128 emulated GPUs at most, over all types; lower the counts",
             f"!has(self.gpus) || self.gpus.map(g, g.count).sum() <= {_MOST_GPUS}",
             lambda spec: sum(each.count for each in spec.gpus) <= _MOST_GPUS,
+            at="gpus",
         ),
         Rule(
-            "spec.sharing.timeSlicing.resources: name the pool's own resource (spec.resourceName or spec.gpus[].resourceName), or "
-            "nvidia.com/gpu, which stands for it",
+            "spec.sharing.timeSlicing.resources: name the pool's own resource (spec.resourceName or spec.gpus[].resourceName), "
+            "or nvidia.com/gpu, which stands for it",
             "!has(self.sharing) || !has(self.sharing.timeSlicing) || self.sharing.timeSlicing.resources.all(r, "
             "r.name.startsWith('nvidia.com/') || !r.name.contains('/') || r.name == self.resourceName || "
             "(has(self.gpus) && self.gpus.exists(g, has(g.resourceName) && g.resourceName == r.name)))",
             lambda spec: spec.shares_its_own,
+            at="sharing.timeSlicing.resources",
         ),
     )
     selector: Selector = served(
-        Selector(),
+        Selector.model_construct(),
         "Which nodes, as a LabelSelector. Empty means every node that is no control plane.",
         alias="nodeSelector",
         schema_default={},
     )
-    gpus: Annotated[tuple[Gpus, ...], Strict(False), Len(max_length=16)] = Field(
+    gpus: Annotated[tuple[Gpus, ...], Len(max_length=16)] = Field(
         (),
         description="The devices of each node, in the order of their indexes. None for nodes that offer emulated CPUs and memory "
         "alone.",
     )
     resource_name: ResourceName = served(DEFAULT_RESOURCE, "The name that pods request.")
     shared: Sharing = Field(
-        Sharing(),
+        Sharing.model_construct(),
         alias="sharing",
         description="Several holders for one device, in the terms of NVIDIA's device plugin.",
     )
-    imitated: Imitated = Field(Imitated(), alias="compat", description="What the pool imitates beyond its own names.")
+    imitated: Imitated = Field(
+        Imitated.model_construct(), alias="compat", description="What the pool imitates beyond its own names."
+    )
     emulated: Emulated | None = Field(
         None,
         description="What each node emulates for EmuJobs to divide; what it really has where this is absent.",
     )
     marked: Annotated[
         tuple[UnhealthyDevice, ...],
-        Strict(False),
         Len(max_length=256),
-        Schema(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["node", "index"]),
+        Schema(
+            Rule(
+                "each needs a node and index of its own",
+                holds=lambda marked: len({(each.node, each.index) for each in marked}) == len(marked),
+            ),
+            x_kubernetes_list_type="map",
+            x_kubernetes_list_map_keys=["node", "index"],
+        ),
     ] = Field((), alias="unhealthy", description="Devices that are broken on purpose.")
 
     @property
@@ -224,7 +237,7 @@ class PoolSpec(Part):
     @cached_property
     def sharing(self) -> Mapping[str, object]:
         """As it is written, for node/time_slicing.py."""
-        return self.shared.model_dump(by_alias=True, exclude_unset=True)
+        return self.shared.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     @property
     def compat(self) -> Compat:
@@ -268,7 +281,6 @@ class PoolStatus(Report):
     conditions: Conditions = ()
     node_statuses: Annotated[
         tuple[NodeStatus, ...],
-        Strict(False),
         Schema(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
     ] = ()
 

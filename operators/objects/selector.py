@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from annotated_types import Len
-from pydantic import Strict
 
 from operators.objects.custom_resource import Part, Rule, Schema
 from operators.objects.forms import NO_KEY, LabelValue, is_key, text_type
@@ -33,11 +32,12 @@ class Requirement(Part):
             "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : "
             "!has(self.values) || size(self.values) == 0",
             lambda requirement: bool(requirement.values) == (requirement.operator in ("In", "NotIn")),
+            at="values",
         ),
     )
     key: LabelKey
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: Annotated[tuple[LabelValue, ...], Strict(False), Len(max_length=256)] = ()
+    values: Annotated[tuple[LabelValue, ...], Len(max_length=256)] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         present = self.key in labels
@@ -55,8 +55,8 @@ class Requirement(Part):
 class Selector(Part):
     """All requirements together; without any it is the empty selector."""
 
-    match_labels: Annotated[dict[str, LabelValue], Strict(False), Schema(_KEYS, maxProperties=32)] = {}
-    match_expressions: Annotated[tuple[Requirement, ...], Strict(False), Len(max_length=32)] = ()
+    match_labels: Annotated[dict[str, LabelValue], Len(max_length=32), Schema(_KEYS)] = {}
+    match_expressions: Annotated[tuple[Requirement, ...], Len(max_length=32)] = ()
 
     @property
     def is_empty(self) -> bool:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from annotated_types import Len
-from pydantic import Field, Strict, StrictBool, StrictInt
+from pydantic import Field, StrictBool, StrictInt
 
 from emulator_runtime.node.layout import JOB_UID_LABEL
 from operators.objects.custom_resource import Part, Rule, Schema
@@ -143,22 +143,22 @@ class Variable(Part):
 class Template(Part):
     """What is merged into the pods. A field that isn't named in `_ELSEWHERE` goes to the pods' specification as it is."""
 
-    labels: Annotated[dict[str, LabelValue], Strict(False), Schema(*_LABELS, maxProperties=32)] = {}
-    annotations: Annotated[dict[str, AnnotationValue], Strict(False), Schema(*_ANNOTATIONS, maxProperties=32)] = {}
-    tolerations: Annotated[tuple[Toleration, ...], Strict(False), Len(max_length=32)] = ()
+    labels: Annotated[dict[str, LabelValue], Len(max_length=32), Schema(*_LABELS)] = {}
+    annotations: Annotated[dict[str, AnnotationValue], Len(max_length=32), Schema(*_ANNOTATIONS)] = {}
+    tolerations: Annotated[tuple[Toleration, ...], Len(max_length=32)] = ()
     priority_class_name: Subdomain = ""
     service_account_name: Subdomain = ""
-    variables: Annotated[tuple[Variable, ...], Strict(False), Len(max_length=64)] = Field((), alias="env")
+    variables: Annotated[tuple[Variable, ...], Len(max_length=64)] = Field((), alias="env")
 
     @cached_property
     def env(self) -> tuple[Mapping[str, Any], ...]:
         """The variables, as the user wrote them."""
-        return tuple(variable.model_dump(by_alias=True, exclude_unset=True) for variable in self.variables)
+        return tuple(variable.model_dump(mode="json", by_alias=True, exclude_unset=True) for variable in self.variables)
 
     @cached_property
     def pod(self) -> Mapping[str, Any]:
         """Members of the pods' specification, as the user wrote them."""
-        return self.model_dump(by_alias=True, exclude_unset=True, exclude=_ELSEWHERE)
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=_ELSEWHERE)
 
 
 _ELSEWHERE = {"labels", "annotations", "variables"}

@@ -6,8 +6,8 @@ import re
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.wording import quoted
+from operators.objects.forms import NO_KEY, NO_VALUE, is_key, is_value
 from operators.objects.names import SCHEDULER_NAME, SCHEDULER_NAME_FORM
-from operators.objects.selector import NO_KEY, NO_VALUE, is_key, is_value
 
 FIELD_MANAGER = "emugpu-scheduler"
 """Under this name its fields are listed in an object's managedFields."""
