@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import GIB
-from operators.emujob.sizing import Sizing, sizing_of
 from operators.objects.custom_resource import read_strictly
 from operators.objects.native import Follow, Native, exact_amounts
+from operators.objects.pod import Sizing, sizing_of
 
 MIB = 2**20
 
