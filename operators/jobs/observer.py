@@ -28,6 +28,10 @@ from operators.results.pods import events_of_pod
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome
 
+RUN_NAMESPACE_PREFIX = "emugpu-exp-"
+"""The namespaces that `compare` and runners make for the runs of an experiment."""
+_LONGEST_POLICY = 128
+
 
 class ResultKeeper(Protocol):
     """The part of operators.results.results.Results that is needed here; nothing of it waits."""
@@ -112,7 +116,7 @@ class Observer:
             steps=spec.steps,
             gpus=gpus,
             isolated_s=isolated,
-            policy=spec.scheduler,
+            policy=_policy_of(emujob, spec),
             failed_ns=failed_ns if text_at(emujob.status, "phase") == "Failed" else None,
             experiment=emujob.experiment,
             completed_ns=ns_of(job.completed) if job is not None and job.complete else None,
@@ -166,6 +170,15 @@ class Observer:
             self._last.pop(uid, None)
             if self._noted.pop(uid, None) is not None:
                 self._results.gone(uid)
+
+
+def _policy_of(emujob: EmuJobFacts, spec: EmuJobSpec) -> str:
+    """In a run of an experiment the policy's title, which the runner has annotated; elsewhere the scheduler's name.
+
+    The text becomes a metric's label, so tenants must not choose it: they don't create namespaces of this name.
+    """
+    in_run = emujob.key.namespace.startswith(RUN_NAMESPACE_PREFIX)
+    return emujob.policy[:_LONGEST_POLICY] if in_run and emujob.policy else spec.scheduler
 
 
 def _of_job(job: BatchJob) -> results_job.JobFacts:
