@@ -23,7 +23,7 @@ $(DEV_STAMP): $(STAMP)
 setup: $(DEV_STAMP)  ## make .venv with everything a developer needs
 demo: $(STAMP)  ## compare three policies on the bundled AlloX workload; leaves out/demo/
 	$(BIN)/emugpu compare examples/allox-40/workload.csv --cluster examples/allox-40/cluster.yaml \
-	  --policy drf-fifo --policy drf-sjf --policy allox --warp --out out/demo
+	  --policy drf-fifo --policy drf-sjf --policy allox --warp --speed 0.1 --out out/demo
 experiment: $(STAMP)  ## the same jobs and policies on a Kubernetes cluster of 4 + 8 nodes; about 45 minutes; leaves out/experiment/
 	$(BIN)/emugpu cluster up --name experiment --node-gpus 4x1xV100 --cpu-nodes 8 --emulated-cpus 96 --emulated-memory 500Gi
 	KUBECONFIG=$$($(BIN)/emugpu cluster kubeconfig --name experiment) \
