@@ -8,7 +8,7 @@ import pytest
 
 from cluster_harness import programs, versions
 from cluster_harness.cache import Cache
-from cluster_harness.go_build import BuildPlan, is_package, plan_of
+from cluster_harness.go_build import BuildPlan, go_install, is_package, plan_of
 from cluster_harness.programs import (
     CLIENTS,
     Clients,
@@ -20,6 +20,7 @@ from cluster_harness.programs import (
     module_key,
 )
 from cluster_harness.shell import Shell
+from cluster_harness.steps import Progress
 from emulator_runtime.domain.errors import ClusterError
 
 GO = """#!/bin/sh
@@ -83,10 +84,21 @@ def test_a_build_counts_what_it_does_and_is_done_once(tmp_path: Path, environ: d
     directory = components(cache, Shell(tmp_path / "log", environ), steps)
     assert (directory / "build").read_text() == "CGO_ENABLED=0 ./pause\n", "static, with our own programs"
     assert (directory / "etcd").exists() and not (directory / "server").exists()
-    reports = [str(report) for report in steps.progress[TITLE]]
-    assert reports[0] == "1 modules downloaded (example.org/module v1.0.0)"
-    assert reports[1].split(" (")[0] == "1 of 4 packages and programs"
+    assert str(steps.progress[TITLE][0]) == "1 modules downloaded (example.org/module v1.0.0)"
     assert has_components(cache) and components(cache, Shell(tmp_path / "log", {"PATH": ""}), steps) == directory
+
+
+def test_packages_and_programs_are_counted(tmp_path: Path, shell, machine) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "kubectl").touch()
+    listed = "true true stale dependency: x\ntrue false build ID mismatch\ntrue false build ID mismatch\n"
+    machine.programs["go"] = lambda words, _stdin: listed if words[1] == "list" else "a/b\n# a/b\nc/kubectl\nc/kind\n"
+    reports: list[Progress] = []
+    go_install(shell, tmp_path, ["c/..."], "-s", tmp_path, reports.append)
+    assert [str(report) for report in reports] == [
+        "2 of 5 packages and programs (a/b)",
+        "3 of 5 packages and programs (c/kubectl)",
+        "4 of 5 packages and programs (1 of 2 programs are linked)",
+    ]
 
 
 def test_packages_in_the_build_cache_are_not_counted() -> None:
