@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.node.settings import EnvSettings, setting
-from operators.kube import CRD, NAMESPACE, Api, KubeApi, applied
+from operators.kube.api import CRD, NAMESPACE, Api, applied
+from operators.kube.client import KubeApi
 
 FIELD_MANAGER = "emugpu-prepare"
 LEVELS = ("enforce", "audit", "warn")

@@ -26,7 +26,7 @@ from e2e.cases.ledger import Ledger, Reported, check_every_step_once
 from e2e.cases.test_emujobs import at_s, check_runs
 from operators.experiments.cluster_state import look
 from operators.experiments.emujobs import EXPERIMENT_LABEL
-from operators.kube import KubeApi, configured
+from operators.kube.client import KubeApi, configured
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 
 pytestmark = [pytest.mark.alone, pytest.mark.long]

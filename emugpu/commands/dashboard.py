@@ -29,7 +29,7 @@ from operators.api.source import Source
 from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.compare_output import CompareOutput
 from operators.api.sources.output_files import SUMMARY
-from operators.kube import KubeApi, configured
+from operators.kube.client import KubeApi, configured
 
 DEFAULT_PORT = 8765
 LOOPBACK = "127.0.0.1"

@@ -131,7 +131,7 @@ class _Titles:
 def _laboratory(args: argparse.Namespace) -> Iterator[Laboratory]:
     """The scheduler's lines are kept beside the report; without --out they go with the run."""
     from operators.experiments.executor import Laboratory, Tools
-    from operators.kube import KubeApi, configured
+    from operators.kube.client import KubeApi, configured
 
     config = configured(args.kubeconfig, args.context)
     with tempfile.TemporaryDirectory(prefix="emugpu-experiment-") as temporary:

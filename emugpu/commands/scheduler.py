@@ -180,7 +180,7 @@ def _until(text: str | None, jobs: int | None) -> Until | None:
 
 
 def _epoch_ns(text: str | None) -> int | None:
-    from operators.clock import ns_of
+    from operators.kube.timestamps import ns_of
 
     if text is None:
         return None

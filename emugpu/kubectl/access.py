@@ -20,7 +20,7 @@ from lightkube.config.models import Cluster, Context, User
 from lightkube.core.exceptions import ConfigError
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
-from operators.documents import object_at, objects_in, text_at
+from operators.kube.documents import object_at, objects_in, text_at
 
 _HOW = "give --kubeconfig FILE or set KUBECONFIG (`export KUBECONFIG=$(emugpu cluster kubeconfig)`)"
 _PATHS = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}

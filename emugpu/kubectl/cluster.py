@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import wall_ns
-from operators.kube import Api, ForbiddenError, Json, NotThereError
+from operators.kube.api import Api, ForbiddenError, Json, NotThereError
 
 T = TypeVar("T")
 RIGHTS = "docs/kubectl.md lists the rights that each command needs"

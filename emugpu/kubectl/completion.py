@@ -22,8 +22,9 @@ from emugpu.kubectl.commands.jobs import PHASES
 from emugpu.kubectl.jobs_seen import jobs_in
 from emugpu.kubectl.scheduling_experiments import experiments_in
 from emulator_runtime.domain.errors import EmuGpuError
-from operators.documents import object_at, text_at
-from operators.kube import NAMESPACE, NODE, POD, Api, Json, KubeApi
+from operators.kube.api import NAMESPACE, NODE, POD, Api, Json
+from operators.kube.client import KubeApi
+from operators.kube.documents import object_at, text_at
 
 NO_FILES, FILES = ":4", ":0"
 _PATIENCE_S = 2.0

@@ -10,11 +10,11 @@ from emugpu.kubectl.jobs_seen import JobSeen, job_seen
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
-from operators.documents import object_at, text_at, texts_of
 from operators.emujob.offers import NodeOffer, offers_of
 from operators.emujob.workload import cluster_spec, job_spec
 from operators.experiments.records import About, run_record, told_by
-from operators.kube import Json
+from operators.kube.api import Json
+from operators.kube.documents import object_at, text_at, texts_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
 from operators.pools.objects import NodeFacts, PoolFacts
 from operators.scheduling.names import ROW

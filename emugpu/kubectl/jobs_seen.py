@@ -9,9 +9,9 @@ from typing import Any
 
 from emugpu.kubectl.cluster import NO_EMUJOBS, listed
 from emulator_runtime.domain.errors import ClusterError
-from operators.clock import seconds_of
-from operators.documents import object_at, objects_in, text_at, texts_of, whole_at
-from operators.kube import EMUJOB, Api, NotThereError
+from operators.kube.api import EMUJOB, Api, NotThereError
+from operators.kube.documents import object_at, objects_in, text_at, texts_of, whole_at
+from operators.kube.timestamps import seconds_of
 from operators.objects.names import EXPERIMENT_LABEL
 from operators.scheduling.names import JOB_ID
 

@@ -15,8 +15,8 @@ from emugpu.kubectl.cluster import listed, refusal
 from emugpu.kubectl.samples import DeviceFigures, device_figures
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.node.inventory import Inventory
-from operators.documents import object_at, objects_in, text_at, texts_of
-from operators.kube import NODE, POD, Api, Json
+from operators.kube.api import NODE, POD, Api, Json
+from operators.kube.documents import object_at, objects_in, text_at, texts_of
 from operators.objects.names import JOB_LABEL
 from operators.pools.objects import NodeFacts, node_facts
 

@@ -12,7 +12,7 @@ from emugpu.kubectl.access import access
 from emugpu.kubectl.cluster import Cluster
 from emulator_runtime.command_line import OneLineParser
 from emulator_runtime.domain.errors import InputError
-from operators.kube import KubeApi
+from operators.kube.client import KubeApi
 
 Connect = Callable[[argparse.Namespace], Cluster]
 EVERY_S = 2.0

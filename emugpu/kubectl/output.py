@@ -20,7 +20,7 @@ from emugpu.smi.devices import clean
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.timing.host import sleep_ns
-from operators.clock import rfc3339_micro
+from operators.kube.timestamps import rfc3339_micro
 
 MISSING = "-"
 _GAP = "   "

@@ -10,7 +10,7 @@ from emugpu.kubectl.jobs_seen import GOING_ON, OVER, JobSeen, RunSeen
 from emugpu.kubectl.nodes_seen import inventory_of
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.inventory import split_device_id
-from operators.kube import Json
+from operators.kube.api import Json
 from operators.pools.objects import node_facts
 from scheduler_sims.record import JobRecord, RunRecord, Span
 

@@ -10,9 +10,9 @@ from typing import Any
 from emugpu.kubectl.jobs_seen import ConditionSeen, JobSeen, RunSeen
 from emugpu.kubectl.output import counted, duration
 from emugpu.kubectl.spans import Places
-from operators.clock import seconds_of
-from operators.documents import condition_of, object_at, objects_in, text_at, whole_at
-from operators.kube import Json
+from operators.kube.api import Json
+from operators.kube.documents import condition_of, object_at, objects_in, text_at, whole_at
+from operators.kube.timestamps import seconds_of
 
 _WHOSE = ("event", "status", "pod", "pod event")
 """Whose word a line is; a Job's events stand before what its pods do."""

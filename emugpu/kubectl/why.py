@@ -8,8 +8,8 @@ from typing import Any
 from emugpu.kubectl.jobs_seen import JobSeen
 from emugpu.kubectl.nodes_seen import NodeSeen
 from emugpu.kubectl.output import counted
-from operators.documents import condition_of, object_at, objects_in, text_at, texts_of
-from operators.kube import Json
+from operators.kube.api import Json
+from operators.kube.documents import condition_of, object_at, objects_in, text_at, texts_of
 from operators.objects.names import GATE
 
 WAITING = ("", "Pending", "Queued", "Starting", "Preempted", "Rejected")

@@ -20,7 +20,7 @@ from operators.api.sessions import Sessions
 from operators.api.settings import Settings
 from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.results import StoredResults
-from operators.kube import KubeApi
+from operators.kube.client import KubeApi
 
 _USAGE = """usage: python -m operators.api
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, RefusedError
-from operators.kube import ApiAwayError, ConflictError, NotThereError
+from operators.kube.api import ApiAwayError, ConflictError, NotThereError
 
 RETRY_S = 2
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from operators.api.access import Principal
 from operators.api.cache import Cache
-from operators.documents import object_at, text_at
-from operators.kube import ACCESS_REVIEW, TOKEN_REVIEW, Api, Json
+from operators.kube.api import ACCESS_REVIEW, TOKEN_REVIEW, Api, Json
+from operators.kube.documents import object_at, text_at
 
 KNOWN_S, UNKNOWN_S, RIGHTS_S = 60.0, 10.0, 30.0
 """How long an answer holds: whose a token is, that it is nobody's, what somebody may."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from operators.api.facts import Device, Experiment, Job, Run, Snapshot
 from operators.api.figures import Window, held_share, whole_window
 from operators.api.who import Scope
-from operators.kube import NotThereError
+from operators.kube.api import NotThereError
 
 SIMULATED = "simulated"
 

@@ -12,7 +12,7 @@ from operators.api.access import WHOLE_CLUSTER, Principal
 from operators.api.facts import Job
 from operators.api.problems import ForbiddenError, SignInError, StoreAwayError
 from operators.api.services import Services, services
-from operators.kube import NotThereError
+from operators.kube.api import NotThereError
 
 CSRF_HEADER = "X-Emugpu-Request"
 """Set by our pages on every write: no other site's page can, without a preflight that is never answered."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from operators.clock import ns_of
-from operators.documents import (
+from operators.emujob.sizing import Sizing, sizing_of
+from operators.kube.documents import (
     Key,
     condition_holds,
     condition_of,
@@ -18,7 +18,7 @@ from operators.documents import (
     texts_of,
     whole_at,
 )
-from operators.emujob.sizing import Sizing, sizing_of
+from operators.kube.timestamps import ns_of
 from operators.objects.names import ALLOCATION, CONFIGURATION, EXPERIMENT_LABEL, JOB_LABEL
 from operators.results.events import JobEvent
 from operators.results.pods import Demand, demand_of, events_of_pod, work_uid_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from operators.documents import condition_of, object_at, objects_in, text_at, texts_of, whole_at
+from operators.kube.documents import condition_of, object_at, objects_in, text_at, texts_of, whole_at
 from operators.objects.names import CONTAINER
 from operators.objects.native import RESIZABLE, exact_amounts
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from operators.documents import object_at, text_at
 from operators.emujob.workload import cluster_spec
-from operators.kube import EMUJOB, NODE, POD, POOL, Api, NotThereError, everywhere
+from operators.kube.api import EMUJOB, NODE, POD, POOL, Api, NotThereError, everywhere
+from operators.kube.documents import object_at, text_at
+from operators.kube.store import full_name_of
 from operators.pools.objects import node_facts, pool_facts
 from operators.results.pods import devices_of
-from operators.store import full_name_of
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.reports.formats import list_some
 

@@ -11,7 +11,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
 from emulator_runtime.domain.units import to_ns
-from operators.kube import Json
+from operators.kube.api import Json
 from operators.objects.names import EXPERIMENT_LABEL
 from operators.scheduling.names import BATCH, JOB_ID, ROW
 

@@ -18,7 +18,6 @@ from typing import Any, Protocol, TypeVar
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns, to_s
-from operators.clock import rfc3339_micro
 from operators.experiments import run_namespace
 from operators.experiments.calibration import policy as probe_policy
 from operators.experiments.calibration.costs import Calibration, calibrated
@@ -28,7 +27,8 @@ from operators.experiments.emujobs import Destination, emujob_document, names_of
 from operators.experiments.records import About, Told, run_record
 from operators.experiments.run import Orders, Progress, Surroundings, observe
 from operators.experiments.scheduler_process import READY_S, Files, SchedulerProcess
-from operators.kube import Api
+from operators.kube.api import Api
+from operators.kube.timestamps import rfc3339_micro
 from operators.objects.names import EXPERIMENT_LABEL
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord

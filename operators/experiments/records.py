@@ -13,8 +13,8 @@ from typing import Any
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns, to_s
 from emulator_runtime.timing.lag import LagHistogram
-from operators.clock import ns_of
-from operators.documents import condition_of, object_at, objects_in, text_at, whole_at
+from operators.kube.documents import condition_of, object_at, objects_in, text_at, whole_at
+from operators.kube.timestamps import ns_of
 from operators.objects.names import ENDED
 from operators.results.status import MOST_RUNS
 from operators.scheduling.names import JOB_ID

@@ -15,9 +15,9 @@ from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns, to_s
 from operators.experiments.emujobs import Destination, emujob_document
 from operators.experiments.records import Told, told_by
-from operators.following import Followed, Pauses, follow
-from operators.kube import EMUJOB, Api, ConflictError, Json
-from operators.store import Store
+from operators.kube.api import EMUJOB, Api, ConflictError, Json
+from operators.kube.informer import Followed, Pauses, follow
+from operators.kube.store import Store
 
 SETTLE_S = 60.0
 """So long the event log's word on the last jobs' ends is waited for."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import to_ns
-from operators.kube import EMUJOB, NAMESPACE, Api, NotThereError
+from operators.kube.api import EMUJOB, NAMESPACE, Api, NotThereError
 from operators.objects.names import EXPERIMENT_LABEL
 
 GONE_S = 180.0

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.clock import ns_of
-from operators.documents import whole_at
 from operators.experiments.calibration.probes import Decision
+from operators.kube.documents import whole_at
+from operators.kube.timestamps import ns_of
 
 MOST_RESTARTS = 5
 READY_S = 60.0

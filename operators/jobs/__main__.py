@@ -19,9 +19,10 @@ from operators.jobs.metrics import JobMetrics
 from operators.jobs.observer import Observer
 from operators.jobs.recording import Clocks, Links, Recording
 from operators.jobs.settings import Settings
-from operators.kube import Api, KubeApi
-from operators.leader import Candidate, Leader, LeadershipLostError, Terms
-from operators.serving import loop_alive, status_server
+from operators.kube.api import Api
+from operators.kube.client import KubeApi
+from operators.kube.leader_election import Candidate, Leader, LeadershipLostError, Terms
+from operators.kube.status_server import loop_alive, status_server
 
 _USAGE = """usage: python -m operators.jobs
 

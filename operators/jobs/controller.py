@@ -13,11 +13,7 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.actions import Tell
-from operators.documents import Key, text_at
 from operators.emujob.objects import EmuJobFacts
-from operators.events import News
-from operators.following import Pauses, follow
 from operators.jobs.known import Known
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
@@ -26,11 +22,15 @@ from operators.jobs.observer import Scene
 from operators.jobs.plan import Action, Around, CreateJob, CreateService, ResizePod, plan
 from operators.jobs.resizing import Refusal
 from operators.jobs.writer import write
-from operators.kube import Api, ConflictError, NotThereError
-from operators.leader import LeadershipLostError
+from operators.kube.actions import Tell
+from operators.kube.api import Api, ConflictError, NotThereError
+from operators.kube.documents import Key, text_at
+from operators.kube.events import News
+from operators.kube.informer import Pauses, follow
+from operators.kube.leader_election import LeadershipLostError
+from operators.kube.work_queue import WorkQueue
 from operators.objects.names import FINAL
 from operators.results.status import Outcome
-from operators.work_queue import WorkQueue
 
 _LONGEST_WAIT_S = 60.0
 """Even where nothing changes an EmuJob that isn't over is looked at so often: outcomes may come without any object's change."""

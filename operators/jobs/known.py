@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from operators.actions import SuspendJob, WriteStatus
 from operators.emujob.objects import (
     EmuJobFacts,
     JobFacts,
@@ -17,16 +16,17 @@ from operators.emujob.objects import (
     service_facts,
 )
 from operators.emujob.offers import NodeOffer, offers_of
-from operators.following import Followed
 from operators.jobs.not_made import NotMade
 from operators.jobs.observer import Scene
 from operators.jobs.plan import Action, CreateJob, CreateService, Mine, ResizePod
 from operators.jobs.resizing import Refusals
-from operators.kube import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
+from operators.kube.actions import SuspendJob, WriteStatus
+from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
+from operators.kube.informer import Followed
+from operators.kube.store import Heard, Index, Store
 from operators.objects.names import JOB_LABEL
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.results.status import Outcome
-from operators.store import Heard, Index, Store
 
 Named = EmuJobFacts | JobFacts | ServiceFacts
 """What bears its EmuJob's name."""

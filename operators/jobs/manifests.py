@@ -14,7 +14,7 @@ from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.layout import JOB_UID_LABEL
 from emulator_runtime.workloads.train_arguments import CONFIGURATION_VARIABLE
 from operators.emujob.objects import EmuJobFacts
-from operators.kube import Json
+from operators.kube.api import Json
 from operators.objects.emujob import Configuration, EmuJobSpec
 from operators.objects.names import CONFIGURATION, CONTAINER, GATE, JOB_LABEL
 from operators.objects.pool import DEFAULT_RESOURCE, HOST_RESOURCE

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from operators.following import Pauses
+from operators.kube.informer import Pauses
 
 LASTS = 2
 """What fails so often, one time after the other, isn't healed by the next attempt."""

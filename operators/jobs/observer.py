@@ -12,12 +12,12 @@ from typing import Protocol
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.clock import ns_of
-from operators.documents import text_at
 from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
 from operators.emujob.offers import NodeOffer
 from operators.jobs.isolated import isolated_s
 from operators.jobs.status import prediction_of
+from operators.kube.documents import text_at
+from operators.kube.timestamps import ns_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
 from operators.objects.names import FINAL
 from operators.results import job as results_job

@@ -15,16 +15,16 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.actions import CommonAction, DeleteJob, Plan, SuspendJob, report
-from operators.clock import rfc3339, rfc3339_micro, seconds_of
-from operators.documents import Key, condition_of, text_at, whole_at
 from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
 from operators.emujob.offers import Fit, NodeOffer, first_fit
-from operators.events import News
 from operators.jobs.manifests import Images, job_document, service_document
 from operators.jobs.not_made import NotMade
 from operators.jobs.resizing import TROUBLES, Refusal, Resources, wanted_of
 from operators.jobs.status import NOT_CARRIED_OUT, Moment, Seen, Verdict, status_of
+from operators.kube.actions import CommonAction, DeleteJob, Plan, SuspendJob, report
+from operators.kube.documents import Key, condition_of, text_at, whole_at
+from operators.kube.events import News
+from operators.kube.timestamps import rfc3339, rfc3339_micro, seconds_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
 from operators.objects.names import FINAL
 from operators.results.status import Outcome

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from operators.clock import rfc3339_micro, seconds_of
-from operators.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
 from operators.jobs.resizing import Refusal, resized
+from operators.kube.documents import new_condition, object_at, objects_in, text_at, whole_at
+from operators.kube.timestamps import rfc3339_micro, seconds_of
 from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJobSpec
 from operators.objects.names import FINAL

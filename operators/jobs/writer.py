@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from operators.jobs.plan import Action, CreateJob, CreateService, ResizePod
-from operators.kube import EMUJOB, JOB, POD_SIZE, SERVICE, Api, Json
+from operators.kube.api import EMUJOB, JOB, POD_SIZE, SERVICE, Api, Json
+from operators.kube.writer import Author, write_common
 from operators.objects.names import CONTAINER
-from operators.writing import Author, write_common
 
 FIELD_MANAGER = "emugpu-operator"
 """Under this name the controller owns fields (Kubernetes API concepts, server-side apply)."""

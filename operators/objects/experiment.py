@@ -9,7 +9,7 @@ from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import MAX_SECONDS
-from operators.documents import object_at, text_at, whole_at
+from operators.kube.documents import object_at, text_at, whole_at
 
 ACTUATORS = ("jobs", "gated", "binding")
 COSTS = {

@@ -10,12 +10,12 @@ import sys
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments.controller.uninstall import leave
-from operators.kube import KubeApi
+from operators.kube.client import KubeApi
+from operators.kube.status_server import loop_alive, status_server
 from operators.pools.cleanup import NodePods, cleanup
 from operators.pools.controller import Controller
 from operators.pools.metrics import PoolMetrics
 from operators.pools.settings import Settings
-from operators.serving import loop_alive, status_server
 
 _USAGE = """usage: python -m operators.pools [cleanup]
 

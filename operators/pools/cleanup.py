@@ -15,7 +15,7 @@ from typing import Any
 
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
-from operators.kube import NODE, POD, POOL, Api, Json, NotThereError, applied
+from operators.kube.api import NODE, POD, POOL, Api, Json, NotThereError, applied
 from operators.pools.objects import FIELD_MANAGER, NodeFacts, node_facts
 
 _POLL_S = 0.5

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 from emulator_runtime.domain.errors import EmuGpuError
-from operators.clock import rfc3339
-from operators.following import Followed, Pauses, follow
-from operators.kube import NODE, POOL, Api, NotThereError
+from operators.kube.api import NODE, POOL, Api, NotThereError
+from operators.kube.informer import Followed, Pauses, follow
+from operators.kube.store import Store
+from operators.kube.timestamps import rfc3339
 from operators.pools.actions import PatchNode, PatchStatus
 from operators.pools.metrics import PoolMetrics
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.pools.reconcile import reconcile
 from operators.pools.writer import write
-from operators.store import Store
 
 
 class Controller:

@@ -12,7 +12,7 @@ from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
-from operators.documents import object_at, objects_in, texts_of
+from operators.kube.documents import object_at, objects_in, texts_of
 from operators.objects.quantities import parse_quantity
 
 FIELD_MANAGER = "emugpu-pools"

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
-from operators.documents import condition_of
+from operators.kube.documents import condition_of
 from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
 from operators.pools.assign import Assignment, Claim, assign
 from operators.pools.labels import labels_of

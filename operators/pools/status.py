@@ -8,7 +8,7 @@ from typing import Any
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.node.inventory import Inventory
-from operators.documents import new_condition
+from operators.kube.documents import new_condition
 from operators.objects.pool import HOST_RESOURCE
 from operators.pools.objects import NodeFacts, PoolFacts
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator_runtime.node.layout import HOST_RESOURCE, WORK_UID_LABELS
-from operators.clock import ns_of
-from operators.documents import object_at, objects_in, text_at, texts_of
+from operators.kube.documents import object_at, objects_in, text_at, texts_of
+from operators.kube.timestamps import ns_of
 from operators.results.events import BEGINS, FAILED, FINISHED, KUBERNETES, JobEvent
 
 _INDEX = "batch.kubernetes.io/job-completion-index"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from emulator_runtime.node.fields import parse, required
-from operators.clock import ns_of, rfc3339_micro
+from operators.kube.timestamps import ns_of, rfc3339_micro
 
 ANNOTATION = "emugpu.dev/predicted"
 """On an EmuJob: what the program that schedules it foretold at its submission (Prediction.from_json)."""

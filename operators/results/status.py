@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from operators.clock import rfc3339_micro
+from operators.kube.timestamps import rfc3339_micro
 from operators.results.events import FAILED
 from operators.results.figures import Stay, Stays, finish_time_fairness
 from operators.results.job import EVENT_LOG, JobResult

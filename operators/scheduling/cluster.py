@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S
-from operators.kube import EMUJOB, NODE, POOL, Api, ApiAwayError, ForbiddenError, NotThereError
-from operators.leader import Leader
+from operators.kube.api import EMUJOB, NODE, POOL, Api, ApiAwayError, ForbiddenError, NotThereError
+from operators.kube.leader_election import Leader
 from operators.scheduling.errors import NoEmuJobsError, NotYetError
 from operators.scheduling.handover import Handover, Keeper, Saver, Written
 from operators.scheduling.objects import Order

@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
-from operators.following import Followed
-from operators.kube import EMUJOB, JOB, NODE, POD, POOL, everywhere, on_nodes
+from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, everywhere, on_nodes
+from operators.kube.informer import Followed
+from operators.kube.store import Heard, Store
 from operators.objects.names import JOB_LABEL
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
 from operators.scheduling.actuators import ACTUATORS
@@ -25,7 +26,6 @@ from operators.scheduling.objects import (
     usage_of,
 )
 from operators.scheduling.tracked_job import TrackedJob
-from operators.store import Heard, Store
 
 
 class ClusterObjects:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from operators.store import Heard, Store, full_name_of
+from operators.kube.store import Heard, Store, full_name_of
 
 T = TypeVar("T")
 

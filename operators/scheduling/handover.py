@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError
-from operators.documents import object_at, text_at
-from operators.kube import CONFIG_MAP, Api, ConflictError, Json, NotThereError
+from operators.kube.api import CONFIG_MAP, Api, ConflictError, Json, NotThereError
+from operators.kube.documents import object_at, text_at
 from operators.scheduling.attained import AttainedService
 from operators.scheduling.names import FIELD_MANAGER
 from operators.scheduling.plain import PlainError, decode, encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from operators.clock import rfc3339_micro
+from operators.kube.timestamps import rfc3339_micro
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.loop.open_loop import Decision
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import NS_PER_S, to_s
-from operators.clock import ns_of
-from operators.documents import text_at, whole_at
+from operators.kube.documents import text_at, whole_at
+from operators.kube.timestamps import ns_of
 from operators.scheduling.attained import NEW, AttainedService
 from operators.scheduling.objects import Mine, Order
 from operators.scheduling.reading import Around, held_by, present, present_with

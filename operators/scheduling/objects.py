@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.node.layout import JOB_UID_LABEL
-from operators.documents import Key, condition_of, object_at, objects_in, text_at, texts_of, whole_at
 from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts, emujob_facts, job_facts, pod_facts
+from operators.kube.documents import Key, condition_of, object_at, objects_in, text_at, texts_of, whole_at
 from operators.objects.names import ALLOCATION
 from operators.results.pods import devices_of
 from operators.scheduling.names import PLANNED_DEVICES

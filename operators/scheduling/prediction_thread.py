@@ -15,7 +15,7 @@ from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
-from operators.clock import rfc3339_micro
+from operators.kube.timestamps import rfc3339_micro
 from operators.results.predicted import Prediction
 from operators.scheduling.prediction import predict_job
 from scheduler_sims.clusters.open import PresentJob

@@ -14,8 +14,10 @@ from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.http_server import HttpServer
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
-from operators.kube import Api, KubeApi, configured
-from operators.leader import Candidate, Leader, LeadershipLostError, Terms
+from operators.kube.api import Api
+from operators.kube.client import KubeApi, configured
+from operators.kube.leader_election import Candidate, Leader, LeadershipLostError, Terms
+from operators.kube.status_server import loop_alive, status_server
 from operators.scheduling.attained import AttainedService
 from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
 from operators.scheduling.forecasts import Forecasts
@@ -27,7 +29,6 @@ from operators.scheduling.names import SYSTEM_NAMESPACE, check_name, lasting_nam
 from operators.scheduling.options import Options
 from operators.scheduling.scope import Scope
 from operators.scheduling.watcher import Tools
-from operators.serving import loop_alive, status_server
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.estimates import parse_estimates

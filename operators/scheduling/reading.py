@@ -10,10 +10,10 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.clock import ns_of
-from operators.documents import text_at, whole_at
 from operators.emujob.offers import NodeOffer
 from operators.emujob.workload import job_spec
+from operators.kube.documents import text_at, whole_at
+from operators.kube.timestamps import ns_of
 from operators.objects.allocation import Allocation as Noted
 from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJobSpec, parse_spec

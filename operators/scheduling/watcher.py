@@ -14,8 +14,9 @@ from typing import Any
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
-from operators.following import Pauses, follow
-from operators.kube import Api
+from operators.kube.api import Api
+from operators.kube.informer import Pauses, follow
+from operators.kube.store import Store
 from operators.objects.names import ALLOCATION
 from operators.scheduling.attained import AttainedService
 from operators.scheduling.batches import Batches
@@ -32,7 +33,6 @@ from operators.scheduling.scope import Scope
 from operators.scheduling.tracked_job import TrackedJob
 from operators.scheduling.transitions import HOLDS, Known, News, judge
 from operators.scheduling.writer import Writer
-from operators.store import Store
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.open import NodesChanged
 from scheduler_sims.inputs.truth import OpenTruth

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from operators.documents import Key
-from operators.kube import POD, Api, Json, NotThereError
-from operators.leader import LeadershipLostError
+from operators.kube.api import POD, Api, Json, NotThereError
+from operators.kube.documents import Key
+from operators.kube.leader_election import LeadershipLostError
+from operators.kube.store import Store
 from operators.objects.allocation import Allocation
 from operators.scheduling.names import FIELD_MANAGER
-from operators.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
-from operators.kube import POD, ConflictError, NotThereError
-from operators.store import full_name_of
+from operators.kube.api import POD, ConflictError, NotThereError
+from operators.kube.store import full_name_of
 
 
 class FakeApi:

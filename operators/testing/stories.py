@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from operators.kube import KubeApi
+from operators.kube.client import KubeApi
 
 WITHIN_S = 90.0
 

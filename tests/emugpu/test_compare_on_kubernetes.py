@@ -16,7 +16,7 @@ from operators import kube
 from operators.experiments import executor
 from operators.experiments.calibration.costs import Calibration
 from operators.experiments.executor import Setting
-from operators.kube import NODE, POD, POOL
+from operators.kube.api import NODE, POD, POOL
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, RunRecord

@@ -17,8 +17,9 @@ from lightkube.config.kubeconfig import KubeConfig
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import wall_ns
-from operators.following import Pauses
-from operators.kube import CRD, NODE, POD, POOL, ApiAwayError, KubeApi, NotThereError, applied
+from operators.kube.api import CRD, NODE, POD, POOL, ApiAwayError, NotThereError, applied
+from operators.kube.client import KubeApi
+from operators.kube.informer import Pauses
 from operators.pools.actions import RecordEvent
 from operators.pools.cleanup import NodePods, cleanup
 from operators.pools.controller import Controller

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.following import Pauses
-from operators.kube import EVENT, NODE, POD, POOL, ApiAwayError, NotThereError
+from operators.kube.api import EVENT, NODE, POD, POOL, ApiAwayError, NotThereError
+from operators.kube.informer import Pauses
 from operators.pools.actions import RecordEvent
 from operators.pools.cleanup import NodePods, cleanup
 from operators.pools.controller import Controller

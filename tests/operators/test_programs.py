@@ -18,16 +18,16 @@ from prometheus_client import CollectorRegistry, Counter
 
 from emulator_runtime.domain.errors import ClusterError, InputError
 from emulator_runtime.timing.host import sleep_ns
-from operators.clock import rfc3339, rfc3339_micro
 from operators.jobs.__main__ import main as jobs_main
-from operators.kube import KubeApi
+from operators.kube.client import KubeApi
+from operators.kube.status_server import status_server
+from operators.kube.store import Store
+from operators.kube.timestamps import rfc3339, rfc3339_micro
 from operators.pools.__main__ import main
 from operators.pools.objects import pool_facts
 from operators.prepare import Settings as PrepareSettings
 from operators.prepare import main as prepare_main
 from operators.prepare import prepare
-from operators.serving import status_server
-from operators.store import Store
 from operators.testing.api_server import ApiServer
 from operators.testing.fake_api import FakeApi
 

@@ -25,7 +25,7 @@ from emugpu.kubectl.experiments import Grounds, Run, finished_only, numbered, re
 from emugpu.kubectl.output import Answer, Cell, count, seconds, timestamp
 from emugpu.kubectl.scheduling_experiments import ExperimentSeen, experiments_in, kept_of, the_one
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
-from operators.kube import EMUJOB, NODE, POOL, Api, NotThereError
+from operators.kube.api import EMUJOB, NODE, POOL, Api, NotThereError
 from operators.objects.names import EXPERIMENT_LABEL
 from operators.pools.objects import node_facts, pool_facts
 from scheduler_sims.reports.metrics import figures

@@ -24,7 +24,7 @@ from emugpu.kubectl.story import Objects, Told, story, told_once
 from emugpu.kubectl.why import WAITING, pods_of, reasons
 from emugpu.smi.devices import clean
 from emulator_runtime.domain.errors import UnknownNameError
-from operators.kube import EMUJOB, EVENT, NODE, POD, Api, Json, NotThereError
+from operators.kube.api import EMUJOB, EVENT, NODE, POD, Api, Json, NotThereError
 from operators.objects.names import JOB_LABEL
 
 _DAY_S = 86400.0

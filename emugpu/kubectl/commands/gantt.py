@@ -25,7 +25,7 @@ from emugpu.kubectl.output import Answer, duration, timestamp
 from emugpu.kubectl.selectors import parse_selector
 from emugpu.kubectl.spans import Places, Window, clipped, live_record, shortened, stays, window_of
 from emulator_runtime.domain.errors import InputError
-from operators.kube import NODE, Api, Json
+from operators.kube.api import NODE, Api, Json
 from scheduler_sims.reports.html import write_gantt
 from scheduler_sims.reports.palette import JOB_COLOURS
 

@@ -20,8 +20,8 @@ from emugpu.kubectl.samples import Holder
 from emugpu.smi import asking
 from emugpu.smi.devices import Gpu, Picture, Process, counted
 from emulator_runtime.domain.errors import ClusterError, InputError
-from operators.documents import object_at, text_at
-from operators.kube import NODE, POD, Api, NotThereError
+from operators.kube.api import NODE, POD, Api, NotThereError
+from operators.kube.documents import object_at, text_at
 
 PROGRAM = "kubectl emugpu smi"
 KINDS = ("node", "pod")

@@ -17,7 +17,7 @@ from emugpu.kubectl.output import Answer
 from emugpu.kubectl.top_devices import devices_answer
 from emugpu.kubectl.top_jobs import jobs_answer
 from emugpu.kubectl.top_nodes import nodes_answer
-from operators.kube import Api
+from operators.kube.api import Api
 
 VIEWS = ("nodes", "devices", "jobs")
 

@@ -18,7 +18,7 @@ from operators.api.replies import (
 )
 from operators.api.view import View, experiment_view, visible
 from operators.api.who import Known, Reader
-from operators.kube import NotThereError
+from operators.kube.api import NotThereError
 
 router = APIRouter(tags=["experiments"], responses=documented(401, 403, 422, 503))
 

@@ -23,7 +23,7 @@ from operators.api.replies import (
 )
 from operators.api.view import matching, visible
 from operators.api.who import NAMESPACE_PATTERN, Known, SignedIn, readable_job, scope_of, writable_job
-from operators.kube import NotThereError
+from operators.kube.api import NotThereError
 
 MOST_ON_A_PAGE = 10_000
 _CURSOR = re.compile(r"(-?[0-9]{1,20})\.([-0-9A-Za-z]{1,64})", re.ASCII)

@@ -13,10 +13,10 @@ from operators.api.facts import Cluster, Device, Experiment, Job, JobRun, Node, 
 from operators.api.sources.emujobs import Seen, placed, progress_of_runs, run_of, seen
 from operators.api.sources.hardware import Hardware, hardware_of, with_holders
 from operators.api.sources.results import StoredResults
-from operators.following import Followed, Pauses, follow
-from operators.kube import EMUJOB, NODE, POOL, Api, NotThereError, applied, everywhere
+from operators.kube.api import EMUJOB, NODE, POOL, Api, NotThereError, applied, everywhere
+from operators.kube.informer import Followed, Pauses, follow
+from operators.kube.store import Store
 from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
-from operators.store import Store
 
 FIELD_MANAGER = "emugpu-api"
 LOOK_S = 1.0

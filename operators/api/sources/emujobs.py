@@ -13,8 +13,8 @@ from emulator_runtime.domain.units import to_s
 from emulator_runtime.node.inventory import split_device_id
 from operators.api.facts import ENDED, HOLDING, PHASES, Condition, Job, JobRun, Phase, Progress
 from operators.api.figures import error_of
-from operators.clock import seconds_of
-from operators.documents import condition_of, object_at, objects_in, text_at, texts_of, whole_at
+from operators.kube.documents import condition_of, object_at, objects_in, text_at, texts_of, whole_at
+from operators.kube.timestamps import seconds_of
 from operators.objects.names import EXPERIMENT_LABEL
 from operators.results.clocks import Clocks
 from operators.results.events import BEGINS, FINISHED, JobEvent

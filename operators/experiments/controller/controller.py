@@ -26,11 +26,11 @@ from operators.experiments.controller.runner_job import RunnerSettings
 from operators.experiments.controller.status import Seen
 from operators.experiments.controller.turns import FINAL, turn
 from operators.experiments.controller.writer import write
-from operators.following import Followed, Pauses, follow
-from operators.kube import EXPERIMENT, JOB, NAMESPACE, Api, ConflictError, NotThereError, everywhere
-from operators.leader import LeadershipLostError
+from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, ConflictError, NotThereError, everywhere
+from operators.kube.informer import Followed, Pauses, follow
+from operators.kube.leader_election import LeadershipLostError
+from operators.kube.store import Store
 from operators.objects.experiment import parse_spec
-from operators.store import Store
 
 _LONGEST_WAIT_S = 60.0
 

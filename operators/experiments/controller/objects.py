@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from operators.documents import Key, condition_holds, condition_of, key_of, object_at, text_at, texts_of, whole_at
 from operators.experiments.controller.names import FINALIZER, PROGRESS, UID_LABEL
 from operators.experiments.controller.progress import Told, told_of
+from operators.kube.documents import Key, condition_holds, condition_of, key_of, object_at, text_at, texts_of, whole_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from operators.documents import object_at, objects_in, text_at, texts_of, whole_at
+from operators.kube.documents import object_at, objects_in, text_at, texts_of, whole_at
 
 DONE = "Done"
 

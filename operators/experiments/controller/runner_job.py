@@ -12,7 +12,7 @@ from typing import Any
 
 from operators.experiments.controller.names import OWNER, UID_LABEL, experiment_id, runner_name
 from operators.experiments.controller.objects import ExperimentFacts
-from operators.kube import Json
+from operators.kube.api import Json
 from operators.objects.experiment import ExperimentSpec
 
 EXIT_FINAL = 2

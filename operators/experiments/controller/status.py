@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from operators.clock import ns_of
-from operators.documents import new_condition, objects_in, text_at, whole_at
 from operators.experiments.controller.objects import ArenaFacts, ExperimentFacts, RunnerFacts
 from operators.experiments.controller.progress import Told
 from operators.experiments.controller.turns import FINAL
+from operators.kube.documents import new_condition, objects_in, text_at, whole_at
+from operators.kube.timestamps import ns_of
 from operators.objects.experiment import ExperimentSpec
 
 Verdict = tuple[str, str, str]

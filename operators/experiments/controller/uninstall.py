@@ -11,7 +11,7 @@ from contextlib import suppress
 from operators.experiments.controller.names import FIELD_MANAGER, FINALIZER, UID_LABEL
 from operators.experiments.controller.objects import ExperimentFacts, arena_facts, experiment_facts, runner_facts
 from operators.experiments.controller.turns import FINAL
-from operators.kube import EXPERIMENT, JOB, NAMESPACE, Api, NotThereError, everywhere
+from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, NotThereError, everywhere
 
 
 async def leave(api: Api, namespace: str, say: Callable[[str], None]) -> None:

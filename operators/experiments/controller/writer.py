@@ -5,8 +5,8 @@ from __future__ import annotations
 from operators.experiments.controller.names import FIELD_MANAGER, KIND
 from operators.experiments.controller.plan import Action, CreateRunner, DeleteArena, DeleteExperiment, SetFinalizer
 from operators.experiments.run_namespace import delete
-from operators.kube import EXPERIMENT, JOB, Api
-from operators.writing import Author, exactly, write_common
+from operators.kube.api import EXPERIMENT, JOB, Api
+from operators.kube.writer import Author, exactly, write_common
 
 _AUTHOR = Author(FIELD_MANAGER, EXPERIMENT, KIND, "experiments")
 

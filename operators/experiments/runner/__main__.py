@@ -15,7 +15,8 @@ from operators.experiments.controller.runner_job import EXIT_FINAL
 from operators.experiments.runner.runner import Means, Runner
 from operators.experiments.runner.settings import Settings
 from operators.experiments.runner.status_writer import Teller
-from operators.kube import ForbiddenError, KubeApi, NotThereError, configured
+from operators.kube.api import ForbiddenError, NotThereError
+from operators.kube.client import KubeApi, configured
 
 _USAGE = """usage: python -m operators.experiments.runner
 

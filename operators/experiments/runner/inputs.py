@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
-from operators.documents import object_at, text_at, texts_of
 from operators.experiments.cluster_state import Present
 from operators.experiments.comparison import Plans
 from operators.experiments.runner.settings import Settings
-from operators.kube import CONFIG_MAP, EXPERIMENT, Api, NotThereError
+from operators.kube.api import CONFIG_MAP, EXPERIMENT, Api, NotThereError
+from operators.kube.documents import object_at, text_at, texts_of
 from operators.objects.experiment import ExperimentSpec, Source, parse_spec
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import load_cluster

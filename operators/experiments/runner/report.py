@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from operators.documents import object_at, objects_in, texts_of
 from operators.experiments.controller.names import KIND, REPORT_KEYS, RUNNER_MANAGER, report_name
 from operators.experiments.runner.settings import Settings
 from operators.experiments.saved import Kept, packed, unpacked
-from operators.kube import CONFIG_MAP, Api, Json, NotThereError
+from operators.kube.api import CONFIG_MAP, Api, Json, NotThereError
+from operators.kube.documents import object_at, objects_in, texts_of
 
 MOST_BYTES = 900 * 1024
 """Of a ConfigMap's values; Kubernetes takes 1 MiB, with names and metadata."""

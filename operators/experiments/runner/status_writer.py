@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
-from operators.clock import rfc3339
 from operators.experiments.controller.names import PROGRESS, RUNNER_MANAGER
 from operators.experiments.controller.progress import Told, told_text
 from operators.experiments.executor import Connection
 from operators.experiments.runner.settings import Settings
-from operators.kube import EXPERIMENT
+from operators.kube.api import EXPERIMENT
+from operators.kube.timestamps import rfc3339
 
 EVERY_S = 2.0
 _LAST_WORDS_S = 60.0

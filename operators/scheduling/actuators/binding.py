@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from operators.kube import POD
+from operators.kube.api import POD
 from operators.scheduling.actuators.by_pods import ByPods, notes
 from operators.scheduling.objects import ScheduledPod
 from operators.scheduling.writer import Wanted, Writer

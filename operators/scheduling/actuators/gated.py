@@ -5,7 +5,7 @@ A gated pod's node selector may be added to, and its gates may be taken away (Ku
 
 from __future__ import annotations
 
-from operators.kube import POD
+from operators.kube.api import POD
 from operators.objects.names import GATE
 from operators.pools.objects import HOSTNAME_LABEL
 from operators.scheduling.actuators.by_pods import ByPods, notes

@@ -6,7 +6,7 @@ Kubernetes lets the pod template of a suspended Job be changed once nothing of i
 
 from __future__ import annotations
 
-from operators.kube import JOB, Json
+from operators.kube.api import JOB, Json
 from operators.objects.names import CONTAINER
 from operators.objects.pool import DEFAULT_RESOURCE
 from operators.scheduling.actuators.by_pods import notes

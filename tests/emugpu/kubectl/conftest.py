@@ -15,8 +15,8 @@ from emugpu.kubectl.cluster import Cluster
 from emulator_runtime.domain.gpu import Device, device_uuid
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
-from operators.clock import rfc3339, rfc3339_micro
-from operators.kube import EMUJOB, EVENT, NODE, POD, POOL
+from operators.kube.api import EMUJOB, EVENT, NODE, POD, POOL
+from operators.kube.timestamps import rfc3339, rfc3339_micro
 from operators.testing.fake_api import FakeApi
 from sharing_manager.identity import PodIdentity
 from sharing_manager.kubernetes.metrics import NodeCollector

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from operators.kube import EMUJOB
+from operators.kube.api import EMUJOB
 from scheduler_sims.reports.files import read_jobs_csv
 
 Printed = Callable[..., tuple[int, str, str]]

@@ -26,7 +26,7 @@ from emugpu.kubectl.output import Answer, duration
 from emugpu.kubectl.samples import device_figures
 from emugpu.kubectl.selectors import parse_selector
 from emulator_runtime.domain.errors import ClusterError, InputError, ProtocolError
-from operators.kube import EMUJOB, NODE, POD, ApiAwayError, ForbiddenError, NotThereError
+from operators.kube.api import EMUJOB, NODE, POD, ApiAwayError, ForbiddenError, NotThereError
 
 Printed = Callable[..., tuple[int, str, str]]
 

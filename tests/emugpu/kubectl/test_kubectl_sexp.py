@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from operators.experiments.saved import Kept, packed
-from operators.kube import CONFIG_MAP, EXPERIMENT, ForbiddenError
+from operators.kube.api import CONFIG_MAP, EXPERIMENT, ForbiddenError
 from scheduler_sims.record import JobRecord, RunRecord
 from scheduler_sims.reports.files import read_jobs_csv
 

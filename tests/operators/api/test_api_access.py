@@ -18,7 +18,7 @@ from operators.api.one_time import OneTimeAccess
 from operators.api.reviews import ReviewAccess
 from operators.api.services import Services
 from operators.api.sessions import Sessions
-from operators.kube import ApiAwayError
+from operators.kube.api import ApiAwayError
 
 READS = (
     *("/clusters", "/nodes", "/devices", "/jobs", "/queue", "/occupancy", "/experiments", "/experiments/e"),

@@ -18,9 +18,9 @@ from operators.api.changes import Changes
 from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.emujobs import of_result, seen
 from operators.api.sources.results import StoredResults
-from operators.clock import rfc3339_micro
-from operators.following import Pauses
-from operators.kube import EMUJOB, NODE, POOL, ApiAwayError, NotThereError
+from operators.kube.api import EMUJOB, NODE, POOL, ApiAwayError, NotThereError
+from operators.kube.informer import Pauses
+from operators.kube.timestamps import rfc3339_micro
 from operators.results.events import JobEvent
 from operators.results.job import JobFacts
 from operators.results.predicted import Prediction

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import ClusterError, RefusedError
 from operators.api.routes.jobs import _PLACES, _after, _cursor
-from operators.kube import ApiAwayError, ConflictError
+from operators.kube.api import ApiAwayError, ConflictError
 
 
 def test_the_cluster_and_its_figures(place: Any) -> None:

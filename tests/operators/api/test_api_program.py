@@ -18,7 +18,7 @@ from operators.api.access import Principal
 from operators.api.policies import bundled_policies
 from operators.api.reviews import ReviewAccess
 from operators.api.settings import Settings
-from operators.kube import KubeApi, configured
+from operators.kube.client import KubeApi, configured
 from operators.testing.api_server import ApiServer
 
 

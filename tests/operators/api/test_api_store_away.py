@@ -20,8 +20,8 @@ from operators.api.changes import Changes
 from operators.api.services import Services
 from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.results import StoredResults
-from operators.following import Pauses
-from operators.kube import EMUJOB, NODE, POOL
+from operators.kube.api import EMUJOB, NODE, POOL
+from operators.kube.informer import Pauses
 from operators.results.job import JobFacts
 from operators.results.reading import ResultReader
 from operators.results.schema import VERSION

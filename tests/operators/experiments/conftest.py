@@ -14,8 +14,8 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.timing.host import wall_ns
-from operators.clock import rfc3339_micro
-from operators.kube import EMUJOB, NAMESPACE
+from operators.kube.api import EMUJOB, NAMESPACE
+from operators.kube.timestamps import rfc3339_micro
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 

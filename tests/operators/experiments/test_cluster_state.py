@@ -7,7 +7,7 @@ import pytest
 
 from emulator_runtime.domain.errors import InputError
 from operators.experiments.cluster_state import look
-from operators.kube import NODE, POD, POOL, NotThereError
+from operators.kube.api import NODE, POD, POOL, NotThereError
 
 POOL_DOCUMENT = {
     "metadata": {"name": "v100", "uid": "p", "creationTimestamp": "2026-01-01T00:00:00Z"},

@@ -28,8 +28,8 @@ from operators.experiments.controller.names import PROGRESS, UID_LABEL, experime
 from operators.experiments.controller.progress import Told, told_text
 from operators.experiments.controller.runner_job import RunnerSettings
 from operators.experiments.controller.uninstall import leave
-from operators.following import Pauses
-from operators.kube import KubeApi
+from operators.kube.client import KubeApi
+from operators.kube.informer import Pauses
 from operators.objects.experiment import parse_spec
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import running, until

@@ -12,8 +12,6 @@ import pytest
 import yaml
 
 from emulator_runtime.domain.errors import InputError
-from operators.actions import Plan, Tell, WriteStatus
-from operators.documents import Key, condition_of
 from operators.experiments.controller.inside import runner_settings
 from operators.experiments.controller.names import FINALIZER, UID_LABEL, experiment_id, runner_name
 from operators.experiments.controller.objects import ArenaFacts, ExperimentFacts, RunnerFacts
@@ -32,7 +30,9 @@ from operators.experiments.controller.runner_job import RunnerSettings, runner_d
 from operators.experiments.controller.status import Seen
 from operators.experiments.controller.turns import turn
 from operators.experiments.controller.uninstall import leave
-from operators.kube import EXPERIMENT, JOB, NAMESPACE, NotThereError
+from operators.kube.actions import Plan, Tell, WriteStatus
+from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, NotThereError
+from operators.kube.documents import Key, condition_of
 from operators.objects.experiment import COSTS, parse_spec
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.interface.costs import COST_NAMES

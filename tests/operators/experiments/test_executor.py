@@ -14,7 +14,7 @@ from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments import executor as module
 from operators.experiments.executor import Laboratory, Setting, Tools
-from operators.kube import NAMESPACE, ApiAwayError, ConflictError
+from operators.kube.api import NAMESPACE, ApiAwayError, ConflictError
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 
 pytestmark = pytest.mark.processes

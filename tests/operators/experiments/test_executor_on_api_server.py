@@ -14,13 +14,14 @@ from emulator_runtime.domain.job import JobSpec, ModelWork, TimedWork
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.timing.host import wall_ns
-from operators.clock import rfc3339_micro
 from operators.experiments import run_namespace
 from operators.experiments.cluster_state import look
 from operators.experiments.emujobs import Destination, emujob_document, names_of
 from operators.experiments.records import Told
 from operators.experiments.run import Orders, Surroundings, observe
-from operators.kube import EMUJOB, KubeApi
+from operators.kube.api import EMUJOB
+from operators.kube.client import KubeApi
+from operators.kube.timestamps import rfc3339_micro
 from operators.testing.api_server import ApiServer
 
 Specs = Callable[..., JobSpec]

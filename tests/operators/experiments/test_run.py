@@ -16,8 +16,8 @@ from operators.experiments import run as observing
 from operators.experiments.emujobs import Destination, names_of
 from operators.experiments.records import Told
 from operators.experiments.run import Orders, Surroundings, observe
-from operators.following import Pauses
-from operators.kube import EMUJOB, ApiAwayError, ConflictError
+from operators.kube.api import EMUJOB, ApiAwayError, ConflictError
+from operators.kube.informer import Pauses
 
 Specs = Callable[..., JobSpec]
 QUICK = Pauses(settle=0.0, first=0.01, longest=0.02)

@@ -7,7 +7,7 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from operators.experiments import run_namespace
-from operators.kube import EMUJOB, NAMESPACE, ApiAwayError, ConflictError, ForbiddenError, NotThereError
+from operators.kube.api import EMUJOB, NAMESPACE, ApiAwayError, ConflictError, ForbiddenError, NotThereError
 
 
 @pytest.fixture(autouse=True)

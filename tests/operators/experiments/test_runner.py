@@ -25,7 +25,16 @@ from operators.experiments.runner.runner import Means, Runner
 from operators.experiments.runner.settings import Settings
 from operators.experiments.runner.status_writer import Teller
 from operators.experiments.saved import unpacked
-from operators.kube import CONFIG_MAP, EXPERIMENT, NAMESPACE, NODE, POOL, ApiAwayError, ForbiddenError, NotThereError
+from operators.kube.api import (
+    CONFIG_MAP,
+    EXPERIMENT,
+    NAMESPACE,
+    NODE,
+    POOL,
+    ApiAwayError,
+    ForbiddenError,
+    NotThereError,
+)
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, RunRecord

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from emulator_runtime.timing.host import sleep_ns, wall_ns
-from operators.clock import rfc3339_micro
 from operators.experiments.controller.names import PROGRESS
 from operators.experiments.controller.progress import Told, told_of
+from operators.kube.timestamps import rfc3339_micro
 from operators.testing.api_server import ApiServer
 
 EXPERIMENTS = "/apis/emugpu.dev/v1alpha1/namespaces/default/schedulingexperiments"

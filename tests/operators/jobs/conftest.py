@@ -10,9 +10,6 @@ import pytest
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus
-from operators.clock import rfc3339
-from operators.documents import Key
 from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
 from operators.emujob.offers import NodeOffer
 from operators.emujob.sizing import sizing_of
@@ -20,6 +17,9 @@ from operators.jobs.manifests import Images
 from operators.jobs.not_made import NotMade
 from operators.jobs.plan import Action, Around, CreateJob, CreateService, Mine, ResizePod, plan
 from operators.jobs.resizing import Refusal
+from operators.kube.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus
+from operators.kube.documents import Key
+from operators.kube.timestamps import rfc3339
 from operators.results.status import Outcome
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z

@@ -10,12 +10,11 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.following import Pauses
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.not_made import Attempts
-from operators.kube import (
+from operators.kube.api import (
     EMUJOB,
     JOB,
     NODE,
@@ -27,7 +26,8 @@ from operators.kube import (
     ForbiddenError,
     NotThereError,
 )
-from operators.leader import LeadershipLostError
+from operators.kube.informer import Pauses
+from operators.kube.leader_election import LeadershipLostError
 from operators.results.job import JobFacts
 from operators.results.status import Outcome
 from operators.results.timeline import job_result

@@ -24,15 +24,16 @@ from lightkube.config.kubeconfig import KubeConfig
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import wall_ns
-from operators.actions import SuspendJob
-from operators.documents import Key
-from operators.following import Pauses
 from operators.jobs.controller import Controller, Surroundings
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.plan import ResizePod
 from operators.jobs.writer import write
-from operators.kube import JOB, LEASE, ConflictError, KubeApi, NotThereError
+from operators.kube.actions import SuspendJob
+from operators.kube.api import JOB, LEASE, ConflictError, NotThereError
+from operators.kube.client import KubeApi
+from operators.kube.documents import Key
+from operators.kube.informer import Pauses
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import running, until
 

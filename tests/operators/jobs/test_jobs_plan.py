@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.units import GIB
-from operators.actions import DeleteJob, SuspendJob
-from operators.documents import Key
 from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.not_made import NotMade
 from operators.jobs.plan import CreateJob, CreateService
+from operators.kube.actions import DeleteJob, SuspendJob
+from operators.kube.documents import Key
 from operators.results.job import JobFacts as ResultFacts
 from operators.results.status import Outcome
 from operators.results.timeline import job_result

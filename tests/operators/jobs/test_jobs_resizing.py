@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from operators.documents import Key
 from operators.emujob.objects import PodFacts
 from operators.emujob.sizing import Sizing
 from operators.jobs.known import Known
 from operators.jobs.plan import ResizePod
 from operators.jobs.resizing import Refusal, Refusals
+from operators.kube.documents import Key
 
 Worlds = Any
 WORK: dict[str, Any] = {"steps": 100, "stepTime": "1s", "resources": {"cpu": 2, "memory": "8Gi"}}

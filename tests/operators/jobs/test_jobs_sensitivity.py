@@ -13,9 +13,9 @@ from emulator_runtime.domain.units import GIB
 from emulator_runtime.node.host_share import share_of_allocation
 from emulator_runtime.workloads.request import TrainRequest
 from emulator_runtime.workloads.train_arguments import add_arguments, chosen, request_of
-from operators.documents import Key
 from operators.emujob.objects import EmuJobFacts
 from operators.jobs.manifests import arguments
+from operators.kube.documents import Key
 from operators.objects.allocation import Allocation
 from operators.objects.emujob import EmuJobSpec, parse_spec
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from emulator_runtime.profiles.table import ProfileTable
-from operators.clock import rfc3339, rfc3339_micro
-from operators.following import Pauses
-from operators.kube import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL
+from operators.kube.api import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL
+from operators.kube.informer import Pauses
+from operators.kube.timestamps import rfc3339, rfc3339_micro
 from operators.scheduling.attained import AttainedService
 from operators.scheduling.handover import Handover, Keeper, Written
 from operators.scheduling.scope import Scope

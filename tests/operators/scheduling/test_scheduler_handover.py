@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from operators.kube import CONFIG_MAP, ApiAwayError
+from operators.kube.api import CONFIG_MAP, ApiAwayError
 from operators.scheduling.attained import AttainedService
 from operators.scheduling.handover import Handover, Keeper, Written, from_document, to_document
 from operators.testing.fake_api import FakeApi

@@ -19,7 +19,9 @@ from lightkube.config.kubeconfig import KubeConfig
 
 from operators.emujob.objects import emujob_facts
 from operators.jobs.manifests import Images, job_document
-from operators.kube import EMUJOB, JOB, POD, ConflictError, KubeApi
+from operators.kube.api import EMUJOB, JOB, POD, ConflictError
+from operators.kube.client import KubeApi
+from operators.kube.store import Store
 from operators.objects.allocation import Allocation
 from operators.objects.emujob import parse_spec
 from operators.scheduling.actuators import ACTUATORS
@@ -27,7 +29,6 @@ from operators.scheduling.handover import Handover, Keeper, Written
 from operators.scheduling.job_state import State
 from operators.scheduling.objects import Mine, order_of, scheduled_job, scheduled_pod
 from operators.scheduling.writer import Wanted, Writer
-from operators.store import Store
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import until
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from operators.documents import Key
 from operators.emujob.objects import EmuJobFacts
+from operators.kube.documents import Key
 from operators.pools.objects import node_facts, pool_facts
 from operators.scheduling.attained import AttainedService
 from operators.scheduling.capacity import node_states

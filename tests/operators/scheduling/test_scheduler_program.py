@@ -17,14 +17,14 @@ import yaml
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
-from operators.documents import Key
 from operators.emujob.objects import EmuJobFacts
+from operators.kube.documents import Key
+from operators.kube.status_server import loop_alive
 from operators.scheduling import program
 from operators.scheduling.objects import Order
 from operators.scheduling.options import Options
 from operators.scheduling.prediction_thread import MOST_WAITING
 from operators.scheduling.program import Program
-from operators.serving import loop_alive
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from operators.documents import Key
 from operators.emujob.objects import EmuJobFacts
+from operators.kube.documents import Key
 from operators.scheduling import batches
 from operators.scheduling.batches import Batch, Batches, batch_of
 from operators.scheduling.names import BATCH

@@ -13,7 +13,8 @@ from lightkube.core.exceptions import ApiError
 from lightkube.resources.core_v1 import Node
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.kube import ForbiddenError, KubeApi, configured, translated
+from operators.kube.api import ForbiddenError
+from operators.kube.client import KubeApi, configured, translated
 
 
 @pytest.mark.parametrize("turns", range(6))

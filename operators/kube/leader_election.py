@@ -15,9 +15,9 @@ from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import NS_PER_S
-from operators.clock import rfc3339_micro
-from operators.documents import object_at, text_at, whole_at
-from operators.kube import LEASE, Api, ConflictError, Json, NotThereError
+from operators.kube.api import LEASE, Api, ConflictError, Json, NotThereError
+from operators.kube.documents import object_at, text_at, whole_at
+from operators.kube.timestamps import rfc3339_micro
 
 
 class LeadershipLostError(ClusterError):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from operators.actions import CommonAction, DeleteJob, SuspendJob, Tell, WriteStatus
-from operators.documents import Key
-from operators.events import Regarding, event_document
-from operators.kube import EVENT, JOB, Api, Json, applied
+from operators.kube.actions import CommonAction, DeleteJob, SuspendJob, Tell, WriteStatus
+from operators.kube.api import EVENT, JOB, Api, Json, applied
+from operators.kube.documents import Key
+from operators.kube.events import Regarding, event_document
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from operators.store import Index, Store
+from operators.kube.store import Index, Store
 
 
 def document(name: str, value: str, version: int = 1) -> dict[str, Any]:

@@ -39,5 +39,5 @@ class ControllerMetrics:
             print(f"{self._name}: {error}", file=sys.stderr, flush=True)
 
     def failed_watch(self, error: EmuGpuError) -> None:
-        """A list or a watch; it is tried again by itself (following.py)."""
+        """A list or a watch; it is tried again by itself (informer.py)."""
         self.failed("watch", error)

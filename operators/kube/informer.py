@@ -9,8 +9,8 @@ from math import inf
 from typing import Any
 
 from emulator_runtime.domain.errors import EmuGpuError
-from operators.kube import Api, NotThereError, plural_of
-from operators.store import Store
+from operators.kube.api import Api, NotThereError, plural_of
+from operators.kube.store import Store
 
 _LASTS_S = 10.0
 """A watch that has held for so long works, also where there was nothing to tell. Host seconds."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from operators import following
-from operators.following import Followed, Pauses, follow
-from operators.kube import NODE, ApiAwayError, NotThereError
-from operators.store import Store
+from operators.kube import informer
+from operators.kube.api import NODE, ApiAwayError, NotThereError
+from operators.kube.informer import Followed, Pauses, follow
+from operators.kube.store import Store
 from operators.testing.fake_api import FakeApi
 
 
@@ -91,13 +91,13 @@ def test_one_that_told_something_worked() -> None:
 
 
 def test_one_that_held_for_a_while_worked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "_LASTS_S", 0.02)
+    monkeypatch.setattr(informer, "_LASTS_S", 0.02)
     away = ApiAwayError("away")
     assert play(Watched([away], [away], [0.05, away], [away]), 5)[0] == [1, 2, 1, 2]
 
 
 def test_after_one_that_ended_in_time_everything_is_listed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "_LASTS_S", 0.02)
+    monkeypatch.setattr(informer, "_LASTS_S", 0.02)
     assert play(Watched([0.05], ["a"], ["b", 0.01]), 4)[0] == []
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from operators.clock import rfc3339_micro
-from operators.kube import Json
+from operators.kube.api import Json
+from operators.kube.timestamps import rfc3339_micro
 
 
 @dataclass(frozen=True, slots=True)
