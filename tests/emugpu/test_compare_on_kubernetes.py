@@ -12,10 +12,9 @@ import pytest
 
 from emugpu.__main__ import main
 from emulator_runtime.domain.errors import ClusterError
-from operators import kube
 from operators.experiments import executor
-from operators.experiments.calibration.costs import Calibration
-from operators.experiments.executor import Setting
+from operators.experiments.calibration.calibration import Calibration
+from operators.experiments.executor import RunRequest
 from operators.kube.api import NODE, POD, POOL
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec
@@ -24,24 +23,21 @@ from scheduler_sims.record import JobRecord, RunRecord
 WORKLOAD = "job_id,user,gpu_duration_s,cpu_duration_s,cpu_cpus\na,u,300,,\nb,u,200,900,2\n"
 CLUSTER = "nodes: [{name: n, gpus: 1, gpu_type: V100, cpus: 8}]"
 MEASURED = Calibration(
-    alone=3,
-    burst=12,
-    wide=0,
-    together=0,
-    chain=10,
-    stops=3,
+    {
+        "arrive_s": 0.05,
+        "submit_s": 0.25,
+        "serial_submit_s": 0.1,
+        "start_s": 2.0,
+        "serial_start_s": 0.5,
+        "shared_start_s": 0.0,
+        "finish_s": 1.0,
+        "stop_s": 3.0,
+        "serial_stop_s": 0.2,
+        "shared_stop_s": 0.0,
+        "restart_s": 0.5,
+    },
     coalesce_s=0.3,
-    arrive_s=0.05,
-    submit_s=0.25,
-    serial_submit_s=0.1,
-    start_s=2.0,
-    serial_start_s=0.5,
-    shared_start_s=0.0,
-    finish_s=1.0,
-    stop_s=3.0,
-    serial_stop_s=0.2,
-    shared_stop_s=0.0,
-    restart_s=0.5,
+    usable={"alone": 3, "burst": 12, "wide": 0, "together": 0, "chain": 10, "stops": 3},
 )
 
 
@@ -53,8 +49,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake.put(POOL, {"metadata": {"name": "p", "uid": "p", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec})
     status = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": {"cpu": "2", "memory": "8Gi"}}
     fake.put(NODE, {"metadata": {"name": "w1", "uid": "w1"}, "status": status})
-    monkeypatch.setattr(kube, "configured", lambda _file, _context: None)
-    monkeypatch.setattr(kube, "KubeApi", lambda _config: fake)
+    monkeypatch.setattr("operators.kube.client.configured", lambda _file, _context: None)
+    monkeypatch.setattr("operators.kube.client.KubeApi", lambda _config: fake)
     return fake
 
 
@@ -74,9 +70,9 @@ class Runs:
     """Takes the place of what runs jobs: notes what it is asked for, and answers with times of its own."""
 
     def __init__(self) -> None:
-        self.settings: list[Setting] = []
+        self.settings: list[RunRequest] = []
 
-    def observe(self, _lab: Any, setting: Setting, cluster: ClusterSpec, progress: Any) -> RunRecord:
+    def observe(self, _lab: Any, setting: RunRequest, cluster: ClusterSpec, progress: Any) -> RunRecord:
         self.settings.append(setting)
         progress(len(setting.jobs), 1.0)
         ends = {"a": 305.5, "b": 205.5}
@@ -87,8 +83,8 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
-    monkeypatch.setattr(executor.Laboratory, "observe", lambda *arguments: made.observe(*arguments))
-    monkeypatch.setattr(executor.Laboratory, "calibrate", lambda _lab, _cluster, _gather_s, _told: MEASURED)
+    monkeypatch.setattr(executor.Executor, "observe", lambda *arguments: made.observe(*arguments))
+    monkeypatch.setattr(executor.Executor, "calibrate", lambda _executor, _probes, _gather_s, _reporter: MEASURED)
     return made
 
 
@@ -120,12 +116,12 @@ def test_predicted_and_observed_side_by_side_with_what_was_measured(
 def test_an_experiment_that_breaks_off_leaves_what_it_has(
     api: FakeApi, runs: Runs, compare: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def observe(_lab: Any, setting: Setting, *arguments: Any) -> RunRecord:
+    def observe(_lab: Any, setting: RunRequest, *arguments: Any) -> RunRecord:
         if setting.title == "sjf":
             raise ClusterError("the cluster is gone")
         return runs.observe(_lab, setting, *arguments)
 
-    monkeypatch.setattr(executor.Laboratory, "observe", observe)
+    monkeypatch.setattr(executor.Executor, "observe", observe)
     assert compare("--policy", "fifo", "--policy", "sjf", "--out", str(tmp_path / "out")) == 2
     assert list(json.loads((tmp_path / "out" / "summary.json").read_text())["policies"]) == ["fifo"]
     assert (tmp_path / "out" / "report.html").exists()
@@ -146,7 +142,7 @@ def test_what_was_measured_badly_is_a_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     measured = replace(MEASURED, notes=("calibration: only 1 of 12 probe jobs stopped at once can be used",))
-    monkeypatch.setattr(executor.Laboratory, "calibrate", lambda *_: measured)
+    monkeypatch.setattr(executor.Executor, "calibrate", lambda *_: measured)
     assert compare("--policy", "sjf") == 0
     assert "sjf: calibration: only 1 of 12 probe jobs" in " ".join(capsys.readouterr().out.split())
 
@@ -157,7 +153,7 @@ def test_without_calibration_the_file_s_costs_count(
     def calibrate(*_: object) -> Calibration:
         raise ClusterError("nobody asked for that")
 
-    monkeypatch.setattr(executor.Laboratory, "calibrate", calibrate)
+    monkeypatch.setattr(executor.Executor, "calibrate", calibrate)
     assert compare("--policy", "sjf", "--no-calibration", "--json") == 0
     assert runs.settings[0].gather_s == 0.0
 
@@ -172,7 +168,7 @@ def test_schedulers_are_told_what_policies_know(
             found.append(tools)
             raise ClusterError("far enough")
 
-    monkeypatch.setattr(executor, "Laboratory", Noted)
+    monkeypatch.setattr(executor, "Executor", Noted)
     options = ("--estimates", "error:0.2", "--seed", "7", "--context", "lab", "--kubeconfig", "/k", "--keep")
     assert compare("--policy", "sjf", *options) == 2
     assert list(found[0].scheduler_options) == [
@@ -258,7 +254,7 @@ def test_without_a_cluster_file_the_pools_nodes_are_simulated(
 def test_only_a_cluster_can_do_without_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "w.csv").write_text(WORKLOAD)
     assert main(["compare", str(tmp_path / "w.csv"), "--policy", "fifo"]) == 2
-    assert "--cluster: is missing; only --on kubernetes can do without" in capsys.readouterr().err
+    assert "--cluster: is missing; only --on kubernetes works without it" in capsys.readouterr().err
 
 
 def test_an_actuator_that_can_not_change_gpus_takes_no_such_workload(

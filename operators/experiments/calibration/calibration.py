@@ -92,7 +92,9 @@ class _Costs(Mapping[str, float]):
 
 
 def _usable(seen: Observations, probe: Probe) -> int:
-    observed: Sequence[ProbeRun] | Sequence[ProbeStop] = seen.stops_of(probe.name) if probe.stops else seen.runs_of(probe.name)
+    observed: Sequence[ProbeRun] | Sequence[ProbeStop] = (
+        seen.stops_of(probe.name) if probe.stops else seen.runs_of(probe.name)
+    )
     return most_at_once(observed) if probe.one_decision else len(observed)
 
 

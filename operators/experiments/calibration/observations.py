@@ -93,7 +93,9 @@ def observations(
     runs: dict[str, list[ProbeRun]] = {}
     stops: dict[str, list[ProbeStop]] = {}
     for name, probe in probes.items():
-        by_job = {spec.job_id: _runs(spec, usable[spec.job_id], decisions) for spec in probe.jobs if spec.job_id in usable}
+        by_job = {
+            spec.job_id: _runs(spec, usable[spec.job_id], decisions) for spec in probe.jobs if spec.job_id in usable
+        }
         runs[name] = sorted((run for each in by_job.values() for run in each), key=lambda run: run.begin_ns)
         stops[name] = [stop for host, visitors in probe.visits for stop in _stops(host, by_job, visitors, decisions)]
     planned = {name: probe.planned for name, probe in probes.items()}
