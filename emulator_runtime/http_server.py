@@ -12,6 +12,7 @@ it, a full room hangs up on who fills it, and the metrics are written once a sec
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import selectors
 import socket
@@ -34,6 +35,11 @@ REQUEST_S = 5.0
 """How long a request may take in all, from the connection to the last byte of its answer (host seconds)."""
 METRICS_AGE_S = 1.0
 """/metrics is written anew when it is older (host seconds)."""
+
+ACCEPT_AGAIN_S = 0.1
+"""Pause before the next attempt to accept a connection, while no file descriptor is free (host seconds)."""
+_NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""accept(2) fails with these and leaves the connection in the listener's queue, so the listener stays readable."""
 
 TEXT = "text/plain; charset=utf-8"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -102,13 +108,15 @@ class HttpServer:
         return self._server.fileno()
 
     def answer(self) -> None:
-        """Take one connection; returns at once, also where there is none after all."""
+        """Take one connection; returns at once, also where there is none after all. While no file descriptor is free, it
+        returns after ACCEPT_AGAIN_S: the connection stays in the queue, and a loop that waits for `fileno` would spin."""
         self._server.handle_request()
 
     def start(self) -> None:
         """Answer from a thread until `close`."""
         wake, woken = socket.socketpair()
-        thread = threading.Thread(target=self._serve, args=(woken,), name="http", daemon=True)
+        selector = selectors.DefaultSelector()  # in the thread, a lack of descriptors would end it unseen
+        thread = threading.Thread(target=self._serve, args=(woken, selector), name="http", daemon=True)
         thread.start()
         self._serving = thread, wake
 
@@ -117,12 +125,13 @@ class HttpServer:
         if self._serving is not None:
             thread, wake = self._serving
             wake.close()
+            self._server.closing.set()
             thread.join()
         self._server.server_close()
 
-    def _serve(self, woken: socket.socket) -> None:
+    def _serve(self, woken: socket.socket, selector: selectors.BaseSelector) -> None:
         """Not serve_forever, which wakes up twice a second to see whether it should go on."""
-        with woken, selectors.DefaultSelector() as selector:
+        with woken, selector:
             selector.register(self, selectors.EVENT_READ)
             selector.register(woken, selectors.EVENT_READ)
             while not any(key.fileobj is woken for key, _ in selector.select()):
@@ -188,7 +197,9 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, port: int, on_get: OnGet, now_ns: Now) -> None:
         self.on_get, self.now_ns, self.room = on_get, now_ns, _Room()
+        self.closing = threading.Event()
         self._places = threading.BoundedSemaphore(MAX_THREADS)
+        self._accepts = True
         super().__init__(("", port), _Handler)
 
     def server_bind(self) -> None:
@@ -198,6 +209,23 @@ class _Server(ThreadingHTTPServer):
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.bound_port = int(self.socket.getsockname()[1])
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Raises OSError where no connection could be accepted; a shortage of descriptors is logged once, until it is over."""
+        try:
+            accepted = super().get_request()
+        except OSError as error:
+            if error.errno in _NO_RESOURCES:
+                if self._accepts:
+                    fix = "clients wait until one is free; raise the limit of open files (ulimit -n) if this goes on"
+                    _log.warning("port %d: can't accept a connection (%s); %s", self.bound_port, error.strerror, fix)
+                self._accepts = False
+                self.closing.wait(ACCEPT_AGAIN_S)
+            raise
+        if not self._accepts:
+            _log.warning("port %d: accepts connections again", self.bound_port)
+        self._accepts = True
+        return accepted
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False):

@@ -19,6 +19,13 @@ DEFAULT_NODES = 2
 DEFAULT_GPUS = 8
 DEFAULT_GPU_TYPE = "A100-SXM4-80GB"
 CPU_POOL = "cpu"
+CPUS_PER_GPU = 8
+MEMORY_GIB_PER_GPU = 64
+"""What a node emulates for each of its GPUs unless a flag says otherwise: half of what a DGX A100 has (NVIDIA's data sheet:
+128 cores and 1 TB for 8 GPUs)."""
+
+REAL = "real"
+"""Value of --emulated-cpus and --emulated-memory: nodes keep the CPUs and memory of the machine."""
 
 _POOL = re.compile(r"(?P<name>[^=]+)=(?P<gpus>\d+)x(?P<type>[^:]+):(?P<nodes>\d+)")
 _NODE_GPUS = re.compile(r"(?P<nodes>\d+)x(?P<gpus>\d+)x(?P<type>.+)")
@@ -57,13 +64,24 @@ def plan(
     return spec
 
 
-def emulating(spec: ClusterSpec, cpus: str, memory: str) -> ClusterSpec:
-    """The same nodes, each with these emulated amounts (empty: what it really has), those without GPUs too. Raises InputError
-    that names the flag that is wrong."""
+def with_emulated_resources(spec: ClusterSpec, cpus: str, memory: str) -> ClusterSpec:
+    """The same nodes with the CPUs and memory that each of them emulates.
+
+    `cpus` and `memory` are Kubernetes quantities for every node, REAL for what the machine itself has, or empty for the
+    default: a node with GPUs emulates CPUS_PER_GPU and MEMORY_GIB_PER_GPU for each of them, a node without GPUs keeps its
+    own. Example: 8 GPUs without flags make 64 CPUs and 512Gi. Raises InputError that names the wrong flag.
+    """
     for flag, amount, example in (("--emulated-cpus", cpus, "24"), ("--emulated-memory", memory, "500Gi")):
-        if amount and parse_quantity(amount, flag) <= 0:
-            raise InputError(flag, f"must be a quantity above 0, such as {example}, not {amount}")
-    return replace(spec, pools=tuple(replace(p, emulated_cpus=cpus, emulated_memory=memory) for p in spec.pools))
+        if amount not in ("", REAL) and parse_quantity(amount, flag) <= 0:
+            raise InputError(flag, f"must be a quantity above 0, such as {example}, or {REAL}, not {amount}")
+    return replace(spec, pools=tuple(_emulating(pool, cpus, memory) for pool in spec.pools))
+
+
+def _emulating(pool: PoolSpec, cpus: str, memory: str) -> PoolSpec:
+    default_cpus = f"{CPUS_PER_GPU * pool.gpus}" if pool.gpus else REAL
+    default_memory = f"{MEMORY_GIB_PER_GPU * pool.gpus}Gi" if pool.gpus else REAL
+    cpus, memory = cpus or default_cpus, memory or default_memory
+    return replace(pool, emulated_cpus="" if cpus == REAL else cpus, emulated_memory="" if memory == REAL else memory)
 
 
 @dataclass(frozen=True)

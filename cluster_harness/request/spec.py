@@ -74,17 +74,19 @@ def differences(there: ClusterSpec, wanted: ClusterSpec) -> list[str]:
     """What is another in `wanted`, a line for each pool; none: the same shape (the order of pools is no matter)."""
     before, after = ({pool.name: pool for pool in spec.pools} for spec in (there, wanted))
     return [
-        f"pool {name} has {_words(before.get(name))}, asked for {_words(after.get(name))}"
+        f"pool {name} has {described(before.get(name))}, asked for {described(after.get(name))}"
         for name in dict.fromkeys((*before, *after))
         if before.get(name) != after.get(name)
     ]
 
 
-def _words(pool: PoolSpec | None) -> str:
+def described(pool: PoolSpec | None) -> str:
+    """Such as `2 nodes with 8 x A100 each, each emulates 64 CPUs and 512Gi of memory`."""
     if pool is None:
         return "no nodes"
     nodes = f"{pool.nodes} node{'s' if pool.nodes > 1 else ''}"
-    emulated = [f"{pool.emulated_cpus} emulated CPUs"] if pool.emulated_cpus else []
-    emulated += [f"{pool.emulated_memory} of emulated memory"] if pool.emulated_memory else []
     gpus = f"with {pool.gpus} x {pool.gpu_type} each" if pool.gpus else "without GPUs"
-    return ", ".join([f"{nodes} {gpus}", *emulated])
+    emulated = [f"{pool.emulated_cpus} CPUs"] if pool.emulated_cpus else []
+    emulated += [f"{pool.emulated_memory} of memory"] if pool.emulated_memory else []
+    machines = [f"each emulates {' and '.join(emulated)}"] if emulated else ["with the CPUs and memory of this machine"]
+    return ", ".join([f"{nodes} {gpus}", *machines])

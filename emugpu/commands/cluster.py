@@ -19,8 +19,17 @@ from cluster_harness.product.readiness import gpus_of
 from cluster_harness.product.status import ClusterReport, report
 from cluster_harness.providers import default_kubeconfig
 from cluster_harness.request.chart_values import helm_arguments
-from cluster_harness.request.flags import DEFAULT_GPU_TYPE, DEFAULT_GPUS, DEFAULT_NODES, emulating, plan
-from cluster_harness.request.spec import parse_name
+from cluster_harness.request.flags import (
+    CPUS_PER_GPU,
+    DEFAULT_GPU_TYPE,
+    DEFAULT_GPUS,
+    DEFAULT_NODES,
+    MEMORY_GIB_PER_GPU,
+    REAL,
+    plan,
+    with_emulated_resources,
+)
+from cluster_harness.request.spec import ClusterSpec, described, parse_name
 from cluster_harness.steps import PlainSteps, Steps
 from emugpu.commands.cluster_progress import TerminalSteps
 from emugpu.commands.console import result_console
@@ -84,9 +93,15 @@ def _add_up(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     mixed = "4 nodes with 1 V100 each (repeatable; a pool without a name)"
     nodes.add_argument("--node-gpus", action="append", default=[], metavar="4x1xV100", help=mixed)
     nodes.add_argument("--cpu-nodes", type=int, default=0, metavar="N", help="nodes without GPUs (default: 0)")
-    cpus = "CPUs that every node pretends to have, for EmuJobs to divide (default: those that it has)"
+    cpus = (
+        f"CPUs that every node emulates for EmuJobs to divide, or {REAL}: those of this machine "
+        f"(default: {CPUS_PER_GPU} for each GPU of a node; nodes without GPUs keep their own)"
+    )
     nodes.add_argument("--emulated-cpus", default="", metavar="N", help=cpus)
-    memory = "the same of its memory; with either, nodes without GPUs run EmuJobs that need none"
+    memory = (
+        f"the same for memory (default: {MEMORY_GIB_PER_GPU}Gi for each GPU); with either flag, nodes without GPUs run "
+        "EmuJobs that need no GPU"
+    )
     nodes.add_argument("--emulated-memory", default="", metavar="SIZE", help=memory)
     reshape = "change GPUs and pools of a cluster that has others; pods lose devices that go; same type and index: kept"
     nodes.add_argument("--reshape", action="store_true", help=reshape)
@@ -119,7 +134,7 @@ def run_up(args: argparse.Namespace) -> int:
         node_gpus=args.node_gpus,
         cpu_nodes=args.cpu_nodes,
     )
-    spec = emulating(spec, args.emulated_cpus, args.emulated_memory)
+    spec = with_emulated_resources(spec, args.emulated_cpus, args.emulated_memory)
     kubeconfig = args.kubeconfig or (default_kubeconfig() if args.context else None)
     request = Request(
         spec,
@@ -139,8 +154,15 @@ def run_up(args: argparse.Namespace) -> int:
     took_s = (monotonic_ns() - started_ns) / 1e9
     gpus = f"{spec.gpus} GPUs" if request.with_chart else _offered(clusters, spec.name)
     print(f"cluster {spec.name}: {spec.workers} nodes, {gpus}, {took_s:.0f} s")
+    for line in _emulated_machines(spec) if request.with_chart else ():
+        print(f"  {line}")
     print(f"  export KUBECONFIG={state.kubeconfig}")
     return 0
+
+
+def _emulated_machines(spec: ClusterSpec) -> list[str]:
+    """A line for each pool: its nodes and what each of them emulates."""
+    return [f"pool {pool.name}: {described(pool)}" for pool in spec.pools]
 
 
 def _offered(clusters: Clusters, name: str) -> str:

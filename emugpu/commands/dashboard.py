@@ -19,16 +19,16 @@ from pathlib import Path
 from emulator_runtime.domain.errors import ClusterError, InputError
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.api.application import application
-from operators.api.changes import Changes
-from operators.api.one_time import OneTimeAccess
-from operators.api.policies import bundled_policies
+from operators.api.authentication.one_time_link import OneTimeAccess
+from operators.api.authentication.sessions import Sessions
+from operators.api.model.changes import Changes
+from operators.api.replies.policies import bundled_policies
 from operators.api.services import Services
-from operators.api.serving import listening, serve
-from operators.api.sessions import Sessions
-from operators.api.source import Source
 from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.compare_output import CompareOutput
 from operators.api.sources.output_files import SUMMARY
+from operators.api.sources.source import Source
+from operators.api.web_server import listening, serve
 from operators.kube.client import KubeApi, configured
 
 DEFAULT_PORT = 8765

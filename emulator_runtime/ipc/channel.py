@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from emulator_runtime.domain.errors import ManagerUnavailableError
 from emulator_runtime.ipc.frames import Decoder, Message, encode
@@ -82,3 +84,18 @@ class Channel:
 
     def close(self) -> None:
         self._socket.close()
+
+
+class HasDescriptor(Protocol):
+    """A socket or an object that owns one."""
+
+    def fileno(self) -> int: ...
+
+
+def wait_readable(sources: Iterable[HasDescriptor], timeout_s: float) -> bool:
+    """Whether one of the sources can be read within `timeout_s` host seconds. It uses poll(2), because select(2) fails
+    for descriptors above 1023, which a process with many connections has."""
+    poller = select.poll()
+    for source in sources:
+        poller.register(source.fileno(), select.POLLIN)
+    return bool(poller.poll(timeout_s * 1000))

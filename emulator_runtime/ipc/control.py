@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import select
 import socket
 from collections import deque
 
 from emulator_runtime.domain.sensitivity import HostShare
-from emulator_runtime.ipc.channel import Channel
+from emulator_runtime.ipc.channel import Channel, wait_readable
 from emulator_runtime.ipc.fields import whole
 from emulator_runtime.ipc.frames import Message
 
@@ -40,7 +39,7 @@ class ControlChannel(Channel):
 
     def new_share(self, *, least_cpu_milli: int = 1) -> HostShare | None:
         """The last new share that has come, without waiting; None if there is none. Raises ProtocolError for a wrong one."""
-        while select.select([self], [], [], 0)[0] and self._read():
+        while wait_readable([self], 0) and self._read():
             pass
         self._shares.extend(message for message in self._ready if message.get("op") == _RESIZE)
         self._ready = deque(message for message in self._ready if message.get("op") != _RESIZE)

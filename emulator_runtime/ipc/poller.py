@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Protocol
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError, ManagerUnavailableError, ProtocolError
+from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.frames import Decoder, Message, encode
 from emulator_runtime.ipc.replies import error_reply
+from emulator_runtime.timing.host import monotonic_ns
 
 _CHUNK_BYTES = 65536
 MAX_UNSENT_BYTES = 4 * 1024 * 1024
@@ -29,6 +31,8 @@ MAX_UNSENT_BYTES = 4 * 1024 * 1024
 
 MAX_WAITING_BYTES = 64 * 1024
 """What a peer may send on while its answer is being looked up; who sends more is hung up on."""
+ACCEPT_AGAIN_S = 0.1
+"""Pause of a listener that could neither accept a connection nor turn it away, for want of a descriptor (host seconds)."""
 TURN_MESSAGES = 16
 """How many requests of one peer are answered before the others have their turn: at 30 to 60 us each, about a millisecond."""
 
@@ -276,6 +280,8 @@ class Poller:
         self._registered: dict[int, int] = {}
         self._preferred: set[int] = set()
         self._silent: set[socket.socket] = set()
+        self._paused: dict[Listener, int] = {}
+        """Listeners without a descriptor for a connection, and the host time in ns at which each tries again."""
         self._next_round: list[Callable[[], None]] = []
         self._soon: deque[Callable[[], None]] = deque()  # its ends are thread-safe
         self._wake_up, self._woken = socket.socketpair()
@@ -332,8 +338,8 @@ class Poller:
             try:
                 peer, _ = sock.accept()
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._turn_away(sock)
+                if error.errno in (errno.EMFILE, errno.ENFILE) and not self._turn_away(sock):
+                    self._pause(listener)
                 return  # or the peer is gone again; the listener stays
             who = Peer.of(peer)
             try:
@@ -349,16 +355,35 @@ class Poller:
         self._listeners.append(listener)
         return listener
 
-    def _turn_away(self, listener: socket.socket) -> None:
-        """Out of descriptors: accept and close, or the listener would be readable for ever and the poller spin."""
+    def _turn_away(self, listener: socket.socket) -> bool:
+        """Out of descriptors: accept and close, or the listener would stay readable and the poller spin. False where
+        another thread or process was faster to take the descriptor that was given up for it."""
         if self._spare >= 0:
             os.close(self._spare)
+        accepted = False
         with contextlib.suppress(OSError):
             listener.accept()[0].close()
+            accepted = True
         try:
             self._spare = os.open(os.devnull, os.O_RDONLY)
         except OSError:
             self._spare = -1
+        return accepted
+
+    def _pause(self, listener: Listener) -> None:
+        listener.rest()
+        self._paused[listener] = monotonic_ns() + round(ACCEPT_AGAIN_S * NS_PER_S)
+
+    def _at_most_a_pause(self, timeout_s: float | None) -> float | None:
+        """Wake the listeners whose pause is over; the answer is `timeout_s`, or less where another pause ends before."""
+        now_ns = monotonic_ns()
+        for listener in [one for one, until_ns in self._paused.items() if now_ns >= until_ns]:
+            del self._paused[listener]
+            listener.wake()
+        if not self._paused:
+            return timeout_s
+        pause_s = (min(self._paused.values()) - now_ns) / NS_PER_S
+        return pause_s if timeout_s is None else min(timeout_s, pause_s)
 
     def connect(self, path: Path, on_message: OnMessage, on_close: OnClose) -> Connection:
         """A connection to the Unix socket at `path`. Raises ManagerUnavailableError when nobody listens there."""
@@ -404,6 +429,8 @@ class Poller:
     def poll(self, timeout_s: float | None) -> int:
         """Wait up to `timeout_s` (None: for ever), serve what is ready, answer how many sockets that were."""
         turns, self._next_round = self._next_round, []
+        if self._paused:
+            timeout_s = self._at_most_a_pause(timeout_s)
         ready = self._selector.select(0 if turns else timeout_s)
         if self._preferred and len(ready) > 1:
             ready.sort(key=lambda entry: entry[0].fd not in self._preferred)
@@ -424,6 +451,7 @@ class Poller:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+        self._paused.clear()
 
     def close(self) -> None:
         """Stop listening and close every socket that is watched, without calling back. Closing twice is closing once."""

@@ -8,11 +8,12 @@ import socket
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError, InputError, ProtocolError
 from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.ipc.channel import wait_readable
 from emulator_runtime.ipc.fields import text, whole
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.workloads.group import Crossing, Start
-from emulator_runtime.workloads.rank_link import SLICE_S, RankLink, wait_readable
+from emulator_runtime.workloads.rank_link import SLICE_S, RankLink
 from emulator_runtime.workloads.rank_options import RANK_PROTOCOL, RankOptions
 
 _TELL_EVERY_NS = 10 * NS_PER_S

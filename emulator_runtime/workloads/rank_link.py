@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import select
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from emulator_runtime.domain.errors import ClusterError, ProtocolError
 from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.ipc.channel import wait_readable
 from emulator_runtime.ipc.frames import Decoder, Message, encode
 from emulator_runtime.timing.host import monotonic_ns
 
@@ -88,12 +88,3 @@ class RankLink:
 
     def _gone(self, cause: str) -> ClusterError:
         return ClusterError(f"{self.name} is gone ({cause}); see its pod's log, this rank ends with it")
-
-
-def wait_readable(sockets: Iterable[socket.socket | RankLink], timeout_s: float) -> bool:
-    """Whether one of them can be read within so many host seconds. By poll(2): select(2) ends at descriptor 1023, which
-    rank 0 of a large group is beyond."""
-    poller = select.poll()
-    for one in sockets:
-        poller.register(one, select.POLLIN)
-    return bool(poller.poll(timeout_s * 1000))

@@ -11,15 +11,15 @@ from pathlib import Path
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.api.application import application
-from operators.api.changes import Changes
-from operators.api.policies import bundled_policies
-from operators.api.reviews import ReviewAccess
+from operators.api.authentication.sessions import Sessions
+from operators.api.authentication.token_reviews import ReviewAccess
+from operators.api.model.changes import Changes
+from operators.api.replies.policies import bundled_policies
 from operators.api.services import Services
-from operators.api.serving import listening, serve
-from operators.api.sessions import Sessions
 from operators.api.settings import Settings
 from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.results import StoredResults
+from operators.api.web_server import listening, serve
 from operators.kube.client import KubeApi
 
 _USAGE = """usage: python -m operators.api

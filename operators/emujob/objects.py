@@ -24,8 +24,6 @@ from operators.results.events import JobEvent
 from operators.results.pods import Demand, demand_of, events_of_pod, work_uid_of
 from operators.results.predicted import ANNOTATION as PREDICTED
 
-_MANAGER = {"app.kubernetes.io/name": "emugpu", "app.kubernetes.io/component": "node"}
-"""Labels of the pods of the nodes' daemons, as the chart gives them."""
 _REJECTIONS = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError")
 """And OutOf<resource>: status.reason of pods that a kubelet turned away (pkg/kubelet/lifecycle, container managers)."""
 
@@ -98,7 +96,7 @@ class PodFacts:
 
     `job`: the EmuJob that its label names. `work`: uid of what it works for, `events`: what its containers tell of it and
     `demand`; of a pod that has nothing to do with emugpu there is nothing but its name, so that it's never news.
-    `manager`: it is a node's sharing manager, at this address. `allocation`: its annotation of what its job has now.
+    `allocation`: its annotation of what its job has now.
     """
 
     key: Key
@@ -113,7 +111,6 @@ class PodFacts:
     work: str = ""
     demand: Demand = NO_DEMAND
     events: tuple[JobEvent, ...] = ()
-    manager: str = ""
     allocation: str = ""
     sizing: Sizing = NO_SIZING
     seen_ns: int = field(default=0, compare=False)
@@ -179,12 +176,9 @@ def pod_facts(document: Mapping[str, Any], seen_ns: int = 0) -> PodFacts:
     """A Pod as the API server sends it."""
     metadata, status = object_at(document, "metadata"), object_at(document, "status")
     labels, demand = texts_of(metadata, "labels"), demand_of(object_at(document, "spec"))
-    manages = {name: labels.get(name) for name in _MANAGER} == _MANAGER
     if not demand.containers and JOB_LABEL not in labels:
         known = key_of(document)
-        address = text_at(status, "podIP") if manages else ""
-        node = text_at(object_at(document, "spec"), "nodeName") if manages else ""
-        return PodFacts(Key(known.namespace, known.name, known.uid), node=node, manager=address)
+        return PodFacts(Key(known.namespace, known.name, known.uid))
     phase, reason = text_at(status, "phase") or "Pending", text_at(status, "reason")
     turned_away = reason in _REJECTIONS or reason.startswith("OutOf")
     return PodFacts(

@@ -61,7 +61,7 @@ async def _serve(settings: Settings) -> int:
     def changed(uids: Collection[str]) -> None:
         loop.call_soon_threadsafe(controller.look_again, *uids)
 
-    links = Links(leads=lambda: leader.holds, changed=changed, managers=lambda: controller.managers)
+    links = Links(leads=lambda: leader.holds, changed=changed)
     recording = Recording(settings, metrics.registry, Clocks(wall_ns, monotonic_ns), links)
     profiles = ProfileTable.bundled()
     observe = Observer(recording.results, profiles).look

@@ -8,7 +8,7 @@ A look costs the same however many EmuJobs there are: a thousand of them, planne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import EmuGpuError
@@ -81,11 +81,6 @@ class Controller:
         if not self._synced.is_set():
             return "nothing was listed yet"
         return next((str(error) for error in self._problems.values() if error.retry_helps), "")
-
-    @property
-    def managers(self) -> Mapping[str, str]:
-        """Node -> address of its sharing manager. Any thread may ask."""
-        return self._known.managers
 
     def look_again(self, *uids: str) -> None:
         """Something that isn't in the API server has changed, such as an outcome: of these EmuJobs, or of any."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from operators.emujob.objects import (
@@ -46,8 +46,6 @@ class Known:
         self.services: Store[ServiceFacts] = Store(service_facts, self._heard_named)
         self.pools: Store[PoolFacts] = Store(pool_facts, self._heard_place)
         self.nodes: Store[NodeFacts] = Store(node_facts, self._heard_place)
-        self.managers: Mapping[str, str] = {}
-        """Node -> address of its sharing manager; never changed, only replaced."""
         self.refusals = Refusals()
         self._vanished = False
         self._offers: tuple[NodeOffer, ...] | None = None
@@ -124,9 +122,6 @@ class Known:
         pods = [pod for pod in (before, after) if pod is not None]
         if after is None or after.over:  # those of an EmuJob that is there are told by that
             self._vanished |= any(pod.work and self.emujobs.get(_job_of(pod)) is None for pod in pods)
-        if any(pod.manager for pod in pods):
-            others = {node: address for node, address in self.managers.items() if before is None or node != before.node}
-            self.managers = others | ({after.node: after.manager} if after is not None and after.manager else {})
         for name in {_job_of(pod) or (str(pod.key) if pod.work else "") for pod in pods} - {""}:
             self._news(name)
 

@@ -28,6 +28,7 @@ class JobEvent:
     `stream`, `epoch` and `sequence` are its place; `number` is its number on its node. `wall_ns`: the node's wall clock since
     1970 (0: not known), `received_ns`: the operator's when it first saw it. `absorbed`: so many older events are in it.
     Where this store did that (thinning.py), the first of them had `since_number` and `since_ns` for `number` and `wall_ns`.
+    `at_ns`: the manager's clock; of events from Kubernetes, when the API server created the pod (0: not known).
     """
 
     stream: str

@@ -119,7 +119,7 @@ def _event(
         sequence=sequence,
         node=pod.get("spec", {}).get("nodeName", ""),
         number=sequence,
-        at_ns=0,
+        at_ns=time_ns(metadata.get("creationTimestamp")),
         wall_ns=at_ns,
         kind=kind,
         job_key=f"{job_key_of(pod)}{part}",

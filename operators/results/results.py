@@ -149,12 +149,6 @@ class Results:
                 (self._inbox.urgent if ends else self._inbox.stale).add(event.job_uid)
             self._news.notify()
 
-    def look_at(self, uids: Iterable[str]) -> None:
-        """Something else has changed that their results are made of."""
-        with self._news:
-            self._inbox.stale.update(uids)
-            self._news.notify()
-
     # --- its life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from types import FrameType
+from uuid import uuid4
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.http_server import HttpServer
@@ -16,18 +17,16 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.kube.api import Api
 from operators.kube.client import KubeApi, configured
-from operators.kube.leader_election import Candidate, Leader, LeadershipLostError, Terms
+from operators.kube.leader_election import Candidate, Leader, LeadershipLostError
 from operators.kube.status_server import loop_alive, status_server
-from operators.scheduling.attained import AttainedService
 from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
-from operators.scheduling.forecasts import Forecasts
-from operators.scheduling.handover import Handover
-from operators.scheduling.identity import Host
-from operators.scheduling.lines import as_json, in_words, ready_as_json
+from operators.scheduling.forecast.forecasts import Forecasts
 from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.names import SYSTEM_NAMESPACE, check_name, lasting_name
 from operators.scheduling.options import Options
-from operators.scheduling.scope import Scope
+from operators.scheduling.output import as_json, in_words, ready_as_json
+from operators.scheduling.remember.handover import AttainedService, Handover
+from operators.scheduling.track.roster import Scope
 from operators.scheduling.watcher import Tools
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.truth import OpenTruth
@@ -37,8 +36,6 @@ from scheduler_sims.loop.open_loop import Decision, Listeners, OpenLoop
 from scheduler_sims.policies.resolve import resolve_policy
 
 EXIT_LOST = 1
-TERMS = Terms()
-"""Generous: a program that was killed is known as gone at once where its machine is still there (identity.py)."""
 
 
 class Program:
@@ -107,12 +104,12 @@ class Program:
     # --- making -----------------------------------------------------------------------------------------------------
 
     def _make_cluster(self) -> KubernetesCluster:
-        options, host = self._options, Host.here()
+        options = self._options
         config = configured(options.kubeconfig, options.context)
         namespace, lasting = self.lease_namespace, lasting_name(self.name)
 
         def leader(api: Api) -> Leader:
-            candidate = Candidate(namespace, lasting, host.identity(os.getpid()), TERMS, host.is_gone)
+            candidate = Candidate(namespace, lasting, f"{os.uname().nodename}_{uuid4()}")
             return Leader(api, candidate, monotonic_ns, wall_ns)
 
         def tools(cluster: KubernetesCluster) -> Tools:

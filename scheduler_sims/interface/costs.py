@@ -1,4 +1,4 @@
-"""What a cluster's actions cost, in emulated seconds: charged by the simulator, realised as deadlines elsewhere."""
+"""The costs of scheduling actions: the simulator charges them, the local cluster realises them as deadlines."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ class ClusterCosts:
     """Costs of scheduling actions (section `costs` of a cluster file), emulated seconds, all 0 by default."""
 
     submit_s: float = 0.0
-    """From a submission until the scheduler hears of it."""
+    """From a submission until the scheduler learns of it."""
     serial_submit_s: float = 0.0
-    """Of jobs submitted at the same instant the scheduler hears together, for each beyond the first so much later."""
+    """Added to `submit_s` for each further job of the same instant; the scheduler learns of all of them together.
+
+    Example: of 5 jobs submitted at 10 s the scheduler learns at 10 + submit_s + 4 * serial_submit_s.
+    """
     coalesce_s: float = 0.0
-    """Events that come within this time after the first are handled together."""
+    """Events within this time after the first one are handled as one decision."""
     decide_s: float = 0.0
     """From the (coalesced) events until the plan takes effect."""
     start_s: float = 0.0
@@ -24,24 +27,27 @@ class ClusterCosts:
     warm_up_s: float = 0.0
     """Added to each start: the first step's warm-up (allocator, kernel selection)."""
     serial_start_s: float = 0.0
-    """Cluster-wide, starts are served one after the other: of those at once the first is served at once, each further one so
-    much later. Each task of a gang is one."""
+    """The whole cluster serves starts one after the other, this far apart; each task of a gang is one start.
+
+    Example: of 4 one-task jobs started at once the last one is served 3 * serial_start_s after the first.
+    """
     shared_start_s: float = 0.0
-    """Starts share the machines: each takes so much longer for each other one of its plan, and later ones wait for all of it."""
+    """Starts of one plan share the machines: each takes this much longer for each other start of the plan. Starts of later
+    plans wait until those of earlier plans are over."""
     checkpoint_s: float = 0.0
     """On a stop: after the end of the current step, to write the checkpoint."""
     stop_s: float = 0.0
     """On a stop: after the checkpoint, until the devices are free."""
     serial_stop_s: float = 0.0
-    """Cluster-wide, stops are told one after the other: of those at once the first job hears at once, each further one works
-    on so much longer. A gang is one stop."""
+    """The whole cluster delivers stops one after the other, this far apart; a job continues until its stop arrives. A gang is
+    one stop."""
     shared_stop_s: float = 0.0
-    """Stops share the machines: until a job's devices are free it takes so much longer for each other stop of its plan."""
+    """Stops of one plan share the machines: until a job's devices are free, added for each other stop of the plan."""
     finish_s: float = 0.0
-    """From the end of a job's last step until its devices are free; its completion time doesn't contain it."""
+    """From the end of a job's last step until its devices are free; not part of its JCT."""
 
     def begin_s(self, *, resumed: bool) -> float:
-        """From the start action until the first step begins, when no other start is served before."""
+        """From the start action until the first step begins, if no other start is served first."""
         return self.start_s + self.warm_up_s + (self.restore_s if resumed else 0.0)
 
     def release_s(self) -> float:

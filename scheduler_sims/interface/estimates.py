@@ -1,4 +1,4 @@
-"""What policies may know of speed. The truth stays in the cluster; a policy sees it exactly, with an error, or not at all."""
+"""What a policy may know about the speed of jobs: the true speed, the true speed with an error, or nothing."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 
 class Truth(Protocol):
-    """What jobs really cost: the isolated run time of a whole job, and its speed with what it is given."""
+    """The true speed of jobs, as the cluster realises it."""
 
     def duration_s(self, job_id: str, configuration: str, gpu_type: str | None) -> float:
-        """Run time of all steps, alone on its devices; `gpu_type` None means the job's fastest allowed type here."""
+        """Run time of all steps of the job alone on its devices, in seconds.
+
+        `gpu_type` None: on the fastest type of this cluster that the job allows.
+        """
         ...
 
     def rate(self, job_id: str, allocation: Allocation) -> float:
@@ -27,15 +30,15 @@ class Truth(Protocol):
 
 
 class Estimates(Protocol):
-    """Estimated speeds, all that a policy knows about how long jobs run."""
+    """Estimated speeds: the only source from which a policy knows how long jobs run."""
 
     @property
     def available(self) -> bool:
-        """Whether policies get durations at all."""
+        """Whether there are estimates at all."""
         ...
 
     def duration_s(self, job: JobView, configuration: str, gpu_type: str | None = None) -> float:
-        """Estimated run time of the whole job in seconds; `gpu_type` None means its fastest allowed type in the cluster."""
+        """Estimated run time of the whole job in seconds; `gpu_type` None: on the fastest type that it allows."""
         ...
 
     def rate(self, job: JobView, allocation: Allocation, co_located: Sequence[JobView] = ()) -> float:
@@ -45,10 +48,10 @@ class Estimates(Protocol):
 
 @dataclass(frozen=True)
 class ErrorEstimates:
-    """The truth times (1 + e), e drawn once per job and configuration from N(0, sigma), kept within +-0.99.
+    """The true run time times (1 + e); e is drawn once per job and configuration from N(0, sigma), limited to +-0.99.
 
-    sigma 0 is the oracle. The draw depends on seed, job and configuration only (as AlloX's error model does:
-    Le et al., EuroSys 2020, section 5), so it is the same under each policy.
+    sigma 0 is the oracle. The draw depends only on seed, job and configuration, so it is the same under every policy
+    (AlloX's error model: Le et al., EuroSys 2020, section 5).
     """
 
     truth: Truth
@@ -75,7 +78,7 @@ class ErrorEstimates:
 
 @dataclass(frozen=True)
 class NoEstimates:
-    """Policies know nothing about speed; one that asks fails with a sentence that says what to do."""
+    """No estimates: a policy that asks for one fails, with an error that names the option to set."""
 
     available: bool = False
 

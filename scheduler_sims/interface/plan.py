@@ -1,7 +1,7 @@
-"""What a policy answers with: a declarative plan of which job runs where.
+"""The answer of a policy: a declarative plan of which job runs where.
 
-A job that is absent from `Plan.allocations` is stopped (or stays queued). `plan.evolve(...)` makes the next plan from
-this one and remembers the difference, so that the loop needs no comparison of all jobs at each event.
+A job that is absent from `Plan.allocations` is stopped, or stays queued. `plan.evolve(...)` derives the next plan from
+the present one and keeps the difference, so that the loop doesn't compare all jobs at each event.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ WHOLE_DEVICE_MILLI = 1000
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
-    """A share of one device. `device` is a UUID, or None: any free one of `gpu_type`, the cluster reports which.
+    """A share of one device.
 
-    `milli` is thousandths of a device; `memory_bytes` the job's peak on it (0: not stated).
+    `device` is a UUID; None means any free device of `gpu_type`, and the cluster reports which one it took.
+    `milli`: thousandths of the device. `memory_bytes`: the job's peak memory on it; 0 if not stated.
     """
 
     device: str | None
@@ -41,18 +42,18 @@ class TaskPlacement:
 
     @property
     def gpu_type(self) -> str | None:
-        """The type of its devices (of the first one), None on CPUs."""
+        """The type of the first device; None without devices."""
         return self.shares[0].gpu_type if self.shares else None
 
     @property
     def host(self) -> HostShare:
-        """What it has of the node beside devices."""
+        """The CPUs and host memory of the task."""
         return HostShare(self.cpu_milli, self.memory_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Where all tasks of a job run: all or none (gang). `configuration` names one of the job's configurations."""
+    """Where the tasks of a job run, all of them or none (gang). `configuration` names one of the job's configurations."""
 
     configuration: str
     tasks: tuple[TaskPlacement, ...]
@@ -65,7 +66,7 @@ class Allocation:
 
     @property
     def gpu_type(self) -> str | None:
-        """The type of its devices (of the first one), None on CPUs."""
+        """The type of the first device; None without devices."""
         return next((share.gpu_type for task in self.tasks for share in task.shares), None)
 
     @property
@@ -73,9 +74,10 @@ class Allocation:
         return tuple(task.node for task in self.tasks)
 
     def same_place(self, other: Allocation) -> bool:
-        """Whether a job that has `other` needn't stop for this one: same configuration, nodes, shares; None fits any device.
+        """Whether a job can go from `other` to this allocation without a stop: same configuration, nodes and shares.
 
-        Its CPUs and host memory may differ: they can be divided anew while the job runs (`resized`).
+        A share without a device matches any device. CPUs and host memory may differ: they change while the job runs
+        (`resized`).
         """
         return (
             self.configuration == other.configuration
@@ -91,7 +93,7 @@ class Allocation:
     def resized(self, like: Allocation) -> Allocation:
         """This allocation, on its own devices, with the CPUs and host memory of `like`; both are in the same place."""
         pairs = zip(self.tasks, like.tasks, strict=True)
-        tasks = (replace(mine, cpu_milli=its.cpu_milli, memory_bytes=its.memory_bytes) for mine, its in pairs)
+        tasks = (replace(own, cpu_milli=new.cpu_milli, memory_bytes=new.memory_bytes) for own, new in pairs)
         return replace(self, tasks=tuple(tasks))
 
 
@@ -111,10 +113,10 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Job id -> allocation, when to be asked again at the latest, what to remember, and a sentence per job for `--explain`.
+    """Which jobs hold which allocation from now on. Built by `Plan.full(...)` or, cheaper, by `view.plan.evolve(...)`.
 
-    Made by `Plan.full(...)` or, cheaper, by `view.plan.evolve(...)`. `state` is opaque to the loop and comes back as
-    `view.state`. `wake_at_s` is emulated time; None: only at the next event.
+    `wake_at_s`: emulated time at which the policy is called again at the latest; None: at the next event.
+    `state`: opaque to the loop, handed back as `view.state`. `reasons`: job id -> sentence for `--explain`.
     """
 
     wake_at_s: float | None = None
@@ -144,12 +146,12 @@ class Plan:
         state: Any = None,
         reasons: Mapping[str, str] | None = None,
     ) -> Plan:
-        """The plan that follows this one: these jobs start, move or are resized, those stop, all others stay."""
+        """The next plan: jobs in `start` start, move or are resized, jobs in `stop` stop, all others continue."""
         return Plan(wake_at_s, state, reasons or _NOTHING, self, dict(start or {}), frozenset(stop))
 
     @cached_property
     def allocations(self) -> Mapping[str, Allocation]:
-        """All allocations of this plan (built on first use)."""
+        """All allocations of this plan, computed on first use."""
         if self.base is None:
             return self.started
         merged = {job: a for job, a in self.base.allocations.items() if job not in self.stopped}

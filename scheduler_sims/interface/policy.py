@@ -9,21 +9,21 @@ from scheduler_sims.interface.view import ClusterView
 
 
 class Policy(Protocol):
-    """A pure object: the same view gives the same plan, and it can't tell which cluster it drives.
+    """A pure object: the same view gives the same plan, whichever cluster the policy drives.
 
     A policy is a class; its options are keyword arguments of `__init__` with defaults (`--policy las:threshold_s=300`).
     """
 
     @property
     def needs_estimates(self) -> bool:
-        """Whether it asks for durations; such a policy is refused under `--estimates none`."""
+        """Whether the policy uses estimates; such a policy is refused under `--estimates none`."""
         ...
 
     @property
     def preemptive(self) -> bool:
-        """Whether it ever stops running jobs; for `emugpu policies` only."""
+        """Whether the policy ever stops running jobs; shown by `emugpu policies`."""
         ...
 
     def plan(self, view: ClusterView) -> Plan:
-        """Which jobs run where from now on. Raises PolicyError for a job it can't handle."""
+        """Which jobs run where from now on. Raises PolicyError for a job that the policy can't handle."""
         ...

@@ -1,7 +1,7 @@
-"""What a policy sees: a snapshot of the cluster that looks the same whichever cluster it is.
+"""What a policy sees: a snapshot of jobs and nodes, the same for simulated, local and Kubernetes clusters.
 
-Views are lazy: the loop rebuilds a JobView only when its job changed, and what moves with time (steps done, attained
-service, remaining time) is a method of ClusterView, computed for the jobs a policy asks about.
+Views are lazy: the loop rebuilds a JobView only when its job changed. What changes with time (steps done, attained service,
+remaining time) is a method of ClusterView, computed only for the jobs that a policy asks about.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, Plan
 
 
 class Phase(StrEnum):
-    """Where a job is in its life, as a scheduler sees it."""
+    """The state of a job, as a scheduler sees it."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -28,9 +28,9 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job that is in the system. Times are emulated seconds; `allocation` is set while it is not queued.
+    """A job that has been submitted and has not ended. Times are emulated seconds; `allocation` is None while it is queued.
 
-    `steps_done` and `attained_gpu_s` are as of the job's last change; for now, ask ClusterView.
+    `steps_done` and `attained_gpu_s` date from the job's last change; ClusterView has methods for the present values.
     """
 
     job_id: str
@@ -62,13 +62,13 @@ class JobView:
 
     @property
     def order(self) -> tuple[float, int]:
-        """The tie-break of all policies: submit time, then row."""
+        """The tie-break of all policies: submit time, then row of the workload."""
         return (self.submit_s, self.row)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """One device: its free share in thousandths, free usable memory, who holds it (job ids) and its health."""
+    """One device. `free_milli`: free share in thousandths; `holders`: ids of the jobs that hold it."""
 
     uuid: str
     index: int
@@ -82,7 +82,7 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node: its capacity, what is free now (what stopping jobs still hold is not free) and its devices."""
+    """One node: capacity, free CPUs and memory, devices. What stopping jobs still hold is not free."""
 
     name: str
     cpu_milli: int
@@ -100,11 +100,11 @@ class NodeView:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The whole snapshot. `jobs` holds the jobs that are in the system, in order of submission (time, then row).
+    """The whole snapshot. `jobs`: submitted jobs that have not ended, in order of submission (time, then row).
 
-    `changes`: ids of jobs that changed since the last plan, finished ones included. `triggers`: why the policy is asked
-    now (submitted, finished, failed, stopped, wake, retry; node when nodes change). `plan` is the plan in force; `state`
-    what it remembered.
+    `changes`: ids of jobs that changed since the last plan, ended ones included. `triggers`: why the policy is called
+    (submitted, finished, failed, stopped, wake, retry; node when nodes change). `plan`: the plan in force. `state`: the
+    `state` of that plan.
     """
 
     now_s: float
@@ -119,7 +119,7 @@ class ClusterView:
     observed_steps: Callable[[str], int] = field(repr=False, default=lambda _job: 0)
 
     def queued(self) -> list[JobView]:
-        """The jobs that wait, in order of submission."""
+        """The waiting jobs, in order of submission."""
         return [job for job in self.jobs.values() if job.queued]
 
     def holding(self) -> list[JobView]:
@@ -127,19 +127,19 @@ class ClusterView:
         return [job for job in self.jobs.values() if job.holds_resources]
 
     def attained_gpu_s(self, job: JobView) -> float:
-        """GPU-seconds of service until now (Tiresias' attained service, for all GPU types together)."""
+        """Attained service until now in GPU-seconds, over all GPU types (Tiresias, NSDI 2019)."""
         if job.running_since_s is None or job.allocation is None:
             return job.attained_gpu_s
         return job.attained_gpu_s + job.allocation.gpus * (self.now_s - job.running_since_s)
 
     def steps_done(self, job: JobView) -> int:
-        """Steps that are done now, as the cluster knows them."""
+        """Steps done until now, as far as the cluster knows."""
         return self.observed_steps(job.job_id) if job.running_since_s is not None else job.steps_done
 
     def remaining_s(self, job: JobView, configuration: str | None = None) -> float:
-        """Estimated run time left in a configuration (default: where it runs, else its first one).
+        """Estimated remaining run time in a configuration (default: the present one, or the first one if the job waits).
 
-        Raises PolicyError where the run gives policies no estimates.
+        Raises PolicyError under `--estimates none`.
         """
         gpu_type = None
         if configuration is None and job.allocation is not None:

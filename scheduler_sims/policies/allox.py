@@ -1,7 +1,7 @@
-"""AlloX: lowest mean JCT when each job may run on a GPU or on CPUs (Le et al., AlloX, EuroSys 2020).
+"""AlloX: the lowest mean JCT if each job can run on a GPU or on CPUs (Le et al., AlloX, EuroSys 2020).
 
-Unlike the other policies it weighs a job's GPU against its CPU configuration: a job that gains little from a GPU goes to
-CPUs, so that the GPUs are free for those that gain much. The matching itself is in matching.py.
+Unlike the other policies AlloX chooses between a job's GPU and CPU configurations: jobs that gain little from a GPU run on
+CPUs, so that the GPUs are free for jobs that gain much. The matching itself is in matching.py.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from scheduler_sims.policies.placing import FreeSpace
 
 
 class Allox:
-    """Jobs are matched with GPUs and CPU nodes, and places in their queues, for the least sum of completion times.
+    """Jobs are matched with positions in the queues of GPUs and CPU nodes, for the least sum of completion times.
 
-    Only the first job of each free machine starts; the rest is matched anew at the next event. One-GPU jobs only; running
-    jobs aren't stopped. `alpha` (0 to 1]: only the ceil(alpha * users) users that received least may start jobs, alpha
-    is doubled until one can; 1 is for mean JCT alone. `max_candidates`: match only so many jobs (or as many as machines
-    are free), taken in turns from the shortest on GPUs and the shortest on CPUs (0: all); bounds the time of a plan.
+    Only the first job of each free machine starts; the other jobs are matched again at the next event. One-GPU jobs only;
+    running jobs aren't stopped. `alpha` in (0, 1]: only the ceil(alpha * users) users with the least service may start jobs;
+    alpha is doubled until one of them can; 1 optimises the mean JCT alone. `max_candidates`: number of jobs that are matched
+    (0: all; never fewer than free machines), alternately the shortest on GPUs and the shortest on CPUs; bounds the time of
+    a plan.
 
-    A user's service is the share of steps done of its jobs times each job's shortest run time, finished jobs in full.
+    A user's service: for each job, the share of steps done times the job's shortest run time.
     """
 
     needs_estimates: ClassVar[bool] = True
     preemptive: ClassVar[bool] = False
     one_node: ClassVar[bool] = True
-    """It has no place for jobs of several nodes."""
+    """Jobs of several nodes are left alone."""
 
     def __init__(self, alpha: float = 1.0, max_candidates: int = 0) -> None:
         if not 0 < alpha <= 1:
@@ -62,10 +63,10 @@ class Allox:
     def _start(
         self, view: ClusterView, machines: Sequence[Machine], jobs: Sequence[JobView]
     ) -> tuple[dict[str, Allocation], dict[str, str]]:
-        """The first jobs of the free machines, and a sentence for each of them and for the first job that waits."""
+        """The first job of each free machine; a reason for each of them and for the first waiting job."""
         kinds = kinds_of(view)
         times = [[left_s(view, job, whole_s(view, job, kind)) for job in jobs] for kind in kinds]
-        _refuse_homeless(jobs, times)
+        _refuse_unplaceable(jobs, times)
         # Fewer candidates than free machines would leave machines idle until the next event.
         most = max(self.max_candidates, sum(m.free for m in machines)) if self.max_candidates else 0
         chosen = _candidates(kinds, times, most)
@@ -93,7 +94,7 @@ class Allox:
 
 @dataclass(frozen=True)
 class _Service:
-    """The service that users received: of jobs that left (by user), and of those in the system (user, shortest run time)."""
+    """Service by user. `left_s`: of ended jobs; `jobs`: user and shortest run time of each present job."""
 
     left_s: Mapping[str, float]
     jobs: Mapping[str, tuple[str, float]]
@@ -118,14 +119,14 @@ class _Service:
         return cls(left_s, jobs, received_s)
 
     def least_served(self, waiting: Sequence[JobView], share: float) -> list[JobView]:
-        """The waiting jobs of the ceil(share * users) users that received least, of those with waiting jobs."""
+        """The waiting jobs of the ceil(share * users) users with the least service, among users with waiting jobs."""
         users = sorted(dict.fromkeys(job.user for job in waiting), key=lambda user: self.received_s.get(user, 0.0))
         eligible = set(users[: ceil(share * len(users) - 1e-9)])
         return [job for job in waiting if job.user in eligible]
 
 
 def _shortest_s(view: ClusterView, kinds: Sequence[Kind], job: JobView) -> float:
-    """The job's whole run time on the fastest kind of machine; 0 if it can run on none (the matching refuses it)."""
+    """The job's whole run time on the fastest kind of machine; 0 if no kind suits (the matching refuses such a job)."""
     return min((time for kind in kinds if (time := whole_s(view, job, kind)) < inf), default=0.0)
 
 
@@ -136,7 +137,7 @@ def _doubled(share: float) -> Iterator[float]:
     yield 1.0
 
 
-def _refuse_homeless(jobs: Sequence[JobView], times: Sequence[Sequence[float]]) -> None:
+def _refuse_unplaceable(jobs: Sequence[JobView], times: Sequence[Sequence[float]]) -> None:
     for index, job in enumerate(jobs):
         if all(of_kind[index] == inf for of_kind in times):
             raise PolicyError(
@@ -146,7 +147,7 @@ def _refuse_homeless(jobs: Sequence[JobView], times: Sequence[Sequence[float]]) 
 
 
 def _candidates(kinds: Sequence[Kind], times: Sequence[Sequence[float]], most: int) -> list[int]:
-    """At most `most` jobs (0: all): the next shortest on GPUs and the next shortest on CPUs in turns; in their old order."""
+    """At most `most` jobs (0: all): alternately the next shortest on GPUs and on CPUs; returned in their original order."""
     jobs = range(len(times[0]))
     if not 0 < most < len(jobs):
         return list(jobs)
@@ -157,6 +158,6 @@ def _candidates(kinds: Sequence[Kind], times: Sequence[Sequence[float]], most: i
 
 
 def _shortest_first(jobs: Sequence[int], times: Sequence[Sequence[float]]) -> list[int]:
-    """The jobs that can run on one of these kinds, by their run time on the fastest."""
+    """The jobs that can run on one of these kinds, ordered by run time on the fastest kind."""
     fastest = {index: min((of_kind[index] for of_kind in times), default=inf) for index in jobs}
     return sorted((index for index in jobs if fastest[index] < inf), key=lambda index: fastest[index])

@@ -1,4 +1,4 @@
-"""Loads a user's policy class from a file, and turns whatever is wrong with that file into one line with its place."""
+"""Loads a policy class from a user's file; any mistake in that file becomes one line with file and line number."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def load_class(path_text: str, class_name: str) -> type[Any]:
     if not callable(getattr(found, "plan", None)):
         raise InputError(
             f"{path_text}:{_line_of(path, class_name)}",
-            f"class {class_name} has no method plan(self, view) -> Plan, so it is no policy",
+            f"class {class_name} has no method plan(self, view) -> Plan, so it is not a policy",
         )
     if not isinstance(getattr(found, "needs_estimates", False), bool):
         raise InputError(
             f"{path_text}:{_line_of(path, class_name)}", f"{class_name}.needs_estimates must be True or False"
         )
     if not hasattr(found, "needs_estimates"):
-        # Set on the class, as the interface has it there; a policy that asks for durations all the same gets a clear error.
+        # The interface has it on the class. A policy that asks for durations without it gets a clear error.
         type.__setattr__(found, "needs_estimates", False)
     return found
 
 
 def _run(path: Path) -> ModuleType:
-    """The file as a module, run afresh each time (its text may have changed)."""
+    """Executes the file as a new module each time, since its text may have changed."""
     if not path.is_file():
         raise InputError(str(path), "no such file; give the path of a Python file with your policy class")
-    # The name depends on the whole path, so that two files of the same name don't replace each other.
+    # The name contains the whole path, so that two files of the same name don't replace each other.
     name = f"emugpu_policy_{path.stem}_{crc32(str(path.resolve()).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -54,7 +54,7 @@ def _run(path: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up there
     beside = str(path.resolve().parent)
     if beside not in sys.path:
-        sys.path.insert(0, beside)  # as for a script: it may import its neighbours, now or later
+        sys.path.insert(0, beside)  # as for a script: the file may import modules beside it
     try:
         spec.loader.exec_module(module)
     except EmuGpuError:

@@ -1,7 +1,7 @@
-"""DRF: what fair sharing between users means when jobs want several resources; the base line of AlloX's evaluation.
+"""DRF: dominant resource fairness between users, the baseline of AlloX's evaluation.
 
-Dominant resource fairness (Ghodsi et al., NSDI 2011): the user whose largest share of any one resource is smallest is
-served next. Here with equal weights, whole devices, one configuration per job, and without stopping running jobs.
+The user with the smallest dominant share (largest share of any one resource) is served next (Ghodsi et al., NSDI 2011).
+Here with equal weights, whole devices, one configuration per job, and without preemption.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from scheduler_sims.policies.waiting import Entry, Order, Scan, Waiting, answer
 
 
 class DrfFifo:
-    """The user with the lowest dominant share of what runs is served next, with the first of that user's jobs.
+    """The user with the lowest dominant share is served next, with that user's first job.
 
-    Ties between users go to the job that was submitted first. A user whose next job doesn't fit is passed over until
-    the next event. Jobs use their GPU configuration (only jobs without one run on CPUs). Running jobs aren't stopped.
+    Ties between users: the job that was submitted first. A user whose next job doesn't fit is skipped until the next
+    event. Jobs use their GPU configuration; only jobs without one run on CPUs. Running jobs aren't stopped.
     """
 
     needs_estimates: ClassVar[bool] = False
     preemptive: ClassVar[bool] = False
 
     def plan(self, view: ClusterView) -> Plan:
-        """Starts jobs user by user until nobody's next job fits."""
+        """Starts jobs user by user until no user's next job fits."""
         return _serve(view, Order(lambda _view, _job: 0.0, _user))
 
 
 class DrfSjf:
-    """The user with the lowest dominant share of what runs is served next, with the shortest of that user's jobs.
+    """The user with the lowest dominant share is served next, with that user's shortest job.
 
-    As drf-fifo, but a user's jobs are ordered by estimated isolated run time in their GPU configuration.
+    Like drf-fifo, but a user's jobs are ordered by estimated isolated run time in their GPU configuration.
     """
 
     needs_estimates: ClassVar[bool] = True
     preemptive: ClassVar[bool] = False
 
     def plan(self, view: ClusterView) -> Plan:
-        """Starts jobs user by user until nobody's next job fits. Raises PolicyError for an unusable estimate."""
+        """Starts jobs user by user until no user's next job fits. Raises PolicyError for an unusable estimate."""
         return _serve(view, Order(isolated_s, _user))
 
 
 class DominantShares:
-    """What each user's running jobs hold of the whole cluster's GPUs, CPUs and memory."""
+    """Each user's share of the cluster's GPUs, CPUs and memory, counted over the jobs that hold resources."""
 
     def __init__(self, view: ClusterView, holders: Iterable[JobView]) -> None:
         nodes = view.nodes.values()
@@ -62,7 +62,7 @@ class DominantShares:
                 self.add(job.user, job.allocation)
 
     def add(self, user: str, allocation: Allocation) -> None:
-        """Counts one more running job of `user`. What jobs don't state (memory 0) isn't counted."""
+        """Adds a job of `user`. A resource that the job doesn't state (memory 0) isn't counted."""
         gpus, cpu_milli, memory_bytes = self._held.get(user, (0, 0, 0))
         for task in allocation.tasks:
             gpus += len(task.shares)

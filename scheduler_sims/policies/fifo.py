@@ -1,4 +1,4 @@
-"""FIFO: the baseline of every comparison, and what most clusters do when nothing is configured."""
+"""FIFO: the baseline of comparisons, and the default of most clusters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ORDER = Order(rank=lambda _view, _job: 0.0, line=one_line)
 
 
 class Fifo:
-    """Jobs start in order of submission; nobody overtakes a job that doesn't fit, and running jobs aren't stopped."""
+    """Jobs start in order of submission; no job overtakes one that doesn't fit, and running jobs aren't stopped."""
 
     needs_estimates: ClassVar[bool] = False
     preemptive: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""LAS: favours jobs that have had little service, for clusters where nobody knows how long a job runs."""
+"""LAS: least attained service first, for clusters where run times are unknown."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from scheduler_sims.policies.preempting import Ranks, Room
 from scheduler_sims.policies.waiting import Lines, Order, Scan, Waiting, answer
 
 _SLACK_S = 1e-6
-"""Clocks count integer nanoseconds: a wake-up that aims at the very end of a quantum may see it a rounding error early."""
+"""Clocks count integer nanoseconds: a wake-up at the end of a quantum may come a rounding error early."""
 
 _NEVER_S = 1e12
-"""No job gets there: a threshold that switches demotion off, a quantum that switches preemption off. Seconds still count."""
+"""Never reached: a threshold of this size switches demotion off, a quantum of this size preemption. Floats of this size still
+resolve seconds."""
 
-_NEVER_SOONER_S = 1e-3
-"""A job whose start takes longer than it should is looked at again after this time, not at each microsecond."""
+_MIN_RECHECK_S = 1e-3
+"""A job whose start is overdue is checked again after this time, not every microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """The lines, and the seconds that jobs ran on CPUs in runs that this policy ended (the cluster counts GPUs only)."""
+    """`cpu_s`: seconds on CPUs by job, in runs that this policy ended; the cluster counts GPU-seconds only."""
 
     lines: Lines | None
     cpu_s: Mapping[str, float]
 
 
 class Las:
-    """Jobs below `threshold_s` of attained service go before all others; submission order inside each of the two queues.
+    """Two queues: jobs below `threshold_s` of attained service, then all others; order of submission within a queue.
 
     Least attained service with discretised queues: Gu et al., Tiresias, NSDI 2019, section 3.3. Service is GPU-seconds
-    of holding devices; a job on CPUs attains the seconds that it holds them (a run that the policy didn't end itself is
-    forgotten). Backfill scan. A waiting job of the first queue stops jobs of the second, youngest first, once they ran
-    `quantum_s` since the first step after their last start.
+    of holding devices; a job on CPUs attains the seconds of holding them (runs that the policy didn't end itself aren't
+    counted). Backfill scan. A waiting job of the first queue preempts jobs of the second queue, youngest first, once they
+    have run for `quantum_s` since the first step after their last start.
     """
 
     needs_estimates: ClassVar[bool] = False
@@ -49,7 +50,7 @@ class Las:
         self.quantum_s = checked_seconds("las: quantum_s", quantum_s, most=_NEVER_S)
 
     def plan(self, view: ClusterView) -> Plan:
-        """Starts and stops jobs, and asks to be woken when a running job can next give way to one that waits."""
+        """Starts and stops jobs, and asks to be woken when the next running job becomes preemptible."""
         memory: _Memory | None = view.state
         cpu_s = memory.cpu_s if memory else {}
         waiting = Waiting(view, memory.lines if memory else None, Order(lambda v, job: self._queue(v, job, cpu_s)))
@@ -71,7 +72,7 @@ class Las:
         )
 
     def _may_stop(self, view: ClusterView, running: list[JobView], cpu_s: Mapping[str, float]) -> dict[str, float]:
-        """The jobs of the second queue that are past their quantum; the number grows with the order of submission."""
+        """Jobs of the second queue past their quantum; the value is their position in order of submission."""
         return {
             job.job_id: float(number)
             for number, job in enumerate(running, 1)
@@ -79,7 +80,7 @@ class Las:
         }
 
     def _queue(self, view: ClusterView, job: JobView, cpu_s: Mapping[str, float]) -> int:
-        """0 for the queue that goes first, else 1."""
+        """0 for the first queue, 1 for the second."""
         return int(self._missing_s(view, job, cpu_s) <= _SLACK_S)
 
     def _missing_s(self, view: ClusterView, job: JobView, cpu_s: Mapping[str, float]) -> float:
@@ -88,38 +89,38 @@ class Las:
         return self.threshold_s - view.attained_gpu_s(job) - cpu_s.get(job.job_id, 0.0) - on_cpu
 
     def _quantum_left_s(self, view: ClusterView, job: JobView) -> float:
-        """Time until the quantum of a job that starts now, or holds its devices, is over; the start itself isn't in it."""
+        """Time until the quantum of a job ends that starts now, or runs; the time of the start doesn't count."""
         return view.costs.begin_s(resumed=job.steps_done > 0) + self.quantum_s - _held_s(view, job)
 
     def _wake_at_s(
         self, view: ClusterView, scan: Scan, stays: list[JobView], cpu_s: Mapping[str, float]
     ) -> float | None:
-        """When a running job next becomes one that a waiting job may stop; None if no job of the first queue waits."""
+        """When the next running job becomes preemptible; None if no job of the first queue waits."""
         if not any(self._queue(view, job, cpu_s) == 0 for job in scan.blocked):
             return None
         holdings = [(job, job.allocation) for job in stays if job.allocation]
         holdings += [(view.jobs[job_id], allocation) for job_id, allocation in scan.starts.items()]
-        times = (self._gives_way_s(view, job, allocation, cpu_s) for job, allocation in holdings)
+        times = (self._preemptible_at_s(view, job, allocation, cpu_s) for job, allocation in holdings)
         return min((at_s for at_s in times if at_s > view.now_s + _SLACK_S), default=None)
 
-    def _gives_way_s(
+    def _preemptible_at_s(
         self, view: ClusterView, job: JobView, allocation: Allocation, cpu_s: Mapping[str, float]
     ) -> float:
-        """From when on a job is in the second queue and past its quantum, if it starts now or as it runs."""
+        """When the job, which runs or starts now, will be in the second queue and past its quantum."""
         demoted_s = self._missing_s(view, job, cpu_s) / max(1, allocation.gpus)
         in_s = max(demoted_s, self._quantum_left_s(view, job))
         if job.running_since_s is not None:
             return view.now_s + in_s
-        return view.now_s + max(in_s, _NEVER_SOONER_S) + (view.costs.decide_s if job.queued else 0.0)
+        return view.now_s + max(in_s, _MIN_RECHECK_S) + (view.costs.decide_s if job.queued else 0.0)
 
 
 def _held_s(view: ClusterView, job: JobView) -> float:
-    """How long the job has held its resources since its last start; 0 while it waits or the cluster is about to start it."""
+    """How long the job has held resources since its last start; 0 while it waits or is about to start."""
     return 0.0 if job.running_since_s is None else view.now_s - job.running_since_s
 
 
 def _cpu_seconds(view: ClusterView, stopped: list[JobView], cpu_s: Mapping[str, float]) -> Mapping[str, float]:
-    """What to remember of runs on CPUs, once `stopped` are stopped."""
+    """CPU seconds by job, once `stopped` are stopped."""
     ended = {job.job_id: _held_s(view, job) for job in stopped if job.allocation and not job.allocation.gpus}
     if not ended and all(job_id in view.jobs for job_id in cpu_s):
         return cpu_s

@@ -1,4 +1,4 @@
-"""What AlloX calls a machine: a GPU, or a slot for one job on a CPU-only node; each runs one job at a time."""
+"""AlloX's machines: a GPU, or a slot for one job on a CPU-only node. A machine runs one job at a time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Machine:
     device: str | None = None
 
     def place(self, space: FreeSpace, job: JobView) -> Allocation | None:
-        """Starts `job` here; None where the node's CPUs or memory are short for the moment."""
+        """Places `job` here; None if the node has too few free CPUs or too little free memory."""
         wanted = self.kind.fitting(job)
         return space.place(wanted, node=self.node, device=self.device) if wanted else None
 
@@ -88,7 +88,7 @@ def whole_s(view: ClusterView, job: JobView, kind: Kind) -> float:
 
 
 def left_s(view: ClusterView, job: JobView, whole: float) -> float:
-    """What is left of `whole`, the run time of all steps; never below 0."""
+    """The remaining part of `whole`, the run time of all steps; never below 0."""
     return max(0.0, whole * (1 - view.steps_done(job) / job.steps_total))
 
 
@@ -119,18 +119,18 @@ def _ready_s(view: ClusterView, device: DeviceView) -> float:
 
 
 def _slots(view: ClusterView, node: NodeView, running: list[JobView]) -> Iterator[Machine]:
-    """As many machines as jobs of the largest CPU demand fit on the node, and at least those that run there."""
+    """Slots of a CPU-only node: as many as jobs of the largest demand fit, and at least the jobs that run there."""
     kind = _kind(node, None)
     fitting = [c for job in view.jobs.values() if (c := kind.fitting(job))]
-    most = _how_many(node.cpu_milli, (c.cpu_milli for c in fitting), len(fitting))
-    most = min(most, _how_many(node.memory_bytes, (c.memory_bytes for c in fitting), len(fitting)))
+    most = _slots_for(node.cpu_milli, (c.cpu_milli for c in fitting), len(fitting))
+    most = min(most, _slots_for(node.memory_bytes, (c.memory_bytes for c in fitting), len(fitting)))
     for job in running:
         yield Machine(node.name, node.name, kind, _busy_s(view, job, None), free=False)
     for _ in range(most - len(running)):
         yield Machine(node.name, node.name, kind, 0.0, free=True)
 
 
-def _how_many(capacity: int, demands: Iterable[int], at_most: int) -> int:
+def _slots_for(capacity: int, demands: Iterable[int], at_most: int) -> int:
     largest = max(demands, default=0)
     return min(at_most, capacity // largest) if largest else at_most
 

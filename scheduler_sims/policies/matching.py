@@ -1,10 +1,13 @@
-"""Which job on which machine, and after how many others: AlloX's matching, apart from clusters and plans.
+"""AlloX's matching of jobs with machines and queue positions, independent of clusters and plans.
 
-A job that is k-th from the end of a machine's queue delays itself and the k-1 jobs behind it by its run time p, and
-waits like all of them until the machine is free (after R). So it adds R + k*p to the sum of completion times, whatever
-stands elsewhere in the queue, and the least sum is a minimum-cost bipartite matching of jobs with pairs (machine, k):
-Le et al., AlloX, EuroSys 2020, section 4; Horn 1973 and Bruno et al. 1974 for the underlying scheduling problem.
-What a job has waited until now adds a constant and is left out. The only file that needs NumPy and SciPy.
+A job that is k-th from the end of a machine's queue delays itself and the k-1 jobs behind it by its run time p; all of them
+wait until the machine is free (after R). So it adds R + k*p to the sum of completion times, independently of the rest of
+the queue, and the least sum is a minimum-cost bipartite matching of jobs with pairs (machine, k): Le et al., AlloX,
+EuroSys 2020, section 4; Horn 1973 and Bruno et al. 1974 for the underlying scheduling problem. The time that jobs have
+waited so far is a constant and left out. Only this file needs NumPy and SciPy.
+
+Example: one machine, free after R = 2, run times 3 and 5. The order 3, 5 costs (2 + 2*3) + (2 + 1*5) = 15, which is the
+sum of the completion times 5 and 10.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ _SHORT_FIRST = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The jobs that a matching gives to one machine, by index into the jobs, in the order in which they are to run."""
+    """The jobs of one machine in the order in which they run, as indices into the jobs."""
 
     machine: int
     jobs: tuple[int, ...]
@@ -31,14 +34,14 @@ def match(kinds: Sequence[int], ready_s: Sequence[float], run_s: Mapping[int, Se
     """The queues with the least sum of completion times, one for each machine that gets jobs, in machine order.
 
     `kinds[m]` is the kind of machine m and `ready_s[m]` the time until it is free; `run_s[kind][j]` is job j's run time
-    on that kind, inf where it can't run. Jobs that can run nowhere get no place. Raises PolicyError for times too large
-    to add up.
+    on that kind, inf if it can't run there. A job that can run on no machine is in no queue. Raises PolicyError if the times
+    are too large to add up.
 
-    Many matchings have the least sum: which of the last jobs goes to which machine doesn't change it. Two small terms
-    choose among them, so that a little noise in `ready_s` doesn't: run times count less (by 1e-6 of the ready time) on
-    machines that are free later, so shorter jobs go to machines that are free earlier, which leaves most room for jobs that
-    are still to come (on equal machines this is shortest job first); and of equal jobs the earlier one runs first
-    (1 + 1e-12 * j). What is then still equal is up to SciPy's solver, which sees jobs and machines in the given order.
+    Many matchings have the least sum, since jobs in the last positions can be exchanged. Two small terms choose among them, so
+    that noise in `ready_s` doesn't: run times count less (by 1e-6 of the ready time) on machines that are free later, so
+    shorter jobs go to machines that are free earlier, which leaves most room for future jobs (on equal machines this is
+    shortest job first); and among equal jobs the earlier one runs first (1 + 1e-12 * j). Remaining ties are up to SciPy's
+    solver, which gets jobs and machines in the given order.
     """
     jobs = [j for j in range(_width(run_s)) if any(isfinite(run_s[kind][j]) for kind in set(kinds))]
     if not jobs:
@@ -93,11 +96,13 @@ def _assign(
 def _most_positions(
     kinds: Sequence[int], ready_s: Sequence[float], costs: Mapping[int, Sequence[float]], jobs: int
 ) -> list[int]:
-    """How long each machine's queue can be in an optimal matching; saves most of the n * m places.
+    """The maximum queue length of each machine in an optimal matching; it removes most of the n * m positions.
 
-    The front job of a queue of length L, of run time p, counts L fold. In front of the queue (length L') of a machine of
-    the same kind that is free d later it would count L' + 1 fold, so an optimum has L' >= L - 1 - d/p. With the shortest
-    p (and d = 0 for machines that are free earlier) that is a number of jobs which a queue of length L implies elsewhere.
+    The first job of a queue of length L, with run time p, counts L times. At the front of the queue (length L') of a machine
+    of the same kind that is free d later it would count L' + 1 times, so an optimum has L' >= L - 1 - d/p. With the shortest
+    p, and d = 0 for machines that are free earlier, a queue of length L implies this number of jobs in other queues.
+
+    Example: 10 jobs, two equal machines, both free (d = 0): L + (L - 1) <= 10, so no queue is longer than 5.
     """
     most = []
     for machine, kind in enumerate(kinds):
@@ -112,7 +117,7 @@ def _most_positions(
 
 
 def _in_jobs(later_s: float, shortest_s: float, jobs: int) -> int:
-    """A head start in numbers of the shortest job, rounded up, from none to all jobs."""
+    """`later_s` in units of the shortest job, rounded up, at most `jobs`."""
     if later_s <= 0:
         return 0
     if later_s >= jobs * shortest_s:

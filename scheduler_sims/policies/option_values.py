@@ -1,4 +1,4 @@
-"""The range of a policy's option, because a time that is next to nothing, or past all clocks, never lets a run end."""
+"""Range checks of policy options: with a time near 0, or beyond what clocks can count, a run would never end."""
 
 from __future__ import annotations
 

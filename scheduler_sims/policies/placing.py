@@ -1,8 +1,8 @@
-"""Where a job would fit: a sketch of the nodes' free capacity that policies can fill, empty and throw away.
+"""Free capacity of the nodes, as a scratch copy on which policies try placements.
 
-It exists so that no policy counts devices by itself, and so that all of them place alike: a plan names the very devices,
-and the same view gives the same ones. Nodes are copied on the first change only, and what was worked out for a node is
-used again as long as the cluster shows the same NodeView (`like`), since clusters of hundreds of nodes ask at each event.
+With it no policy counts devices by itself, and all policies place alike: a plan names the devices, and the same view gives
+the same devices. A node is copied at its first change only, and computed values are reused as long as the cluster shows the
+same NodeView (`like`), since policies ask at each event on clusters of hundreds of nodes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, Node
 
 
 def main_configuration(view: ClusterView, job: JobView) -> Configuration:
-    """The configuration that policies without a choice of their own use: the first one on GPUs, else the first one.
+    """The configuration that most policies use: the first one on GPUs, else the first one.
 
-    One that doesn't fit even the empty cluster is passed over, if there is another that does.
+    A configuration that doesn't fit the empty cluster is skipped if another one fits.
     """
     if len(job.configurations) == 1:
         return job.configurations[0]
@@ -42,7 +42,7 @@ def fits_somewhere(view: ClusterView, configuration: Configuration) -> bool:
 
 
 def device_suits(device: DeviceView, configuration: Configuration) -> bool:
-    """Whether the type and the usable memory of a device are right; not whether it is free."""
+    """Whether the device has an allowed type and enough usable memory, free or not."""
     allowed = configuration.gpu_types is None or device.gpu_type in configuration.gpu_types
     return allowed and device.usable_memory_bytes >= configuration.device_memory_bytes
 
@@ -59,10 +59,10 @@ def _fits_empty(node: NodeView, configuration: Configuration) -> bool:
 class FreeSpace:
     """Free capacity of each node, for whole devices.
 
-    A job on GPUs goes to the node with the fewest free devices on which it fits (that keeps large holes whole); one on
-    CPUs prefers nodes without devices. Ties: the order of the view's nodes. Devices are taken in order of their index.
-    A job of several tasks goes to as many nodes, the best ones by the same rule, all with the same types of devices; a job
-    is never spread over more nodes than it asks for (consolidation, as placement `yarn` of Tiresias' simulator has it).
+    Best fit: a job on GPUs goes to the node with the fewest free devices on which it fits, which avoids fragmentation; a job
+    on CPUs prefers nodes without devices. Ties: the order of the view's nodes. Devices are taken in order of their index.
+    A job of N tasks goes to the N best nodes by the same rule, all with the same types of devices; a job is never spread over
+    more nodes than it asks for (consolidation; placement `yarn` of Tiresias' simulator).
     """
 
     def __init__(self, pristine: Mapping[str, _NodeSpace]) -> None:
@@ -72,7 +72,7 @@ class FreeSpace:
 
     @classmethod
     def now(cls, view: ClusterView, like: FreeSpace | None = None) -> FreeSpace:
-        """What is free now; stopping jobs still occupy. `like`: an earlier sketch, to reuse what hasn't changed."""
+        """The capacity that is free now, without that of stopping jobs. `like`: an earlier copy to reuse unchanged nodes of."""
         known: Mapping[str, _NodeSpace] = like._pristine if like else {}
         pristine = {}
         for name, node in view.nodes.items():
@@ -82,15 +82,15 @@ class FreeSpace:
 
     @classmethod
     def empty(cls, view: ClusterView) -> FreeSpace:
-        """The cluster as if nothing ran on it. Devices that aren't healthy are not there."""
+        """The capacity of the empty cluster, without unhealthy devices."""
         return cls({name: _NodeSpace.empty(node) for name, node in view.nodes.items()})
 
     def place(
         self, configuration: Configuration, *, node: str | None = None, device: str | None = None
     ) -> Allocation | None:
-        """Takes room for all tasks and says where; None, with nothing taken, if there is none for one of them.
+        """Places all tasks and takes their capacity; None, with nothing taken, if one of them doesn't fit.
 
-        `node`, `device` (UUID) restrict the search of a job of one task.
+        `node`, `device` (UUID) restrict the search for a job of one task.
         """
         if configuration.total_gpus > self._free_devices:
             return None
@@ -106,16 +106,16 @@ class FreeSpace:
         return allocation
 
     def copy(self) -> FreeSpace:
-        """A sketch of its own, to try something on."""
+        """An independent copy."""
         return FreeSpace(dict(self._nodes))
 
     def fits(self, configuration: Configuration, node: str, without: Sequence[Allocation] = ()) -> bool:
-        """Whether `place` would find room on `node` once `without` were released; changes nothing."""
+        """Whether `place` would succeed on `node` after `without` were released; changes nothing."""
         tasks = [task for allocation in without for task in allocation.tasks if task.node == node]
         return self._node(node).fits_without(configuration, tasks)
 
     def take(self, allocation: Allocation) -> None:
-        """Occupies what `allocation` names. Raises PolicyError if some of it isn't free; then nothing is taken."""
+        """Occupies what `allocation` names. Raises PolicyError if part of it isn't free; then nothing is taken."""
         tasks = _per_node(allocation)
         for task in tasks:
             if lack := self._node(task.node).lacks(task):
@@ -124,7 +124,7 @@ class FreeSpace:
             self._change(task, -1)
 
     def release(self, allocation: Allocation) -> None:
-        """Gives back what `allocation` names. Raises PolicyError for a node or device that isn't in the cluster."""
+        """Releases what `allocation` names. Raises PolicyError for a node or device that isn't in the cluster."""
         for task in allocation.tasks:
             self._change(task, +1)
 
@@ -138,7 +138,7 @@ class FreeSpace:
         return best
 
     def _several(self, configuration: Configuration) -> list[_NodeSpace]:
-        """A node for each task; none if there are too few. The devices are those of the best node of which enough are alike."""
+        """A node for each task, all with the same device types; empty if there are too few such nodes."""
         fitting = [space for space in self._nodes.values() if space.fits(configuration, None)]
         alike: dict[tuple[str, ...], list[_NodeSpace]] = {}
         for space in sorted(fitting, key=lambda space: space.crowding):
@@ -163,7 +163,7 @@ class FreeSpace:
 
 @dataclass(slots=True)
 class _NodeSpace:
-    """One node of the sketch: free host resources, its healthy devices that are wholly free, and the shares of others."""
+    """One node: free host resources, healthy devices that are free as a whole, free thousandths of the other devices."""
 
     view: NodeView
     cpu_milli: int
@@ -186,11 +186,11 @@ class _NodeSpace:
 
     @property
     def crowding(self) -> tuple[bool, int]:
-        """Smaller is a better place: nodes without devices first (only CPU configurations fit there), then full ones."""
+        """Sort key, smaller is better: nodes without devices first (only CPU configurations fit there), then by free devices."""
         return (bool(self.view.devices), len(self.whole))
 
     def task(self, configuration: Configuration, device: str | None) -> TaskPlacement:
-        """A task here, which fits, on the first devices that suit it."""
+        """A task on this node, where it fits, on the first suitable devices."""
         shares = tuple(
             DeviceShare(d.uuid, d.gpu_type, WHOLE_DEVICE_MILLI, configuration.device_memory_bytes)
             for d in self.usable(configuration, device)[: configuration.gpus]
@@ -209,7 +209,7 @@ class _NodeSpace:
         )
 
     def fits_without(self, configuration: Configuration, tasks: Sequence[TaskPlacement]) -> bool:
-        """Whether `configuration` fits once `tasks` are gone."""
+        """Whether `configuration` fits after `tasks` have ended."""
         if (
             self.cpu_milli + sum(task.cpu_milli for task in tasks) < configuration.cpu_milli
             or self.memory_bytes + sum(task.memory_bytes for task in tasks) < configuration.memory_bytes
@@ -226,7 +226,7 @@ class _NodeSpace:
         return sum(device_suits(d, configuration) for d in whole) >= configuration.gpus
 
     def lacks(self, task: TaskPlacement) -> str | None:
-        """The first thing that `task` wants and that isn't free, as a sentence; None if all is free."""
+        """A sentence about the first resource that `task` wants and that isn't free; None if all are free."""
         if task.cpu_milli > self.cpu_milli or task.memory_bytes > self.memory_bytes:
             return f"node {task.node} has not enough free CPUs or memory for what the plan places there"
         wanted: dict[str, int] = {}
@@ -271,7 +271,7 @@ def _split(node: NodeView, free_milli: Mapping[str, int]) -> tuple[list[DeviceVi
 
 
 def _per_node(allocation: Allocation) -> list[TaskPlacement]:
-    """The tasks with those of one node summed up."""
+    """The tasks, those on the same node merged into one."""
     if len(allocation.tasks) == 1:
         return list(allocation.tasks)
     merged: dict[str, TaskPlacement] = {}

@@ -1,8 +1,8 @@
-"""Making room for a job by stopping others: as few as possible, the least deserving first, and nobody moves.
+"""Preemption: stop as few running jobs as possible, lowest priority first, without moving any job.
 
-The textbook way (empty the cluster in thought and fill it again in order) may hand a running job's devices to another
-one although both fit, and every such move costs a checkpoint and a restart. Here running jobs stay where they are, and
-a waiting job takes the devices of those that rank behind it.
+The textbook way (fill the empty cluster anew in order of priority) may give a running job's devices to another job although
+both fit, and every such move costs a checkpoint and a restart. Here running jobs keep their devices, and a waiting job takes
+the devices of jobs with a lower priority.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from scheduler_sims.interface.view import JobView, Phase
 from scheduler_sims.policies.placing import FreeSpace
 
 _Key = tuple[float, float, float]
-"""What a job deserves, to be compared: rank, submit time, row; the largest stops first."""
+"""Sort key of a running job: rank, submit time, row. The largest key stops first."""
 
 _LAST = (inf, inf, inf)
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """How little jobs deserve their place: those of the largest rank stop first (ties: who came last).
+    """Ranks of running jobs: the largest rank is preempted first (ties: the job submitted last).
 
-    `at_most` has a rank for each job that may be stopped; where `refine` is given it is an upper bound, and `refine`
-    says the exact rank. It is asked only for jobs on which something depends, and `at_most` then holds its answer.
+    `at_most` has a rank for each job that may be preempted. With `refine` it is an upper bound, and `refine` computes the
+    exact rank, only for jobs where it matters; `at_most` then holds the exact rank.
     """
 
     at_most: dict[str, float]
@@ -41,7 +41,7 @@ class Ranks:
 
 
 class Room:
-    """Free space, what stopping jobs are about to free, and the jobs that may be stopped; `stopped` collects those."""
+    """Free capacity, plus the capacity of stopping and of preemptible jobs. `stopped` collects the jobs to preempt."""
 
     def __init__(self, space: FreeSpace, holders: Iterable[JobView], ranks: Ranks) -> None:
         self._space = space
@@ -59,12 +59,12 @@ class Room:
         self.stopped: list[JobView] = []
 
     def place(self, configuration: Configuration, above: float) -> Allocation | None:
-        """Room for `configuration`: free, else on the node that costs least.
+        """Places `configuration` in free capacity, else on the node with the cheapest preemption; None if there is none.
 
-        Only jobs of a rank above `above` are stopped. The node that costs least is the one on which the most deserving
-        job that has to stop deserves least; one that needs nobody's place but that of stopping jobs costs nothing. Such
-        devices are not free yet; the plan may name them all the same. For a job of several tasks the whole cluster is
-        looked at in this way instead of each node.
+        Only jobs with a rank above `above` are preempted. The cheapest node is the one where the highest-priority job that
+        has to stop has the lowest priority; a node where stopping jobs leave enough capacity costs nothing. The plan may
+        name such devices although they are not free yet. For a job of several tasks the whole cluster is treated as one
+        node is otherwise.
         """
         allocation = self._space.place(configuration)
         if allocation is not None:
@@ -80,11 +80,11 @@ class Room:
                 limit = min((self._key(job) for job in leaving if not _leaves(job)), default=_LAST)
                 if limit == _LAST:
                     break
-                # From here on only a node that costs less will do.
+                # Only a cheaper node can replace this one.
         return None if best is None else self._clear(configuration, *best)
 
     def _leaving(self, configuration: Configuration, node: str, limit: _Key) -> list[JobView] | None:
-        """Who has to leave `node`, all of them behind `limit`, so that `configuration` fits; None if that isn't enough."""
+        """The jobs on `node`, all with a key above `limit`, that must leave for `configuration`; None if that isn't enough."""
         may = [job for job in self._on_node[node] if _leaves(job) or self._key(job) > limit]
         if not may or not self._enough(configuration, node, may):
             return None
@@ -100,7 +100,7 @@ class Room:
         return None
 
     def _place_gang(self, configuration: Configuration, limit: _Key) -> Allocation | None:
-        """Stops those who deserve least until there is room for all tasks; without those who would leave in vain."""
+        """Preempts jobs in order of their keys until all tasks fit, except jobs whose departure isn't needed."""
         may = [job for job in self._all.values() if _leaves(job) or self._key(job) > limit]
         if not self._enough_everywhere(configuration, may):
             return None
@@ -112,7 +112,7 @@ class Room:
         counts = range(len(going) + 1)
         count = bisect_left(counts, 1, key=lambda n: self._enough_everywhere(configuration, going[:n]))
         if count == len(counts):
-            return None  # some deserve more than was thought
+            return None  # the exact ranks of some jobs are lower than their bounds
         leaving = going[:count]
         for job in reversed(leaving):
             others = [other for other in leaving if other is not job]
@@ -122,17 +122,17 @@ class Room:
         return self._space.place(configuration)
 
     def _enough_everywhere(self, configuration: Configuration, leaving: list[JobView]) -> bool:
-        """Whether all tasks of `configuration` find a node without `leaving`."""
-        sketch = self._space.copy()
+        """Whether all tasks of `configuration` fit after `leaving` have left."""
+        space = self._space.copy()
         for job in leaving:
-            sketch.release(_allocation(job))
-        return sketch.place(configuration) is not None
+            space.release(_allocation(job))
+        return space.place(configuration) is not None
 
     def _key(self, job: JobView) -> _Key:
         return (self._ranks.at_most[job.job_id], *job.order)
 
     def _needed(self, configuration: Configuration, node: str, leaving: list[JobView]) -> list[JobView]:
-        """Without those who would leave in vain; the most deserving are asked first whether they can stay."""
+        """`leaving` without jobs whose departure isn't needed; jobs of the highest priority are spared first."""
         for job in reversed(leaving):
             others = [other for other in leaving if other is not job]
             if self._enough(configuration, node, others):
@@ -140,7 +140,7 @@ class Room:
         return leaving
 
     def _enough(self, configuration: Configuration, node: str, leaving: list[JobView]) -> bool:
-        """Whether `configuration` fits on `node` without `leaving`."""
+        """Whether `configuration` fits on `node` after `leaving` have left."""
         return self._space.fits(configuration, node, [_allocation(job) for job in leaving])
 
     def _clear(self, configuration: Configuration, node: str, leaving: list[JobView]) -> Allocation | None:
@@ -158,11 +158,11 @@ class Room:
 
 
 def _leaves(job: JobView) -> bool:
-    """Whether a job is leaving anyway."""
+    """Whether a job is stopping already."""
     return job.phase is Phase.STOPPING
 
 
 def _allocation(job: JobView) -> Allocation:
-    """Where a job is that holds resources."""
-    assert job.allocation is not None, f"job {job.job_id} holds resources, but the view doesn't say which"
+    """The allocation of a job that holds resources."""
+    assert job.allocation is not None, f"job {job.job_id} holds resources, but has no allocation in the view"
     return job.allocation

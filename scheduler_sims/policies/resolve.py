@@ -1,6 +1,6 @@
 """From the text of `--policy` to a policy: `las`, `las:threshold_s=300`, or `my/policy.py:MyPolicy:option=value`.
 
-Everything that a user can get wrong here ends in one line that names the place: the flag, or file and line.
+Every mistake ends in one line that names the place: the option, or file and line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def resolve_policy(text: str) -> tuple[str, Policy]:
     """The display name and the policy that `text` names.
 
     The name is `text` as given; for a class in a file it is the class's name, and its options if there are any.
-    Raises InputError (UnknownNameError for names) that says where and what to write instead.
+    Raises InputError (UnknownNameError for names) with the place and what to write instead.
     """
     target, options_text = _split(text)
     if (custom := _custom(target)) is not None:
@@ -49,7 +49,7 @@ def resolve_policy(text: str) -> tuple[str, Policy]:
 
 
 def policy_file(text: str) -> Path | None:
-    """The file that `text` takes its policy from; None for a policy that is ours."""
+    """The file that `text` takes its policy from; None for a built-in policy."""
     custom = _custom(_split(text)[0])
     return None if custom is None else Path(custom[0])
 
@@ -107,7 +107,7 @@ def _build(policy_class: type[Any], target: str, options_text: str) -> Policy:
     except EmuGpuError:
         raise
     except (Exception, SystemExit) as error:
-        raise InputError(place, f"can't be made: {type(error).__name__}: {one_line(error)}") from error
+        raise InputError(place, f"can't be constructed: {type(error).__name__}: {one_line(error)}") from error
     return policy
 
 
@@ -116,7 +116,7 @@ def _values(text: str, options: dict[str, Option], place: str) -> dict[str, Any]
     for part in text.split(",") if text else ():
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise InputError(place, f"{quoted(part)} is no option; write name=value, such as threshold_s=300")
+            raise InputError(place, f"{quoted(part)} is not an option; write name=value, such as threshold_s=300")
         if name not in options:
             raise UnknownNameError(place, "option", name, options)
         if name in values:

@@ -1,4 +1,4 @@
-"""SJF: the best order that never stops a job, if run times are known; the yardstick for what estimates are worth."""
+"""SJF: shortest job first, the best order without preemption if run times are known."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scheduler_sims.policies.waiting import Order, Waiting, answer, checked_s
 class Sjf:
     """Jobs start in order of estimated isolated run time, shortest first; running jobs aren't stopped.
 
-    Backfill scan: a job that doesn't fit is passed over, and those behind it may start. A wide job can therefore wait
-    long while narrow ones keep coming. (Some simulators call "sjf" the order by number of GPUs; this is by time.)
+    Backfill scan: a job that doesn't fit is skipped, and jobs behind it may start. A wide job can therefore starve while
+    narrow jobs keep coming. (Some simulators call the order by number of GPUs "sjf"; this is the order by time.)
     """
 
     needs_estimates: ClassVar[bool] = True

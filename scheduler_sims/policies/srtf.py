@@ -1,4 +1,4 @@
-"""SRTF: on one machine no order has a lower mean JCT, so it is what preemption can gain when run times are known."""
+"""SRTF: shortest remaining time first, optimal for the mean JCT on one machine; shows what preemption can gain."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from scheduler_sims.policies.waiting import Lines, Order, Waiting, answer, check
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """The lines, and the remaining time of running jobs when it was last worked out: it can only have become less."""
+    """`at_most_s`: remaining time of running jobs when it was last computed, an upper bound of the present one."""
 
     lines: Lines | None
     at_most_s: Mapping[str, float]
 
 
 class Srtf:
-    """Jobs with the shortest estimated remaining run time run; a job stops if one with strictly less left needs its place.
+    """The jobs with the shortest estimated remaining time run; strictly shorter jobs preempt longer ones.
 
-    Backfill scan, as in Tiresias' simulator ("shortest"; Gu et al., NSDI 2019), except that a running job never moves:
-    the jobs with the most left are stopped until the shorter one fits. On a tie the running job stays.
+    Backfill scan, as in Tiresias' simulator ("shortest"; Gu et al., NSDI 2019), except that running jobs never move: the
+    jobs with the longest remaining time are preempted until the shorter job fits. On a tie the running job stays.
     """
 
     needs_estimates: ClassVar[bool] = True
@@ -41,7 +41,7 @@ class Srtf:
         room = Room(waiting.space, holders, Ranks(left_s, lambda job: _remaining_s(view, job)))
         scan = waiting.scan(lambda job: room.place(main_configuration(view, job), _remaining_s(view, job)))
         stopped = {
-            job.job_id: f"stopped with {left_s[job.job_id]:g} s left: shorter jobs need its place"
+            job.job_id: f"stopped with {left_s[job.job_id]:g} s remaining: shorter jobs take its place"
             for job in room.stopped
         }
         plan = answer(view, waiting, scan, "shortest remaining time of the jobs that fit", stopped=stopped)
@@ -49,9 +49,9 @@ class Srtf:
 
 
 def _at_most_s(view: ClusterView, running: list[JobView], before: Mapping[str, float]) -> dict[str, float]:
-    """An upper bound of what running jobs have left: exact for those that changed, else what was last worked out.
+    """Upper bounds of running jobs' remaining times: exact for jobs that changed, else the last computed value.
 
-    Asking a cluster for the progress of all running jobs at each event would cost more than all the rest.
+    Asking the cluster for the progress of all running jobs at each event would cost more than everything else.
     """
     return {
         job.job_id: before[job.job_id]
@@ -62,5 +62,5 @@ def _at_most_s(view: ClusterView, running: list[JobView], before: Mapping[str, f
 
 
 def _remaining_s(view: ClusterView, job: JobView) -> float:
-    """Estimated run time left where the job runs; while it waits, in its main configuration."""
+    """Estimated remaining time in the present configuration; for a waiting job in its main configuration."""
     return checked_s(job, view.remaining_s(job, None if job.allocation else main_configuration(view, job).name))

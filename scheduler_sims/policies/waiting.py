@@ -1,8 +1,8 @@
-"""The waiting jobs in a policy's order, kept from one event to the next.
+"""The waiting jobs in a policy's order, kept sorted from one event to the next.
 
-Sorting all waiting jobs at each event makes long workloads quadratic. Here the order is kept as `Plan.state`, and an
-event touches only the jobs in `view.changes`. Jobs that ask for the same thing stand in one line: when the head of a
-line has no place, nobody behind it has one, so a backfill scan costs as many looks as there are lines, not jobs.
+Sorting all waiting jobs at each event makes long workloads quadratic. Here the order is kept in `Plan.state`, and an event
+touches only the jobs in `view.changes`. Jobs with equal demands form one line: if the head of a line doesn't fit, no job
+behind it fits, so a backfill scan costs one attempt per line, not per job.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from scheduler_sims.interface.view import ClusterView, JobView
 from scheduler_sims.policies.placing import FreeSpace, main_configuration
 
 Entry = tuple[float, float, int, str, float]
-"""A waiting job: rank (smaller is served first; constant while it waits), submit time, row, job id, waiting since."""
+"""A waiting job: rank (smaller first; constant while the job waits), submit time, row, job id, time of queueing."""
 
 
 def same_needs(view: ClusterView, job: JobView) -> Hashable:
-    """The line of a job in a backfill scan: jobs with equal needs have a place, or not, together."""
+    """The line of a job in a backfill scan: of jobs with equal demands either all fit or none."""
     c = main_configuration(view, job)
     return (c.gpus, c.cpu_milli, c.memory_bytes, c.gpu_types, c.device_memory_bytes, c.min_tasks)
 
 
 def one_line(_view: ClusterView, _job: JobView) -> Hashable:
-    """All jobs in one line: nobody overtakes."""
+    """One line for all jobs: no job overtakes another."""
     return None
 
 
 def checked_s(job: JobView, seconds: float) -> float:
-    """`seconds` if it is a time that can be ranked. Raises PolicyError that names the job if not."""
+    """`seconds`, if finite and not negative. Raises PolicyError with the job's name otherwise."""
     if not isfinite(seconds) or seconds < 0:
         raise PolicyError(f"job {job.job_id!r} has an estimated run time of {seconds} s; it must be finite and >= 0")
     return seconds
@@ -44,7 +44,7 @@ def checked_s(job: JobView, seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How a policy sorts: the rank of a waiting job, and which jobs stand in one line."""
+    """A policy's order: the rank of a waiting job, and the line to which the job belongs."""
 
     rank: Callable[[ClusterView, JobView], float]
     line: Callable[[ClusterView, JobView], Hashable] = same_needs
@@ -52,13 +52,13 @@ class Order:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lines:
-    """What is remembered between events; never changed once made (and without the view, which would chain all of them).
+    """The state between events, immutable (and without the view, which would keep all earlier views alive).
 
-    A line may still hold entries of jobs that have left it; readers pass over those. `holding`: jobs with resources.
+    A line may still hold entries of jobs that have left it; readers skip them. `holding`: jobs with resources.
     """
 
     KEPT: ClassVar[bool] = False
-    """Not over a restart of the scheduler: all of it follows from the next view."""
+    """Not persisted over a restart of the scheduler: it can be computed from the next view."""
 
     lines: Mapping[Hashable, list[Entry]]
     holding: frozenset[str]
@@ -66,7 +66,7 @@ class Lines:
 
 
 class Waiting:
-    """The waiting jobs of one view in the order of one policy. `space` is what is free now, to be filled by the caller."""
+    """The waiting jobs of one view in the order of one policy. `space`: free capacity, which the caller fills."""
 
     def __init__(self, view: ClusterView, old: Lines | None, order: Order) -> None:
         self._view = view
@@ -78,11 +78,11 @@ class Waiting:
             self._follow(old, view.changes)
 
     def lines(self) -> Iterable[Hashable]:
-        """The lines that may have jobs."""
+        """All lines, possibly with entries of jobs that have left."""
         return self._lines.keys()
 
     def line(self, line: Hashable, start: int = 0) -> Iterator[tuple[int, Entry]]:
-        """The entries of one line from index `start`, without those of jobs that have left."""
+        """Index and entry of the waiting jobs of one line, from index `start`."""
         entries = self._lines[line]
         for index in range(start, len(entries)):
             if self._stands(entries[index]):
@@ -93,7 +93,7 @@ class Waiting:
         return sorted((self._view.jobs[job_id] for job_id in self._holding), key=lambda job: job.order)
 
     def scan(self, place: Callable[[JobView], Allocation | None]) -> Scan:
-        """Offers a place to the jobs in order; a line is left at the first job of it that gets none."""
+        """Tries to place the jobs in order; a line ends at its first job that doesn't fit."""
         heads = [(entry, index, line) for line in self._lines for index, entry in islice(self.line(line), 1)]
         heapify(heads)  # entries differ in their job ids, so indices and lines are never compared
         starts: dict[str, Allocation] = {}
@@ -115,11 +115,11 @@ class Waiting:
         return Scan(starts, blocked)
 
     def memory(self) -> Lines:
-        """What to remember until the next event."""
+        """The state for the next event."""
         return Lines(self._lines, self._holding, self.space)
 
     def _follow(self, old: Lines, changed: Iterable[str]) -> None:
-        """Takes over the jobs in `changed` from the view, all others as they were."""
+        """Reads the jobs in `changed` from the view; all others stay as they were."""
         jobs = [job for job_id in changed if (job := self._view.jobs.get(job_id)) is not None]
         waits = [job for job in jobs if job.queued]
         holds = [job for job in jobs if not job.queued]
@@ -154,7 +154,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a scan found: who starts where, and the head of each line that has no place, best first."""
+    """Result of a scan: allocations of jobs to start, and the head of each line that doesn't fit, in order of rank."""
 
     starts: dict[str, Allocation]
     blocked: list[JobView]
@@ -172,7 +172,7 @@ def _merged(line: list[Entry], entries: list[Entry]) -> list[Entry]:
 
 
 def wants(view: ClusterView, job: JobView) -> str:
-    """What a job waits for, in words."""
+    """A job's demand as text, such as `2 GPUs and 8 CPUs on one node`."""
     wanted = main_configuration(view, job)
     cpus = f"{wanted.cpu_milli / 1000:g} CPUs"
     where = "on one node" if wanted.min_tasks == 1 else f"on each of {wanted.min_tasks} nodes"
@@ -182,12 +182,12 @@ def wants(view: ClusterView, job: JobView) -> str:
 def answer(
     view: ClusterView, waiting: Waiting, scan: Scan, why: str, *, stopped: Mapping[str, str] | None = None
 ) -> Plan:
-    """The next plan: `why` says in words why jobs start, `stopped` is job id -> why it stops. Its state is a Lines."""
+    """The next plan, with a Lines as state. `why`: reason of all starts; `stopped`: job id -> reason of its stop."""
     stopped = stopped or {}
     reasons = dict.fromkeys(scan.starts, why) | dict(stopped)
     if scan.blocked:
         head = scan.blocked[0]
-        reasons[head.job_id] = f"first of those that wait: no room for {wants(view, head)}"
+        reasons[head.job_id] = f"first in line, but no room for {wants(view, head)}"
     return view.plan.evolve(
         start=scan.starts,
         stop=stopped,

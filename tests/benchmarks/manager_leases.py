@@ -34,7 +34,8 @@ from emulator_runtime.ipc.replies import raise_for
 from scheduler_sims.clusters.local.processes import END_S, Child
 
 NODE, DEVICES = "bench", 64
-LEASE_NS = 20_000_000
+LEASE_NS = 1_000
+"""Shorter than a round trip: the manager refuses a step that is asked for before the step before it has ended."""
 CLIENTS = (1, 16, 64)
 WARM_UP_S = 0.2
 TARGET_LEASES_PER_S, TARGET_RATIO, TARGET_CLIENTS = 10_000, 5, 16

@@ -76,6 +76,7 @@ def test_up_says_what_there_is_now(fake: FakeClusters, capsys: pytest.CaptureFix
     assert request.kubeconfig is None
     out = capsys.readouterr().out
     assert "cluster emugpu: 3 nodes, 12 GPUs" in out
+    assert "pool default: 3 nodes with 4 x Tesla_V100-PCIE-32GB each, each emulates 32 CPUs and 256Gi of memory" in out
     assert "export KUBECONFIG=/k" in out
 
 

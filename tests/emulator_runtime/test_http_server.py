@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import os
+import resource
 import select
 import selectors
 import socket
@@ -367,3 +370,65 @@ def test_close_is_prompt_gives_the_port_back_and_may_come_twice(program: Program
 def test_a_port_that_is_taken_is_an_error(server: HttpServer, program: Program) -> None:
     with pytest.raises(OSError, match="Address already in use"):
         program.server(server.port)
+
+
+@contextlib.contextmanager
+def no_descriptors(most: int = 200) -> Iterator[None]:
+    """Within it, this process can open no file and accept no connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, most), hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_without_descriptors_it_backs_off_says_so_once_and_answers_later(
+    server: HttpServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+    accept = server._server.socket.accept
+
+    class Counted:
+        """The listener, with a count of the connections that it was asked for."""
+
+        def accept(self) -> tuple[socket.socket, object]:
+            attempts.append(1)
+            return accept()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(listener, name)
+
+    listener = server._server.socket
+    monkeypatch.setattr(server._server, "socket", Counted())
+    with socket.socket() as client:
+        client.settimeout(20)
+        with no_descriptors():
+            client.connect((LOCAL, server.port))
+            client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            time.sleep(0.55)
+        assert client.recv(4096).startswith(b"HTTP/1.0 200")
+    assert 1 < len(attempts) < 10
+    assert caplog.text.count("can't accept a connection (Too many open files)") == 1
+    assert "ulimit -n" in caplog.text and caplog.text.count("accepts connections again") == 1
+    caplog.clear()
+    assert get(server.port, "/healthz")[0] == 200
+    assert caplog.text == ""
+
+
+def test_without_descriptors_it_can_still_be_closed_at_once(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch, in_time: Callable[..., bool]
+) -> None:
+    monkeypatch.setattr(http_server, "ACCEPT_AGAIN_S", 60)
+    with socket.socket() as client, no_descriptors():
+        client.connect((LOCAL, server.port))
+        assert eventually(lambda: not server._server._accepts)
+        began_s = time.monotonic()
+        server.close()
+        assert in_time(most_s=5, since_s=began_s)

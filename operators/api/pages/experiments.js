@@ -1,12 +1,12 @@
 // Experiments: policies beside each other, predicted beside observed.
 
-import { allJobs, get } from "./api.js";
-import { COLOURS, draw, empty, label, scaled } from "./charts.js";
-import { parameter, setParameter } from "./choose.js";
-import { byId, choice, el, fill, table } from "./dom.js";
-import { count, percent, seconds, share } from "./format.js";
-import { framed, trouble } from "./frame.js";
-import { calmly } from "./live.js";
+import { allJobs, get } from "./shared/api.js";
+import { COLOURS, draw, empty, label, scaled } from "./shared/charts.js";
+import { parameter, setParameter } from "./shared/choose.js";
+import { byId, choice, el, fill, table } from "./shared/dom.js";
+import { count, percent, seconds, share } from "./shared/format.js";
+import { framed, trouble } from "./shared/frame.js";
+import { calmly } from "./shared/live.js";
 
 const LONG = 40;
 let show = async () => {};

@@ -1,12 +1,12 @@
 // Overview: the figures of this moment, queue and devices over time, what runs and what has ended.
 
-import { get } from "./api.js";
-import { COLOURS, draw, empty, timeAxis } from "./charts.js";
-import { chosen } from "./choose.js";
-import { byId, el, fill, jobLink, phase, table } from "./dom.js";
-import { count, moment, percent, progress, seconds, share } from "./format.js";
-import { framed, trouble } from "./frame.js";
-import { calmly } from "./live.js";
+import { get } from "./shared/api.js";
+import { COLOURS, draw, empty, timeAxis } from "./shared/charts.js";
+import { chosen } from "./shared/choose.js";
+import { byId, el, fill, jobLink, phase, table } from "./shared/dom.js";
+import { count, moment, percent, progress, seconds, share } from "./shared/format.js";
+import { framed, trouble } from "./shared/frame.js";
+import { calmly } from "./shared/live.js";
 
 const SHOWN = 12;
 const FIELDS = ["name", "phase", "policy", "gpus", "nodes", "steps", "steps_done", "started_s", "finished_s", "jct_s", "error", "namespace"];

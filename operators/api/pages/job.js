@@ -1,12 +1,12 @@
 // One job: its figures, its steps over time, its stays on devices, what Kubernetes says of it.
 
-import { get, send } from "./api.js";
-import { COLOURS, draw, empty, timeAxis } from "./charts.js";
-import { parameter } from "./choose.js";
-import { byId, el, fill, phase, table } from "./dom.js";
-import { MISSING, count, moment, percent, progress, ratio, runName, seconds } from "./format.js";
-import { fine, framed, nowOf, trouble } from "./frame.js";
-import { calmly } from "./live.js";
+import { get, send } from "./shared/api.js";
+import { COLOURS, draw, empty, timeAxis } from "./shared/charts.js";
+import { parameter } from "./shared/choose.js";
+import { byId, el, fill, phase, table } from "./shared/dom.js";
+import { MISSING, count, moment, percent, progress, ratio, runName, seconds } from "./shared/format.js";
+import { fine, framed, nowOf, trouble } from "./shared/frame.js";
+import { calmly } from "./shared/live.js";
 
 const uid = parameter("uid");
 const path = `/jobs/${encodeURIComponent(uid)}`;

@@ -1,12 +1,12 @@
 // All jobs: ten thousand rows to filter and sort, kept as they change.
 
-import { allJobs, get } from "./api.js";
-import { observedFirst, parameter, setParameter } from "./choose.js";
-import { byId, choice, el, fill, jobLink, phase } from "./dom.js";
-import { count, moment, percent, progress, runName, seconds } from "./format.js";
-import { fine, framed, trouble } from "./frame.js";
-import { Grid } from "./grid.js";
-import { calmly } from "./live.js";
+import { allJobs, get } from "./shared/api.js";
+import { observedFirst, parameter, setParameter } from "./shared/choose.js";
+import { byId, choice, el, fill, jobLink, phase } from "./shared/dom.js";
+import { count, moment, percent, progress, runName, seconds } from "./shared/format.js";
+import { fine, framed, trouble } from "./shared/frame.js";
+import { Grid } from "./shared/grid.js";
+import { calmly } from "./shared/live.js";
 
 const FIELDS = ["name", "namespace", "tenant", "phase", "policy", "run", "cluster", "gpus", "nodes", "steps", "steps_done", "submitted_s",
   "queueing_delay_s", "jct_s", "predicted_jct_s", "error", "preemptions"];

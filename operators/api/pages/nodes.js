@@ -1,13 +1,13 @@
 // Nodes and devices: what each is, who holds it, and who held it when.
 
-import { get } from "./api.js";
-import { draw, empty } from "./charts.js";
-import { chosen } from "./choose.js";
-import { byId, el, fill, table } from "./dom.js";
-import { bytes, count, cpus, moment, share } from "./format.js";
-import { framed, nowOf, trouble } from "./frame.js";
-import { ganttFigure } from "./gantt.js";
-import { calmly } from "./live.js";
+import { get } from "./shared/api.js";
+import { draw, empty } from "./shared/charts.js";
+import { chosen } from "./shared/choose.js";
+import { byId, el, fill, table } from "./shared/dom.js";
+import { bytes, count, cpus, moment, share } from "./shared/format.js";
+import { framed, nowOf, trouble } from "./shared/frame.js";
+import { ganttFigure } from "./shared/gantt.js";
+import { calmly } from "./shared/live.js";
 
 const MOST_ROWS = 500;
 let show = async () => {};

@@ -1,8 +1,8 @@
 // The policies, as the server's data has them.
 
-import { get } from "./api.js";
-import { byId, el, fill, table } from "./dom.js";
-import { framed } from "./frame.js";
+import { get } from "./shared/api.js";
+import { byId, el, fill, table } from "./shared/dom.js";
+import { framed } from "./shared/frame.js";
 
 function told(policy) {
   const options = Object.entries(policy.options).flatMap(([name, value], index) => [index ? ", " : "options: ", el("code", {}, `${name}=${value}`)]);

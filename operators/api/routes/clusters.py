@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from operators.api.order import natural
-from operators.api.problems import documented
-from operators.api.replies import Clusters, ClusterState, Devices, Nodes, by_phase, json_reply
-from operators.api.view import device_view, visible
-from operators.api.who import Known, Reader
+from operators.api.authentication.callers import Known, Reader
+from operators.api.model.natural_order import natural
+from operators.api.model.visibility import device_view, visible
+from operators.api.replies.bodies import Clusters, ClusterState, Devices, Nodes, by_phase, json_reply
+from operators.api.replies.problems import documented
 
 router = APIRouter(tags=["cluster"], responses=documented(401, 403, 422, 503))
 

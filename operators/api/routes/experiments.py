@@ -6,18 +6,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from operators.api.facts import Job, Run, Snapshot
-from operators.api.figures import summarised
-from operators.api.problems import documented
-from operators.api.replies import (
+from operators.api.authentication.callers import Known, Reader
+from operators.api.model.snapshot import Job, Run, Snapshot
+from operators.api.model.statistics import summarised
+from operators.api.model.visibility import View, experiment_view, visible
+from operators.api.replies.bodies import (
     ExperimentFigures,
     Experiments,
     Policies,
     RunFigures,
     json_reply,
 )
-from operators.api.view import View, experiment_view, visible
-from operators.api.who import Known, Reader
+from operators.api.replies.problems import documented
 from operators.kube.api import NotThereError
 
 router = APIRouter(tags=["experiments"], responses=documented(401, 403, 422, 503))

@@ -10,9 +10,17 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from operators.api.facts import Job, Phase
-from operators.api.problems import StoreAwayError, documented
-from operators.api.replies import (
+from operators.api.authentication.callers import (
+    NAMESPACE_PATTERN,
+    Known,
+    SignedIn,
+    readable_job,
+    scope_of,
+    writable_job,
+)
+from operators.api.model.snapshot import Job, Phase
+from operators.api.model.visibility import matching, visible
+from operators.api.replies.bodies import (
     JobField,
     JobPage,
     JobSteps,
@@ -21,8 +29,7 @@ from operators.api.replies import (
     job_page,
     json_reply,
 )
-from operators.api.view import matching, visible
-from operators.api.who import NAMESPACE_PATTERN, Known, SignedIn, readable_job, scope_of, writable_job
+from operators.api.replies.problems import StoreAwayError, documented
 from operators.kube.api import NotThereError
 
 MOST_ON_A_PAGE = 10_000

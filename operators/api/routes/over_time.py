@@ -7,12 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from operators.api.facts import Job
-from operators.api.figures import holding, occupancy, queue_length, summarised
-from operators.api.problems import documented
-from operators.api.replies import Group, MetricsSummary, Occupancy, Queue, json_reply
-from operators.api.view import SIMULATED, matching, of_run, visible
-from operators.api.who import NAMESPACE_PATTERN, Known, SignedIn, scope_of
+from operators.api.authentication.callers import NAMESPACE_PATTERN, Known, SignedIn, scope_of
+from operators.api.model.snapshot import Job
+from operators.api.model.statistics import holding, occupancy, queue_length, summarised
+from operators.api.model.visibility import SIMULATED, matching, of_run, visible
+from operators.api.replies.bodies import Group, MetricsSummary, Occupancy, Queue, json_reply
+from operators.api.replies.problems import documented
 
 MOST_SPANS = 6000
 """More make browsers slow."""

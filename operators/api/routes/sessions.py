@@ -7,11 +7,19 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from operators.api.access import WHOLE_CLUSTER, Principal
-from operators.api.problems import SignInError, documented
-from operators.api.replies import Session, json_reply
+from operators.api.authentication.access import WHOLE_CLUSTER, Principal
+from operators.api.authentication.callers import (
+    CSRF_HEADER,
+    LOOPBACK,
+    Known,
+    SignedIn,
+    cookie_name,
+    from_own_page,
+    host_of,
+)
+from operators.api.replies.bodies import Session, json_reply
+from operators.api.replies.problems import SignInError, documented
 from operators.api.services import Services
-from operators.api.who import CSRF_HEADER, LOOPBACK, Known, SignedIn, cookie_name, from_own_page, host_of
 
 router = APIRouter(tags=["session"], responses=documented(401, 503))
 _token = HTTPBearer(scheme_name="token", auto_error=False, description="A token of the Kubernetes cluster.")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import to_s
-from operators.api.changes import Changes
-from operators.api.facts import Cluster, Device, Experiment, Job, JobRun, Node, Run, Snapshot, Timeline
+from operators.api.model.changes import Changes
+from operators.api.model.snapshot import Cluster, Device, Experiment, Job, JobRun, Node, Run, Snapshot, Timeline
 from operators.api.sources.emujobs import Seen, placed, progress_of_runs, run_of, seen
 from operators.api.sources.hardware import Hardware, hardware_of, with_holders
 from operators.api.sources.results import StoredResults

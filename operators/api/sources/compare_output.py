@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError, RefusedError
-from operators.api.changes import Changes
-from operators.api.facts import Cluster, Device, Job, JobRun, Node, Snapshot, Timeline
+from operators.api.model.changes import Changes
+from operators.api.model.snapshot import Cluster, Device, Job, JobRun, Node, Snapshot, Timeline
 from operators.api.sources.output_files import JOBS, SPANS, SUMMARY, Output, read_output
 
 LOOK_S = 1.0

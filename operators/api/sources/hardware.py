@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from emulator_runtime.node.inventory import DeviceEntry
-from operators.api.facts import HOLDING, Device, Job, Node
-from operators.api.order import natural
+from operators.api.model.natural_order import natural
+from operators.api.model.snapshot import HOLDING, Device, Job, Node
 from operators.emujob.offers import amounts
 from operators.pools.assign import assign
 from operators.pools.objects import NodeFacts, PoolFacts

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.api.facts import Progress
+from operators.api.model.snapshot import Progress
 from operators.api.sources.emujobs import Seen, of_result, progress_of
 from operators.results.job import JobResult
 from operators.results.reading import ResultReader
@@ -62,7 +62,7 @@ class StoredResults:
             if reader is None:
                 raise ClusterError(self.problem)
             try:
-                result, progress = reader.job(uid), progress_of(reader.events(uid), reader.clocks())
+                result, progress = reader.job(uid), progress_of(reader.events(uid))
             except (ClusterError, sqlite3.Error) as error:
                 raise ClusterError(self._said(error)) from error
             if uid in reader.damaged:

@@ -1,4 +1,4 @@
-"""Synergy-GREEDY: everybody gets what is best for them while there is any, so GPUs are left without CPUs to feed them."""
+"""Synergy-GREEDY: each job gets its ideal CPUs and memory while they last, which leaves GPUs without CPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scheduler_sims.policies.synergy.servers import Demand, Server, with_gpus
 
 
 def greedy(servers: Sequence[Server], demands: Iterable[Demand]) -> None:
-    """Each job gets its ideal on the first server that has it; one for which no server has it waits for a round."""
+    """Each job gets its ideal share on the first server that has it, else it waits for the next round."""
     for demand in demands:
         for server in with_gpus(servers, demand):
             if server.fits(demand, share := demand.shares(server).ideal):

@@ -1,4 +1,4 @@
-"""Who is served first in a round: the policies that Synergy goes on top of. Smaller is first; ties: order of submission."""
+"""The order of jobs in a round: FIFO, LAS or SRTF. Smaller ranks first; ties: order of submission."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler_sims.policies.synergy.servers import Demand, Server
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What an order may know: the view, the empty servers, who got how many rounds, and whether shares are proportional."""
+    """Input of an order. `rounds`: number of rounds each job has had; `proportional`: whether shares are proportional."""
 
     view: ClusterView
     servers: tuple[Server, ...]
@@ -20,36 +20,36 @@ class Standing:
 
 
 def fifo(_standing: Standing, _demand: Demand) -> float:
-    """All alike: the order of submission."""
+    """Order of submission: all ranks are equal."""
     return 0.0
 
 
 def las(standing: Standing, demand: Demand) -> float:
-    """Least attained service: rounds that it was given, times its GPUs."""
+    """Least attained service: rounds times GPUs."""
     return standing.rounds.get(demand.job.job_id, 0) * demand.gpus
 
 
 def srtf(standing: Standing, demand: Demand) -> float:
-    """Shortest remaining time: at the speed of the last round if it ran then, else at the best that it may hope for.
+    """Shortest remaining time: at the speed of the last round if the job ran, else at the best possible speed.
 
-    Synergy's simulator does this by sorting before it forgets the speeds of the round before.
+    Synergy's simulator does the same, by sorting before it resets the speeds of the last round.
     """
     job, view = demand.job, standing.view
     allocation = job.allocation
     if allocation is None:
         server = next((s for s in standing.servers if s.suits(demand)), standing.servers[0])
         shares = demand.shares(server)
-        hope = shares.proportional if standing.proportional else shares.ideal
-        allocation = demand.allocation(server.node, hope)
+        share = shares.proportional if standing.proportional else shares.ideal
+        allocation = demand.allocation(server.node, share)
     return (job.steps_total - view.steps_done(job)) / view.estimates.rate(job, allocation)
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`rank`: smaller is first. `selects`: the jobs of a round are chosen by GPUs alone, before CPUs and memory are divided,
-    and those with more GPUs are packed first; else each job is packed as its turn comes.
+    """`rank`: smaller first. `selects`: the jobs of a round are chosen by GPUs alone, before CPUs and memory are divided, and
+    jobs with more GPUs are packed first; otherwise jobs are packed in order of rank.
 
-    (In Synergy's simulator LAS does the former, FIFO and SRTF the latter.)
+    (In Synergy's simulator LAS selects, FIFO and SRTF don't.)
     """
 
     rank: Callable[[Standing, Demand], float]
@@ -57,7 +57,7 @@ class Order:
     selects: bool = False
 
     def round(self, standing: Standing, jobs: list[JobView], *, largest_first: bool) -> list[Demand]:
-        """The jobs that are offered a place, in turn. `largest_first`: those selected are packed by GPUs."""
+        """The jobs to pack, in order. `largest_first`: selected jobs are packed in order of their GPUs."""
         demands = [Demand.of(standing.view, job) for job in jobs]
         ranked = sorted(demands, key=lambda demand: (self.rank(standing, demand), demand.job.order))
         if not self.selects:

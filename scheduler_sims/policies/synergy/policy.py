@@ -1,4 +1,4 @@
-"""Synergy's rounds: the cluster is divided anew every `round_s`, and what was decided holds until the next round."""
+"""Synergy's rounds: resources are divided anew every `round_s`; a division holds until the next round."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Divide = Callable[[Sequence[Server], Iterable[Demand]], None]
 ALLOCATIONS: Mapping[str, Divide] = {"proportional": proportional, "greedy": greedy, "tune": tune}
 
 LEAST_ROUND_S = 0.1
-"""Each round is a plan: with shorter ones a day of jobs would take millions of them."""
+"""Each round is one plan; shorter rounds would need millions of plans for a day of jobs."""
 
 _SLACK = 1e-9
-"""Of a round: clocks count integer nanoseconds, so a boundary may be seen a rounding error early."""
+"""Fraction of a round: clocks count integer nanoseconds, so a boundary may come a rounding error early."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What is remembered: the number of the round, its plan and why, and how many rounds each job was given."""
+    """The state: number of the round, its allocations with their reasons; `given`: rounds that each job has had."""
 
     index: int = -1
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
@@ -43,16 +43,16 @@ class Round:
 class Synergy:
     """Rounds in which CPUs and host memory are divided by what jobs can use, on top of FIFO, LAS or SRTF.
 
-    Mohan et al., OSDI 2022; the details are those of its simulator. Jobs run on one node each; one that doesn't fit waits
-    for a round while later ones may. A job that goes on in the next round isn't stopped when only its CPUs and memory
-    change. Jobs that come or end during a round wait, and leave their place empty, until it is over. The first round begins
-    at `first_s` of emulated time. Rounds shorter than LEAST_ROUND_S are refused.
+    Mohan et al., OSDI 2022; details follow its simulator. Each job runs on one node; a job that doesn't fit waits for the
+    next round, while later jobs may start. A job that continues in the next round isn't stopped if only its CPUs and memory
+    change. Jobs submitted during a round wait until it ends; resources of jobs that end during a round stay idle. The first
+    round begins at `first_s` of emulated time. Rounds shorter than LEAST_ROUND_S are refused.
     """
 
     needs_estimates: bool = False
     preemptive: ClassVar[bool] = True
     one_node: ClassVar[bool] = True
-    """It has no place for jobs of several nodes."""
+    """Jobs of several nodes are left alone."""
 
     def __init__(
         self, order: str = "fifo", allocation: str = "tune", round_s: float = 300.0, first_s: float = 0.0
@@ -66,31 +66,31 @@ class Synergy:
         self.needs_estimates = ORDERS[order].needs_estimates
 
     def plan(self, view: ClusterView) -> Plan:
-        """A new division when a round begins (or nodes change); until then the same plan again, for those still there."""
-        now = view.state if view.state is not None else Round()
+        """A new division when a round begins or nodes change; otherwise the same plan for the remaining jobs."""
+        current = view.state if view.state is not None else Round()
         index = floor((view.now_s - self.first_s) / self.round_s + _SLACK)
-        begins = index > now.index or (index >= 0 and "node" in view.triggers)
+        begins = index > current.index or (index >= 0 and "node" in view.triggers)
         if begins:
-            now = self._begin(view, now, index)
-        there = {job_id: a for job_id, a in now.allocations.items() if job_id in view.jobs}
+            current = self._begin(view, current, index)
+        present = {job_id: a for job_id, a in current.allocations.items() if job_id in view.jobs}
         held = view.plan.allocations
-        start = {job_id: a for job_id, a in there.items() if not _goes_on(a, held.get(job_id))}
-        stop = [job_id for job_id in held if job_id not in there]
+        start = {job_id: a for job_id, a in present.items() if not _continues(a, held.get(job_id))}
+        stop = [job_id for job_id in held if job_id not in present]
         return view.plan.evolve(
             start=start,
             stop=stop,
             wake_at_s=self.first_s + max(0, index + 1) * self.round_s,
-            state=now,
-            reasons={job_id: now.reasons[job_id] for job_id in start}
+            state=current,
+            reasons={job_id: current.reasons[job_id] for job_id in start}
             | dict.fromkeys(
-                (job_id for job_id in stop if job_id in view.jobs), f"round {now.index}: others are served first"
+                (job_id for job_id in stop if job_id in view.jobs), f"round {current.index}: other jobs go first"
             ),
         )
 
     def _begin(self, view: ClusterView, last: Round, index: int) -> Round:
         servers = tuple(Server.empty(node) for node in view.nodes.values())
-        order, fair = ORDERS[self.order], self.allocation == "proportional"
-        standing = Standing(view, servers, last.given, fair)
+        order, proportionally = ORDERS[self.order], self.allocation == "proportional"
+        standing = Standing(view, servers, last.given, proportionally)
         demands = order.round(standing, list(view.jobs.values()), largest_first=self.allocation == "tune")
         ALLOCATIONS[self.allocation](servers, demands)
         given = {job_id: rounds for job_id, rounds in last.given.items() if job_id in view.jobs}
@@ -101,8 +101,8 @@ class Synergy:
         return Round(index, settle(servers), given, _reasons(index, servers))
 
 
-def _goes_on(allocation: Allocation, has: Allocation | None) -> bool:
-    """Whether a job has this already."""
+def _continues(allocation: Allocation, has: Allocation | None) -> bool:
+    """Whether the job has this allocation already."""
     return has is not None and allocation.same_place(has) and allocation.same_division(has)
 
 
@@ -117,5 +117,5 @@ def _reasons(index: int, servers: Sequence[Server]) -> dict[str, str]:
 def _how(server: Server, demand: Demand, cpu_milli: int) -> str:
     shares = demand.shares(server)
     if cpu_milli >= shares.ideal.cpu_milli:
-        return "all that it can use"
-    return "its proportional share" if cpu_milli == shares.proportional.cpu_milli else "less than it could use"
+        return "all it can use"
+    return "the proportional share" if cpu_milli == shares.proportional.cpu_milli else "less than it could use"

@@ -1,4 +1,4 @@
-"""GPU-proportional allocation: what schedulers do that know of GPUs only, and what Synergy is compared with."""
+"""GPU-proportional allocation: the baseline of Synergy, as schedulers do it that only consider GPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scheduler_sims.policies.synergy.servers import Demand, Server, fullest_firs
 
 
 def proportional(servers: Sequence[Server], demands: Iterable[Demand]) -> None:
-    """Each job gets the CPUs and memory of its server that go with its GPUs; one that has no place waits for a round."""
+    """Each job gets the CPUs and memory in proportion to its GPUs; a job that doesn't fit waits for the next round."""
     for demand in demands:
         for server in fullest_first(servers, demand):
             if server.fits(demand, share := demand.shares(server).proportional):

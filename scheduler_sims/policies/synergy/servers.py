@@ -1,4 +1,4 @@
-"""What the jobs of a round demand, and the servers on which they are packed, empty at the start of every round."""
+"""Demands of the jobs of a round, and the servers on which they are packed; servers are empty when a round begins."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from scheduler_sims.policies.placing import device_suits, main_configuration
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What a job may get of a server.
+    """Shares of a server that a job may get.
 
-    `proportional`: the part of its CPUs and memory that the job's GPUs are of its GPUs; never less than the job runs with.
-    `ideal`: that with which the job is fastest, up to the whole server; where nobody has measured that, the proportional
-    share. `modest`: the ideal, but of nothing more than the proportional share, so as fast as with that, or faster.
+    `proportional`: CPUs and memory in proportion to the job's GPUs, at least the job's minimum. `ideal`: with which the job
+    is fastest, up to the whole server; if that is unknown, the proportional share. `modest`: for each resource the lesser of
+    ideal and proportional, with which the job is as fast as with the proportional share.
+
+    Example: on a server with 8 GPUs and 24 CPUs, a one-GPU job that uses up to 9 CPUs has proportional 3, ideal 9, modest 3.
     """
 
     proportional: HostShare
@@ -29,7 +31,7 @@ class Shares:
 
     @classmethod
     def of(cls, wanted: Configuration, node: NodeView) -> Shares:
-        """Those of a job in configuration `wanted` on `node`, whose devices count whatever their health."""
+        """The shares of configuration `wanted` on `node`; unhealthy devices count as well."""
         devices = max(1, len(node.devices))
         share = HostShare(
             max(wanted.cpu_milli, node.cpu_milli * wanted.gpus // devices),
@@ -48,7 +50,7 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A job and the configuration that it runs in."""
+    """A job and its configuration."""
 
     job: JobView
     configuration: Configuration
@@ -57,7 +59,7 @@ class Demand:
 
     @classmethod
     def of(cls, view: ClusterView, job: JobView) -> Demand:
-        """What `job` demands in its main configuration. Raises PolicyError for a job of several nodes."""
+        """The demand of `job` in its main configuration. Raises PolicyError for a job of several nodes."""
         configuration = main_configuration(view, job)
         if configuration.min_tasks > 1:
             raise PolicyError(
@@ -67,14 +69,14 @@ class Demand:
         return cls(job, configuration, configuration.gpus)
 
     def shares(self, server: Server) -> Shares:
-        """What it may get of `server`; worked out once for servers of one size."""
+        """The shares on `server`, computed once for servers of the same size."""
         known = self._known.get(server.size)
         if known is None:
             known = self._known[server.size] = Shares.of(self.configuration, server.node)
         return known
 
     def allocation(self, node: NodeView, host: HostShare, devices: Iterable[DeviceView] = ()) -> Allocation:
-        """On `node` with `host`, on these devices (default: any)."""
+        """The allocation on `node` with the CPUs and memory of `host`, on these devices (default: any)."""
         memory = self.configuration.device_memory_bytes
         shares = tuple(DeviceShare(d.uuid, d.gpu_type, memory_bytes=memory) for d in devices)
         any_device = DeviceShare(None, node.gpu_type or "", memory_bytes=memory)
@@ -84,7 +86,7 @@ class Demand:
 
 @dataclass(slots=True)
 class Grant:
-    """What a job gets on the server that it is packed on."""
+    """The share of a job on the server on which it is packed."""
 
     demand: Demand
     host: HostShare
@@ -92,7 +94,7 @@ class Grant:
 
 @dataclass(slots=True)
 class Server:
-    """One server: its node, and what is free of it while a round is packed."""
+    """One server: its node, and its free capacity while a round is packed."""
 
     node: NodeView
     free_gpus: int
@@ -105,12 +107,12 @@ class Server:
 
     @classmethod
     def empty(cls, node: NodeView) -> Server:
-        """The whole node, without devices that aren't healthy."""
+        """The whole node, without unhealthy devices."""
         size = (node.cpu_milli, node.memory_bytes, len(node.devices))
         return cls(node, sum(d.healthy for d in node.devices), node.cpu_milli, node.memory_bytes, size=size)
 
     def suits(self, demand: Demand) -> bool:
-        """Whether enough healthy devices are of a kind that the job can use, free or not."""
+        """Whether the server has enough healthy devices that the job can use, free or not."""
         wanted = demand.configuration
         key = (wanted.gpu_types, wanted.device_memory_bytes)
         if key not in self._usable:
@@ -118,18 +120,18 @@ class Server:
         return self._usable[key] >= demand.gpus
 
     def fits(self, demand: Demand, host: HostShare) -> bool:
-        """Whether that much is free."""
+        """Whether the share is free."""
         enough = self.free_cpu_milli >= host.cpu_milli and self.free_memory_bytes >= host.memory_bytes
         return enough and self.free_gpus >= demand.gpus and self.suits(demand)
 
     def give(self, demand: Demand, host: HostShare) -> None:
-        """The job gets it."""
+        """Grants the share to the job."""
         self.free_gpus -= demand.gpus
         self._take(host, +1)
         self.grants.append(Grant(demand, host))
 
     def shrink(self, grant: Grant, host: HostShare) -> None:
-        """A job of this server gets `host` instead."""
+        """Replaces the share of a job on this server by `host`."""
         self._take(grant.host, -1)
         self._take(host, +1)
         grant.host = host
@@ -140,12 +142,12 @@ class Server:
 
 
 def with_gpus(servers: Iterable[Server], demand: Demand) -> list[Server]:
-    """Those that have enough free GPUs."""
+    """The servers with enough free GPUs."""
     return [server for server in servers if server.free_gpus >= demand.gpus]
 
 
 def fullest_first(servers: Iterable[Server], demand: Demand) -> list[Server]:
-    """Those with enough free GPUs, the fewest first, which keeps large holes whole; ties: the order of nodes."""
+    """The servers with enough free GPUs, those with the fewest first, to avoid fragmentation; ties: the order of nodes."""
     return sorted(with_gpus(servers, demand), key=attrgetter("free_gpus"))
 
 

@@ -1,8 +1,8 @@
-"""From the servers of a round to nodes and devices: which of several like nodes a server is doesn't matter to a policy.
+"""Maps the servers of a round to nodes and devices such that jobs stay where they run.
 
-Each round is packed from scratch, so a job that goes on may find itself on another server although nothing is gained by
-it. Servers are therefore dealt out to like nodes so that many jobs stay where they run, and jobs that stay keep their
-devices: they are never stopped. (Synergy's simulator has no cost of moving, so it makes no difference to its figures.)
+Each round is packed from scratch, so a job that continues may be packed on another server for no benefit. Equal nodes are
+interchangeable: servers are assigned to equal nodes such that many jobs stay, and jobs that stay keep their devices and are
+never stopped. (Moves are free in Synergy's simulator, so this doesn't change its figures.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scheduler_sims.policies.synergy.servers import Demand, Grant, Server
 
 
 def settle(servers: Sequence[Server]) -> dict[str, Allocation]:
-    """Where each job of the packed servers runs, by job id."""
+    """The allocation of each job on the packed servers, by job id."""
     nodes = _nodes(servers)
     return {
         job_id: allocation
@@ -28,7 +28,7 @@ def settle(servers: Sequence[Server]) -> dict[str, Allocation]:
 
 
 def _nodes(servers: Sequence[Server]) -> Mapping[str, NodeView]:
-    """For each server, by the name of its node, the node that it becomes: most jobs that stay first, then in order."""
+    """The node that each server becomes, by the name of the server's node: first where most jobs stay, then in order."""
     by_name = {server.node.name: server.node for server in servers}
     kinds = {name: _kind(node) for name, node in by_name.items()}
     stays = Counter((s.node.name, node) for s in servers for node in _homes(s) if kinds.get(node) == kinds[s.node.name])
@@ -51,19 +51,19 @@ def _kind(node: NodeView) -> tuple[object, ...]:
 
 
 def _homes(server: Server) -> list[str]:
-    """Where the jobs of a server run now."""
+    """The nodes on which the jobs of a server run now."""
     jobs = (grant.demand.job for grant in server.grants)
     return [job.allocation.nodes[0] for job in jobs if job.allocation and job.phase is not Phase.STOPPING]
 
 
 def _held(job: JobView, node: str) -> Allocation | None:
-    """What a job has on `node`, if it runs there and isn't about to leave."""
+    """The task of a job on `node`, if the job runs there and isn't stopping."""
     allocation = job.allocation
     return allocation if allocation and job.phase is not Phase.STOPPING and allocation.nodes == (node,) else None
 
 
 def _on_node(node: NodeView, grants: Sequence[Grant]) -> dict[str, Allocation]:
-    """Those that stay keep their devices, others get the first of the rest."""
+    """Jobs that stay keep their devices; other jobs get the first remaining ones."""
     free = {d.uuid: d for d in sorted(node.devices, key=lambda d: d.index) if d.healthy}
     kept = {g.demand.job.job_id: _keeps(g.demand, node, free) for g in grants}
     for devices in kept.values():

@@ -1,4 +1,4 @@
-"""Synergy-TUNE: everybody gets what is best for them as long as nobody is worse off than with the proportional share."""
+"""Synergy-TUNE: each job gets its ideal share, as long as no job is slower than with its proportional share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _ideal, _modest = attrgetter("ideal"), attrgetter("modest")
 
 
 def tune(servers: Sequence[Server], demands: Iterable[Demand]) -> None:
-    """Ideal first; else the proportional share; else jobs of a server with free GPUs give back what they have beyond theirs.
+    """The ideal share first; else the proportional one; else jobs on a server with free GPUs return what exceeds theirs.
 
-    (Mohan et al., OSDI 2022, section 4.2.) A job that needs less than its proportional share of something gets no more of
-    it, so that what it leaves is for others. One for which no server has enough GPUs waits for a round.
+    (Mohan et al., OSDI 2022, section 4.2.) A job that needs less than its proportional share of a resource gets only what it
+    needs. A job for which no server has enough GPUs waits for the next round.
     """
     for demand in demands:
         _ = _place(servers, demand, _ideal) or _place(servers, demand, _modest) or _push(servers, demand)
@@ -30,7 +30,7 @@ def _place(servers: Sequence[Server], demand: Demand, share: Callable[[Shares], 
 
 
 def _push(servers: Sequence[Server], demand: Demand) -> bool:
-    """Makes room on a server with enough free GPUs: the fullest for one GPU, the first for several (as Synergy does)."""
+    """Makes room on a server with enough free GPUs: the fullest for one GPU, else the first (as in Synergy)."""
     candidates = fullest_first(servers, demand) if demand.gpus == 1 else with_gpus(servers, demand)
     server = next((server for server in candidates if server.suits(demand)), None)
     if server is None:
@@ -40,13 +40,13 @@ def _push(servers: Sequence[Server], demand: Demand) -> bool:
 
 
 def _make_room(server: Server, wanted: HostShare) -> None:
-    """Takes from jobs what they have beyond their proportional shares, most CPUs per GPU first, until `wanted` is free."""
-    for grant in sorted(server.grants, key=_greed, reverse=True):
+    """Reduces jobs to their proportional shares, in order of CPUs per GPU (largest first), until `wanted` is free."""
+    for grant in sorted(server.grants, key=_cpus_and_memory_per_gpu, reverse=True):
         if server.free_cpu_milli >= wanted.cpu_milli and server.free_memory_bytes >= wanted.memory_bytes:
             return
         server.shrink(grant, grant.demand.shares(server).modest)
 
 
-def _greed(grant: Grant) -> tuple[float, float]:
+def _cpus_and_memory_per_gpu(grant: Grant) -> tuple[float, float]:
     gpus = max(1, grant.demand.gpus)
     return grant.host.cpu_milli / gpus, grant.host.memory_bytes / gpus

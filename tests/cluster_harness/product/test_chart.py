@@ -11,7 +11,7 @@ import yaml
 from cluster_harness.kubectl import CONTROL_PLANE_LABEL, Kubectl, Node
 from cluster_harness.product.chart import NAMESPACE, POOL_LABEL, Chart, assign_pools, label_nodes, unlabel_nodes, values
 from cluster_harness.product.readiness import gpus_of, missing_gpus
-from cluster_harness.request.flags import emulating, plan
+from cluster_harness.request.flags import plan, with_emulated_resources
 from cluster_harness.request.spec import ClusterSpec, PoolSpec
 from emulator_runtime.domain.errors import ClusterError
 from operators.objects.pool import parse_spec
@@ -39,7 +39,7 @@ def test_each_gpu_pool_selects_by_our_label() -> None:
 
 
 def test_every_pool_gets_the_emulated_amounts_and_nodes_without_gpus_become_a_pool() -> None:
-    spec = emulating(plan("dev", nodes=1, gpus=4, gpu_type="V100", cpu_nodes=2), "24", "500Gi")
+    spec = with_emulated_resources(plan("dev", nodes=1, gpus=4, gpu_type="V100", cpu_nodes=2), "24", "500Gi")
     emulated = {"cpu": "24", "memory": "500Gi"}
     default, cpu = values(spec, {})["pools"]
     assert (default["emulated"], default["gpus"][0]["count"]) == (emulated, 4)
@@ -51,7 +51,7 @@ def test_every_pool_gets_the_emulated_amounts_and_nodes_without_gpus_become_a_po
     }
     for pool in (default, cpu):
         parse_spec(pool["name"], {name: value for name, value in pool.items() if name != "name"})
-    half = emulating(plan("dev", cpu_nodes=1), "500m", "")
+    half = with_emulated_resources(plan("dev", cpu_nodes=1), "500m", "")
     assert values(half, {})["pools"][0]["emulated"] == {"cpu": "500m"}
 
 
@@ -178,7 +178,7 @@ def test_gpus_that_are_missing_are_named() -> None:
 
 
 def test_nodes_of_a_pool_without_gpus_are_waited_for_until_they_offer_places() -> None:
-    spec = emulating(plan("dev", cpu_nodes=2), "24", "")
+    spec = with_emulated_resources(plan("dev", cpu_nodes=2), "24", "")
     nodes = [node("a", "cpu"), node("b", "cpu")]
     nodes[0].allocatable["emugpu.dev/host"] = "110"
     assert missing_gpus(spec, nodes) == "b doesn't offer emugpu.dev/host"

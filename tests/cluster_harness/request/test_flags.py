@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster_harness.request.flags import emulating, plan
+from cluster_harness.request.flags import REAL, plan, with_emulated_resources
 from cluster_harness.request.spec import ClusterSpec, PoolSpec, differences
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.catalogue import gpu_spec
@@ -42,7 +42,7 @@ def test_cpu_nodes_alone_make_no_gpu_nodes() -> None:
 
 
 def test_a_specification_survives_being_written_down() -> None:
-    spec = emulating(make(pools=["old=4xV100:2"], cpu_nodes=1), "24", "")
+    spec = with_emulated_resources(make(pools=["old=4xV100:2"], cpu_nodes=1), "24", "")
     assert ClusterSpec.from_json(spec.to_json()) == spec
 
 
@@ -51,31 +51,45 @@ def test_a_specification_from_before_there_were_emulated_amounts() -> None:
     assert ClusterSpec.from_json(text).pools == (PoolSpec("cpu", 1, 0, ""),)
 
 
-def test_emulated_amounts_are_those_of_all_nodes() -> None:
-    spec = emulating(make(nodes=1, cpu_nodes=2), "24", "500Gi")
-    assert {(pool.emulated_cpus, pool.emulated_memory) for pool in spec.pools} == {("24", "500Gi")}
-    assert [pool.name for pool in spec.offering_pools] == ["default", "cpu"]
+def emulated(spec: ClusterSpec) -> dict[str, tuple[str, str]]:
+    return {pool.name: (pool.emulated_cpus, pool.emulated_memory) for pool in spec.pools}
+
+
+def test_a_node_emulates_a_machine_that_suits_its_gpus() -> None:
+    spec = with_emulated_resources(make(nodes=2, gpus=8, pools=["old=1xV100:1"], cpu_nodes=2), "", "")
+    assert emulated(spec) == {"old": ("8", "64Gi"), "default": ("64", "512Gi"), "cpu": ("", "")}
+    assert [pool.name for pool in spec.offering_pools] == ["old", "default"], "CPU nodes keep what they have"
+
+
+def test_flags_override_what_nodes_emulate() -> None:
+    shape = make(nodes=1, gpus=4, cpu_nodes=2)
+    assert emulated(with_emulated_resources(shape, "24", "500Gi")) == dict.fromkeys(("default", "cpu"), ("24", "500Gi"))
+    assert emulated(with_emulated_resources(shape, "24", "")) == {"default": ("24", "256Gi"), "cpu": ("24", "")}
+    assert emulated(with_emulated_resources(shape, REAL, REAL)) == dict.fromkeys(("default", "cpu"), ("", ""))
+    assert emulated(with_emulated_resources(shape, REAL, "")) == {"default": ("", "256Gi"), "cpu": ("", "")}
+
+
+def test_other_emulated_amounts_are_another_shape() -> None:
     one = make(nodes=1, gpus=2, gpu_type="A100")
-    assert differences(one, emulating(one, "24", "500Gi")) == [
-        f"pool default has 1 node with 2 x {A100} each, asked for 1 node with 2 x {A100} each, 24 emulated CPUs, "
-        "500Gi of emulated memory"
-    ]
+    (difference,) = differences(one, with_emulated_resources(one, "24", "500Gi"))
+    assert difference.endswith(f"asked for 1 node with 2 x {A100} each, each emulates 24 CPUs and 500Gi of memory")
 
 
 @pytest.mark.parametrize(
     ("cpus", "memory", "message"),
     [
         ("many", "", "--emulated-cpus: 'many' is no quantity"),
-        ("0", "", "--emulated-cpus: must be a quantity above 0, such as 24, not 0"),
-        ("4", "-1Gi", "--emulated-memory: must be a quantity above 0, such as 500Gi, not -1Gi"),
+        ("0", "", "--emulated-cpus: must be a quantity above 0, such as 24, or real, not 0"),
+        ("4", "-1Gi", "--emulated-memory: must be a quantity above 0, such as 500Gi, or real, not -1Gi"),
     ],
 )
 def test_amounts_that_no_node_can_pretend_to_have(cpus: str, memory: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        emulating(make(), cpus, memory)
+        with_emulated_resources(make(), cpus, memory)
     assert str(caught.value).startswith(message)
 
 
+REAL_MACHINE = "with the CPUs and memory of this machine"
 V100, A100 = gpu_spec("V100", "test").gpu_type, gpu_spec("A100", "test").gpu_type
 
 
@@ -95,16 +109,16 @@ def test_the_same_shape_in_another_order_or_by_another_name_of_the_type() -> Non
     [
         (
             {"pools": ["old=8xV100:2", "new=1xA100:1"]},
-            f"pool old has 2 nodes with 4 x {V100} each, asked for 2 nodes with 8 x {V100} each",
+            f"pool old has 2 nodes with 4 x {V100} each, {REAL_MACHINE}, asked for 2 nodes with 8 x {V100} each, {REAL_MACHINE}",
         ),
         (
             {"pools": ["old=4xA100:1", "new=1xA100:1"]},
-            f"pool old has 2 nodes with 4 x {V100} each, asked for 1 node with 4 x {A100} each",
+            f"pool old has 2 nodes with 4 x {V100} each, {REAL_MACHINE}, asked for 1 node with 4 x {A100} each, {REAL_MACHINE}",
         ),
-        ({"cpu_nodes": 0}, "pool cpu has 2 nodes without GPUs, asked for no nodes"),
+        ({"cpu_nodes": 0}, f"pool cpu has 2 nodes without GPUs, {REAL_MACHINE}, asked for no nodes"),
         (
             {"nodes": 1, "gpus": 2, "gpu_type": "V100"},
-            f"pool default has no nodes, asked for 1 node with 2 x {V100} each",
+            f"pool default has no nodes, asked for 1 node with 2 x {V100} each, {REAL_MACHINE}",
         ),
     ],
 )

@@ -10,6 +10,7 @@ from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.control import ControlChannel, resize_message
 from emulator_runtime.ipc.warp import WAKE
 
+FD_SETSIZE = 1024
 FOUR, FIVE = HostShare(4000, 7), HostShare(5000, 8)
 
 
@@ -21,6 +22,14 @@ def ends():
     yield control, cluster
     control.close()
     cluster.close()
+
+
+def test_new_shares_come_on_descriptors_that_select_does_not_take(crowded, ends):
+    control, cluster = ends
+    assert control.fileno() >= FD_SETSIZE
+    assert control.new_share() is None
+    cluster.send(resize_message(FOUR))
+    assert control.new_share() == FOUR
 
 
 def test_without_a_message_there_is_no_new_share(ends):

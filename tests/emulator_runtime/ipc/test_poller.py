@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -217,6 +218,43 @@ def test_out_of_descriptors_turns_newcomers_away_and_does_not_spin(echo):
             os.close(fd)
     assert [client.recv(1) for client in waiting] == [b"", b"", b""]
     assert echo.ask(echo.connect(), {"n": 2}) == {"n": 2}
+
+
+def test_a_listener_that_can_neither_accept_nor_turn_away_pauses_and_recovers(echo, monkeypatch):
+    """Another thread may take the descriptor that the poller gives up to turn a newcomer away."""
+    served = echo.connect()
+    echo.turn()
+    attempts = []
+
+    def robbed(sock):
+        attempts.append(sock)
+        return False
+
+    newcomer = echo.connect()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    filling = []
+    with monkeypatch.context() as patch:
+        patch.setattr(echo.poller, "_turn_away", robbed)
+        patch.setattr(poller_module, "ACCEPT_AGAIN_S", 0.05)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 200), hard))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    filling.append(os.open(os.devnull, os.O_RDONLY))
+            assert echo.poller.poll(0) == 1
+            assert echo.poller.poll(0) == 0
+            assert echo.ask(served, {"n": 1}) == {"n": 1}
+            while len(attempts) < 3:
+                began_s = time.monotonic()
+                echo.poller.poll(None)  # until the pause is over, then once more for the newcomer
+                echo.poller.poll(None)
+                assert time.monotonic() - began_s > 0.03
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for fd in filling:
+                os.close(fd)
+    echo.poller.poll(None)
+    assert echo.ask(newcomer, {"n": 2}) == {"n": 2}
 
 
 def test_a_flood_of_one_peer_does_not_keep_another_waiting(echo):

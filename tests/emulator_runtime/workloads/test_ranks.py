@@ -2,8 +2,6 @@
 
 import contextlib
 import errno
-import os
-import resource
 import socket
 import threading
 import time
@@ -121,23 +119,6 @@ def test_a_barrier_tells_all_when_the_last_one_was_done(pair, in_thread):
     assert crossed.result().end_ns >= now
 
 
-@pytest.fixture
-def crowded():
-    """A process whose next descriptors are beyond what select(2) takes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FD_SETSIZE + 200
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        pytest.skip(f"needs {wanted} descriptors, the limit is {hard}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-    taken = [os.open(os.devnull, os.O_RDONLY)]
-    while taken[-1] < FD_SETSIZE:
-        taken.append(os.dup(taken[0]))
-    yield
-    for descriptor in taken:
-        os.close(descriptor)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def test_more_connections_than_select_takes(crowded, pair, in_thread):
     leader, member = pair
     assert all(link.fileno() >= FD_SETSIZE for link in leader._links.values())
@@ -166,11 +147,16 @@ def test_one_stop_is_everybodys(pair, in_thread):
     assert crossed.result().stop == "rank 1"
 
 
-def test_a_farewell_waits_for_all(pair, in_thread):
-    leader, member = pair
-    said = in_thread(member.farewell)
-    leader.farewell()
-    said.result()
+@pytest.mark.parametrize("first", ["leader", "member"])
+def test_a_farewell_lasts_until_the_other_rank_has_said_it_too(pair, in_thread, first):
+    """A rank that ended at once would close its connection, which the other one takes for a crash in mid-job."""
+    both = {"leader": pair[0], "member": pair[1]}
+    second = both["member" if first == "leader" else "leader"]
+    waiting = in_thread(both[first].farewell)
+    waiting._thread.join(0.3)
+    assert waiting._thread.is_alive()
+    second.farewell()
+    waiting.result()
 
 
 def test_a_leaving_member_ends_the_leader_with_its_reason(pair):

@@ -12,10 +12,11 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
-from operators.api.access import Principal
 from operators.api.application import application
-from operators.api.changes import Changes
-from operators.api.facts import (
+from operators.api.authentication.access import Principal
+from operators.api.authentication.sessions import Sessions
+from operators.api.model.changes import Changes
+from operators.api.model.snapshot import (
     Cluster,
     Condition,
     Device,
@@ -28,9 +29,8 @@ from operators.api.facts import (
     Snapshot,
     Timeline,
 )
-from operators.api.policies import bundled_policies
+from operators.api.replies.policies import bundled_policies
 from operators.api.services import Services, Streams
-from operators.api.sessions import Sessions
 
 RUNS = (Run("e.1", "e", "fifo", "simulated"), Run("e.2", "e", "fifo", "local", 1))
 
@@ -155,7 +155,7 @@ def services_of(
     source: Told, access: Rights, now_ns: Callable[[], int], stream_s: float = 3600.0, heartbeat_s: float = 0.05
 ) -> Services:
     sessions = Sessions(b"a key of the tests", now_ns, lasts_s=3600)
-    streams = Streams(stream_s, heartbeat_s=heartbeat_s, gather_s=0.01, most=2)
+    streams = Streams(stream_s, heartbeat_s=heartbeat_s, gather_s=0.01, most=4, most_each=3)
     return Services(source, access, sessions, bundled_policies(), frozenset(), streams)
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.api.facts import Job, JobRun
-from operators.api.figures import (
+from operators.api.model.snapshot import Job, JobRun
+from operators.api.model.statistics import (
     Line,
     Window,
     cumulative,
@@ -24,7 +24,7 @@ from operators.api.figures import (
     union,
     whole_window,
 )
-from operators.api.view import View
+from operators.api.model.visibility import View
 
 times = st.integers(0, 30).map(float)
 

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.api.facts import JobRun, Node
-from operators.api.figures import Window, occupancy
-from operators.api.order import natural, place_order
+from operators.api.model.natural_order import natural, place_order
+from operators.api.model.snapshot import JobRun, Node
+from operators.api.model.statistics import Window, occupancy
 
 
 def test_numbers_in_names_count_as_numbers() -> None:

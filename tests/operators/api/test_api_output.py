@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.errors import InputError, RefusedError
-from operators.api.changes import Changes
+from operators.api.authentication.callers import Scope
+from operators.api.model.changes import Changes
+from operators.api.model.visibility import of_run
 from operators.api.sources.compare_output import INEXACT, CompareOutput
-from operators.api.view import of_run
-from operators.api.who import Scope
 from scheduler_sims.record import JobRecord, RunRecord, Span
 from scheduler_sims.reports.files import write_jobs_csv
 from scheduler_sims.reports.spans_file import write_spans_csv

@@ -6,19 +6,21 @@ Skipped where this machine has no Chromium; the files themselves are looked at e
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import uvicorn
 
 from operators.api.application import application
-from operators.api.facts import Cluster, JobRun
-from operators.api.serving import listening
-from operators.api.static import CHARTS, TITLES, Pages
+from operators.api.model.snapshot import Cluster, JobRun
+from operators.api.replies.static_files import CHARTS, TITLES, Pages
+from operators.api.web_server import listening
 from operators.testing.browser import Browser, browser_path
 
 PAGES = {name: "" if name == "index" else name for name in TITLES if name not in ("job", "sign-in")}
@@ -215,10 +217,28 @@ def test_without_a_session_one_signs_in_and_comes_back(stranger: Browser, site: 
     assert stranger.run("document.cookie") == ""  # scripts don't see it
 
 
+ELSEWHERE = (
+    *("https://evil.example/x", "https:evil.example", "//evil.example", "///evil.example", "/.//evil.example"),
+    *("/..//evil.example", "/jobs/..//evil.example", "/\\evil.example", "\\\\evil.example", "/\t/evil.example"),
+    *("/\n/evil.example", "\t//evil.example", "/%2f/evil.example", "/%2F%2Fevil.example", "/%5cevil.example"),
+    *("/%252f%252fevil.example", "evil.example", "@evil.example", "javascript:alert(1)", "data:text/html,x"),
+    *("http:", "//", "/sign-in", "/api/v1/session", "/jobs//evil.example", "http://[", "/\r\n/evil.example"),
+)
+
+
 def test_after_signing_in_nobody_is_sent_elsewhere(stranger: Browser, site: str) -> None:
-    stranger.goto(f"{site}/sign-in?next=https://evil.example/x#token=root-token")
+    for target in ELSEWHERE:
+        stranger.goto("about:blank")
+        stranger.goto(f"{site}/sign-in?{urlencode({'next': target})}#token=root-token")
+        stranger.until(SIGNED_IN)
+        assert stranger.run("location.href") == f"{site}/", target
+
+
+@pytest.mark.parametrize("target", ["/jobs?phase=Running", "/job?uid=u1", "/nodes?window=all", "/experiments", "/"])
+def test_after_signing_in_the_page_that_was_asked_for_is_shown(stranger: Browser, site: str, target: str) -> None:
+    stranger.goto(f"{site}/sign-in?{urlencode({'next': target})}#token=root-token")
     stranger.until(SIGNED_IN)
-    assert stranger.run("location.origin") == site
+    assert stranger.run("location.href") == f"{site}{target}"
 
 
 def test_a_link_works_where_the_sign_in_is_open(stranger: Browser, site: str) -> None:
@@ -483,15 +503,16 @@ def test_every_page_names_files_that_exist(pages: Pages) -> None:
     for name, page in pages.pages.items():
         text = page.decode()
         assert "{{" not in text, name
-        found = re.findall(rf"/assets/{pages.digest}/([a-z.-]+)", text)
-        assert {f"{name}.js", "look.css", "theme.js"} <= set(found)
+        found = re.findall(rf"/assets/{pages.digest}/([a-z./-]+)", text)
+        assert {f"{name}.js", "shared/look.css", "shared/theme.js"} <= set(found)
         assert set(found) <= set(pages.assets), name
 
 
 def test_modules_import_files_that_exist(pages: Pages) -> None:
     for name, text in pages.assets.items():
         for other in re.findall(r'from "\./([^"]+)"', text.decode()):
-            assert other in pages.assets, f"{name} imports {other}"
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(name), other))
+            assert path in pages.assets, f"{name} imports {other}"
 
 
 def test_no_page_has_a_script_or_a_style_of_its_own(pages: Pages) -> None:
@@ -508,9 +529,9 @@ def test_nothing_is_fetched_from_elsewhere(pages: Pages) -> None:
 
 
 def test_assets_are_kept_for_ever_under_their_digest(place: Any, pages: Pages) -> None:
-    reply = place.client.get(f"/assets/{pages.digest}/look.css")
+    reply = place.client.get(f"/assets/{pages.digest}/shared/look.css")
     assert (reply.status_code, reply.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
-    assert place.client.get("/assets/0000000000000000/look.css").status_code == 404
+    assert place.client.get("/assets/0000000000000000/shared/look.css").status_code == 404
     assert place.client.get(f"/assets/{pages.digest}/nothing.css").status_code == 404
     assert place.client.get("/jobs").headers["cache-control"] == "no-cache"
 
@@ -529,7 +550,7 @@ def test_the_chart_library_is_packed(place: Any, pages: Pages) -> None:
 def test_without_the_chart_library_its_absence_is_told(
     place: Any, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.api.static.Pages.charts", lambda *_, **__: _nothing())
+    monkeypatch.setattr("operators.api.replies.static_files.Pages.charts", lambda *_, **__: _nothing())
     reply = place.client.get(f"/assets/{pages.digest}/{CHARTS}")
     assert (reply.status_code, reply.json()["message"]) == (404, "charts need the package plotly: pip install plotly")
 

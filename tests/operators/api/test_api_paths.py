@@ -83,7 +83,7 @@ def test_pages_have_every_job_once(place: Any, make_job: Any, make_snapshot: Any
 
 @given(st.floats(-1e9, 2e9), st.sampled_from(sorted(_PLACES)))
 def test_a_cursor_says_where_its_job_stands(seconds: float, order: str) -> None:
-    from operators.api.facts import Job
+    from operators.api.model.snapshot import Job
 
     place = _PLACES[order](Job("u-1", "j", "", seconds, finished_s=seconds))
     assert _after(_cursor(place)) == place

@@ -14,9 +14,9 @@ import pytest
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from operators.api.__main__ import main
-from operators.api.access import Principal
-from operators.api.policies import bundled_policies
-from operators.api.reviews import ReviewAccess
+from operators.api.authentication.access import Principal
+from operators.api.authentication.token_reviews import ReviewAccess
+from operators.api.replies.policies import bundled_policies
 from operators.api.settings import Settings
 from operators.kube.client import KubeApi, configured
 from operators.testing.api_server import ApiServer
@@ -55,7 +55,7 @@ def test_what_runs_in_the_cluster_imports_no_scheduler() -> None:
 
 
 def test_the_policies_are_up_to_date() -> None:
-    """Else: emugpu policies --json > operators/api/policies.json."""
+    """Else: emugpu policies --json > operators/api/replies/policies.json."""
     from emugpu.commands.policies import describe_policies
 
     assert [asdict(policy) for policy in bundled_policies()] == json.loads(json.dumps(describe_policies()))
@@ -131,7 +131,7 @@ def test_who_may_not_review_says_so(cluster: ApiServer, tmp_path: Path) -> None:
 
 
 def test_a_job_is_held_on_a_real_api_server(cluster: ApiServer, tmp_path: Path) -> None:
-    from operators.api.changes import Changes
+    from operators.api.model.changes import Changes
     from operators.api.sources.cluster import ClusterSource, Naming
 
     emujob: dict[str, Any] = {

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from emulator_runtime.domain.errors import ClusterError
 from operators.api.application import application
-from operators.api.changes import Changes
+from operators.api.model.changes import Changes
 from operators.api.services import Services
 from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.results import StoredResults

@@ -7,12 +7,13 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from operators.experiments import run_namespace
+from operators.experiments.executor import limit_s
 from operators.kube.api import EMUJOB, NAMESPACE, ApiAwayError, ConflictError, ForbiddenError, NotThereError
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_namespace, "_LOOK_S", 0.01)
+    monkeypatch.setattr(run_namespace, "_POLL_S", 0.01)
 
 
 def clock() -> Any:
@@ -78,4 +79,4 @@ def test_what_does_not_heal_is_not_tried_again(world: Any) -> None:
 
 
 def test_a_run_may_take_three_times_as_long_as_predicted() -> None:
-    assert (run_namespace.limit_s(0.0), run_namespace.limit_s(100.0)) == (600.0, 900.0)
+    assert (limit_s(0.0), limit_s(100.0)) == (600.0, 900.0)

@@ -45,7 +45,7 @@ def emujob(name: str = "j", **spec: Any) -> dict[str, Any]:
 
 def three_steps_done(name: str) -> Outcome:
     """What the event log tells of an EmuJob of five steps."""
-    node, uid = Teller("w1"), f"uid-{name}"
+    node, uid = Teller("w1", begin_ns=WALL_NS, namespace="lab"), f"uid-{name}"
     node.tell("attached", 0, key=f"{uid}/0")
     node.tell("progress", 1, 3, key=f"{uid}/0")
     return Outcome(job_result(JobFacts(uid, "lab", name, WALL_NS, steps=5), node.events))

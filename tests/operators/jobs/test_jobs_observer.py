@@ -248,13 +248,6 @@ def test_a_pod_that_has_nothing_to_do_with_emugpu_is_never_news() -> None:
     assert pod_facts(before, 1) == pod_facts(after, 2)
 
 
-def test_where_a_nodes_manager_can_be_asked() -> None:
-    labels = {"app.kubernetes.io/name": "emugpu", "app.kubernetes.io/component": "node"}
-    facts = pod_facts(pod(gpus="", labels=labels, status={"podIP": "10.0.0.7"}))
-    assert (facts.node, facts.manager) == ("w1", "10.0.0.7")
-    assert pod_facts(pod(gpus="", status={"podIP": "10.0.0.7"})).manager == ""
-
-
 @pytest.mark.parametrize(
     ("created", "seen_s", "submitted_s"),
     [

@@ -505,7 +505,7 @@ def outcome(teller: Teller, *, settled: bool = False, **facts: Any) -> Outcome:
 
 
 def test_results_take_the_place_of_what_the_api_tells(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
     node.tell("progress", 8, 37, key="uid/0")
     at.outcome = outcome(node)
@@ -541,7 +541,7 @@ def test_results_take_the_place_of_what_the_api_tells(world: Worlds) -> None:
 
 def test_one_whose_last_step_ended_while_it_was_being_stopped_is_done(world: Worlds) -> None:
     """Its pod went with the suspension, so Kubernetes never hears of the end; nobody has to run it once more for that."""
-    at, node = world({**WORK, **BY_JOBS}), Teller("w1", begin_ns=START_NS)
+    at, node = world({**WORK, **BY_JOBS}), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
     at.settle()
     at.allocate()
@@ -566,7 +566,7 @@ def test_one_whose_last_step_ended_while_it_was_being_stopped_is_done(world: Wor
 
 
 def test_a_pod_that_comes_after_the_last_step_is_not_waited_for(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
     at.settle()
     at.kubernetes()
@@ -592,7 +592,7 @@ def test_without_results_times_are_kubernetes_own(world: Worlds) -> None:
 
 
 def test_an_end_that_only_kubernetes_tells_is_shown_once_it_has_settled(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, key="uid/0")
     at.outcome = outcome(node, completed_ns=START_NS + 20 * 10**9)
     at.settle()
@@ -609,7 +609,7 @@ def test_an_end_that_only_kubernetes_tells_is_shown_once_it_has_settled(world: W
 
 def completed(world: Worlds, *, hears: bool = True) -> tuple[Any, Teller]:
     """A job whose Job is complete after 20 s, while the log tells of its beginning only."""
-    at, node = world(WORK, hears=hears), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK, hears=hears), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, key="uid/0")
     at.outcome = outcome(node)
     at.settle()
@@ -658,7 +658,7 @@ def test_a_clock_that_is_set_back_holds_up_no_end(world: Worlds) -> None:
 
 
 def test_a_job_that_failed_has_its_end_at_once_and_the_end_of_its_run_when_that_comes(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, key="uid/0")
     at.outcome = outcome(node)
     at.settle()
@@ -673,13 +673,15 @@ def test_a_job_that_failed_has_its_end_at_once_and_the_end_of_its_run_when_that_
     at.outcome = outcome(node, failed_ns=START_NS + 7 * 10**9)
     at.settle()
     assert (at.status["runs"][0]["to"], at.status["runs"][0]["ended"]) == ("2026-01-01T00:00:06.500000Z", "failed")
-    at.outcome = outcome(Teller("w1"), failed_ns=START_NS + 7 * 10**9)  # a store that was lost
+    at.outcome = outcome(
+        Teller("w1", begin_ns=START_NS, namespace="lab"), failed_ns=START_NS + 7 * 10**9
+    )  # a store that was lost
     at.settle()
     assert at.status["runs"][0]["ended"] == "failed"
 
 
 def test_a_store_that_was_lost_takes_nothing_back(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1, key="uid/0")
     node.tell("released", 5, 50, key="uid/0")
     node.tell("attached", 6, key="uid/0")
@@ -690,18 +692,20 @@ def test_a_store_that_was_lost_takes_nothing_back(world: Worlds) -> None:
     at.complete()
     at.settle()
     before = dict(at.status)
-    rest = Teller("w1", begin_ns=START_NS)
+    rest = Teller("w1", begin_ns=START_NS, namespace="lab")
     rest.events = node.events[2:]  # the older ones are gone from Redis too
     at.outcome = outcome(rest, settled=True)
     at.settle()
     assert [at.status[name] for name in ("runs", "serviceSeconds")] == [before["runs"], before["serviceSeconds"]]
-    at.outcome = outcome(Teller("w1"), settled=True, completed_ns=START_NS + 30 * 10**9)
+    at.outcome = outcome(
+        Teller("w1", begin_ns=START_NS, namespace="lab"), settled=True, completed_ns=START_NS + 30 * 10**9
+    )
     at.settle()
     assert at.status["observedJCTSeconds"] == 11.0
 
 
 def test_a_clock_that_is_wrong_is_told(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", 0.2, begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", 0.2, begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1, key="uid/0")
     at.outcome = Outcome(job_result(ResultFacts("uid", "lab", "j", START_NS), node.events))
     at.settle()
@@ -711,7 +715,7 @@ def test_a_clock_that_is_wrong_is_told(world: Worlds) -> None:
 
 
 def test_a_status_shows_the_newest_runs(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
     for number in range(25):
         node.tell("attached", 2 * number, key="uid/0")
         node.tell("released", 2 * number + 1, number + 1, key="uid/0")

@@ -152,10 +152,7 @@ def test_synergy_has_no_place_for_a_gang():
 
 def test_who_waits_says_for_how_many_nodes():
     view = cluster_view(THREE, [RUNNING[0], RUNNING[1], Job("wide", gpu_s=10, gpus=2, nodes=2)])
-    assert (
-        Fifo().plan(view).reasons["wide"]
-        == "first of those that wait: no room for 1 GPUs and 0.5 CPUs on each of 2 nodes"
-    )
+    assert Fifo().plan(view).reasons["wide"] == "first in line, but no room for 1 GPUs and 0.5 CPUs on each of 2 nodes"
 
 
 # --- whole runs ---------------------------------------------------------------------------------------------------------

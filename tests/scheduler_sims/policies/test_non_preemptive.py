@@ -33,7 +33,7 @@ def test_fifo_stops_at_the_first_job_that_does_not_fit():
     assert places(view, plan) == {"a": "n/0 n/1 n/2"}
     assert plan.reasons == {
         "a": "next in order of submission",
-        "wide": "first of those that wait: no room for 2 GPUs and 1 CPUs on one node",
+        "wide": "first in line, but no room for 2 GPUs and 1 CPUs on one node",
     }
     assert plan.wake_at_s is None
 
@@ -72,7 +72,7 @@ def test_sjf_takes_the_shortest_and_passes_over_what_does_not_fit():
     view = cluster_view([Node("n", gpus=4)], [Job("runs", gpu_s=99, on="n/0 n/1", gpus=2), *jobs])
     plan = Sjf().plan(view)
     assert list(plan.started) == ["short", "middle"]
-    assert plan.reasons["wide"].startswith("first of those that wait: no room for 4 GPUs")
+    assert plan.reasons["wide"].startswith("first in line, but no room for 4 GPUs")
 
 
 def test_sjf_ties_go_by_submission_then_row():

@@ -45,7 +45,7 @@ def test_srtf_stops_the_longest_and_only_as_many_as_needed():
     plan = Srtf().plan(view)
     assert plan.stopped == {"r2", "r3"}
     assert places(view, plan)["wide"] == "n/2 n/3"
-    assert plan.reasons["r3"] == "stopped with 103 s left: shorter jobs need its place"
+    assert plan.reasons["r3"] == "stopped with 103 s remaining: shorter jobs take its place"
 
 
 def test_srtf_prefers_free_devices_and_moves_nobody():

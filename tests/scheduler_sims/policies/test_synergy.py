@@ -264,8 +264,8 @@ def test_servers_that_differ_are_not_taken_for_each_other():
 
 def test_reasons_say_what_each_job_got_and_why():
     _, plan = first_round("tune", [frugal("f"), hungry("a"), hungry("b", best_cpus=7)])
-    assert plan.reasons["f"] == "round 0: 1 CPUs and 5.00 GiB (all that it can use)"
-    assert plan.reasons["a"] == "round 0: 3 CPUs and 25.00 GiB (its proportional share)"
+    assert plan.reasons["f"] == "round 0: 1 CPUs and 5.00 GiB (all it can use)"
+    assert plan.reasons["a"] == "round 0: 3 CPUs and 25.00 GiB (the proportional share)"
 
 
 def test_only_what_changes_has_a_reason():
@@ -274,7 +274,7 @@ def test_only_what_changes_has_a_reason():
     wide = frugal("wide", gpus=2, submit_s=-1)
     _, plan = first_round("tune", [*jobs, wide], order="fifo")
     assert (set(plan.started), plan.stopped) == ({"grows", "wide"}, {"goes"})
-    assert plan.reasons["goes"] == "round 0: others are served first"
+    assert plan.reasons["goes"] == "round 0: other jobs go first"
     assert set(plan.reasons) == {"grows", "wide", "goes"}
 
 

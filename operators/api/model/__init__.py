@@ -1,0 +1,1 @@
+"""What the API shows, as frozen dataclasses, and the figures computed from it. Pure."""

@@ -1,0 +1,104 @@
+"""What one caller sees of a snapshot: jobs of the namespaces that are theirs, devices with the holders that are theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from operators.api.authentication.callers import Scope
+from operators.api.model.snapshot import Device, Experiment, Job, Run, Snapshot
+from operators.api.model.statistics import Window, held_share, whole_window
+from operators.kube.api import NotThereError
+
+SIMULATED = "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`jobs`: those that the caller may see, of one run where one was chosen."""
+
+    snapshot: Snapshot
+    jobs: Sequence[Job]
+    run: Run | None = None
+
+    @property
+    def devices(self) -> list[Device]:
+        """Those that the run could use. Comparisons tell their nodes by what jobs held, and each has nodes of its own."""
+        snapshot = self.snapshot
+        if self.run is None or snapshot.cluster.clock == "wall":
+            return list(snapshot.devices)
+        jobs = (job for job in snapshot.jobs if self.run is not None and job.experiment == self.run.experiment)
+        nodes = {node for job in jobs for node in job.nodes}
+        return [device for device in snapshot.devices if device.node in nodes]
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs that are; what a comparison says of itself counts those that nobody used too."""
+        said = "0"
+        if self.run is not None and self.snapshot.cluster.clock == "emulated":
+            own = (each.meta for each in self.snapshot.experiments if each.id == self.run.experiment)
+            said = next(own, {}).get("gpus", "0")
+        return max(sum(device.index is not None for device in self.devices), int(said) if said.isdecimal() else 0)
+
+    def held_share(self, window: Window) -> float | None:
+        """The share of its GPUs' time in which they were held."""
+        gpus = [device.id for device in self.devices if device.index is not None]
+        return held_share(self.jobs, self.snapshot.runs, gpus, window, there_are=self.gpus)
+
+    def window(self, since_s: float | None, until_s: float | None) -> Window:
+        """The asked one; what isn't said is that of the jobs. An end before the beginning is an empty window."""
+        whole = whole_window(self.snapshot, self.jobs)
+        since = whole.since_s if since_s is None else since_s
+        return Window(since, max(since, whole.until_s if until_s is None else until_s), whole.now_s)
+
+
+def visible(snapshot: Snapshot, scope: Scope) -> Sequence[Job]:
+    """All jobs that may be shown."""
+    return snapshot.jobs if not scope.namespace else [job for job in snapshot.jobs if scope.shows(job)]
+
+
+def device_view(snapshot: Snapshot, scope: Scope) -> list[Device]:
+    """That a device is held is no secret; by whom is."""
+
+    def shown(uid: str) -> bool:
+        job = snapshot.job(uid)
+        return job is not None and scope.shows(job)
+
+    if not scope.namespace:
+        return list(snapshot.devices)
+    return [replace(device, holders=tuple(filter(shown, device.holders))) for device in snapshot.devices]
+
+
+def experiment_view(snapshot: Snapshot, scope: Scope) -> list[Experiment]:
+    """Experiments of which the caller sees a job."""
+    if not scope.namespace:
+        return list(snapshot.experiments)
+    mine = {job.experiment for job in visible(snapshot, scope)}
+    return [experiment for experiment in snapshot.experiments if experiment.id in mine]
+
+
+def of_run(snapshot: Snapshot, scope: Scope, run: str) -> View:
+    """One run's jobs. Runs of emulated clocks all begin at 0 and can't be laid over each other: there the first observed one
+    is taken where none is named, and on a wall clock all jobs. Raises NotThereError for a run that isn't there."""
+    runs = {each.id: each for experiment in snapshot.experiments for each in experiment.runs}
+    jobs = visible(snapshot, scope)
+    if run and run not in runs:
+        raise NotThereError(f"there is no run {run}; GET /api/v1/experiments lists them")
+    chosen = runs[run] if run else _first_observed(runs.values()) if snapshot.cluster.clock == "emulated" else None
+    if chosen is None:
+        return View(snapshot, jobs)
+    return View(snapshot, [job for job in jobs if job.run == chosen.id], chosen)
+
+
+def matching(jobs: Sequence[Job], *tests: Callable[[Job], bool] | None) -> Sequence[Job]:
+    """The jobs that pass all tests; None is no test."""
+    found = jobs
+    for test in tests:
+        if test is not None:
+            found = [job for job in found if test(job)]
+    return found
+
+
+def _first_observed(runs: Iterable[Run]) -> Run | None:
+    every = list(runs)
+    return next((run for run in every if run.cluster != SIMULATED), every[0] if every else None)
