@@ -261,5 +261,50 @@ def test_an_actuator_that_can_not_change_gpus_takes_no_such_workload(
     api: FakeApi, runs: Runs, compare: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare("--policy", "sjf", "--actuator", "gated") == 2
-    assert "job 'b': has configurations with unlike numbers of GPUs" in capsys.readouterr().err
+    assert "job 'b': has configurations with different numbers of GPUs" in capsys.readouterr().err
     assert api.log == []
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            "big,u,300,16",
+            "job 'big' is larger than the cluster: configuration gpu wants 1 GPUs, 16 CPUs on one node, and no node has that "
+            "(most on a node: 1 GPUs with up to 29.4 GiB usable, 8 CPUs, 64 GiB of memory); the most suitable node, w1, has 1 "
+            "Tesla_V100-PCIE-32GB, 8 CPUs, 64 GiB; let the job ask for less, or emulate more: "
+            "`emugpu cluster up --emulated-cpus 16` or spec.emulated of its EmuGPUPool",
+        ),
+    ],
+)
+def test_a_job_that_fits_no_node_is_refused_with_what_to_change(
+    api: FakeApi, tmp_path: Path, row: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "w.csv").write_text(f"job_id,user,gpu_duration_s,cpus\n{row}\n")
+    assert main(["compare", str(tmp_path / "w.csv"), "--on", "kubernetes", "--policy", "fifo"]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert api.log == []
+
+
+def test_messages_are_in_the_log_of_the_output_folder(
+    api: FakeApi,
+    runs: Runs,
+    compare: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def calibrate(made: executor.Executor, probes: Any, _gather_s: float, reporter: Any) -> Calibration:
+        reporter.describe("probe 1 of 1: 1 probe jobs submitted alone")
+        made._settings.say("the scheduler: the plan places job 'b' on n1, where it does not fit beside the rest")
+        return MEASURED
+
+    monkeypatch.setattr(executor.Executor, "calibrate", calibrate)
+    assert compare("--policy", "fifo", "--out", str(tmp_path / "out")) == 0
+    log, shown = (tmp_path / "out" / "experiment.log").read_text(), capsys.readouterr().err
+    complaint = "the scheduler: the plan places job 'b' on n1, where it does not fit beside the rest"
+    for line in (complaint, "calibration: probe 1 of 1: 1 probe jobs submitted alone", "fifo: observed ..."):
+        assert line in shown and line in log
+    assert f"messages are written to {tmp_path}/out/experiment.log too" in shown
+    assert runs.settings[0].predicted == pytest.approx({"a": 302.65, "b": 505.9})

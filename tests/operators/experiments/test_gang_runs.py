@@ -100,7 +100,7 @@ def test_a_job_of_one_node_says_nothing_of_nodes() -> None:
 def test_ways_of_different_numbers_of_pods_have_no_form() -> None:
     ways = (Configuration("gpu", 2, 1000, min_tasks=2, max_tasks=2), Configuration("cpu", 0, 1000))
     job = JobSpec("a", "ann", 0, 10, ways, {"gpu": TimedWork(9), "cpu": TimedWork(90)}, 0)
-    with pytest.raises(InputError, match="job 'a': its ways to run have different numbers of pods"):
+    with pytest.raises(InputError, match="job 'a': has configurations with different numbers of pods"):
         emujob_document(job, "a", TO)
     by_kubernetes = emujob_document(job, "a", RunTarget("n", "e"))  # which takes GPUs only
     assert by_kubernetes["spec"]["nodes"] == 2
@@ -118,7 +118,9 @@ def test_what_a_gang_uses_of_hosts_is_of_each_pod(tmp_path: Path) -> None:
     assert job_spec("a", spec, 0, 0, OFFERS, PROFILES).work["gpu"] == job.work["gpu"]
 
 
-@pytest.mark.parametrize(("preemptions", "notes"), [(9, ()), (10, ("of a only the newest 20 runs are drawn",))])
+@pytest.mark.parametrize(
+    ("preemptions", "notes"), [(9, ()), (10, ("the Gantt chart shows only the newest 20 runs of a",))]
+)
 def test_a_status_keeps_the_newest_runs_of_all_pods(
     time_at: Callable[[float], str], preemptions: int, notes: tuple[str, ...]
 ) -> None:

@@ -100,7 +100,7 @@ def test_an_end_that_only_kubernetes_told_is_not_settled_and_is_noted(
         assert told.ended and not told.settled
         record = run_record(replace(ABOUT, notes=()), [job_spec("a")], [told], two_nodes)
         assert record.jobs[0].finish_s == 9.0
-        assert record.notes == ("the event log did not tell the end of a: Kubernetes' times, in whole seconds",)
+        assert record.notes == ("the event log has no end of a: their times are those of Kubernetes, in whole seconds",)
 
 
 def test_a_job_of_many_runs_says_that_some_are_missing(
@@ -111,7 +111,7 @@ def test_a_job_of_many_runs_says_that_some_are_missing(
         emujob("a", phase="Succeeded", submittedAt=time_at(0), finishedAt=time_at(20), runs=runs, preemptions=25)
     )
     record = run_record(replace(ABOUT, notes=()), [job_spec("a")], [told], two_nodes)
-    assert (len(record.spans), record.notes) == (20, ("of a only the newest 20 runs are drawn",))
+    assert (len(record.spans), record.notes) == (20, ("the Gantt chart shows only the newest 20 runs of a",))
 
 
 def test_odd_statuses_are_read_as_nothing(emujob: EmuJob, job_spec: Specs, two_nodes: ClusterSpec) -> None:

@@ -66,7 +66,7 @@ def test_an_api_server_that_stays_away_is_told_with_what_is_left(world: Any) -> 
     asyncio.run(run_namespace.create(world.api(), "exp-1", "1f"))
     world.failures["list"] = [ApiAwayError("the API server is away")] * 99
     with pytest.raises(
-        ClusterError, match=r"namespace exp-1 may still be there \(the API server is away\) after 180 s"
+        ClusterError, match=r"namespace exp-1 may not be deleted yet \(the API server is away\) after 180 s"
     ):
         asyncio.run(run_namespace.remove(world.api(), "exp-1", clock()))
 
