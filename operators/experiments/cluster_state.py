@@ -4,9 +4,8 @@ and what a job that fits nowhere would need."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec
@@ -14,10 +13,9 @@ from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.emujob.workload import cluster_spec
 from operators.kube.api import EMUJOB, NODE, POD, POOL, Api, NotThereError, everywhere
-from operators.kube.documents import object_at, text_at
-from operators.kube.store import full_name_of
-from operators.pools.objects import node_facts, pool_facts
-from operators.results.pods import devices_of
+from operators.objects.node import Node
+from operators.objects.pod import Pod
+from operators.pools.objects import pool_facts
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.reports.formats import list_some
 
@@ -54,20 +52,14 @@ async def read_cluster_state(api: Api) -> ClusterState:
         ) from error
     _, nodes = await api.list(NODE)
     _, pods = await api.list(POD, **everywhere())
-    facts = [node_facts(document) for document in nodes]
+    facts = [Node.read(document) for document in nodes]
     spec = cluster_spec([pool_facts(document) for document in pools], facts)
     ready = {node.name for node in facts if node.ready}
     return ClusterState(
         spec,
         unready=tuple(node.name for node in spec.nodes if node.name not in ready),
-        users=tuple(sorted(full_name_of(pod) for pod in pods if _uses_devices(pod))),
+        users=tuple(sorted(str(pod.key) for pod in map(Pod.read, pods) if pod.uses_emugpu and not pod.over)),
     )
-
-
-def _uses_devices(pod: Mapping[str, Any]) -> bool:
-    if text_at(object_at(pod, "status"), "phase") in ("Succeeded", "Failed"):
-        return False
-    return devices_of(object_at(pod, "spec")) is not None
 
 
 # --- is it the cluster of the cluster file? ----------------------------------------------------------------------------
