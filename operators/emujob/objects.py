@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from operators.kube.documents import Key, key_of, object_at, text_at, texts_of, whole_at
-from operators.objects.names import EXPERIMENT_LABEL
-from operators.results.predicted import ANNOTATION as PREDICTED
+from operators.objects.names import EXPERIMENT_LABEL, POLICY, PREDICTED
 
 
 @dataclass(frozen=True, slots=True)
 class EmuJobFacts:
     """One EmuJob; `created` is RFC 3339, `status` what the API server has. `predicted`: its annotation of a forecast.
 
+    `policy`: the annotation with the policy's title, in a run of an experiment.
     `seen_ns`: when this was received, in nanoseconds since 1970.
     """
 
@@ -26,6 +26,7 @@ class EmuJobFacts:
     status: Mapping[str, Any] = field(default_factory=dict)
     predicted: str = ""
     experiment: str = ""
+    policy: str = ""
     seen_ns: int = field(default=0, compare=False)
 
 
@@ -41,5 +42,6 @@ def emujob_facts(document: Mapping[str, Any], seen_ns: int = 0) -> EmuJobFacts:
         status=object_at(document, "status"),
         predicted=texts_of(metadata, "annotations").get(PREDICTED, ""),
         experiment=texts_of(metadata, "labels").get(EXPERIMENT_LABEL, ""),
+        policy=texts_of(metadata, "annotations").get(POLICY, ""),
         seen_ns=seen_ns,
     )
