@@ -73,7 +73,7 @@ async def _serve(settings: Settings) -> int:
     experiments = _experiments(settings, api, metrics, leader)
 
     def ready() -> str:
-        """A replica that waits for the lease is ready, and so is one whose store or Redis is away: metrics and log report that."""
+        """A replica that waits for the lease is ready; so is one whose store or Redis is away, which metrics report."""
         return controller.problem if leader.holds else ""
 
     server = status_server(port, metrics.registry, healthy=loop_alive(loop), ready=ready) if port else None
