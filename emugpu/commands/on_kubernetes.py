@@ -131,14 +131,15 @@ class _Titles:
 def _laboratory(args: argparse.Namespace) -> Iterator[Laboratory]:
     """The scheduler's lines are kept beside the report; without --out they go with the run."""
     from operators.experiments.executor import Laboratory, Tools
-    from operators.kube.client import KubeApi, configured
+    from operators.kube.client import KubeApi
+    from operators.kube.kubeconfig import connection
 
-    config = configured(args.kubeconfig, args.context)
+    target = connection(args.kubeconfig, args.context)
     with tempfile.TemporaryDirectory(prefix="emugpu-experiment-") as temporary:
         directory = Path(temporary) if args.out is None else args.out / "scheduler"
         directory.mkdir(exist_ok=True)
         tools = Tools(
-            api=lambda: KubeApi(config),
+            api=lambda: KubeApi(target),
             wall_ns=wall_ns,
             directory=directory,
             say=_say,

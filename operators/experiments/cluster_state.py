@@ -8,7 +8,7 @@ from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from operators.emujob.workload import cluster_spec
-from operators.kube.api import EMUJOB, NODE, POD, POOL, Api, NotThereError, everywhere
+from operators.kube.api import EMUJOB, NODE, POD, POOL, Api, NotThereError
 from operators.kube.documents import object_at, text_at
 from operators.kube.store import full_name_of
 from operators.pools.objects import node_facts, pool_facts
@@ -37,14 +37,14 @@ class Present:
 async def look(api: Api) -> Present:
     """Raises InputError where the cluster has no emugpu, and what Api raises."""
     try:
-        await api.list(EMUJOB, **everywhere())
+        await api.list(EMUJOB)
         _, pools = await api.list(POOL)
     except NotThereError as error:
         raise InputError(
             "--on kubernetes", "the cluster doesn't know EmuJobs; install the chart (emugpu cluster up)"
         ) from error
     _, nodes = await api.list(NODE)
-    _, pods = await api.list(POD, **everywhere())
+    _, pods = await api.list(POD)
     facts = [node_facts(document) for document in nodes]
     spec = cluster_spec([pool_facts(document) for document in pools], facts)
     ready = {node.name for node in facts if node.ready}

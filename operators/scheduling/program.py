@@ -14,8 +14,9 @@ from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.http_server import HttpServer
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from operators.kube import kubeconfig
 from operators.kube.api import Api
-from operators.kube.client import KubeApi, configured
+from operators.kube.client import KubeApi
 from operators.kube.leader_election import Candidate, Leader, LeadershipLostError, Terms
 from operators.kube.status_server import loop_alive, status_server
 from operators.scheduling.attained import AttainedService
@@ -108,7 +109,7 @@ class Program:
 
     def _make_cluster(self) -> KubernetesCluster:
         options, host = self._options, Host.here()
-        config = configured(options.kubeconfig, options.context)
+        target = kubeconfig.connection(options.kubeconfig, options.context)
         namespace, lasting = self.lease_namespace, lasting_name(self.name)
 
         def leader(api: Api) -> Leader:
@@ -126,7 +127,7 @@ class Program:
                 lambda: cluster.may_act,
             )
 
-        connection = Connection(lambda: KubeApi(config), leader, namespace, lasting)
+        connection = Connection(lambda: KubeApi(target), leader, namespace, lasting)
         gangs = not getattr(self._policy, "one_node", False)
         scope = Scope(self.name, options.namespace, options.labels, options.actuators, options.until, gangs)
         return KubernetesCluster(connection, scope, tools)

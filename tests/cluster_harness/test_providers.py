@@ -18,7 +18,7 @@ from cluster_harness.offline.image_commit import (
     remove_other_images,
     with_product,
 )
-from cluster_harness.providers import ExistingWay, default_kubeconfig, obtain_node_images, saved_image
+from cluster_harness.providers import ExistingWay, obtain_node_images, saved_image
 from cluster_harness.shell import Done
 from emulator_runtime.domain.errors import ClusterError
 
@@ -133,8 +133,3 @@ def test_an_existing_cluster_must_answer(tmp_path: Path, make_shell) -> None:  #
     shell = make_shell({"version": Done(1, "", "connection refused")})
     with pytest.raises(ClusterError, match="connection refused"):
         ExistingWay(Kubectl(shell, Path("kubectl"), tmp_path / "k")).is_there()
-
-
-def test_the_users_kubeconfig() -> None:
-    assert default_kubeconfig({"KUBECONFIG": "/a:/b"}) == Path("/a")
-    assert default_kubeconfig({}) == Path.home() / ".kube" / "config"

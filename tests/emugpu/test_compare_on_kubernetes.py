@@ -12,10 +12,11 @@ import pytest
 
 from emugpu.__main__ import main
 from emulator_runtime.domain.errors import ClusterError
-from operators import kube
 from operators.experiments import executor
 from operators.experiments.calibration.costs import Calibration
 from operators.experiments.executor import Setting
+from operators.kube import client as kube
+from operators.kube import kubeconfig
 from operators.kube.api import NODE, POD, POOL
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec
@@ -53,7 +54,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake.put(POOL, {"metadata": {"name": "p", "uid": "p", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec})
     status = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": {"cpu": "2", "memory": "8Gi"}}
     fake.put(NODE, {"metadata": {"name": "w1", "uid": "w1"}, "status": status})
-    monkeypatch.setattr(kube, "configured", lambda _file, _context: None)
+    monkeypatch.setattr(kubeconfig, "connection", lambda _file, _context: None)
     monkeypatch.setattr(kube, "KubeApi", lambda _config: fake)
     return fake
 
