@@ -12,8 +12,8 @@ from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
 from emulator_runtime.domain.units import to_ns
 from operators.kube.api import Json
-from operators.objects.names import EXPERIMENT_LABEL
-from operators.scheduling.names import BATCH, JOB_ID, ROW
+from operators.objects.names import EXPERIMENT_LABEL, JOB_ID
+from operators.scheduling.names import BATCH, ROW
 
 _MOST_OF_NAME = 50
 """A pod's name is the job's, an index and a random end, 63 characters in all."""

@@ -15,9 +15,8 @@ from emulator_runtime.domain.units import to_ns, to_s
 from emulator_runtime.timing.lag import LagHistogram
 from operators.kube.documents import condition_of, object_at, objects_in, text_at, whole_at
 from operators.kube.timestamps import ns_of
-from operators.objects.names import ENDED
+from operators.objects.names import ENDED, JOB_ID
 from operators.results.status import MOST_RUNS
-from operators.scheduling.names import JOB_ID
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, LagAccount, RunRecord, Span
 from scheduler_sims.reports.formats import list_some

@@ -1,4 +1,4 @@
-"""What the controller runs beside itself while it leads: the collector, the results and the watch of the nodes' clocks.
+"""What the controller runs beside itself while it leads: the collector, and the results.
 
 Each has a thread and a connection to the store of its own. They begin with the lease and end before it is given up, because
 two readers would take events away from each other.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,6 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from operators.jobs.settings import Settings
-from operators.results.clock_watch import ClockWatch
-from operators.results.clocks import ClockOffset, second_of
 from operators.results.collector import Collector, Hooks
 from operators.results.metrics import CollectorMetrics, ResultMetrics
 from operators.results.results import Keeping, Results
@@ -38,11 +36,10 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What the threads call: whether this replica leads, whose outcome (uids) has changed, and node -> address of its manager."""
+    """What the threads call: whether this replica leads, and whose outcome (uids) has changed."""
 
     leads: Callable[[], bool]
     changed: Callable[[Collection[str]], None]
-    managers: Callable[[], Mapping[str, str]]
 
 
 class Recording:
@@ -51,13 +48,12 @@ class Recording:
     def __init__(self, settings: Settings, registry: CollectorRegistry, clocks: Clocks, links: Links) -> None:
         self._undo = ExitStack()
         self._path = Path(settings.store) if settings.store else None
-        self._port = settings.whole("managers_port", least=0, most=65535)
         keeping = Keeping(
             settings.whole("keep_events_s", least=0, most=_FOREVER_S),
             settings.whole("keep_results_s", least=0, most=_FOREVER_S),
             settings.whole("keep_results", least=0, most=10**7),
         )
-        url, self._links = settings.redis_url, links
+        url = settings.redis_url
         changed, log = links.changed, bool(url)
         times = clocks.wall_ns, clocks.monotonic_ns
         self.results = Results(self._opened, ResultMetrics(registry), *times, changed=changed, keeping=keeping, log=log)
@@ -67,12 +63,9 @@ class Recording:
             self._undo.callback(client.close)
             metrics, hooks = CollectorMetrics(registry), Hooks(self.results.stored, links.leads)
             self._collector = Collector(client, place_of(url), self._opened, metrics, clocks.wall_ns, hooks=hooks)
-        self._clock_watch: ClockWatch | None = None
-        if self._port:
-            self._clock_watch = ClockWatch(self._addresses, self._note_offset, clocks.wall_ns, ask=second_of)
 
     @property
-    def hears(self) -> bool:
+    def log_connected(self) -> bool:
         """Whether what is told of a job comes here now, so that it is worth waiting for; true while nothing was tried yet."""
         return not (self._collector is not None and self._collector.away) and not self.results.problem
 
@@ -84,13 +77,13 @@ class Recording:
         if self._path is None:
             directory = self._undo.enter_context(tempfile.TemporaryDirectory(prefix="emugpu-jobs-"))
             self._path = Path(directory) / "results.db"
-        for part in (self.results, self._collector, self._clock_watch):
+        for part in (self.results, self._collector):
             if part is not None:
                 part.start()
 
     def stop(self) -> None:
         """Twice is once. What is under way comes again after the next start."""
-        parts = [part for part in (self._clock_watch, self._collector, self.results) if part is not None]
+        parts = [part for part in (self._collector, self.results) if part is not None]
         for timeout_s in (0.0, _STOP_S):  # all are told before any is waited for
             for part in parts:
                 part.stop(timeout_s)
@@ -99,13 +92,3 @@ class Recording:
     def _opened(self) -> ResultStore:
         assert self._path is not None  # threads run after `start`
         return ResultStore(self._path)
-
-    def _addresses(self) -> Mapping[str, tuple[str, int]]:
-        return {node: (address, self._port) for node, address in self._links.managers().items()}
-
-    def _note_offset(self, offset: ClockOffset) -> None:
-        store = self._opened()
-        try:
-            self.results.look_at(store.note_offset(offset))
-        finally:
-            store.close()

@@ -33,6 +33,3 @@ class Settings(EnvSettings):
     experiment_pod: str = setting(
         "resources, nodeSelector, tolerations and priorityClassName of the runners' pods, as JSON", "{}"
     )
-    managers_port: str = setting(
-        "port of the nodes' sharing managers, whose clocks are measured there; 0: they aren't", "0"
-    )

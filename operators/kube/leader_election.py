@@ -37,13 +37,12 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """The Lease, and who wants it. `is_gone` says of another holder that it can't act any more (False: not known)."""
+    """The Lease, and who wants it."""
 
     namespace: str
     lease: str
     identity: str
     terms: Terms = field(default_factory=Terms)
-    is_gone: Callable[[str], bool] = lambda _holder: False
 
 
 class Leader:
@@ -167,7 +166,7 @@ class Leader:
         """Nobody's, our own from before, or not renewed since this replica first saw it so for as long as it says."""
         spec = object_at(found, "spec")
         holder = text_at(spec, "holderIdentity")
-        if holder in ("", self._candidate.identity) or self._candidate.is_gone(holder):
+        if holder in ("", self._candidate.identity):
             return True
         self._holder = holder
         version = text_at(object_at(found, "metadata"), "resourceVersion")

@@ -15,13 +15,11 @@ from dataclasses import fields
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.results.archive import from_json
-from operators.results.clocks import ClockOffset, Clocks
 from operators.results.events import JobEvent
-from operators.results.job import JobFacts, JobResult
+from operators.results.job import JobFacts, JobResult, from_json
 from operators.results.predicted import Prediction
 from operators.results.schema import opened_to_read
-from operators.results.timeline import job_result
+from operators.results.timeline import job_result, own_events
 
 EVENT_COLUMNS = tuple(field.name for field in fields(JobEvent))
 FACT_COLUMNS = tuple(field.name for field in fields(JobFacts))
@@ -54,8 +52,7 @@ class ResultReader:
     def jobs(self) -> list[JobResult]:
         """Of every job that was noted, running or ended, in order of submission."""
         with self._moment():
-            clocks = self.clocks()
-            present = [job_result(facts, self._events(facts.uid), clocks) for facts in self.noted()]
+            present = [job_result(facts, self._events(facts.uid)) for facts in self.noted()]
             return sorted([*self.archived(), *present], key=lambda r: (r.facts.submitted_ns, r.facts.uid))
 
     def job(self, uid: str) -> JobResult | None:
@@ -66,12 +63,14 @@ class ResultReader:
             if row is not None:
                 return self._unpacked(uid, row[0])
             facts = self.facts(uid)
-            return None if facts is None else job_result(facts, self._events(uid), self.clocks())
+            return None if facts is None else job_result(facts, self._events(uid))
 
     def events(self, uid: str) -> list[JobEvent]:
-        """One job's events stream by stream, each in its order; empty once its result was archived."""
+        """One job's events stream by stream, each in its order; empty once its result was archived, or where nothing was noted
+        of the job: only pods of its own namespace count."""
         with self._moment():
-            return self._events(uid)
+            facts = self.facts(uid)
+            return own_events(facts, self._events(uid)) if facts is not None else []
 
     def archived(self) -> list[JobResult]:
         """The results whose events were deleted, by their end."""
@@ -125,10 +124,6 @@ class ResultReader:
     def noted(self) -> list[JobFacts]:
         """Of all jobs that aren't archived, in order of submission."""
         return self._noted("order by submitted_ns, uid")
-
-    def clocks(self) -> Clocks:
-        with self._moment():
-            return Clocks(ClockOffset(*row) for row in self._db.execute("select * from offsets"))
 
     def unread(self) -> int:
         """Events that were deleted before they could be read: a gap that is known."""

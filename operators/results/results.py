@@ -18,13 +18,12 @@ from random import Random
 
 from emulator_runtime.domain.units import NS_PER_S
 from operators.results.events import PROGRESS, JobEvent
-from operators.results.figures import Stays
 from operators.results.job import SETTLE_S, JobFacts, JobResult
 from operators.results.metrics import ResultMetrics
 from operators.results.pacing import Pace
 from operators.results.predicted import Prediction
 from operators.results.schema import left_out
-from operators.results.status import Outcome, fairness, stay_of
+from operators.results.status import Outcome, Stays, fairness, stay_of
 from operators.results.store import Batch, ResultStore
 from sharing_manager.store.backoff import Backoff
 from sharing_manager.store.guard import guarded
@@ -147,12 +146,6 @@ class Results:
                 steps = self._noted[event.job_uid][0].steps if event.job_uid in self._noted else 0
                 ends = event.kind != PROGRESS or (steps and event.steps_done >= steps)
                 (self._inbox.urgent if ends else self._inbox.stale).add(event.job_uid)
-            self._news.notify()
-
-    def look_at(self, uids: Iterable[str]) -> None:
-        """Something else has changed that their results are made of."""
-        with self._news:
-            self._inbox.stale.update(uids)
             self._news.notify()
 
     # --- its life ---------------------------------------------------------------------------------------------------------

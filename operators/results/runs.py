@@ -1,7 +1,8 @@
 """From the events of one job key to its runs: when and where it held devices, and which steps it did there.
 
-Within a node the order of its stream counts, for its wall clock may have been set back; between nodes the corrected times
-do. So neither the order in which events are given nor how often each is given makes a difference.
+Within one node the order of its stream counts, because its wall clock may have been set back; between nodes the wall clocks
+count, which Kubernetes requires to be synchronised. Neither the order nor the number of times in which events are given makes
+a difference.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from operators.results.clocks import Clocks
 from operators.results.events import BEGINS, ENDS, JobEvent
 
 UNTOLD = "untold"
@@ -72,28 +72,31 @@ def _told_again(events: Iterable[JobEvent]) -> list[JobEvent]:
     ]
 
 
-def runs_of(events: Iterable[JobEvent], clocks: Clocks) -> list[Run]:
+def runs_of(events: Iterable[JobEvent]) -> list[Run]:
     """The runs of all job keys among these events (see `told_once`), in order of their beginning."""
     by_pod: dict[tuple[str, str, str], list[JobEvent]] = {}
     for event in events:
         by_pod.setdefault((event.job_key, event.node, event.pod), []).append(event)
-    found = [run for told in by_pod.values() for run in _of_one_pod(told, clocks)]
+    found = [run for told in by_pod.values() for run in _of_one_pod(told)]
     found.sort(key=lambda run: (run.begin_ns, run.job_key, run.node, run.from_step, run.pod))
     last = {run.job_key: run for run in found}
     # A key runs in one place at a time: where it began anew somewhere, the run before is over.
     return [run if run is last[run.job_key] else run.untold() for run in found]
 
 
-def time_of(event: JobEvent, clocks: Clocks) -> int:
-    """When it happened, by the operator's clock; when it was received, where its node didn't know the time."""
-    return clocks.corrected_ns(event.node, event.wall_ns) if event.wall_ns else event.received_ns
+def time_of(event: JobEvent) -> int:
+    """When the event happened, by its node's clock: at the latest when it was received, for no event is received before it
+    happens. Where the node didn't know the time, it is the time of reception."""
+    if event.wall_ns and event.received_ns:
+        return min(event.wall_ns, event.received_ns)
+    return event.wall_ns or event.received_ns
 
 
-def _of_one_pod(events: Iterable[JobEvent], clocks: Clocks) -> list[Run]:
+def _of_one_pod(events: Iterable[JobEvent]) -> list[Run]:
     done: list[Run] = []
     going: Run | None = None
     for event in events:
-        at_ns = time_of(event, clocks)
+        at_ns = time_of(event)
         if event.kind == BEGINS:
             if going is not None:
                 done.append(going.untold())
@@ -113,3 +116,14 @@ def _of_one_pod(events: Iterable[JobEvent], clocks: Clocks) -> list[Run]:
 def _begun(event: JobEvent, at_ns: int, from_step: int) -> Run:
     devices = tuple(event.detail.split(",")) if event.kind == BEGINS and event.detail else ()
     return Run(event.job_key, event.node, event.pod, devices, at_ns, at_ns, from_step, event.steps_done)
+
+
+def covered_ns(spans: Iterable[tuple[int, int]]) -> int:
+    """Length of the union of these spans."""
+    total, reached = 0, None
+    for begin, end in sorted(spans):
+        if reached is None or begin > reached:
+            total, reached = total + max(0, end - begin), max(begin, end)
+        elif end > reached:
+            total, reached = total + end - reached, end
+    return total

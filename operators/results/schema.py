@@ -7,8 +7,9 @@ unread      Ids of events that were deleted before they were read.
 jobs        JobFacts of the jobs that aren't archived.
 results     Of the archived: the whole JobResult as JSON (archive.py).
 predictions What was predicted at the submission of a job.
-offsets     By how much nodes' clocks were ahead: ClockOffset.
 changes     Per job the number of its last change; the largest is the version of the store.
+
+A file of an older version may also have a table `offsets`, which nothing reads any more.
 
 Times are nanoseconds of the operator's wall clock since 1970, but wall_ns and at_ns of an event (its node's).
 """
@@ -45,8 +46,6 @@ create table if not exists jobs (uid text primary key, namespace text not null, 
   deleted_ns integer, completed_ns integer) without rowid;
 create table if not exists predictions (uid text primary key, seconds real not null, by text not null,
   at_ns integer not null) without rowid;
-create table if not exists offsets (node text not null, measured_ns integer not null, ahead_ns integer not null,
-  uncertain_ns integer not null, primary key (node, measured_ns)) without rowid;
 create table if not exists results (uid text primary key, finished_ns integer not null, result text not null) without rowid;
 create index if not exists results_by_end on results (finished_ns);
 create table if not exists changes (uid text primary key, number integer not null) without rowid;

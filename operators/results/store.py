@@ -12,10 +12,8 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from operators.results.archive import to_json
-from operators.results.clocks import ClockOffset
 from operators.results.events import JobEvent
-from operators.results.job import JobFacts, JobResult, merged
+from operators.results.job import JobFacts, JobResult, merged, to_json
 from operators.results.predicted import Prediction
 from operators.results.reading import EVENT_COLUMNS, FACT_COLUMNS, ResultReader
 from operators.results.schema import opened
@@ -24,10 +22,6 @@ from sharing_manager.event_log import transaction
 
 Id = tuple[int, int]
 """Epoch and sequence of a stream's entry."""
-_OFFSETS_PER_NODE = 1000
-"""Measurements that are kept of each node: half a week of one every five minutes."""
-
-
 _PLACE = "stream = ? and epoch = ? and sequence = ?"
 
 
@@ -106,22 +100,6 @@ class ResultStore(ResultReader):
                 marks = ", ".join("?" * len(row))
                 self._db.execute(f"insert or replace into jobs ({', '.join(FACT_COLUMNS)}) values ({marks})", row)
                 self._changed({facts.uid})
-
-    # --- clocks ---------------------------------------------------------------------------------------------------------
-
-    def note_offset(self, offset: ClockOffset) -> frozenset[str]:
-        """A measurement may change what is known of all jobs that have been on that node and aren't archived: their uids."""
-        with self._writing():
-            self._db.execute("insert or replace into offsets values (?, ?, ?, ?)", astuple(offset))
-            self._db.execute(
-                "delete from offsets where node = ?1 and measured_ns not in"
-                " (select measured_ns from offsets where node = ?1 order by measured_ns desc limit ?2)",
-                (offset.node, _OFFSETS_PER_NODE),
-            )
-            rows = self._db.execute("select distinct job_uid from events where node = ?", (offset.node,))
-            uids = frozenset(row[0] for row in rows)
-            self._changed(uids)
-        return uids
 
     # --- predictions ----------------------------------------------------------------------------------------------------
 

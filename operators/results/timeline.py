@@ -6,31 +6,35 @@ reaped after it. Kubernetes' own times (whole seconds) are the cross-check, and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
-from operators.results.clocks import FLAG_NS, Clocks
+from emulator_runtime.domain.units import to_s
 from operators.results.events import ENDS, FAILED, FINISHED, PREEMPTED, JobEvent
-from operators.results.figures import covered_ns
-from operators.results.job import DELETED, EVENT_LOG, KUBERNETES, CrossCheck, JobFacts, JobResult
-from operators.results.runs import UNTOLD, Run, runs_of, time_of, told_once
+from operators.results.job import DELETED, EMUJOB, EVENT_LOG, FLAG_NS, KUBERNETES, CrossCheck, JobFacts, JobResult
+from operators.results.runs import UNTOLD, Run, covered_ns, runs_of, time_of, told_once
+
+MOST_NAMED = 3
+"""Nodes or pods that one note names: a gang may have hundreds, and a condition's message is short."""
 
 
-def job_result(facts: JobFacts, events: Iterable[JobEvent], clocks: Clocks | None = None) -> JobResult:
+def job_result(facts: JobFacts, events: Iterable[JobEvent]) -> JobResult:
     """The result as far as these events tell it; events of other jobs must not be among them."""
-    given, clocks = list(events), clocks or Clocks()
-    once = told_once(given)
-    outcome, finished_ns, told_by = _end(facts, once, given, clocks)
+    given = own_events(facts, events)
+    logged = told_once(given)
+    once = [_bounded(event, facts) for event in logged]
+    outcome, finished_ns, told_by = _end(facts, once, [_bounded(event, facts) for event in given])
     covered, repeated = _coverage(once)
     missing = sum(max(0, top - seen) for top, seen in covered)
     if told_by == EVENT_LOG and not missing:  # a pod that no manager told of was taken away before it had a device
         once = [event for event in once if not event.from_kubernetes]
-    runs = [_closed(run, outcome, finished_ns) for run in runs_of(once, clocks)]
+    runs = [_closed(run, outcome, finished_ns) for run in runs_of(once)]
     started_ns = min((run.begin_ns for run in runs), default=None)
     check = _cross_check(given)
     done = _steps_done(facts, once, outcome)
     notes = [
         *_contradictions(check, runs, finished_ns, given),
-        *_clock_notes(once, clocks),
+        *_clock_notes(logged, facts),
         *_resolution(once),
         *_gap(outcome, missing),
     ]
@@ -48,19 +52,25 @@ def job_result(facts: JobFacts, events: Iterable[JobEvent], clocks: Clocks | Non
         steps_repeated=repeated,
         check=check,
         notes=tuple(notes),
-        heard_ns=_heard_ns(facts, once, clocks, over=bool(outcome)),
+        heard_ns=_heard_ns(facts, once, over=bool(outcome)),
     )
+
+
+def own_events(facts: JobFacts, events: Iterable[JobEvent]) -> list[JobEvent]:
+    """Without those of pods of another namespace: a pod's label may name any job, but a job's pods are in its namespace.
+
+    The namespace of an event isn't the pod's claim: the manager has it from the API server.
+    """
+    return [event for event in events if event.namespace in ("", facts.namespace)]
 
 
 # --- how it ended -------------------------------------------------------------------------------------------------------
 
 
-def _end(
-    facts: JobFacts, once: Iterable[JobEvent], given: Iterable[JobEvent], clocks: Clocks
-) -> tuple[str, int | None, str]:
+def _end(facts: JobFacts, once: Iterable[JobEvent], given: Iterable[JobEvent]) -> tuple[str, int | None, str]:
     """Outcome, when, and who told it. Finished once each pod has: a step is done when all ranks have done it."""
-    logged = _finishes(facts, (event for event in once if not event.from_kubernetes), clocks)
-    told = _finishes(facts, (event for event in given if event.from_kubernetes), clocks)
+    logged = _finishes(facts, (event for event in once if not event.from_kubernetes))
+    told = _finishes(facts, (event for event in given if event.from_kubernetes))
     ended = {**told, **logged}
     if len(ended) >= facts.tasks:
         return FINISHED, max(ended.values()), EVENT_LOG if len(logged) >= facts.tasks else KUBERNETES
@@ -71,12 +81,12 @@ def _end(
     return ("", None, "") if facts.deleted_ns is None else (DELETED, facts.deleted_ns, KUBERNETES)
 
 
-def _finishes(facts: JobFacts, events: Iterable[JobEvent], clocks: Clocks) -> dict[str, int]:
+def _finishes(facts: JobFacts, events: Iterable[JobEvent]) -> dict[str, int]:
     """Per job key, when it had done all its steps for the first time."""
     ended: dict[str, int] = {}
     for event in events:
         if event.kind == FINISHED or (facts.steps and event.steps_done >= facts.steps):
-            at_ns = time_of(event, clocks)
+            at_ns = time_of(event)
             ended[event.job_key] = min(at_ns, ended.get(event.job_key, at_ns))
     return ended
 
@@ -109,11 +119,11 @@ def _steps_done(facts: JobFacts, events: Iterable[JobEvent], outcome: str) -> in
     return min(most.values()) if len(most) >= facts.tasks else 0
 
 
-def _heard_ns(facts: JobFacts, events: Iterable[JobEvent], clocks: Clocks, *, over: bool) -> int | None:
+def _heard_ns(facts: JobFacts, events: Iterable[JobEvent], *, over: bool) -> int | None:
     """The newest event's time; of several pods that of the one that has come least far, since its steps are the job's."""
     newest: dict[str, tuple[int, int]] = {}
     for event in events:
-        at_ns = time_of(event, clocks)
+        at_ns = time_of(event)
         steps, known_ns = newest.get(event.job_key, (0, at_ns))
         newest[event.job_key] = max(steps, event.steps_done), max(known_ns, at_ns)
     if over or facts.tasks < 2 or len(newest) < facts.tasks:
@@ -151,48 +161,66 @@ def _cross_check(events: Iterable[JobEvent]) -> CrossCheck:
 
 
 def _contradictions(
-    check: CrossCheck, runs: Iterable[Run], finished_ns: int | None, given: Iterable[JobEvent]
+    check: CrossCheck, runs: Sequence[Run], finished_ns: int | None, given: Iterable[JobEvent]
 ) -> list[str]:
     """Of the pods that Kubernetes told of: it forgets those that are gone, and so does an operator that lost its store."""
-    told = {event.pod for event in given if event.from_kubernetes}
-    begun = min((run.begin_ns for run in runs if run.pod in told), default=None)
+    created_ns = {event.pod: event.at_ns for event in given if event.from_kubernetes}
+    begun = min((run.begin_ns for run in runs if run.pod in created_ns), default=None)
     last = max(runs, key=lambda run: (run.begin_ns, run.job_key), default=None)
-    return check.contradictions(begun, finished_ns if last is not None and last.pod in told else None)
+    notes = check.contradictions(begun, finished_ns if last is not None and last.pod in created_ns else None)
+    early = [(created_ns.get(run.pod, 0) - run.begin_ns, run) for run in runs]
+    worst_ns, run = max(early, key=lambda each: (each[0], each[1].pod), default=(0, None))
+    if run is not None and worst_ns > FLAG_NS:
+        notes.append(
+            f"a run on node {run.node} begins {to_s(worst_ns):.3f} s before the API server created its pod; compare the clocks"
+        )
+    return notes
 
 
 def _wall_ns(event: JobEvent) -> tuple[int, tuple[str, int, int]]:
     return event.wall_ns, event.place
 
 
-def _clock_notes(events: Iterable[JobEvent], clocks: Clocks) -> list[str]:
-    """Nodes whose clock was found to be off by more than FLAG_NS at any event of this job, by the worst of them."""
-    worst: dict[str, tuple[int, str]] = {}
+def _bounded(event: JobEvent, facts: JobFacts) -> JobEvent:
+    """The event with a time that is possible, whatever its clock says: from the job's submission to its own reception."""
+    wall_ns = max(time_of(event), facts.submitted_ns)
+    return event if wall_ns == event.wall_ns else replace(event, wall_ns=wall_ns)
+
+
+def _clock_notes(events: Iterable[JobEvent], facts: JobFacts) -> list[str]:
+    """Nodes whose clock contradicts the operator's by more than FLAG_NS at any event of this job, the worst ones first.
+
+    A plain Pod may have begun shortly before the operator saw it; the pods of an EmuJob are made after that.
+    """
+    off_ns: dict[str, int] = {}
     for event in events:
         if event.wall_ns and not event.from_kubernetes:
-            off_ns, told = _off(event, clocks)
-            if abs(off_ns) > FLAG_NS:
-                worst[event.node] = max(worst.get(event.node, (0, "")), (abs(off_ns), told))
-    return [worst[node][1] for node in sorted(worst)]
+            ahead_ns = max(0, event.wall_ns - event.received_ns) if event.received_ns else 0
+            behind_ns = max(0, facts.submitted_ns - event.wall_ns) if facts.kind == EMUJOB else 0
+            wrong_ns = ahead_ns or -behind_ns
+            off_ns[event.node] = max(off_ns.get(event.node, 0), wrong_ns, key=abs)
+    worst = sorted(
+        (node for node in off_ns if abs(off_ns[node]) > FLAG_NS), key=lambda node: (-abs(off_ns[node]), node)
+    )
+    notes = [_clock_note(node, off_ns[node]) for node in worst[:MOST_NAMED]]
+    more = len(worst) - len(notes)
+    return [*notes, f"the clocks of {more} more nodes are wrong too"] if more else notes
 
 
-def _off(event: JobEvent, clocks: Clocks) -> tuple[int, str]:
-    """By how much its node's clock was ahead; where that wasn't measured, what the event's arrival before it happened shows."""
-    offset = clocks.offset(event.node, event.wall_ns)
-    if offset is not None:
-        way = "ahead" if offset.ahead_ns > 0 else "behind"
-        amount = f"{abs(offset.ahead_ns) / 1e6:.0f} ms (+-{offset.uncertain_ns / 1e6:.0f} ms) {way}"
-        return offset.ahead_ns, f"the clock of node {event.node} was {amount}; its times are corrected by that"
-    early_ns = event.wall_ns - event.received_ns if event.received_ns else 0
-    fix = "measure it or run NTP there"
-    told = f"the clock of node {event.node} was at least {early_ns / 1e6:.0f} ms ahead, and nothing is corrected; {fix}"
-    return max(0, early_ns), told
+def _clock_note(node: str, off_ns: int) -> str:
+    way, limit = ("ahead", "reception") if off_ns > 0 else ("behind", "submission")
+    amount = f"at least {abs(off_ns) / 1e6:.0f} ms {way}"
+    return f"the clock of node {node} was {amount}; its times are cut to the {limit}: synchronise its clock (NTP)"
 
 
 def _resolution(events: Iterable[JobEvent]) -> list[str]:
     pods = sorted({event.pod for event in events if event.from_kubernetes})
     if not pods:
         return []
-    return [f"times of {', '.join(pods)} are Kubernetes' own, in whole seconds: no manager told of them"]
+    named = ", ".join(pods[:MOST_NAMED]) + (
+        f" and {len(pods) - MOST_NAMED} more pods" if len(pods) > MOST_NAMED else ""
+    )
+    return [f"times of {named} are Kubernetes' own, in whole seconds: no manager told of them"]
 
 
 def _gap(outcome: str, missing: int) -> list[str]:

@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S
 from operators.kube.api import EMUJOB, NODE, POOL, Api, ApiAwayError, ForbiddenError, NotThereError
 from operators.kube.leader_election import Leader
-from operators.scheduling.errors import NoEmuJobsError, NotYetError
-from operators.scheduling.handover import Handover, Keeper, Saver, Written
-from operators.scheduling.objects import Order
-from operators.scheduling.scope import Scope
+from operators.scheduling.act.writer import NotYetError
+from operators.scheduling.remember.handover import Handover, Written
+from operators.scheduling.remember.keeper import Keeper, Saver
+from operators.scheduling.see.objects import Order
+from operators.scheduling.track.roster import Scope
 from operators.scheduling.watcher import Tools, Watcher
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.open import Submitted
@@ -30,6 +32,12 @@ _SYNC_S = 60.0
 _ENDED = (Happening.FINISHED, Happening.FAILED, Happening.REMOVED)
 
 T = TypeVar("T")
+
+
+class NoEmuJobsError(ClusterError):
+    """The cluster has no EmuJobs at all: the chart isn't installed there."""
+
+    code = "no-emujobs"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from types import FrameType
+from uuid import uuid4
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.http_server import HttpServer
@@ -17,18 +18,16 @@ from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.kube import kubeconfig
 from operators.kube.api import Api
 from operators.kube.client import KubeApi
-from operators.kube.leader_election import Candidate, Leader, LeadershipLostError, Terms
+from operators.kube.leader_election import Candidate, Leader, LeadershipLostError
 from operators.kube.status_server import loop_alive, status_server
-from operators.scheduling.attained import AttainedService
 from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
-from operators.scheduling.forecasts import Forecasts
-from operators.scheduling.handover import Handover
-from operators.scheduling.identity import Host
-from operators.scheduling.lines import as_json, in_words, ready_as_json
+from operators.scheduling.forecast.forecasts import Forecasts
 from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.names import SYSTEM_NAMESPACE, check_name, lasting_name
 from operators.scheduling.options import Options
-from operators.scheduling.scope import Scope
+from operators.scheduling.output import as_json, in_words, ready_as_json
+from operators.scheduling.remember.handover import AttainedService, Handover
+from operators.scheduling.track.roster import Scope
 from operators.scheduling.watcher import Tools
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.truth import OpenTruth
@@ -38,8 +37,6 @@ from scheduler_sims.loop.open_loop import Decision, Listeners, OpenLoop
 from scheduler_sims.policies.resolve import resolve_policy
 
 EXIT_LOST = 1
-TERMS = Terms()
-"""Generous: a program that was killed is known as gone at once where its machine is still there (identity.py)."""
 
 
 class Program:
@@ -108,12 +105,12 @@ class Program:
     # --- making -----------------------------------------------------------------------------------------------------
 
     def _make_cluster(self) -> KubernetesCluster:
-        options, host = self._options, Host.here()
-        target = kubeconfig.connection(options.kubeconfig, options.context)
+        options = self._options
+        config = kubeconfig.connection(options.kubeconfig, options.context)
         namespace, lasting = self.lease_namespace, lasting_name(self.name)
 
         def leader(api: Api) -> Leader:
-            candidate = Candidate(namespace, lasting, host.identity(os.getpid()), TERMS, host.is_gone)
+            candidate = Candidate(namespace, lasting, f"{os.uname().nodename}_{uuid4()}")
             return Leader(api, candidate, monotonic_ns, wall_ns)
 
         def tools(cluster: KubernetesCluster) -> Tools:
@@ -127,7 +124,7 @@ class Program:
                 lambda: cluster.may_act,
             )
 
-        connection = Connection(lambda: KubeApi(target), leader, namespace, lasting)
+        connection = Connection(lambda: KubeApi(config), leader, namespace, lasting)
         gangs = not getattr(self._policy, "one_node", False)
         scope = Scope(self.name, options.namespace, options.labels, options.actuators, options.until, gangs)
         return KubernetesCluster(connection, scope, tools)

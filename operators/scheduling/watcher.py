@@ -18,21 +18,19 @@ from operators.kube.api import Api
 from operators.kube.informer import Pauses, follow
 from operators.kube.store import Store
 from operators.objects.names import ALLOCATION
-from operators.scheduling.attained import AttainedService
-from operators.scheduling.batches import Batches
-from operators.scheduling.capacity import Capacity
-from operators.scheduling.cluster_objects import ClusterObjects, state_of
-from operators.scheduling.enforcing import Enforcer
-from operators.scheduling.errors import NotYetError
-from operators.scheduling.job_state import State
-from operators.scheduling.loop_events import LoopEvents
-from operators.scheduling.objects import Mine, Order
-from operators.scheduling.reading import read_job
-from operators.scheduling.roster import Roster
-from operators.scheduling.scope import Scope
-from operators.scheduling.tracked_job import TrackedJob
-from operators.scheduling.transitions import HOLDS, Known, News, judge
-from operators.scheduling.writer import Writer
+from operators.scheduling.act.actuators import ACTUATORS, state_of
+from operators.scheduling.act.enforcer import Enforcer
+from operators.scheduling.act.writer import NotYetError, Writer
+from operators.scheduling.remember.handover import AttainedService
+from operators.scheduling.see.capacity import Capacity
+from operators.scheduling.see.job_state import State
+from operators.scheduling.see.objects import Mine, Order
+from operators.scheduling.see.stores import ClusterObjects
+from operators.scheduling.track.batches import Batches
+from operators.scheduling.track.job_reading import read_job
+from operators.scheduling.track.loop_events import LoopEvents
+from operators.scheduling.track.roster import Roster, Scope
+from operators.scheduling.track.tracked_job import HOLDS, Known, News, TrackedJob, judge
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.open import NodesChanged
 from scheduler_sims.inputs.truth import OpenTruth
@@ -249,7 +247,8 @@ class Watcher:
                     tracked.job_id, f"has {order.nodes} pods; this policy places jobs of one, so it is left alone"
                 )
             submitted = self._batches.submitted(order)
-            spec = read_job(order, mine, self._capacity.around, (tracked.job_id, tracked.row), submitted)
+            name, one_size = (tracked.job_id, tracked.row), ACTUATORS[order.actuator].one_size
+            spec = read_job(order, mine, self._capacity.around, name, submitted, one_size=one_size)
         except InputError as error:
             if str(error) != tracked.problem:
                 tracked.problem = str(error)

@@ -9,10 +9,11 @@ T0_NS = 1_700_000_000 * 1_000_000_000
 
 
 class Teller:
-    """`tell` makes the next event of the node's stream. Its clock is ahead by `ahead_s`; times are seconds after `begin_ns`."""
+    """`tell` makes the next event of the node's stream, about pods of `namespace`. Its clock is ahead by `ahead_s`; times are
+    seconds after `begin_ns`."""
 
-    def __init__(self, node: str, ahead_s: float = 0.0, *, begin_ns: int = T0_NS) -> None:
-        self.node, self._ahead_s, self._begin_ns = node, ahead_s, begin_ns
+    def __init__(self, node: str, ahead_s: float = 0.0, *, begin_ns: int = T0_NS, namespace: str = "team") -> None:
+        self.node, self._ahead_s, self._begin_ns, self._namespace = node, ahead_s, begin_ns, namespace
         self._reached: dict[str, int] = {}
         self.events: list[JobEvent] = []
 
@@ -34,7 +35,7 @@ class Teller:
         number = len(self.events) + 1
         wall_ns = self._begin_ns + round((at_s + self._ahead_s) * 1e9)
         received_ns = self._begin_ns + round(at_s * 1e9) + 5_000_000
-        story = (kind, key, start, done, detail, "team", pod, 0, received_ns)
+        story = (kind, key, start, done, detail, self._namespace, pod, 0, received_ns)
         event = JobEvent(f"emugpu:events:{self.node}", 1000, number, self.node, number, 7, wall_ns, *story)
         self.events.append(event)
         return event

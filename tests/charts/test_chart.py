@@ -348,8 +348,8 @@ def test_the_job_controller_has_redis_and_a_store_of_its_own(render: Render) -> 
     spec = job_controller(objects)
     given = environment(spec["containers"][0])
     assert given["EMUGPU_JOBS_REDIS_URL"] == redis_url(objects)
-    names = ("STORE", "MANAGERS_PORT", "KEEP_EVENTS_S", "KEEP_RESULTS_S", "KEEP_RESULTS")
-    assert [given[f"EMUGPU_JOBS_{name}"] for name in names] == ["/store/results.db", "9500", "3600", "2592000", "0"]
+    names = ("STORE", "KEEP_EVENTS_S", "KEEP_RESULTS_S", "KEEP_RESULTS")
+    assert [given[f"EMUGPU_JOBS_{name}"] for name in names] == ["/store/results.db", "3600", "2592000", "0"]
     assert spec["volumes"] == [{"name": "store", "emptyDir": {}}]
     assert spec["containers"][0]["volumeMounts"] == [{"name": "store", "mountPath": "/store"}]
     assert spec["securityContext"]["fsGroup"] == 65532  # or it couldn't write to a volume that was claimed
@@ -604,12 +604,11 @@ def test_who_may_ask_for_metrics_can_be_said(render: Render) -> None:
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}, "podSelector": {}},
         {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
     ]
-    own = {"app.kubernetes.io/name": "emugpu", "app.kubernetes.io/instance": "emugpu"}
     named = callers(WEBHOOK, f'networkPolicy={{"metricsFrom":{json.dumps(peers)}}}')
     assert named == {
         "emugpu-api": None,
         "emugpu-jobs": peers,
-        "emugpu-node": [*peers, {"podSelector": {"matchLabels": own | {"app.kubernetes.io/component": "jobs"}}}],
+        "emugpu-node": peers,
         "emugpu-pools": peers,
         "emugpu-webhook": None,
     }  # whom the API server asks

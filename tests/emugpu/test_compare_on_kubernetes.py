@@ -16,8 +16,7 @@ from operators.experiments import executor
 from operators.experiments.calibration.costs import Calibration
 from operators.experiments.executor import Setting
 from operators.kube import client as kube
-from operators.kube import kubeconfig
-from operators.kube.api import NODE, POD, POOL
+from operators.kube.api import NODE, POD, POOL, kubeconfig
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, RunRecord

@@ -16,7 +16,6 @@ from operators.api.model.statistics import error_of
 from operators.kube.documents import condition_of, object_at, objects_in, text_at, texts_of, whole_at
 from operators.kube.timestamps import seconds_of
 from operators.objects.names import EXPERIMENT_LABEL
-from operators.results.clocks import Clocks
 from operators.results.events import BEGINS, FINISHED, JobEvent
 from operators.results.job import JobResult
 from operators.results.predicted import Prediction
@@ -135,12 +134,12 @@ def run_of(run: StoredRun) -> JobRun:
     return JobRun(run.node, run.devices, to_s(run.begin_ns), end_s, *steps, run.ended)
 
 
-def progress_of(events: Iterable[JobEvent], clocks: Clocks) -> list[Progress]:
+def progress_of(events: Iterable[JobEvent]) -> list[Progress]:
     """From the events of one job: between which times it did which steps, each pod by itself."""
     last: dict[tuple[str, str, str], float] = {}
     found = []
     for event in events:
-        key, at_s = (event.job_key, event.node, event.pod), to_s(time_of(event, clocks))
+        key, at_s = (event.job_key, event.node, event.pod), to_s(time_of(event))
         if event.kind != BEGINS and event.steps_done > event.from_step:
             since_s = min(last.get(key, at_s), at_s)
             found.append(Progress(since_s, at_s, event.from_step, event.steps_done, event.node))

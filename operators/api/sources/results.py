@@ -62,7 +62,7 @@ class StoredResults:
             if reader is None:
                 raise ClusterError(self.problem)
             try:
-                result, progress = reader.job(uid), progress_of(reader.events(uid), reader.clocks())
+                result, progress = reader.job(uid), progress_of(reader.events(uid))
             except (ClusterError, sqlite3.Error) as error:
                 raise ClusterError(self._said(error)) from error
             if uid in reader.damaged:

@@ -31,7 +31,12 @@ class Inputs:
 
     def digest(self, present: Present) -> str:
         """Another one means another experiment, whose runs can't be put beside these."""
-        said = (self.workload, self.cluster, replace(self.spec, suspend=False, ttl_s=None), present.spec)
+        said = (
+            self.workload,
+            self.cluster,
+            self.spec.model_copy(update={"suspend": False, "ttl_s": None}),
+            present.spec,
+        )
         return hashlib.sha256(repr(said).encode()).hexdigest()
 
 

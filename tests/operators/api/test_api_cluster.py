@@ -426,7 +426,7 @@ def test_a_deleted_job_waits_for_nothing() -> None:
     facts = JobFacts("u", "lab", "j", 1, steps=5, deleted_ns=10**9)
     found = of_result(job_result(facts, []), None).job
     assert (found.phase, found.reason) == ("Failed", "it was deleted before it had ended")
-    node = Teller("w1")
+    node = Teller("w1", namespace="lab")
     node.tell("attached", 0, key="u/0")
     left = of_result(job_result(replace(facts, deleted_ns=None), node.events), None)  # its pod was left, and runs
     assert (left.job.phase, left.job.deleted, left.runs[0].to_s) == ("Running", True, None)

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.units import GIB
-from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
+from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
-from operators.jobs.not_made import NotMade
+from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.plan import CreateJob, CreateService
 from operators.kube.actions import DeleteJob, SuspendJob
 from operators.kube.documents import Key
+from operators.objects.job import BatchJob
+from operators.objects.pod import Pod
 from operators.results.job import JobFacts as ResultFacts
 from operators.results.status import Outcome
 from operators.results.timeline import job_result
@@ -363,7 +365,7 @@ def test_failures_are_counted_and_a_wrong_command_is_the_end(world: Worlds) -> N
 
 def test_a_job_of_somebody_else_is_left_alone(world: Worlds) -> None:
     at = world(WORK)
-    at.job = JobFacts(Key("lab", "j", "theirs", "1"), owner="")
+    at.job = BatchJob(Key("lab", "j", "theirs", "1"), owner="")
     at.settle()
     assert at.condition("Accepted") == ("False", "NameTaken") and at.documents == []
     at.job = None
@@ -374,20 +376,20 @@ def test_a_job_of_somebody_else_is_left_alone(world: Worlds) -> None:
 @pytest.mark.parametrize("more", [{}, BY_JOBS, {"suspend": True}, {"nodes": 2, "batchSize": 32}])
 def test_a_job_that_is_refused_says_so_and_is_asked_for_later(world: Worlds, more: dict[str, Any]) -> None:
     at = world({**WORK, **more})
-    at.not_made = NotMade("", 0.5)  # once: the next attempt may heal it
+    at.refused_creation = RefusedCreation("", 0.5)  # once: the next attempt may heal it
     at.settle()
     assert at.documents == [] and not at.has_service and at.condition("Scheduled")[1] != "NotCarriedOut"
     assert at.whole_plan().again_s == 0.5
-    at.not_made = NotMade("create jobs: exceeded quota", 8.0)
+    at.refused_creation = RefusedCreation("create jobs: exceeded quota", 8.0)
     at.settle()
     assert at.documents == [] and at.status["phase"] == "Pending" and at.whole_plan().again_s == 8.0
     for kind in ("Scheduled", "Progressing"):
         assert at.condition(kind) == ("False", "NotCarriedOut")
     (scheduled,) = [c for c in at.status["conditions"] if c["type"] == "Scheduled"]
     assert scheduled["message"] == "create jobs: exceeded quota"
-    at.not_made = NotMade("create jobs: exceeded quota", 0.0)
+    at.refused_creation = RefusedCreation("create jobs: exceeded quota", 0.0)
     assert [action for action in at.plan() if isinstance(action, CreateJob)]
-    at.not_made = None
+    at.refused_creation = None
     at.settle()
     assert len(at.documents) == 1 and at.condition("Scheduled")[1] != "NotCarriedOut"
     assert at.told() == ["NotCarriedOut"]
@@ -396,17 +398,17 @@ def test_a_job_that_is_refused_says_so_and_is_asked_for_later(world: Worlds, mor
 def test_a_service_that_is_refused_is_told_while_the_job_waits(world: Worlds) -> None:
     at = world({**WORK, **BY_JOBS, "nodes": 2, "batchSize": 32})
     at.settle()
-    at.has_service, at.not_made = False, NotMade("create services: no", 8.0)
+    at.has_service, at.refused_creation = False, RefusedCreation("create services: no", 8.0)
     at.settle()
     assert at.condition("Scheduled") == ("False", "NotCarriedOut") and at.whole_plan().again_s == 8.0
-    at.not_made = None
+    at.refused_creation = None
     at.settle()
     assert at.has_service and at.condition("Scheduled") == ("False", "WaitingForScheduler")
 
 
 def test_pods_of_an_older_job_are_waited_for(world: Worlds) -> None:
     at = world(WORK)
-    at.pods = [PodFacts(Key("lab", "j-0", "p", "1"), "j", "older", node="w1", phase="Running")]
+    at.pods = [Pod(Key("lab", "j-0", "p", "1"), "j", "older", node="w1", phase="Running")]
     at.settle()
     assert at.documents == [] and at.status["phase"] == "Pending"
     for kind in ("Scheduled", "Progressing"):
@@ -481,9 +483,9 @@ def test_gates_and_foreign_schedulers(world: Worlds) -> None:
     spec = gated.documents[0]["spec"]
     assert spec["suspend"] is False
     assert spec["template"]["spec"]["schedulingGates"] == [{"name": "emugpu.dev/scheduler"}]
-    bound = world({**WORK, "scheduler": {"actuator": "binding", "name": "s", "schedulerName": "mine"}})
+    bound = world({**WORK, "scheduler": {"actuator": "binding", "name": "s", "schedulerName": "observed"}})
     bound.settle()
-    assert bound.documents[0]["spec"]["template"]["spec"]["schedulerName"] == "mine"
+    assert bound.documents[0]["spec"]["template"]["spec"]["schedulerName"] == "observed"
 
 
 def test_failures_that_kubernetes_must_not_count(world: Worlds) -> None:
@@ -505,7 +507,7 @@ def outcome(teller: Teller, *, settled: bool = False, **facts: Any) -> Outcome:
 
 
 def test_results_take_the_place_of_what_the_api_tells(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
     node.tell("progress", 8, 37, key="uid/0")
     at.outcome = outcome(node)
@@ -540,8 +542,8 @@ def test_results_take_the_place_of_what_the_api_tells(world: Worlds) -> None:
 
 
 def test_one_whose_last_step_ended_while_it_was_being_stopped_is_done(world: Worlds) -> None:
-    """Its pod went with the suspension, so Kubernetes never hears of the end; nobody has to run it once more for that."""
-    at, node = world({**WORK, **BY_JOBS}), Teller("w1", begin_ns=START_NS)
+    """Its pod went with the suspension, so Kubernetes never log_connected of the end; nobody has to run it once more for that."""
+    at, node = world({**WORK, **BY_JOBS}), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
     at.settle()
     at.allocate()
@@ -566,7 +568,7 @@ def test_one_whose_last_step_ended_while_it_was_being_stopped_is_done(world: Wor
 
 
 def test_a_pod_that_comes_after_the_last_step_is_not_waited_for(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
     at.settle()
     at.kubernetes()
@@ -592,7 +594,7 @@ def test_without_results_times_are_kubernetes_own(world: Worlds) -> None:
 
 
 def test_an_end_that_only_kubernetes_tells_is_shown_once_it_has_settled(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, key="uid/0")
     at.outcome = outcome(node, completed_ns=START_NS + 20 * 10**9)
     at.settle()
@@ -607,9 +609,9 @@ def test_an_end_that_only_kubernetes_tells_is_shown_once_it_has_settled(world: W
     assert at.status["observedJCTSeconds"] == 20.0
 
 
-def completed(world: Worlds, *, hears: bool = True) -> tuple[Any, Teller]:
+def completed(world: Worlds, *, log_connected: bool = True) -> tuple[Any, Teller]:
     """A job whose Job is complete after 20 s, while the log tells of its beginning only."""
-    at, node = world(WORK, hears=hears), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK, log_connected=log_connected), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, key="uid/0")
     at.outcome = outcome(node)
     at.settle()
@@ -646,7 +648,7 @@ def test_the_last_word_is_waited_for_five_seconds(world: Worlds) -> None:
 
 
 def test_a_log_that_is_away_is_not_waited_for(world: Worlds) -> None:
-    at, _ = completed(world, hears=False)
+    at, _ = completed(world, log_connected=False)
     assert at.status["phase"] == "Succeeded" and "finishedAt" not in at.status
 
 
@@ -658,7 +660,7 @@ def test_a_clock_that_is_set_back_holds_up_no_end(world: Worlds) -> None:
 
 
 def test_a_job_that_failed_has_its_end_at_once_and_the_end_of_its_run_when_that_comes(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, key="uid/0")
     at.outcome = outcome(node)
     at.settle()
@@ -673,13 +675,15 @@ def test_a_job_that_failed_has_its_end_at_once_and_the_end_of_its_run_when_that_
     at.outcome = outcome(node, failed_ns=START_NS + 7 * 10**9)
     at.settle()
     assert (at.status["runs"][0]["to"], at.status["runs"][0]["ended"]) == ("2026-01-01T00:00:06.500000Z", "failed")
-    at.outcome = outcome(Teller("w1"), failed_ns=START_NS + 7 * 10**9)  # a store that was lost
+    at.outcome = outcome(
+        Teller("w1", begin_ns=START_NS, namespace="lab"), failed_ns=START_NS + 7 * 10**9
+    )  # a store that was lost
     at.settle()
     assert at.status["runs"][0]["ended"] == "failed"
 
 
 def test_a_store_that_was_lost_takes_nothing_back(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1, key="uid/0")
     node.tell("released", 5, 50, key="uid/0")
     node.tell("attached", 6, key="uid/0")
@@ -690,18 +694,20 @@ def test_a_store_that_was_lost_takes_nothing_back(world: Worlds) -> None:
     at.complete()
     at.settle()
     before = dict(at.status)
-    rest = Teller("w1", begin_ns=START_NS)
+    rest = Teller("w1", begin_ns=START_NS, namespace="lab")
     rest.events = node.events[2:]  # the older ones are gone from Redis too
     at.outcome = outcome(rest, settled=True)
     at.settle()
     assert [at.status[name] for name in ("runs", "serviceSeconds")] == [before["runs"], before["serviceSeconds"]]
-    at.outcome = outcome(Teller("w1"), settled=True, completed_ns=START_NS + 30 * 10**9)
+    at.outcome = outcome(
+        Teller("w1", begin_ns=START_NS, namespace="lab"), settled=True, completed_ns=START_NS + 30 * 10**9
+    )
     at.settle()
     assert at.status["observedJCTSeconds"] == 11.0
 
 
 def test_a_clock_that_is_wrong_is_told(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", 0.2, begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", 0.2, begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1, key="uid/0")
     at.outcome = Outcome(job_result(ResultFacts("uid", "lab", "j", START_NS), node.events))
     at.settle()
@@ -711,7 +717,7 @@ def test_a_clock_that_is_wrong_is_told(world: Worlds) -> None:
 
 
 def test_a_status_shows_the_newest_runs(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS)
+    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
     for number in range(25):
         node.tell("attached", 2 * number, key="uid/0")
         node.tell("released", 2 * number + 1, number + 1, key="uid/0")

@@ -7,10 +7,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.results.clocks import ClockOffset, Clocks
 from operators.results.events import BEGINS, ENDS, JobEvent
-from operators.results.figures import covered_ns
 from operators.results.job import JobFacts
+from operators.results.runs import covered_ns
 from operators.results.store import Batch, ResultStore
 from operators.results.thinning import thinned
 from operators.results.timeline import job_result
@@ -49,22 +48,21 @@ FACTS = st.builds(
     isolated_s=st.sampled_from([None, 5.0]),
     failed_ns=st.sampled_from([None, 70 * S]),
 )
-CLOCKS = Clocks([ClockOffset("a", 30 * S, 2 * S, 0), ClockOffset("b", 30 * S, -S, 0)])
 
 
 @settings(deadline=None)  # the machine may be busy
 @given(FACTS, streams(), st.data())
 def test_the_order_and_the_number_of_times_make_no_difference(facts, events, data):
-    result = job_result(facts, events, CLOCKS)
+    result = job_result(facts, events)
     again = data.draw(st.lists(st.sampled_from(events), max_size=8)) if events else []
     moved = [replace(e, epoch=2) for e in again if not e.from_kubernetes]  # the same, sent under another id
     shuffled = data.draw(st.permutations([*events, *again, *moved]))
-    assert job_result(facts, shuffled, CLOCKS) == result
+    assert job_result(facts, shuffled) == result
 
 
 @given(FACTS, streams())
 def test_a_result_is_consistent_whatever_was_told(facts, events):
-    result = job_result(facts, events, CLOCKS)
+    result = job_result(facts, events)
     assert all(r.end_ns is None or r.begin_ns <= r.end_ns for r in result.runs)
     assert result.steps_missing >= 0
     assert result.steps_repeated >= 0
@@ -111,8 +109,8 @@ def test_what_is_thinned_tells_the_same(facts, events, ages_s, data):
         for event in done.gone:
             del kept[event.place]
         kept |= {event.place: event for event in done.changed}
-    assert job_result(facts, kept.values(), CLOCKS) == job_result(facts, events, CLOCKS)
+    assert job_result(facts, kept.values()) == job_result(facts, events)
     told = [event for event in events if not event.from_kubernetes]
     again = data.draw(st.lists(st.sampled_from(told), max_size=8)) if told else []
     moved = [replace(event, epoch=2) for event in again]
-    assert job_result(facts, [*kept.values(), *moved], CLOCKS) == job_result(facts, events, CLOCKS)
+    assert job_result(facts, [*kept.values(), *moved]) == job_result(facts, events)

@@ -9,7 +9,6 @@ from contextlib import closing
 import pytest
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.results.clocks import ClockOffset
 from operators.results.predicted import Prediction
 from operators.results.reading import ResultReader
 from operators.results.store import Batch, ResultStore
@@ -67,9 +66,6 @@ def test_the_version_grows_with_what_changes_and_says_of_which_jobs(store, reade
     assert news() == ["job"]
     store.write(Batch(tuple(told)))
     assert news() == []
-    store.note_offset(ClockOffset("n1", T0, 70_000_000, 5))
-    store.note_offset(ClockOffset("n2", T0, 70_000_000, 5))
-    assert news() == ["job"]
     store.note_prediction("other", Prediction(5.0, "fifo", T0))
     store.note_prediction("other", Prediction(6.0, "fifo", T0))
     assert news() == ["other"]

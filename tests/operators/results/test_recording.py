@@ -12,7 +12,6 @@ from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.jobs.recording import Clocks, Links, Recording
 from operators.jobs.settings import Settings
-from operators.results.clocks import ClockOffset
 from operators.results.reading import ResultReader
 
 CLOCKS = Clocks(wall_ns, monotonic_ns)
@@ -20,10 +19,10 @@ CLOCKS = Clocks(wall_ns, monotonic_ns)
 
 class Leader:
     def __init__(self):
-        self.leads, self.changes, self.managers = True, 0, {}
+        self.leads, self.changes = True, 0
 
     def links(self):
-        return Links(lambda: self.leads, self.change, lambda: self.managers)
+        return Links(lambda: self.leads, self.change)
 
     def change(self, uids):
         self.changes += len(uids)
@@ -69,22 +68,22 @@ def test_from_redis_to_an_outcome_and_to_a_reader(server, record, facts, tmp_pat
 
 def test_whether_it_hears_is_known(server, record):
     """While nothing was tried yet, and once Redis was reached; not while it is away."""
-    assert Recording(settings(redis_url=server.url), CollectorRegistry(), CLOCKS, Leader().links()).hears
+    assert Recording(settings(redis_url=server.url), CollectorRegistry(), CLOCKS, Leader().links()).log_connected
     recording = record(redis_url=server.url)
     wait_for(lambda: recording._collector.problem == "")
-    assert recording.hears
+    assert recording.log_connected
     server.kill()
-    wait_for(lambda: not recording.hears)
+    wait_for(lambda: not recording.log_connected)
     assert recording.results.problem == ""  # nothing is lost
     server.start()
-    wait_for(lambda: recording.hears, within_s=20)
+    wait_for(lambda: recording.log_connected, within_s=20)
 
 
 def test_a_store_that_can_not_be_used_is_a_problem_until_it_can(record, facts, tmp_path):
     path = tmp_path / "none" / "results.db"
     recording = record(store=str(path))
     wait_for(lambda: recording.results.problem.startswith(f"{path}: can't use this file as the operator's store"))
-    assert not recording.hears
+    assert not recording.log_connected
     path.parent.mkdir()
     wait_for(lambda: recording.results.problem == "", within_s=20)
 
@@ -127,33 +126,9 @@ def test_a_store_that_nobody_named_is_gone_at_the_end(record, facts):
         ({"redis_url": "host:6379"}, "EMUGPU_JOBS_REDIS_URL: 'host://6379' is not a Redis URL"),
         ({"keep_results": "many"}, "EMUGPU_JOBS_KEEP_RESULTS: must be a whole number"),
         ({"keep_events_s": "-1"}, "EMUGPU_JOBS_KEEP_EVENTS_S: must be a whole number"),
-        ({"managers_port": "65536"}, "EMUGPU_JOBS_MANAGERS_PORT: must be a whole number from 0 to 65535"),
     ],
 )
 def test_settings_that_are_wrong_are_told_before_anything_starts(wrong, words):
     with pytest.raises(EmuGpuError) as caught:
         Recording(settings(**wrong), CollectorRegistry(), CLOCKS, Leader().links())
     assert words in str(caught.value)
-
-
-def test_the_nodes_clocks_are_measured_at_their_managers(record, facts, server, monkeypatch):
-    """A node that is half a second ahead: what it told is put right."""
-    asked = []
-
-    def measured(node, ask, now_ns, _sleep_ns):
-        asked.append((node, ask.args))
-        return ClockOffset(node, now_ns(), 500_000_000, 1_000_000)
-
-    monkeypatch.setattr("operators.results.clock_watch.measure", measured)
-    monkeypatch.setattr("operators.results.clock_watch.NOBODY_S", 0.01)
-    leader = Leader()
-    recording = record(leader=leader, redis_url=server.url, managers_port="9400")
-    recording.results.note(facts(steps=3))
-    server.write("a", [1])
-    first = 1_700_000_000 * 10**9 + 1  # the Server's story begins then
-    wait_for(lambda: recording.results.outcome("job") and recording.results.outcome("job").result.runs)
-    assert recording.results.outcome("job").result.first_started_ns == first
-    leader.managers = {"a": "10.0.0.7"}  # its pod is listed now
-    wait_for(lambda: recording.results.outcome("job").result.first_started_ns < first)
-    assert recording.results.outcome("job").result.first_started_ns == first - 500_000_000
-    assert asked == [("a", ("a", "10.0.0.7", 9400))]

@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 
 import operators.results.results as module
 from emulator_runtime.domain.errors import ClusterError
-from operators.results.clocks import ClockOffset
 from operators.results.metrics import ResultMetrics
 from operators.results.predicted import Prediction
 from operators.results.results import Keeping, Results
@@ -250,17 +249,6 @@ def test_a_store_that_fails_loses_nothing_of_what_was_said(make, facts, teller, 
     assert beside.at(2).results.outcome("job").result.facts.policy == "las"
     assert beside.results.problem == ""
     assert capsys.readouterr().err == "results: disk I/O error; it is tried again\n"
-
-
-def test_an_offset_changes_what_is_known(make, facts, teller):
-    beside = make()
-    beside.results.note(facts(steps=10))
-    beside.collect([teller("n1", 0.5).tell("attached", 1)])
-    beside.at(2)
-    assert beside.results.outcome("job").result.first_started_ns == T0 + 1_500_000_000
-    beside.results.look_at(beside._collector.note_offset(ClockOffset("n1", T0, 500_000_000, 1_000_000)))
-    beside.at(10)
-    assert beside.results.outcome("job").result.first_started_ns == T0 + S
 
 
 def test_a_damaged_row_of_the_archive_leaves_the_others_alone(tmp_path, facts, teller, capsys):

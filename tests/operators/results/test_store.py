@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.results.clocks import ClockOffset
 from operators.results.predicted import Prediction
 from operators.results.store import Batch, ResultStore
 from operators.results.timeline import job_result
@@ -69,12 +68,11 @@ def test_all_of_it_survives_and_two_connections_see_the_same(tmp_path, told, fac
     with closing(ResultStore(path)) as first, closing(ResultStore(path)) as second:
         first.note_job(facts())
         first.write(Batch(tuple(told)))
-        first.note_offset(ClockOffset("n1", T0, 70_000_000, 5))
         first.note_prediction("job", Prediction(5.0, "fifo", T0))
         seen = second.job("job")
     with closing(ResultStore(path)) as later:
         assert later.job("job") == seen
-        assert seen.jct_s == pytest.approx(5.93)
+        assert seen.jct_s == 6
         assert later.prediction("job") == Prediction(5.0, "fifo", T0)
         assert later.noted() == [facts()]
 
@@ -108,12 +106,15 @@ def test_of_a_job_that_ended_long_ago_the_result_stays(store, told, facts):
     assert [known.uid for known in store.noted()] == ["other"]
 
 
-def test_events_of_jobs_that_nobody_noted_go_with_time(store, told):
+def test_events_of_jobs_that_nobody_noted_go_with_time(store, told, facts):
     store.write(Batch(tuple(told)))
     store.drop_orphans(T0)
-    assert len(store.events("job")) == 3
+    store.note_job(facts())
+    assert store.events("job") == told
+    store.write(Batch(tuple(replace(event, job_key="other/0") for event in told)))
     store.drop_orphans(T0 + 100 * S)
-    assert store.events("job") == []
+    store.note_job(facts("other"))
+    assert (store.events("job"), store.events("other")) == (told, [])
 
 
 def test_the_archive_has_a_limit_of_age_and_of_number(store, facts, teller):
@@ -129,14 +130,19 @@ def test_the_archive_has_a_limit_of_age_and_of_number(store, facts, teller):
     assert store.forget(0, 2) == []
 
 
-def test_offsets_of_a_node_are_kept_in_bounds(store, monkeypatch):
-    monkeypatch.setattr("operators.results.store._OFFSETS_PER_NODE", 2)
-    for at_ns in (1, 2, 3):
-        store.note_offset(ClockOffset("n1", at_ns * 3600 * S, at_ns, 0))
-    store.note_offset(ClockOffset("n2", 1, 9, 0))
-    clocks = store.clocks()
-    assert clocks.offset("n1", 0) == ClockOffset("n1", 2 * 3600 * S, 2, 0)
-    assert clocks.offset("n2", 0) == ClockOffset("n2", 1, 9, 0)
+def test_a_file_with_a_table_of_clock_offsets_is_read_and_written_as_before(tmp_path, told, facts):
+    """Older versions kept measurements of the nodes' clocks in the same file; these are ignored."""
+    path = tmp_path / "r.db"
+    with closing(ResultStore(path)) as older:
+        columns = (
+            "node text, measured_ns integer, ahead_ns integer, uncertain_ns integer, primary key (node, measured_ns)"
+        )
+        older._db.execute(f"create table offsets ({columns}) without rowid")
+        older._db.execute("insert into offsets values ('n1', ?, 3600000000000, 0)", (T0,))
+        older.note_job(facts())
+    with closing(ResultStore(path)) as later:
+        later.write(Batch(tuple(told)))
+        assert later.job("job").jct_s == 6
 
 
 def test_a_file_that_is_no_store_is_told(tmp_path):

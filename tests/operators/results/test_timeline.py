@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from operators.results.archive import from_json, to_json
-from operators.results.clocks import ClockOffset, Clocks
-from operators.results.job import EVENT_LOG, KUBERNETES, CrossCheck, merged
+from operators.results.job import EVENT_LOG, KUBERNETES, CrossCheck, from_json, merged, to_json
 from operators.results.timeline import job_result
 
 S = 1_000_000_000
@@ -148,30 +146,49 @@ def test_another_container_of_the_pod_ends_a_run_but_preempts_nobody(teller, fac
     assert ([r.ended for r in result.runs], result.preemptions) == (["suspended", "finished"], 0)
 
 
-def test_a_clock_that_is_ahead_is_corrected_and_told_above_50_ms(teller, facts):
-    node = teller("n1", ahead_s=0.08)
-    run_through(node, 10, 20, 0, 4)
-    clocks = Clocks([ClockOffset("n1", T0, 80_000_000, 1_000_000)])
-    result = job_result(facts(steps=4), node.events, clocks)
-    assert (result.queueing_delay_s, result.jct_s) == (10, 20)
-    assert result.notes == ("the clock of node n1 was 80 ms (+-1 ms) ahead; its times are corrected by that",)
-    small = job_result(facts(steps=4), teller_events(teller, 0.05), Clocks([ClockOffset("n1", T0, 50_000_000, 0)]))
-    assert (small.jct_s, small.notes) == (20, ())
-
-
-def teller_events(teller, ahead_s):
-    node = teller("n1", ahead_s=ahead_s)
+def teller_events(teller, ahead_s, node="n1"):
+    node = teller(node, ahead_s=ahead_s)
     run_through(node, 10, 20, 0, 4)
     return node.events
 
 
-def test_a_clock_that_nobody_measured_is_told_where_events_arrive_before_they_happen(teller, facts):
-    result = job_result(facts(steps=4), teller_events(teller, 0.2))
-    assert result.jct_s == 20.2
+@pytest.mark.parametrize(
+    ("ahead_s", "begun_s", "ended_s", "told"),
+    [
+        (0.03, 10.005, 20.005, ""),  # events are received 5 ms after they happen
+        (0.2, 10.005, 20.005, "at least 195 ms ahead; its times are cut to the reception"),
+        (3600, 10.005, 20.005, "at least 3599995 ms ahead; its times are cut to the reception"),
+        (-0.2, 9.8, 19.8, ""),  # nothing shows it
+        (-15, 0, 5, "at least 5100 ms behind; its times are cut to the submission"),
+        (-3600, 0, 0, "at least 3590100 ms behind; its times are cut to the submission"),
+    ],
+)
+def test_times_that_a_nodes_clock_makes_impossible_are_bounded_and_noted(
+    teller, facts, ahead_s, begun_s, ended_s, told
+):
+    result = job_result(facts(steps=4), teller_events(teller, ahead_s))
+    assert (result.queueing_delay_s, result.jct_s) == (begun_s, ended_s)
+    expected = (f"the clock of node n1 was {told}: synchronise its clock (NTP)",) if told else ()
+    assert result.notes == expected
+
+
+def test_a_gang_on_many_nodes_with_wrong_clocks_has_few_notes(teller, facts):
+    events = [event for n in range(9) for event in teller_events(teller, 0.2 + n / 10, f"n{n}")]
+    notes = job_result(facts(steps=4), events).notes
+    assert [note[:20] for note in notes[:3]] == [f"the clock of node n{n}" for n in (8, 7, 6)]
+    assert notes[3:] == ("the clocks of 6 more nodes are wrong too",)
+
+
+def test_a_run_before_its_pod_was_created_is_noted(teller, facts):
+    """The API server's clock made the pod at second 30; the second run's node says that it began there at second 20."""
+    first, second = teller("n1"), teller("n2", ahead_s=-15)
+    run_through(first, 10, 20, 0, 4, "released")
+    run_through(second, 35, 50, 4, 10, pod="pod-2")
+    started = replace(second.events[1], stream="kubernetes:pod-2", at_ns=T0 + 30 * S, wall_ns=T0 + 20 * S)
+    result = job_result(facts(steps=10), [*first.events, *second.events, started])
     assert result.notes == (
-        "the clock of node n1 was at least 195 ms ahead, and nothing is corrected; measure it or run NTP there",
+        "a run on node n2 begins 10.000 s before the API server created its pod; compare the clocks",
     )
-    assert job_result(facts(steps=4), teller_events(teller, -0.2)).notes == ()
 
 
 def test_a_clock_that_is_set_back_in_mid_run_gives_no_negative_times(teller, facts):

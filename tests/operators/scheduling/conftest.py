@@ -17,9 +17,9 @@ from emulator_runtime.profiles.table import ProfileTable
 from operators.kube.api import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL, Resource
 from operators.kube.informer import Pauses
 from operators.kube.timestamps import rfc3339, rfc3339_micro
-from operators.scheduling.attained import AttainedService
-from operators.scheduling.handover import Handover, Keeper, Written
-from operators.scheduling.scope import Scope
+from operators.scheduling.remember.handover import AttainedService, Handover, Written
+from operators.scheduling.remember.keeper import Keeper
+from operators.scheduling.track.roster import Scope
 from operators.scheduling.watcher import Tools, Watcher
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.base import Event, Start

@@ -11,7 +11,7 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.scheduling.prediction import predict_job
+from operators.scheduling.forecast.prediction import predict_job
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec

@@ -15,9 +15,15 @@ from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from operators.results.predicted import Prediction
-from operators.scheduling import prediction_thread
-from operators.scheduling.prediction import predict_job
-from operators.scheduling.prediction_thread import MOST_WAITING, PredictionThread, Question, annotation, present_job
+from operators.scheduling.forecast import prediction_thread
+from operators.scheduling.forecast.prediction import predict_job
+from operators.scheduling.forecast.prediction_thread import (
+    MOST_WAITING,
+    PredictionThread,
+    Question,
+    annotation,
+    present_job,
+)
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.interface.view import JobView, Phase

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from operators.kube.api import CONFIG_MAP, ApiAwayError
-from operators.scheduling.attained import AttainedService
-from operators.scheduling.handover import Handover, Keeper, Written, from_document, to_document
+from operators.scheduling.remember.handover import AttainedService, Handover, Written, from_document, to_document
+from operators.scheduling.remember.keeper import Keeper
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.policies.synergy.policy import Round
 

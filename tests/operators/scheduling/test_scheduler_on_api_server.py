@@ -24,11 +24,12 @@ from operators.kube.kubeconfig import from_document
 from operators.kube.store import Store
 from operators.objects.allocation import Allocation
 from operators.objects.emujob import parse_spec
-from operators.scheduling.actuators import ACTUATORS
-from operators.scheduling.handover import Handover, Keeper, Written
-from operators.scheduling.job_state import State
-from operators.scheduling.objects import Mine, order_of, scheduled_job, scheduled_pod
-from operators.scheduling.writer import Wanted, Writer
+from operators.scheduling.act.actuators import ACTUATORS
+from operators.scheduling.act.writer import Wanted, Writer
+from operators.scheduling.remember.handover import Handover, Written
+from operators.scheduling.remember.keeper import Keeper
+from operators.scheduling.see.job_state import State
+from operators.scheduling.see.objects import Mine, order_of, scheduled_job, scheduled_pod
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import until
 

@@ -3,72 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from operators.emujob.objects import EmuJobFacts
 from operators.kube.documents import Key
-from operators.pools.objects import node_facts, pool_facts
-from operators.scheduling.attained import AttainedService
-from operators.scheduling.capacity import node_states
-from operators.scheduling.identity import Host
-from operators.scheduling.lines import as_json, in_words
+from operators.objects.node import Node
+from operators.pools.objects import pool_facts
 from operators.scheduling.metrics import SchedulerMetrics
-from operators.scheduling.objects import NO_USAGE, Order, Usage, usage_of
-from operators.scheduling.scope import Until
+from operators.scheduling.output import as_json, in_words
+from operators.scheduling.remember.handover import AttainedService
+from operators.scheduling.see.capacity import node_states
+from operators.scheduling.see.objects import NO_USAGE, Order, Usage, usage_of
+from operators.scheduling.track.roster import Until
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.loop.open_loop import Decision
 
 ON_GPU = Allocation("gpu", (TaskPlacement("w1", (DeviceShare("u", "T4"), DeviceShare("v", "T4")), 2000, 5),))
 ON_CPU = Allocation("cpu", (TaskPlacement("w2", (), 4000, 7),))
-
-
-# -- identity ------------------------------------------------------------------------------------------------------------
-
-
-def stat(proc: Path, pid: int, began: int, name: str = "emugpu") -> None:
-    (proc / str(pid)).mkdir(exist_ok=True)
-    fields = ["S", *["0"] * 18, str(began), "0"]
-    (proc / str(pid) / "stat").write_text(f"{pid} ({name}) {' '.join(fields)}\n")
-
-
-def test_a_process_that_has_ended_is_known_as_gone(tmp_path: Path) -> None:
-    host = Host("node-1", "abcd", "40", tmp_path)
-    stat(tmp_path, 7, 1234, name="a (b) c")
-    holder = host.identity(7)
-    assert holder == "node-1_abcd_40_7_1234"
-    assert not host.is_gone(holder)
-    stat(tmp_path, 7, 9999)  # another process has its number now
-    assert host.is_gone(holder)
-    (tmp_path / "7" / "stat").unlink()
-    assert host.is_gone(holder)
-
-
-@pytest.mark.parametrize("holder", ["", "pod-xyz", "node-2_abcd_40_7_1", "node-1_efgh_40_7_1", "node-1_abcd_40_x_1"])
-def test_of_others_nothing_is_known(tmp_path: Path, holder: str) -> None:
-    assert not Host("node-1", "abcd", "40", tmp_path).is_gone(holder)
-
-
-def test_without_a_boot_or_proc_nothing_is_known(tmp_path: Path) -> None:
-    assert not Host("node-1", "", "40", tmp_path).is_gone("node-1__40_7_1")
-    assert not Host("node-1", "abcd", "40", tmp_path / "none").is_gone("node-1_abcd_40_7_1")
-
-
-def test_a_container_that_shares_the_hosts_name_numbers_its_processes_on_its_own(tmp_path: Path) -> None:
-    stat(tmp_path, 7, 1234)
-    other = Host("node-1", "abcd", "41", tmp_path).identity(7)
-    (tmp_path / "7" / "stat").unlink()
-    assert not Host("node-1", "abcd", "40", tmp_path).is_gone(other)
-    assert Host("node-1", "abcd", "41", tmp_path).is_gone(other)
-    assert not Host("node-1", "abcd", "", tmp_path).is_gone("node-1_abcd__7_1234")
-
-
-def test_this_process_is_there() -> None:
-    host = Host.here()
-    assert not host.is_gone(host.identity(os.getpid()))
 
 
 # -- lines ---------------------------------------------------------------------------------------------------------------
@@ -149,7 +102,7 @@ def test_what_a_node_offers() -> None:
             "allocatable": {"emugpu.dev/emuGPU": allocatable},
             "conditions": [{"type": "Ready", "status": "True"}],
         }
-        node = node_facts({"metadata": {"name": "w1"}, "spec": spec, "status": status})
+        node = Node.read({"metadata": {"name": "w1"}, "spec": spec, "status": status})
         (found,) = node_states(pools, [node], {"w1": others})
         return len(found.unhealthy), found.absent, found.closed
 

@@ -21,10 +21,10 @@ from operators.emujob.objects import EmuJobFacts
 from operators.kube.documents import Key
 from operators.kube.status_server import loop_alive
 from operators.scheduling import program
-from operators.scheduling.objects import Order
+from operators.scheduling.forecast.prediction_thread import MOST_WAITING
 from operators.scheduling.options import Options
-from operators.scheduling.prediction_thread import MOST_WAITING
 from operators.scheduling.program import Program
+from operators.scheduling.see.objects import Order
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec

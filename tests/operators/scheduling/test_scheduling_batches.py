@@ -9,10 +9,10 @@ import pytest
 
 from operators.emujob.objects import EmuJobFacts
 from operators.kube.documents import Key
-from operators.scheduling import batches
-from operators.scheduling.batches import Batch, Batches, batch_of
 from operators.scheduling.names import BATCH
-from operators.scheduling.objects import Order
+from operators.scheduling.see.objects import Order
+from operators.scheduling.track import batches
+from operators.scheduling.track.batches import Batch, Batches, batch_of
 
 
 def submit(here: Any, name: str, seconds: float, batch: str) -> None:

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from operators.scheduling.job_state import State
-from operators.scheduling.transitions import HOLDS, Known, News, Verdict, judge
+from operators.scheduling.see.job_state import State
+from operators.scheduling.track.tracked_job import HOLDS, Known, News, Verdict, judge
 
 IN_LOOP = (Known.QUEUED, Known.STARTING, Known.RUNNING, Known.STOPPING)
 

@@ -1,0 +1,60 @@
+"""Where one EmuJob is, in one word: so that nobody else has to make sense of its Job, pods and gates. Pure, without memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from operators.scheduling.see.objects import Mine
+
+
+class State(StrEnum):
+    """Where a job is, as its objects show it."""
+
+    ABSENT = "absent"
+    """Nobody wants it any more, and nothing of it is left."""
+    WITHHELD = "withheld"
+    """Its owner holds it back (spec.suspend)."""
+    UNREADY = "unready"
+    """There is no Job yet, or it is being made anew."""
+    IDLE = "idle"
+    """It holds nothing: it can be started."""
+    HELD = "held"
+    """It was started: its pods are on their way."""
+    RUNNING = "running"
+    TORN = "torn"
+    """Some of its pods were let go and others not: a gang that must not run like this."""
+    LEAVING = "leaving"
+    """It was stopped; something of it is still there."""
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+def look(mine: Mine, by_actuator: Callable[[Mine], State]) -> State:
+    """`by_actuator` says what a job looks like that is there and has neither ended nor been taken back."""
+    order = mine.order
+    if order is None or order.facts.deleting:
+        return State.LEAVING if mine.live else State.ABSENT
+    ended = State.FAILED if order.phase == "Failed" else State.FINISHED if _is_done(mine) else None
+    if ended is not None:
+        return State.LEAVING if mine.live else ended
+    if order.held:
+        return State.LEAVING if mine.live else State.WITHHELD
+    if mine.job is None:
+        return State.LEAVING if mine.live else State.UNREADY
+    return by_actuator(mine)
+
+
+def _is_done(mine: Mine) -> bool:
+    """As soon as all pods have done their part: what is to be said of it comes later."""
+    assert mine.order is not None
+    if mine.order.phase == "Succeeded" or (mine.job is not None and mine.job.facts.complete):
+        return True
+    return sum(pod.facts.phase == "Succeeded" for pod in mine.own) >= mine.order.nodes
+
+
+def is_running(mine: Mine) -> bool:
+    """All its pods run, or have done their part already."""
+    assert mine.order is not None
+    busy = sum(pod.facts.phase in ("Running", "Succeeded") and not pod.deleting for pod in mine.own)
+    return busy >= mine.order.nodes
