@@ -39,6 +39,7 @@ _HEADINGS = (
     "JOBS",
     "DONE",
     "FAILED",
+    "PREDICTED",
     "MEAN JCT",
     "MEDIAN",
     "P95",
@@ -152,6 +153,7 @@ def row(run: Run, grounds: Grounds, now_s: float) -> dict[str, Any]:
         "finished": run.count("Succeeded"),
         "failed": run.count("Failed", "Rejected"),
         "going": run.going,
+        "predicted_mean_jct_s": None if run.predicted_mean_jct_s is None else round(run.predicted_mean_jct_s, 6),
         "mean_jct_s": found["mean_jct_s"],
         "median_jct_s": found["median_jct_s"],
         "p95_jct_s": found["p95_jct_s"],
@@ -174,7 +176,10 @@ def _cells(row: dict[str, Any], *, wide: bool) -> list[Cell]:
         count(row["jobs"]),
         count(row["finished"]),
         Cell(str(row["failed"]), "red" if row["failed"] else "", right=True),
-        *(seconds(row[name]) for name in ("mean_jct_s", "median_jct_s", "p95_jct_s", "makespan_s")),
+        *(
+            seconds(row[name])
+            for name in ("predicted_mean_jct_s", "mean_jct_s", "median_jct_s", "p95_jct_s", "makespan_s")
+        ),
         Cell(str(row["begun"])[:19].replace("T", " ")),
     ]
     if wide:
