@@ -113,8 +113,6 @@ def record_of(run: Run, grounds: Grounds, now_s: float) -> RunRecord:
             jobs.append(_job(member, run.begun_s, _row(member, row), grounds, profiles))
         except EmuGpuError as error:
             notes.append(f"{member.job.key} is left out: {error}")
-    if run.predicted_mean_jct_s is not None:
-        notes.append(f"predicted mean JCT: {run.predicted_mean_jct_s:.1f} s, as the EmuJobs say")
     info = RunInfo(run.policy, run.repeat, round(now_s * 1e9), notes=tuple(notes))
     record = run_record(info, jobs, [observed_job(member.document) for member in run.members], grounds.cluster)
     return replace(record, lag={})  # when a job should have been submitted isn't known here
