@@ -101,7 +101,9 @@ def _report(args: argparse.Namespace) -> int:
 
 def meta_of(runs: Sequence[Run], grounds: Grounds) -> dict[str, Any]:
     """What was compared, for the report's header and the summary."""
-    predicted = {run.policy: f"{run.predicted_mean_jct_s:.1f} s" for run in runs if run.predicted_mean_jct_s is not None}
+    predicted = {
+        run.policy: f"{run.predicted_mean_jct_s:.1f} s" for run in runs if run.predicted_mean_jct_s is not None
+    }
     return {
         "workload": f"EmuJobs of experiment {', '.join(dict.fromkeys(run.experiment for run in runs))}",
         "jobs": max(len(run.members) for run in runs),

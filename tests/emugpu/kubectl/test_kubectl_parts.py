@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from emugpu.kubectl.experiments import runs_of
 from emugpu.kubectl import completion, options, output
 from emugpu.kubectl.__main__ import _EPILOG, command_in, parser
 from emugpu.kubectl.chart import ASCII, BOXES, Bar, Line, clock, draw, ticks
+from emugpu.kubectl.experiments import runs_of
 from emugpu.kubectl.jobs_seen import job_seen
 from emugpu.kubectl.nodes_seen import managers_of
 from emugpu.kubectl.output import Answer, duration
