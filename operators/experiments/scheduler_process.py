@@ -83,7 +83,7 @@ class SchedulerProcess:
 
     @property
     def _may_pass(self) -> bool:
-        """Whether an error (status 2) may pass: its arguments were right for an earlier process, and it ended before it was ready,
+        """Whether an error (status 2) may pass: the same arguments were right before, and it ended before it was ready,
         so it could not reach the cluster."""
         return self.restarts > 0 and self._files.decisions.stat().st_size == self._size_at_start
 
