@@ -78,7 +78,7 @@ class ClusterSource:
         if self._results is None:
             return Timeline(job, runs, tuple(progress_of_runs(runs, snapshot.now_s)), conditions)
         try:
-            result, progress = await asyncio.to_thread(self._results.told, uid)
+            result, progress = await asyncio.to_thread(self._results.history, uid)
         except ClusterError as error:
             return Timeline(job, runs, (), conditions, missing=str(error))
         if result is not None and result.runs:  # all of them; a status has the newest

@@ -24,8 +24,10 @@ from operators.kube.timestamps import rfc3339_micro
 from operators.results.events import JobEvent
 from operators.results.job import JobFacts
 from operators.results.predicted import Prediction
+from operators.results.reading import ResultReader
 from operators.results.store import Batch, ResultStore
 from operators.results.timeline import job_result
+from operators.results_feed.feed import StoreFeed
 from operators.testing.fake_api import FakeApi
 from operators.testing.teller import Teller
 
@@ -358,7 +360,7 @@ def test_the_store_tells_steps_and_all_runs(
             (8, 14, 40, 100),
         ]
 
-    Story(StoredResults(tmp_path / "results.sqlite")).tell(work)
+    Story(StoredResults(StoreFeed(tmp_path / "results.sqlite"))).tell(work)
 
 
 def test_jobs_that_have_no_emujob_are_told_by_the_store(
@@ -386,17 +388,17 @@ def test_jobs_that_have_no_emujob_are_told_by_the_store(
         with pytest.raises(NotThereError):
             await story.source.suspend("uid-plain", suspended=True)
 
-    Story(StoredResults(tmp_path / "results.sqlite")).tell(work)
+    Story(StoredResults(StoreFeed(tmp_path / "results.sqlite"))).tell(work)
 
 
 def test_a_store_that_is_not_there_yet_is_told_and_found_later(tmp_path: Path) -> None:
     path = tmp_path / "later.sqlite"
-    results = StoredResults(path)
+    results = StoredResults(StoreFeed(path))
     assert results.look()
     assert "can't read this file" in results.problem
     assert not results.look()  # told once
     with pytest.raises(ClusterError, match=f"^{re.escape(results.problem)}$"):
-        results.told("uid-a")
+        results.history("uid-a")
     store = ResultStore(path)
     store.note_job(facts())
     assert results.look()
@@ -409,17 +411,27 @@ def test_a_store_that_is_not_there_yet_is_told_and_found_later(tmp_path: Path) -
 
 
 def test_a_store_that_fails_is_opened_again(store: ResultStore, tmp_path: Path) -> None:
+    path = tmp_path / "results.sqlite"
     store.note_job(facts())
-    results = StoredResults(tmp_path / "results.sqlite")
+    failing = [False]
+
+    def opened(path: Path) -> ResultReader:
+        reader = ResultReader.open(path)
+        if failing[0]:
+            reader.close()  # as a disk that fails
+        return reader
+
+    results = StoredResults(StoreFeed(path, opener=opened))
     assert results.look()
-    assert results._reader is not None
-    results._reader.close()  # as a disk that fails
+    failing[0] = True
     with pytest.raises(ClusterError, match=r"results\.sqlite: can't read this file as .*: Cannot operate on a closed"):
-        results.told("uid-a")
+        results.history("uid-a")
     assert results.look()
     assert results.problem
+    failing[0] = False
     assert results.look()
     assert results.problem == ""
+    assert list(results.jobs) == ["uid-a"]
 
 
 def test_a_deleted_job_waits_for_nothing() -> None:
