@@ -16,7 +16,8 @@ from operators.experiments.records import About, run_record, told_by
 from operators.kube.api import Json
 from operators.kube.documents import object_at, text_at, texts_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
-from operators.pools.objects import NodeFacts, PoolFacts
+from operators.objects.node import Node
+from operators.pools.objects import PoolFacts
 from operators.scheduling.names import ROW
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord
@@ -76,7 +77,7 @@ class Grounds:
     offers: tuple[NodeOffer, ...]
 
     @classmethod
-    def of(cls, pools: Sequence[PoolFacts], nodes: Sequence[NodeFacts]) -> Grounds:
+    def of(cls, pools: Sequence[PoolFacts], nodes: Sequence[Node]) -> Grounds:
         return cls(cluster_spec(pools, nodes), offers_of(pools, nodes))
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from operators.emujob.workload import cluster_spec
 from operators.kube.api import EMUJOB, NODE, POD, POOL, Api, NotThereError, everywhere
-from operators.kube.documents import object_at, text_at
-from operators.kube.store import full_name_of
-from operators.pools.objects import node_facts, pool_facts
-from operators.results.pods import devices_of
+from operators.objects.node import Node
+from operators.objects.pod import Pod
+from operators.pools.objects import pool_facts
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.reports.formats import list_some
 
@@ -45,17 +42,11 @@ async def look(api: Api) -> Present:
         ) from error
     _, nodes = await api.list(NODE)
     _, pods = await api.list(POD, **everywhere())
-    facts = [node_facts(document) for document in nodes]
+    facts = [Node.read(document) for document in nodes]
     spec = cluster_spec([pool_facts(document) for document in pools], facts)
     ready = {node.name for node in facts if node.ready}
     return Present(
         spec,
         unready=tuple(node.name for node in spec.nodes if node.name not in ready),
-        users=tuple(sorted(full_name_of(pod) for pod in pods if _uses_devices(pod))),
+        users=tuple(sorted(str(pod.key) for pod in map(Pod.read, pods) if pod.uses_emugpu and not pod.over)),
     )
-
-
-def _uses_devices(pod: Mapping[str, Any]) -> bool:
-    if text_at(object_at(pod, "status"), "phase") in ("Succeeded", "Failed"):
-        return False
-    return devices_of(object_at(pod, "spec")) is not None

@@ -12,18 +12,25 @@ from typing import Protocol
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
+from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.isolated import isolated_s
 from operators.jobs.status import prediction_of
 from operators.kube.documents import text_at
 from operators.kube.timestamps import ns_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
+from operators.objects.job import BatchJob, submission_ns
 from operators.objects.names import FINAL
+from operators.objects.pod import Pod
 from operators.results import job as results_job
 from operators.results.events import ENDS, JobEvent
+from operators.results.pods import events_of_pod
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome
+
+RUN_NAMESPACE_PREFIX = "emugpu-exp-"
+"""The namespaces that `compare` and runners make for the runs of an experiment."""
+_LONGEST_POLICY = 128
 
 
 class ResultKeeper(Protocol):
@@ -46,8 +53,8 @@ class Scene:
     """
 
     emujobs: Sequence[EmuJobFacts]
-    jobs: Sequence[JobFacts]
-    pods: Sequence[PodFacts]
+    jobs: Sequence[BatchJob]
+    pods: Sequence[Pod]
     offers: Sequence[NodeOffer]
     now_ns: int
     whole: bool = True
@@ -61,7 +68,7 @@ class Observer:
         self._told: dict[str, tuple[JobEvent, ...]] = {}
         self._specs: dict[str, tuple[int, EmuJobSpec | None]] = {}
         self._noted: dict[str, results_job.JobFacts] = {}
-        self._last: dict[str, tuple[EmuJobFacts, JobFacts | None]] = {}
+        self._last: dict[str, tuple[EmuJobFacts, BatchJob | None]] = {}
 
     def look(self, scene: Scene) -> None:
         if scene.whole:
@@ -76,7 +83,7 @@ class Observer:
         for job in plain:
             self._note(_of_job(job))
         for pod in scene.pods:
-            if pod.demand.containers and pod.work == pod.key.uid:
+            if pod.demand.containers and pod.work_uid == pod.key.uid:
                 self._note(_of_pod(pod, scene.now_ns))
         self._events(scene.pods)
         if scene.whole:
@@ -87,7 +94,7 @@ class Observer:
         noted = self._noted.get(emujob.key.uid)
         return noted is None or noted.isolated_s is None
 
-    def _emujob(self, emujob: EmuJobFacts, job: JobFacts | None, scene: Scene) -> None:
+    def _emujob(self, emujob: EmuJobFacts, job: BatchJob | None, scene: Scene) -> None:
         """Once its submission is in its status: whoever comes later must find the same."""
         submitted_ns, spec = ns_of(text_at(emujob.status, "submittedAt")), self._spec(emujob)
         if submitted_ns is None or spec is None:
@@ -109,7 +116,7 @@ class Observer:
             steps=spec.steps,
             gpus=gpus,
             isolated_s=isolated,
-            policy=spec.scheduler,
+            policy=_policy_of(emujob, spec),
             failed_ns=failed_ns if text_at(emujob.status, "phase") == "Failed" else None,
             experiment=emujob.experiment,
             completed_ns=ns_of(job.completed) if job is not None and job.complete else None,
@@ -134,30 +141,47 @@ class Observer:
         self._noted[facts.uid] = facts
         self._results.note(facts, prediction)
 
-    def _events(self, pods: Sequence[PodFacts]) -> None:
-        news = [event for pod in pods if self._told.get(pod.key.uid, ()) != pod.events for event in pod.events]
+    def _events(self, pods: Sequence[Pod]) -> None:
+        seen = {pod.key.uid: tuple(events_of_pod(pod)) for pod in pods if pod.runs}
+        news = [event for uid, events in seen.items() if self._told.get(uid, ()) != events for event in events]
         if news:
             self._results.tell(news)
-        self._told |= {pod.key.uid: pod.events for pod in pods if pod.events}
+        self._told |= seen
 
-    def _gone(self, scene: Scene, plain: Sequence[JobFacts]) -> None:
+    def _gone(self, scene: Scene, plain: Sequence[BatchJob]) -> None:
         """Whose object isn't there any more: also those of before the start of this program."""
-        present = {emujob.key.uid for emujob in scene.emujobs} | {job.key.uid for job in plain}
+        present = {(emujob.key.namespace, emujob.key.uid) for emujob in scene.emujobs}
+        present |= {(job.key.namespace, job.key.uid) for job in plain}
         # A pod that was left behind doesn't tell that what it worked for is there, but while it runs it holds devices for it.
-        present |= {pod.work for pod in scene.pods if pod.work == pod.key.uid or pod.phase == "Running"}
+        present |= {
+            (pod.key.namespace, pod.work_uid)
+            for pod in scene.pods
+            if pod.work_uid == pod.key.uid or pod.phase == "Running"
+        }
         pods = {pod.key.uid for pod in scene.pods}
         self._told = {uid: events for uid, events in self._told.items() if uid in pods}
         for facts in self._results.open_jobs():
-            if facts.uid not in present:
+            if (facts.namespace, facts.uid) not in present:
                 self._results.note(replace(facts, deleted_ns=scene.now_ns))
-        for uid in (self._noted.keys() | self._last.keys()) - present:
+        known = {(facts.namespace, facts.uid) for facts in self._noted.values()}
+        known |= {(emujob.key.namespace, emujob.key.uid) for emujob, _ in self._last.values()}
+        for _, uid in known - present:
             self._specs.pop(uid, None)
             self._last.pop(uid, None)
             if self._noted.pop(uid, None) is not None:
                 self._results.gone(uid)
 
 
-def _of_job(job: JobFacts) -> results_job.JobFacts:
+def _policy_of(emujob: EmuJobFacts, spec: EmuJobSpec) -> str:
+    """In a run of an experiment the policy's title, which the runner has annotated; elsewhere the scheduler's name.
+
+    The text becomes a metric's label, so tenants must not choose it: they don't create namespaces of this name.
+    """
+    in_run = emujob.key.namespace.startswith(RUN_NAMESPACE_PREFIX)
+    return emujob.policy[:_LONGEST_POLICY] if in_run and emujob.policy else spec.scheduler
+
+
+def _of_job(job: BatchJob) -> results_job.JobFacts:
     return results_job.JobFacts(
         uid=job.key.uid,
         namespace=job.key.namespace,
@@ -171,10 +195,10 @@ def _of_job(job: JobFacts) -> results_job.JobFacts:
     )
 
 
-def _of_pod(pod: PodFacts, now_ns: int) -> results_job.JobFacts:
+def _of_pod(pod: Pod, now_ns: int) -> results_job.JobFacts:
     failed_ns = None
     if pod.phase == "Failed" and not pod.deleting:
-        failed_ns = max((event.wall_ns for event in pod.events if event.kind in ENDS), default=now_ns)
+        failed_ns = max((event.wall_ns for event in events_of_pod(pod) if event.kind in ENDS), default=now_ns)
     return results_job.JobFacts(
         uid=pod.key.uid,
         namespace=pod.key.namespace,

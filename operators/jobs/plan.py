@@ -15,7 +15,7 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
+from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import Fit, NodeOffer, first_fit
 from operators.jobs.manifests import Images, job_document, service_document
 from operators.jobs.not_made import NotMade
@@ -26,7 +26,9 @@ from operators.kube.documents import Key, condition_of, text_at, whole_at
 from operators.kube.events import News
 from operators.kube.timestamps import rfc3339, rfc3339_micro, seconds_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
+from operators.objects.job import BatchJob
 from operators.objects.names import FINAL
+from operators.objects.pod import Pod
 from operators.results.status import Outcome
 
 _LONGEST_PAUSE_S = 60.0
@@ -79,8 +81,8 @@ class Mine:
     `refusals`: by uid of a pod, that of its last resize. `not_made`: the last attempt to make the Job or the Service failed so.
     """
 
-    job: JobFacts | None = None
-    pods: Sequence[PodFacts] = ()
+    job: BatchJob | None = None
+    pods: Sequence[Pod] = ()
     has_service: bool = False
     outcome: Outcome | None = None
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
@@ -113,7 +115,7 @@ def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan[Action]:
     return Plan((*told, *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
 
 
-def _wait_for_the_log_s(job: JobFacts | None, outcome: Outcome | None, around: Around) -> float:
+def _wait_for_the_log_s(job: BatchJob | None, outcome: Outcome | None, around: Around) -> float:
     """How much longer. The time is that since the end was seen here: the API server's clock may be another one."""
     if job is None or not job.complete or outcome is None or outcome.exact or not around.hears:
         return 0.0
@@ -121,7 +123,7 @@ def _wait_for_the_log_s(job: JobFacts | None, outcome: Outcome | None, around: A
     return _LAST_WORD_S - waited_s if 0 <= waited_s < _LAST_WORD_S else 0.0  # below 0: the clock was set back
 
 
-def _is_open(facts: EmuJobFacts, job: JobFacts | None) -> bool:
+def _is_open(facts: EmuJobFacts, job: BatchJob | None) -> bool:
     """Whether it's still to be decided if the job can run: what runs, or has run to its end, is beyond that."""
     phase = text_at(facts.status, "phase")
     if phase == "Succeeded":
@@ -131,7 +133,7 @@ def _is_open(facts: EmuJobFacts, job: JobFacts | None) -> bool:
     return job.suspended and not job.finished and not job.deleting
 
 
-def _accepted(fit: Fit, foreign: JobFacts | None) -> Verdict:
+def _accepted(fit: Fit, foreign: BatchJob | None) -> Verdict:
     if fit.configuration is None:
         return "False", "InvalidProfile" if fit.misstated else "NoNodeFits", fit.problem
     if foreign is not None and not foreign.deleting:
@@ -167,12 +169,12 @@ def _steps(
     return [*service, *hold, *_resizes(spec, seen, around.now_ns)], later_s or None
 
 
-def _left(mine: Mine) -> tuple[PodFacts, ...]:
+def _left(mine: Mine) -> tuple[Pod, ...]:
     """Pods of a Job that is gone: another Job's would train beside them."""
     return tuple(sorted((pod for pod in mine.pods if not pod.over), key=lambda pod: pod.key.name))
 
 
-def _would_go_on(job: JobFacts) -> bool:
+def _would_go_on(job: BatchJob) -> bool:
     """Of a job that is over: Kubernetes still wants a pod of it, whose predecessor could not say that all was done."""
     return not (job.finished or job.suspended or job.deleting)
 

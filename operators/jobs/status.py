@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
+from operators.emujob.objects import EmuJobFacts
 from operators.jobs.resizing import Refusal, resized
 from operators.kube.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.kube.timestamps import rfc3339_micro, seconds_of
 from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJobSpec
+from operators.objects.job import BatchJob, submission_ns
 from operators.objects.names import FINAL
+from operators.objects.pod import Pod
 from operators.results.job import EVENT_LOG
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
@@ -46,20 +48,20 @@ class Seen:
     `left`: pods of a Job that is gone, which live on.
     """
 
-    job: JobFacts | None = None
-    pods: Sequence[PodFacts] = ()
+    job: BatchJob | None = None
+    pods: Sequence[Pod] = ()
     outcome: Outcome | None = None
     awaits_log: bool = False
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
     not_made: str = ""
-    left: Sequence[PodFacts] = ()
+    left: Sequence[Pod] = ()
 
     @property
-    def live(self) -> list[PodFacts]:
+    def live(self) -> list[Pod]:
         return [pod for pod in self.pods if not pod.over]
 
     @property
-    def staying(self) -> list[PodFacts]:
+    def staying(self) -> list[Pod]:
         return [pod for pod in self.live if not pod.deleting]
 
     @property
@@ -71,7 +73,7 @@ class Seen:
         return self.job.suspended or bool(self.live)  # else its own end, or another pod, is on its way
 
     @property
-    def rejected(self) -> list[PodFacts]:
+    def rejected(self) -> list[Pod]:
         return [pod for pod in self.pods if pod.rejected]
 
 
@@ -138,14 +140,14 @@ def _phase(before: Mapping[str, Any], spec: EmuJobSpec | None, seen: Seen, accep
     return "Starting" if any(pod.node for pod in seen.live) else "Queued"
 
 
-def _nodes(spec: EmuJobSpec | None, job: JobFacts | None) -> int:
+def _nodes(spec: EmuJobSpec | None, job: BatchJob | None) -> int:
     """Pods of the job; of a specification that can't be read any more, those that its Job was made for."""
     if spec is not None:
         return spec.nodes
     return 0 if job is None else job.tasks
 
 
-def _preemptions(before: Mapping[str, Any], job: JobFacts | None) -> int:
+def _preemptions(before: Mapping[str, Any], job: BatchJob | None) -> int:
     """One more where a run that was seen has ended without the Job's end: it is suspended now, or another run began.
 
     A Job that was made anew is another one: its pods were turned away, nobody took anything.

@@ -13,8 +13,8 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.node.fields import Field
-from operators.emujob.sizing import Sizing, sizing_of
 from operators.objects.native import Native, exact_amounts, parse_native
+from operators.objects.pod import Sizing, sizing_of
 
 MIB = 2**20
 

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.units import GIB
-from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
+from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.not_made import NotMade
 from operators.jobs.plan import CreateJob, CreateService
 from operators.kube.actions import DeleteJob, SuspendJob
 from operators.kube.documents import Key
+from operators.objects.job import BatchJob
+from operators.objects.pod import Pod
 from operators.results.job import JobFacts as ResultFacts
 from operators.results.status import Outcome
 from operators.results.timeline import job_result
@@ -363,7 +365,7 @@ def test_failures_are_counted_and_a_wrong_command_is_the_end(world: Worlds) -> N
 
 def test_a_job_of_somebody_else_is_left_alone(world: Worlds) -> None:
     at = world(WORK)
-    at.job = JobFacts(Key("lab", "j", "theirs", "1"), owner="")
+    at.job = BatchJob(Key("lab", "j", "theirs", "1"), owner="")
     at.settle()
     assert at.condition("Accepted") == ("False", "NameTaken") and at.documents == []
     at.job = None
@@ -406,7 +408,7 @@ def test_a_service_that_is_refused_is_told_while_the_job_waits(world: Worlds) ->
 
 def test_pods_of_an_older_job_are_waited_for(world: Worlds) -> None:
     at = world(WORK)
-    at.pods = [PodFacts(Key("lab", "j-0", "p", "1"), "j", "older", node="w1", phase="Running")]
+    at.pods = [Pod(Key("lab", "j-0", "p", "1"), "j", "older", node="w1", phase="Running")]
     at.settle()
     assert at.documents == [] and at.status["phase"] == "Pending"
     for kind in ("Scheduled", "Progressing"):
