@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from operators.kube.documents import Key, key_of, object_at, text_at, texts_of, whole_at
-from operators.objects.names import EXPERIMENT_LABEL, POLICY
-from operators.results.predicted import ANNOTATION as PREDICTED
+from operators.objects.names import EXPERIMENT_LABEL, POLICY, PREDICTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class Refusal:
         return not 0 <= now_ns - self.at_ns < _AGAIN_NS
 
 
-class Refusals:
+class ResizeRefusals:
     """By EmuJob and by uid of a pod, until that is gone."""
 
     def __init__(self) -> None:

@@ -116,7 +116,7 @@ def _parsed(pools: Iterable[PoolFacts]) -> tuple[dict[str, PoolSpec], dict[str, 
 def _wants(spec: PoolSpec | None, pool: str, node: Node) -> bool:
     if spec is None:
         return node.pool == pool
-    if not spec.selector.requirements:
+    if spec.selector.is_empty:
         return not node.control_plane
     return spec.selector.matches(node.labels)
 

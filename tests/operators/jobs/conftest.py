@@ -12,9 +12,9 @@ from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
+from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.manifests import Images
-from operators.jobs.not_made import NotMade
-from operators.jobs.plan import Action, Around, CreateJob, CreateService, Mine, ResizePod, plan
+from operators.jobs.plan import Action, Context, CreateJob, CreateService, Observed, ResizePod, plan
 from operators.jobs.resizing import Refusal
 from operators.kube.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus
 from operators.kube.documents import Key
@@ -46,9 +46,9 @@ class World:
     documents: list[dict[str, Any]] = field(default_factory=list)
     deleting: bool = False
     predicted: str = ""
-    hears: bool = True
+    log_connected: bool = True
     refusals: dict[str, Refusal] = field(default_factory=dict)
-    not_made: NotMade | None = None
+    refused_creation: RefusedCreation | None = None
     _made: int = 0
 
     @property
@@ -57,9 +57,11 @@ class World:
         return EmuJobFacts(key, rfc3339(START_NS), 1, *rest)
 
     def whole_plan(self) -> Plan:
-        around = Around(self.offers, PROFILES, Images("emugpu:1"), self.now_ns, self.hears)
-        mine = Mine(self.job, tuple(self.pods), self.has_service, self.outcome, self.refusals, self.not_made)
-        return plan(self.facts, mine, around)
+        context = Context(self.offers, PROFILES, Images("emugpu:1"), self.now_ns, self.log_connected)
+        observed = Observed(
+            self.job, tuple(self.pods), self.has_service, self.outcome, self.refusals, self.refused_creation
+        )
+        return plan(self.facts, observed, context)
 
     def plan(self) -> tuple[Action, ...]:
         return self.whole_plan().actions

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from operators.jobs.known import Known
+from operators.jobs.cluster_cache import ClusterCache
 from operators.jobs.plan import ResizePod
-from operators.jobs.resizing import Refusal, Refusals
+from operators.jobs.resizing import Refusal, ResizeRefusals
 from operators.kube.documents import Key
 from operators.objects.names import ALLOCATION
 from operators.objects.pod import Pod, Sizing
@@ -153,7 +153,7 @@ def test_another_share_is_not_what_was_refused(world: Worlds) -> None:
 
 
 def test_refusals_are_forgotten_with_their_pods() -> None:
-    refusals, refusal = Refusals(), Refusal({}, "no", 0)
+    refusals, refusal = ResizeRefusals(), Refusal({}, "no", 0)
     pods = [Pod(Key("lab", name, name)) for name in ("a", "b")]
     for pod in pods:
         refusals.note("lab/j", pod.key.uid, refusal)
@@ -164,7 +164,7 @@ def test_refusals_are_forgotten_with_their_pods() -> None:
 
 
 def test_refusals_are_forgotten_with_their_emujob() -> None:
-    known = Known(lambda _name: None, lambda _before, _after: None, lambda: 0)
+    known = ClusterCache(lambda _name: None, lambda _before, _after: None, lambda: 0)
     document, pod = {"metadata": {"namespace": "lab", "name": "j", "uid": "u"}}, Pod(Key("lab", "j-0", "pod"))
     known.emujobs.update("ADDED", document)
     known.refusals.note("lab/j", "pod", Refusal({}, "no", 0))

@@ -13,8 +13,8 @@ from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.objects import emujob_facts
 from operators.emujob.offers import NodeOffer
-from operators.jobs.known import pod_of_interest
-from operators.jobs.observer import Observer, Scene
+from operators.jobs.cluster_cache import pod_of_interest
+from operators.jobs.observer import ClusterView, Observer
 from operators.kube.timestamps import rfc3339, rfc3339_micro
 from operators.objects.job import BatchJob
 from operators.results.metrics import ResultMetrics
@@ -56,14 +56,14 @@ def test_an_ended_run_keeps_jobs_devices_predictions_and_policy(tmp_path, archiv
         Teller("w1", namespace=RUN),
         Teller("w2", namespace=RUN),
     )
-    scene = Scene(
+    view = ClusterView(
         [emujob_facts(emujob(RUN, "las:threshold_s=300"), T0)],
         [BatchJob.read(plain("job"), T0)],
         [pod_of_interest(plain("pod"), T0)],
         OFFERS,
         T0,
     )
-    observer.look(scene)
+    observer.look(view)
     results.round()
     for key, devices in (("emujob/0", "GPU-1,GPU-2"), ("job/0", "GPU-3"), ("pod", "GPU-4")):
         node.tell("attached", 1, key=key, detail=devices, pod=f"p-{key}")
@@ -76,7 +76,7 @@ def test_an_ended_run_keeps_jobs_devices_predictions_and_policy(tmp_path, archiv
     results.stored(batch)
     results.round()
     now_ns += 30 * S
-    observer.look(Scene([], [], [], OFFERS, now_ns))  # the namespace is deleted with all that was in it
+    observer.look(ClusterView([], [], [], OFFERS, now_ns))  # the namespace is deleted with all that was in it
     results.round()
     if archived:
         now_ns += 7200 * S
@@ -105,7 +105,7 @@ def test_outside_of_runs_the_policy_is_the_schedulers_name(tmp_path):
         lambda: ResultStore(tmp_path / "r.db"), ResultMetrics(CollectorRegistry()), lambda: T0, lambda: T0
     )
     observer = Observer(results, ProfileTable.bundled())
-    observer.look(Scene([emujob_facts(emujob("lab", "las"), T0)], [], [], OFFERS, T0))
+    observer.look(ClusterView([emujob_facts(emujob("lab", "las"), T0)], [], [], OFFERS, T0))
     results.round()
     outcome = results.outcome("emujob")
     results.close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from operators.objects.pod import Pod
+from operators.results.events import events_of_pod
 from operators.results.job import CrossCheck
-from operators.results.pods import events_of_pod
 from operators.results.timeline import job_result
 from sharing_manager.kubernetes.objects import pod as manager_pod
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from operators.emujob.objects import EmuJobFacts, emujob_facts
 from operators.emujob.offers import NodeOffer, offers_of
-from operators.jobs.not_made import NotMade
-from operators.jobs.observer import Scene
-from operators.jobs.plan import Action, CreateJob, CreateService, Mine, ResizePod
-from operators.jobs.resizing import Refusals
+from operators.jobs.creation_attempts import RefusedCreation
+from operators.jobs.observer import ClusterView
+from operators.jobs.plan import Action, CreateJob, CreateService, Observed, ResizePod
+from operators.jobs.resizing import ResizeRefusals
 from operators.kube.actions import SuspendJob, WriteStatus
 from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
 from operators.kube.documents import Key
@@ -27,7 +27,7 @@ Named = EmuJobFacts | BatchJob | Service
 """What bears its EmuJob's name."""
 
 
-class Known:
+class ClusterCache:
     """The stores of six kinds. `news` is told the name of each EmuJob that something has changed about, by namespace and name;
     `heard` of each EmuJob before and after a change.
     """
@@ -41,7 +41,7 @@ class Known:
         self.services: Store[Service] = Store(Service.read, self._heard_named)
         self.pools: Store[PoolFacts] = Store(pool_facts, self._heard_place)
         self.nodes: Store[Node] = Store(Node.read, self._heard_place)
-        self.refusals = Refusals()
+        self.refusals = ResizeRefusals()
         self._vanished = False
         self._offers: tuple[NodeOffer, ...] | None = None
         self.followed = (
@@ -64,22 +64,24 @@ class Known:
             self._offers = offers_of(self.pools.values(), self.nodes.values())
         return self._offers
 
-    def mine(self, facts: EmuJobFacts, outcome: Outcome | None, not_made: NotMade | None = None) -> Mine:
+    def observed(
+        self, facts: EmuJobFacts, outcome: Outcome | None, refused_creation: RefusedCreation | None = None
+    ) -> Observed:
         """What there is by this EmuJob's name."""
         name = str(facts.key)
         pods, has_service = tuple(self._pods_of.get(name)), self.services.get(name) is not None
-        return Mine(self.jobs.get(name), pods, has_service, outcome, self.refusals.of(name, pods), not_made)
+        return Observed(self.jobs.get(name), pods, has_service, outcome, self.refusals.of(name, pods), refused_creation)
 
-    def scene(self, now_ns: int) -> Scene:
+    def view(self, now_ns: int) -> ClusterView:
         """All that is seen."""
-        return Scene(self.emujobs.values(), self.jobs.values(), self.pods.values(), self.offers(), now_ns)
+        return ClusterView(self.emujobs.values(), self.jobs.values(), self.pods.values(), self.offers(), now_ns)
 
-    def scene_of(self, name: str, now_ns: int) -> Scene:
+    def view_of(self, name: str, now_ns: int) -> ClusterView:
         """What bears this name, and the pods of the EmuJob that does."""
         emujob, job, pod = self.emujobs.get(name), self.jobs.get(name), self.pods.get(name)
         pods = [*self._pods_of.get(name), *([pod] if pod is not None and not pod.job else [])]
         emujobs, jobs = [emujob] if emujob is not None else [], [job] if job is not None else []
-        return Scene(emujobs, jobs, pods, self.offers(), now_ns, whole=False)
+        return ClusterView(emujobs, jobs, pods, self.offers(), now_ns, whole=False)
 
     def take_vanished(self) -> bool:
         """Whether something that results are kept of has gone since this was asked last."""
