@@ -7,9 +7,8 @@ from dataclasses import asdict, astuple
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.results.archive import from_json, to_json
 from operators.results.events import JobEvent
-from operators.results.job import JobResult
+from operators.results.job import JobResult, from_json, to_json
 from operators.results.predicted import Prediction
 from operators.results_feed.feed import Changes, JobHistory
 
