@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lightkube.config.kubeconfig import KubeConfig
 
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 from operators.kube.client import KubeApi
+from operators.kube.kubeconfig import from_document
 from operators.results_feed.server import AUDIENCE, TokenCheck
 from operators.testing.api_server import ApiServer
 
@@ -287,7 +287,7 @@ def in_thread(server: ApiServer, ask: Callable[[TokenCheck], Any]) -> Any:
     thread.start()
 
     async def client() -> KubeApi:
-        return KubeApi(KubeConfig.from_dict(server.kubeconfig("emugpu-jobs")).get())
+        return KubeApi(from_document(server.kubeconfig("emugpu-jobs")))
 
     api = asyncio.run_coroutine_threadsafe(client(), loop).result(20)
     try:
