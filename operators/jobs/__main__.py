@@ -28,7 +28,7 @@ from operators.results_feed.server import TokenCheck, feed_pages
 
 _USAGE = """usage: python -m operators.jobs
 
-Makes a Job of Kubernetes for each EmuJob and reports what became of it. Settings:
+Creates a Job for each EmuJob and reports what became of it. Settings:
 """
 Work = Callable[[], Coroutine[Any, Any, None]]
 _POLICIES = ("Always", "IfNotPresent", "Never")
@@ -37,7 +37,7 @@ EXIT_LOST = 1
 
 
 def main(argv: list[str]) -> int:
-    """0 after a signal, 1 when another replica may act now, 2 where a setting is wrong."""
+    """Returns 0 after a signal, 1 if another replica may act now, 2 for a wrong setting."""
     if argv in (["-h"], ["--help"]):
         print(_USAGE + Settings.help())
         return 0
@@ -75,8 +75,7 @@ async def _serve(settings: Settings) -> int:
     experiments = _experiments(settings, api, metrics, leader)
 
     def ready() -> str:
-        """One that waits for its turn does all it should; so does one whose store or Redis is away, which metrics and its log
-        tell."""
+        """A replica that waits for the lease is ready; so is one whose store or Redis is away, which metrics report."""
         return controller.problem if leader.holds else ""
 
     server = status_server(port, metrics.registry, healthy=loop_alive(loop), ready=ready) if port else None
@@ -132,7 +131,7 @@ def _results_feed(settings: Settings, api: Api, recording: Recording, leads: Cal
 
 
 def _experiments(settings: Settings, api: Api, metrics: JobMetrics, leader: Leader) -> inside.Controller | None:
-    """The controller of SchedulingExperiments, where runners have an image."""
+    """The controller of SchedulingExperiments, if runners have an image."""
     if not settings.experiment_image:
         return None
     runners = inside.runner_settings(
