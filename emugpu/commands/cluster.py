@@ -105,7 +105,7 @@ def _add_up(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "EmuJobs that need no GPU"
     )
     nodes.add_argument("--emulated-memory", default="", metavar="SIZE", help=memory)
-    reshape = "change GPUs and pools of an existing cluster; pods lose devices that disappear, not those of the same type and index"
+    reshape = "change GPUs and pools of an existing cluster; pods keep devices of the same type and index"
     nodes.add_argument("--reshape", action="store_true", help=reshape)
     where = up.add_argument_group("an existing cluster")
     where.add_argument("--kubeconfig", type=Path, metavar="FILE", help="install there; needs --image")
