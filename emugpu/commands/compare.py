@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+from emugpu.commands.console import ProgressBars
 from emugpu.commands.on_kubernetes import add_kubernetes, refuse_kubernetes_options, run_on_kubernetes
-from emugpu.commands.runs import Bars, add_arguments, leave, load, meta_of, observed_title
+from emugpu.commands.runs import add_arguments, leave, load, meta_of, observed_title
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.clusters.local import LocalOptions
 
@@ -86,16 +87,16 @@ def _run_here(args: argparse.Namespace) -> int:
         profiles=str(args.profiles.resolve()) if args.profiles else "",
         realtime=args.realtime,
     )
-    runs = []
-    with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
+    runs, jobs = [], len(experiment.workload.jobs)
+    with ProgressBars(explain=args.explain) as bars:
         for policy, title in titles.items():
-            bar = bars.bar(f"{title}: predicted")
+            bar = bars.bar(f"{title}: predicted", jobs)
             own = [experiment.simulate(policy, progress=bar.update, explain=bar.explain)]
             for repeat in range(1, args.repeat + 1):
-                bar = bars.bar(observed_title(title, repeat, args.repeat))
+                bar = bars.bar(observed_title(title, repeat, args.repeat), jobs)
                 own.append(
                     experiment.observe(
-                        policy, options, repeat=repeat, progress=bar.update, explain=bar.explain, told=bar.tell
+                        policy, options, repeat=repeat, progress=bar.update, explain=bar.explain, told=bar.describe
                     )
                 )
             runs += [replace(run, policy=title) for run in own]

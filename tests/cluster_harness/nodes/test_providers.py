@@ -11,7 +11,6 @@ from cluster_harness.engine import Engine
 from cluster_harness.nodes import providers
 from cluster_harness.nodes.providers import (
     ExistingCluster,
-    default_kubeconfig,
     has_stock_image,
     pull_stock_image,
     registry_answers,
@@ -61,9 +60,4 @@ def test_nothing_is_created_on_an_existing_cluster(kubectl, machine, steps) -> N
 def test_an_existing_cluster_must_answer(kubectl, machine) -> None:  # type: ignore[no-untyped-def]
     machine.failures["kubectl version"] = Done(1, "", "connection refused")
     with pytest.raises(ClusterError, match="connection refused"):
-        ExistingCluster(kubectl).is_there()
-
-
-def test_the_users_kubeconfig() -> None:
-    assert default_kubeconfig({"KUBECONFIG": "/a:/b"}) == Path("/a")
-    assert default_kubeconfig({}) == Path.home() / ".kube" / "config"
+        ExistingCluster(kubectl).exists()

@@ -1,4 +1,4 @@
-"""The parts of `kubectl emugpu` one by one: selectors, figures, charts, watching, completion, refusals."""
+"""The parts of `kubectl emugpu` one by one: figures, charts, watching, completion, refusals."""
 
 from __future__ import annotations
 
@@ -14,55 +14,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lightkube.operators import exists, in_, not_equal, not_exists, not_in
 from rich.console import Console
 from rich.text import Text
 
 from emugpu.kubectl import completion, options, output
 from emugpu.kubectl.__main__ import _EPILOG, command_in, parser
 from emugpu.kubectl.chart import ASCII, BOXES, Bar, Line, clock, draw, ticks
+from emugpu.kubectl.experiments import runs_of
 from emugpu.kubectl.jobs_seen import job_seen
 from emugpu.kubectl.nodes_seen import managers_of
 from emugpu.kubectl.output import Answer, duration
 from emugpu.kubectl.samples import device_figures
-from emugpu.kubectl.selectors import parse_selector
-from emulator_runtime.domain.errors import ClusterError, InputError, ProtocolError
+from emulator_runtime.domain.errors import ClusterError, ProtocolError
 from operators.kube.api import EMUJOB, NODE, POD, ApiAwayError, ForbiddenError, NotThereError
 from operators.kube.documents import Key
 from operators.objects.pod import Pod
 
 Printed = Callable[..., tuple[int, str, str]]
-
-
-# -- selectors ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", {}),
-        ("a=b", {"a": "b"}),
-        ("a==b, x.dev/c != d", {"a": "b", "x.dev/c": not_equal("d")}),
-        ("a in (b, c),d notin (e)", {"a": in_(["b", "c"]), "d": not_in(["e"])}),
-        ("a,!b", {"a": exists(), "b": not_exists()}),
-        ("a=", {"a": ""}),
-    ],
-)
-def test_selectors_are_those_of_kubernetes(text: str, expected: dict[str, object]) -> None:
-    found = parse_selector(text)
-    assert found.keys() == expected.keys()
-    for key, requirement in expected.items():
-        assert vars_of(found[key]) == vars_of(requirement)
-
-
-def vars_of(requirement: object) -> object:
-    return vars(requirement) if not isinstance(requirement, str) else requirement
-
-
-@pytest.mark.parametrize("text", ["a=b=c", "=b", "a in b", "a in (b c)", "-a", "a=b,a=c", "a b"])
-def test_what_is_no_selector_is_named(text: str) -> None:
-    with pytest.raises(InputError, match="-l: "):
-        parse_selector(text)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
@@ -269,7 +237,7 @@ def test_explain_tells_what_it_could_not_see(world: Any, printed: Printed) -> No
 
     async def list_some(resource: Any, **options: Any) -> Any:
         if resource in refused:
-            raise ForbiddenError(f"list {resource.__name__}: no")
+            raise ForbiddenError(f"list {resource.plural}: no")
         return await real(resource, **options)
 
     world.api.list = list_some
@@ -370,3 +338,25 @@ def test_the_lines_of_guide_and_help_can_be_typed() -> None:
     for line in lines:
         words = shlex.split(line)
         parser(command_in(words)).parse_args(words, argparse.Namespace(**options.DEFAULTS))
+
+
+def test_a_run_is_called_by_the_policy_that_its_emujobs_name() -> None:
+    """As `emugpu compare` marks them; the scheduler's name, exp-6b-3, says nothing to a reader."""
+
+    def emujob(name: str, policy: str, predicted_s: float) -> dict[str, Any]:
+        return {
+            "metadata": {
+                "name": name,
+                "namespace": "emugpu-exp-6b-3",
+                "labels": {"emugpu.dev/experiment": "6b-3"},
+                "annotations": {"emugpu.dev/policy": policy},
+            },
+            "spec": {"scheduler": {"actuator": "jobs", "name": "exp-6b-3"}},
+            "status": {"predictedJCTSeconds": {"value": predicted_s, "by": "las", "at": "2026-01-01T00:00:00Z"}},
+        }
+
+    title = "las:threshold_s=300"
+    (run,) = runs_of([emujob("a", title, 40.0), emujob("b", title, 20.0)])
+    assert (run.policy, run.family, run.predicted_mean_jct_s) == (title, "6b", 30.0)
+    (mixed,) = runs_of([emujob("a", title, 40.0), emujob("b", "fifo", 20.0)])
+    assert mixed.policy == "las"
