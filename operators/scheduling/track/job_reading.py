@@ -19,7 +19,7 @@ from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import Around
 from operators.scheduling.see.objects import Mine, Order
 from scheduler_sims.clusters.open import PresentJob
-from scheduler_sims.inputs.truth import check_fits
+from scheduler_sims.inputs.fit import check_fits
 from scheduler_sims.inputs.workload import Workload
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 

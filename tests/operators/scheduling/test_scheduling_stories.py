@@ -124,7 +124,7 @@ def test_a_job_that_fits_nowhere_is_told_once_and_taken_when_nodes_come(world: A
     now.until(now.done("small"))
     (told,) = now.program.said
     assert told.startswith(
-        "it waits for nodes: job 'large' is larger than the cluster: configuration default wants 2 GPUs"
+        "it waits for nodes: job 'large' is larger than the cluster: needs 2 GPUs on one node; the largest node has 1"
     )
     here.api.put(POOL, {**here.api.stored(POOL, "p"), "spec": {"gpus": [{"type": "V100", "count": 2}]}})
     found = here.api.stored(NODE, "w1")
