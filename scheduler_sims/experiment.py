@@ -1,4 +1,4 @@
-"""One run of one policy on one cluster, from inputs to a RunRecord; a comparison is a list of such runs."""
+"""Runs one policy on one cluster, from input files to a RunRecord. A comparison is a list of such runs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from scheduler_sims.record import RunRecord
 
 @dataclass(frozen=True)
 class Experiment:
-    """A workload and a cluster that belong together, checked, with what policies may know of speed."""
+    """A workload on a cluster, validated, with the estimates that policies get."""
 
     workload: Workload
     spec: ClusterSpec
     truth: WorkloadTruth
     estimates: Estimates
     known: tuple[str, int] = ("oracle", 0)
-    """What policies know of run times (as in `--estimates`), and the seed of its errors."""
+    """The value of `--estimates`, and the seed of the errors."""
 
     @classmethod
     def load(
@@ -46,11 +46,9 @@ class Experiment:
         profiles: Path | None = None,
         stretch: float = 1.0,
     ) -> Experiment:
-        """Read and check both files; instead of the second, a cluster that is known already.
+        """Reads and validates both files; `cluster` may also be a ClusterSpec. `stretch` multiplies submit times and durations.
 
         Raises InputError that names the place, also for a job larger than the cluster.
-
-        `stretch` multiplies submit times and durations.
         """
         workload = load_workload(workload_path, profiles).stretched(stretch)
         spec = cluster if isinstance(cluster, ClusterSpec) else load_cluster(cluster, workload.profiles.catalogue)
@@ -59,20 +57,23 @@ class Experiment:
 
     @classmethod
     def of(cls, workload: Workload, spec: ClusterSpec, known: tuple[str, int]) -> Experiment:
-        """A workload that fits the cluster, and what policies know of it. Raises InputError for unknown estimates."""
+        """The experiment of a workload that fits the cluster. `known`: estimates and seed.
+
+        Raises InputError for unknown estimates.
+        """
         truth = WorkloadTruth(workload, spec)
         return cls(workload, spec, truth, parse_estimates(known[0], truth, known[1]), known)
 
     def in_pods(self) -> Experiment:
-        """The same experiment with the jobs as pods run them (Workload.exchanging)."""
+        """The same experiment with jobs as pods run them (Workload.exchanging)."""
         return self.of(self.workload.exchanging(), self.spec, self.known)
 
     def on(self, spec: ClusterSpec) -> Experiment:
-        """The same experiment on this cluster, on which its jobs are known to fit: other names of nodes, other costs."""
+        """The same experiment on a cluster that differs only in node names and costs."""
         return self.of(self.workload, spec, self.known)
 
     def described(self, workload: str, cluster: str, clock: str, stretch: float) -> dict[str, Any]:
-        """What is compared, for a report's header and the summary; `workload` and `cluster` as they are called."""
+        """The inputs, for a report's header and the summary; `workload` and `cluster` are display names."""
         return {
             "workload": workload,
             "jobs": len(self.workload.jobs),
@@ -87,9 +88,9 @@ class Experiment:
         }
 
     def check_policies(self, texts: Sequence[str]) -> dict[str, str]:
-        """The titles of `--policy` values: their names, or the whole text where two classes have the same name.
+        """Display names of `--policy` values: their names, or the whole value if two classes have the same name.
 
-        Raises InputError or PolicyError for one that can't be used here, or that is given twice.
+        Raises InputError or PolicyError for a policy that can't be used with this experiment or is given twice.
         """
         names: dict[str, str] = {}
         for text in texts:
@@ -129,7 +130,7 @@ class Experiment:
         explain: Explain | None,
     ) -> RunRecord:
         started_ns = monotonic_ns()
-        with redirect_stdout(sys.stderr):  # what a policy prints must not get into our own output
+        with redirect_stdout(sys.stderr):  # output of a policy must not mix with emugpu's own
             name, policy = resolve_policy(text)  # a fresh object for each run
         cluster = make_cluster()
         try:

@@ -1,4 +1,4 @@
-"""What a run leaves behind: one record per job and the spans in which devices and nodes were held; input of all reports."""
+"""The result of a run: a record per job, and spans of device and node use; the input of all reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emulator_runtime.timing.lag import LagHistogram
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A job held something of `node` from `start_s` to `end_s`. `device` is its index on the node, None on CPUs only."""
+    """A job held a device of `node` from `start_s` to `end_s`. `device`: its index on the node; None: CPUs only."""
 
     job_id: str
     node: str
@@ -35,9 +35,9 @@ class HostSpan:
 class JobRecord:
     """One job of one run; emulated seconds since the run's start. `start_s`: its first allocation took effect.
 
-    `status` is finished or failed; a failed job has a `reason`, and `finish_s` is when it failed. A picture of what goes on
-    (no result) may have jobs that are `running`, whose `finish_s` is now.
-    `devices`: NODE/INDEX (or NODE/cpu) of each place it ran on, in order of first use.
+    `status` is finished or failed; a failed job has a `reason`, and `finish_s` is when it failed. In a snapshot of a run in
+    progress jobs may be `running`, with the present time as `finish_s`.
+    `devices`: NODE/INDEX (or NODE/cpu) of each device that the job used, in order of first use.
     """
 
     job_id: str
@@ -82,9 +82,9 @@ class LagAccount:
 class RunRecord:
     """One policy on one cluster, once. `cluster` is `simulated` or `local`; `gpus` counts the cluster's devices.
 
-    `host_spans` say who had how many CPUs when, `cpu_milli` how many there are.
-    `jobs` are in workload order. `wall_s` is how long the run took on the host's clock. `lag` and `notes` say what may
-    distort an observed run; both are empty for a simulated one.
+    `jobs` are in workload order. `host_spans`: CPUs and memory of jobs over time; `cpu_milli`: CPUs of the cluster.
+    `wall_s`: duration of the run on the host's clock. `lag` and `notes` state what may distort an observed run; both are empty
+    for a simulated one.
     """
 
     policy: str

@@ -14,6 +14,7 @@ from operators.api.authentication.security_headers import Guard
 from operators.api.replies import problems
 from operators.api.replies.static_files import Pages, router_of
 from operators.api.routes import clusters, events, experiments, jobs, over_time, sessions
+from operators.api.routes.open_streams import OpenStreams
 from operators.api.services import Services
 
 PREFIX = "/api/v1"
@@ -54,9 +55,11 @@ def application(services: Services) -> FastAPI:
         openapi_tags=_TAGS,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would name the host that the client sent
         lifespan=lifespan,
     )
-    app.state.services, app.state.streams, app.state.working = services, set(), None
+    app.state.services, app.state.working = services, None
+    app.state.streams = OpenStreams(most=services.streams.most, most_each=services.streams.most_each)
     problems.install(app)
     api = APIRouter(prefix=PREFIX)
     for part in (clusters, jobs, over_time, experiments, events, sessions):

@@ -15,13 +15,15 @@ from operators.api.sources.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Of events: how long one lasts (the caller is asked anew then), how often one without news says that it is there, how
-    close together news may be (seconds), and how many there may be."""
+    """Settings of event streams. `lasts_s`: a stream ends after this time, and its client's rights are checked at the next
+    one; `heartbeat_s`: the pause after which a stream without events sends a comment; `gather_s`: events within this time are
+    sent together; `most` and `most_each`: how many streams may be open, in all and of one tenant."""
 
     lasts_s: float = 300.0
     heartbeat_s: float = 15.0
     gather_s: float = 0.25
     most: int = 200
+    most_each: int = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The interface that the scheduler loop drives, whichever cluster is behind it, and the events that come back."""
+"""The interface between the scheduler loop and a cluster (simulated, local or Kubernetes): actions in, events out."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from scheduler_sims.record import LagAccount
 
 
 class Happening(StrEnum):
-    """What can happen to a job on a cluster."""
+    """Kinds of events."""
 
     STARTED = "started"
-    """Its allocation took effect: the job holds its devices."""
+    """The allocation took effect: the job holds its devices."""
     STOPPED = "stopped"
-    """After a stop: the step ended, the checkpoint is written, the devices are free."""
+    """After a stop: the step has ended, the checkpoint is written, the devices are free."""
     FINISHED = "finished"
     FAILED = "failed"
     REMOVED = "removed"
-    """It left the cluster unfinished: somebody deleted it, or holds it back."""
+    """The job left the cluster before its end: it was deleted or suspended by a user."""
     SUBMITTED = "submitted"
     PROGRESS = "progress"
-    """More is known of the steps that a waiting job has done."""
+    """The number of steps done by a waiting job was updated."""
     NODES = "node"
 
 
@@ -41,15 +41,15 @@ ORDER = {
     Happening.STARTED: 3,
     Happening.SUBMITTED: 4,
 }
-"""Simultaneous events: what frees devices comes before what takes them; then the row of the job."""
+"""Order of simultaneous events: those that free devices before those that take them; then by row of the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something happened to a job at `at_ns` of emulated time (when it was seen, on a real cluster).
+    """An event of a job at `at_ns` of emulated time (on a real cluster: when it was observed).
 
-    `steps_done` counts the job's finished steps over all its runs. The loop may hear of it later: `at_ns` of FINISHED is the
-    end of the last step, but a cluster tells it when the devices are free.
+    `steps_done`: finished steps over all runs. The loop may receive the event later: `at_ns` of FINISHED is the end of the
+    last step, but a cluster delivers it when the devices are free.
     """
 
     at_ns: int
@@ -74,23 +74,23 @@ class Start:
     at_ns: int
     steps_done: int
     behind: int = 0
-    """How many tasks its plan starts after this one's."""
+    """Number of tasks that the plan starts after the tasks of this start."""
 
     def begin_ns(self, costs: ClusterCosts) -> int:
-        """When its first step begins, when no other start is served before."""
+        """When the first step begins, if no other start is served first."""
         begin_ns = self.at_ns + to_ns(costs.begin_s(resumed=self.steps_done > 0))
         return begin_ns + to_ns(costs.shared_start_s) * self.behind
 
 
 class _Line:
-    """Served one after the other, each for `each_ns`. What comes before time 0 had its turn before the run began."""
+    """A queue with a constant service time. Requests before time 0 were served before the run began."""
 
     def __init__(self, each_ns: int) -> None:
         self._each_ns = each_ns
         self._free_ns = 0
 
     def turn_ns(self, at_ns: int, number: int = 1) -> int:
-        """When it is the turn of the last of `number` that come at `at_ns`."""
+        """When the service of the last of `number` requests begins that arrive at `at_ns`."""
         if at_ns < 0:
             return at_ns
         last_ns = max(at_ns, self._free_ns) + self._each_ns * (number - 1)
@@ -99,11 +99,14 @@ class _Line:
 
 
 class StartQueue:
-    """Starts are served one after the other, each for `serial_start_s` and `shared_start_s`, in the order in which they come.
+    """Serves starts in order of arrival, each for `serial_start_s` + `shared_start_s`.
 
-    So a burst of starts waits in line (one API server, one image store, one kubelet), while single ones don't. Those of one
-    plan share what is shared, so the first of them gains nothing by being first. Each task of a gang is a start of its own, and
-    the gang begins with its last one.
+    A burst of starts queues (one API server, one image store, one kubelet); a single start doesn't. Starts of one plan share
+    the machines equally, so the first one has no advantage. Each task of a gang is a start, and the gang begins with its last
+    task.
+
+    Example: serial_start_s 0.3, shared_start_s 0, start_s 5: of three one-task jobs started at 0 s the first steps begin at
+    5.0, 5.3 and 5.6 s.
     """
 
     def __init__(self, costs: ClusterCosts) -> None:
@@ -111,60 +114,60 @@ class StartQueue:
         self._line = _Line(to_ns(costs.serial_start_s) + to_ns(costs.shared_start_s))
 
     def begin_ns(self, start: Start) -> int:
-        """Serve `start`; answers when its first step begins."""
+        """Serves `start`; returns when its first step begins."""
         turn_ns = self._line.turn_ns(start.at_ns, len(start.allocation.tasks))
         return start.begin_ns(self._costs) + turn_ns - start.at_ns
 
 
 class StopQueue:
-    """Stops are told one after the other, each for `serial_stop_s`; a job works on until it is told.
+    """Delivers stops one after the other, `serial_stop_s` apart; a job continues until its stop is delivered.
 
-    A gang is one stop, however many starts it was: one word ends its tasks.
+    A gang is one stop, since one request ends all its tasks.
     """
 
     def __init__(self, costs: ClusterCosts) -> None:
         self._line = _Line(to_ns(costs.serial_stop_s))
         self._shared_ns = to_ns(costs.shared_stop_s)
 
-    def told_ns(self, now_ns: int) -> int:
-        """When the job is told that is to stop now."""
+    def delivery_ns(self, now_ns: int) -> int:
+        """When a stop requested at `now_ns` is delivered."""
         return self._line.turn_ns(now_ns)
 
     def shared_ns(self, others: int) -> int:
-        """By how much later its devices are free, with so many other stops in its plan."""
+        """Additional time until the devices are free, with `others` other stops in the plan."""
         return self._shared_ns * others
 
 
 class Cluster(Protocol):
-    """What the loop needs of a cluster. All times are emulated nanoseconds since the run began."""
+    """What the loop needs from a cluster. All times are emulated nanoseconds since the run began."""
 
     name: str
 
     def prepare(self, jobs: Sequence[JobSpec]) -> None:
-        """Bring the cluster up and make it ready for these jobs; emulated time starts when this returns."""
+        """Starts the cluster for these jobs; emulated time begins when this returns."""
         ...
 
     def now_ns(self) -> int: ...
 
     def wait(self, until_ns: int | None) -> list[Event]:
-        """The next events, in order; an empty list when `until_ns` came first (None: wait for an event).
+        """The next events, in order; an empty list if `until_ns` comes first (None: wait for an event).
 
-        A simulated cluster answers None with an empty list when nothing can ever happen any more.
+        A simulated cluster returns an empty list for None if no event can happen any more.
         """
         ...
 
     def start(self, start: Start) -> None:
-        """Begin a job's run. Raises a retryable error where the cluster can't just now."""
+        """Begins a run of a job. Raises a retryable error if the cluster can't at the moment."""
         ...
 
     def stop(self, job_id: str, others: int = 0) -> None:
-        """Ask a run to end after its current step; STOPPED (or FINISHED) follows. `others`: how many more its plan stops."""
+        """Ends a run after its current step; STOPPED (or FINISHED) follows. `others`: number of other stops in the plan."""
         ...
 
     def resize(self, job_id: str, allocation: Allocation) -> None:
-        """Give a run the CPUs and host memory of `allocation` (its own devices), at once and without an event.
+        """Gives a run the CPUs and host memory of `allocation` (same devices), immediately and without an event.
 
-        The step in progress keeps its speed, the next one has the new. No matter for a run that is about to end.
+        The step in progress keeps its speed; the next step has the new one. Without effect on a run that is about to end.
         """
         ...
 
@@ -173,17 +176,17 @@ class Cluster(Protocol):
         ...
 
     def settle(self) -> None:
-        """All jobs have ended: wait for what is still on its way (the last jobs' reports)."""
+        """After the end of all jobs: waits for the last jobs' reports."""
         ...
 
     def lag(self) -> dict[str, LagAccount]:
-        """How late the cluster was against its own deadlines, by kind; empty where it can't be late."""
+        """How late the cluster was against its own deadlines, by kind; empty if it can't be late."""
         ...
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what happened to the cluster itself (a manager was restarted)."""
+        """Sentences about incidents of the cluster itself, such as a restarted manager."""
         ...
 
     def close(self) -> None:
-        """End everything that `prepare` began. Can be called twice."""
+        """Ends everything that `prepare` started. May be called twice."""
         ...

@@ -1,4 +1,4 @@
-"""Clusters that live on: jobs and nodes come and go, and a scheduler may begin in the middle of it all."""
+"""Events of a live cluster, where jobs and nodes come and go and a scheduler may start at any time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scheduler_sims.interface.plan import Allocation
 
 @dataclass(frozen=True, slots=True)
 class PresentJob:
-    """A job that is in the cluster, and what it has been through. Emulated seconds, `spec.submit_s` too.
+    """A job that was in the cluster before, with its history. Times are emulated seconds, `spec.submit_s` too.
 
-    `allocation` None: it waits. `running_since_s`: when it got that allocation; `step_since_s`: when the step began that it
-    is at. `attained_gpu_s`: GPU-seconds of its former runs. `stopping`: it was told to give its devices back. `started`: its
-    allocation has taken effect.
+    `allocation` None: the job waits. `running_since_s`: when it got that allocation. `step_since_s`: when its present step
+    began. `attained_gpu_s`: GPU-seconds of former runs. `stopping`: a stop was requested. `started`: the allocation has taken
+    effect.
     """
 
     spec: JobSpec
@@ -32,9 +32,9 @@ class PresentJob:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node now. `unhealthy`: UUIDs of devices that nobody gets; `absent` more, whichever, can't be had at the moment.
+    """The present state of a node. `unhealthy`: UUIDs of unusable devices; `absent`: number of further unavailable devices.
 
-    `closed`: nothing more may start there (it doesn't answer, or was cordoned off).
+    `closed`: no job may start there, because the node is not ready or cordoned.
     """
 
     spec: NodeSpec
@@ -45,13 +45,13 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Submitted(Event):
-    """A job that the scheduler did not know: a new one, or one of before its own start."""
+    """A job that is new to the scheduler: submitted now, or before the scheduler started."""
 
     job: PresentJob = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class NodesChanged(Event):
-    """These are all nodes from now on."""
+    """The new set of nodes."""
 
     nodes: tuple[NodeState, ...] = field(kw_only=True)

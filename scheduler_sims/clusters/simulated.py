@@ -1,10 +1,10 @@
 """A cluster in virtual time: discrete events, exact arithmetic, no host clock. Its answer is the predicted JCT.
 
-One total order of events (`Event.order`): time, then what happened, then the job's row; the order of insertion never
-matters. Within one instant the loop acts first on what it knew beforehand (submissions, wakes, the effect of a plan), then
-steps are issued, then the loop hears of what happened: so a stop that follows an event of this instant comes after the
-steps of this instant, any other stop before them. This is what happens where messages take a moment.
-Jobs run on devices of their own; a plan that shares a device is refused.
+One total order of events (`Event.order`): time, kind of event, row of the job; the order of insertion never matters. Within
+one instant the loop first acts on what it knew beforehand (submissions, wakes, the effect of a plan), then steps are issued,
+then the loop receives the events. So a stop that results from an event of this instant comes after the steps of this
+instant, any other stop before them, as on a cluster where messages take time.
+Jobs run on whole devices; a plan that shares a device is refused.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
 from scheduler_sims.record import LagAccount
 
 _WITHIN = -1
-"""Where what only the cluster knows of stands among the events of an instant (see base.ORDER): before all of them."""
+"""Position of cluster-internal events among the events of an instant (see base.ORDER): before all of them."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """One uninterrupted run of a job, or what is left of it at one speed; `number` tells a stale event from a valid one."""
+    """One uninterrupted run of a job, or its remaining part at one speed; `number` distinguishes stale from valid events."""
 
     job: JobSpec
     times: StepTimes
@@ -38,28 +38,28 @@ class _Run:
     begin_ns: int
     number: int
     last: int
-    """No step beyond this one is run (a stop lowers it; with leases, those that end by the end of the lease)."""
+    """The last step to run (a stop lowers it; with leases, the last step that ends within the lease)."""
     born: int
-    """The number that its STARTED event has."""
+    """The number of the run's STARTED event."""
     before_ns: int = 0
-    """When the step before `first` ends, which may have been in progress when the speed changed."""
+    """When the step before `first` ends, which may be in progress when the speed changes."""
     lease_end_ns: int | None = None
     asked: bool = False
-    """To stop; it works on until it is told."""
+    """A stop was requested; the run continues until the stop is delivered."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
-    """A job is told to stop; its devices are free `shared_ns` later than one's that is stopped alone."""
+class _StopDelivery:
+    """A stop reaches a job, whose devices are free `shared_ns` later than if it were stopped alone."""
 
     job_id: str
     shared_ns: int
 
 
 class SimulatedCluster:
-    """Discrete events over StepTimes; costs are charged as ClusterCosts says.
+    """Discrete events over StepTimes, with the costs of ClusterCosts.
 
-    With `leases` it is the cluster of round-based simulators (see Leases); by default jobs run through, as real ones do.
+    With `leases` it behaves like round-based simulators (see Leases); by default jobs run without interruption.
     """
 
     name = "simulated"
@@ -71,10 +71,10 @@ class SimulatedCluster:
         self._starts = StartQueue(costs)
         self._stops = StopQueue(costs)
         self._now_ns = 0
-        self._heap: list[tuple[tuple[int, int, int], int, Event | _Run | _Telling]] = []
+        self._heap: list[tuple[tuple[int, int, int], int, Event | _Run | _StopDelivery]] = []
         self._runs: dict[str, _Run] = {}
         self._numbers = 0
-        self._seen_now = False  # whether the loop has heard of something that happened at this instant
+        self._seen_now = False  # whether the loop has received an event of this instant
 
     def prepare(self, jobs: Sequence[JobSpec]) -> None:
         pass
@@ -84,19 +84,19 @@ class SimulatedCluster:
 
     def wait(self, until_ns: int | None) -> list[Event]:
         events: list[Event] = []
-        heard_ns = until_ns
-        while self._heap and (heard_ns is None or self._heap[0][0][0] <= heard_ns):
-            (told_ns, *_), number, event = heapq.heappop(self._heap)
+        reached_ns = until_ns
+        while self._heap and (reached_ns is None or self._heap[0][0][0] <= reached_ns):
+            (due_ns, *_), number, event = heapq.heappop(self._heap)
             if isinstance(event, _Run):
                 self._renew(event, number)
-            elif isinstance(event, _Telling):
-                self._advance(told_ns)
-                self._tell(event, number)
+            elif isinstance(event, _StopDelivery):
+                self._advance(due_ns)
+                self._deliver_stop(event, number)
             elif self._valid(number, event):
                 events.append(event)
-                heard_ns = told_ns
-        if heard_ns is not None:
-            self._advance(heard_ns)
+                reached_ns = due_ns
+        if reached_ns is not None:
+            self._advance(reached_ns)
         self._seen_now |= any(event.what is not Happening.STARTED for event in events)
         return events
 
@@ -111,30 +111,31 @@ class SimulatedCluster:
         run = _Run(start.job, times, start.steps_done, begin_ns, number, times.steps, number)
         self._runs[start.job.job_id] = run
         self._push(run, start.at_ns, Happening.STARTED, run.first)
-        self._foresee(run)
+        self._plan_end(run)
 
     def stop(self, job_id: str, others: int = 0) -> None:
         run = self._runs.get(job_id)
         if run is None or run.asked:
             return
         run.asked = True
-        told_ns, telling = self._stops.told_ns(self._now_ns), _Telling(job_id, self._stops.shared_ns(others))
-        if told_ns > self._now_ns:
-            heapq.heappush(self._heap, ((told_ns, _WITHIN, run.job.row), run.born, telling))
+        due_ns = self._stops.delivery_ns(self._now_ns)
+        delivery = _StopDelivery(job_id, self._stops.shared_ns(others))
+        if due_ns > self._now_ns:
+            heapq.heappush(self._heap, ((due_ns, _WITHIN, run.job.row), run.born, delivery))
         else:
-            self._tell(telling, run.born)
+            self._deliver_stop(delivery, run.born)
 
-    def _tell(self, telling: _Telling, born: int) -> None:
-        run = self._runs.get(telling.job_id)
+    def _deliver_stop(self, delivery: _StopDelivery, born: int) -> None:
+        run = self._runs.get(delivery.job_id)
         if run is None or run.born != born:
-            return  # it has ended meanwhile
+            return  # the run has ended meanwhile
         count = self._issued(run)
         if run.first + count == run.times.steps:
             return  # the current step is the last one: the job finishes
-        run.number = run.born = self._next_number()  # forgets the planned finish
+        run.number = run.born = self._next_number()  # invalidates the planned end
         next_ns = self._issue_ns(run, count)
         run.last = run.first + count
-        release_ns = to_ns(self._costs.release_s()) + telling.shared_ns
+        release_ns = to_ns(self._costs.release_s()) + delivery.shared_ns
         self._push(run, next_ns + release_ns, Happening.STOPPED, run.last)
 
     def resize(self, job_id: str, allocation: Allocation) -> None:
@@ -145,12 +146,12 @@ class SimulatedCluster:
         if times == run.times or run.first + count == run.times.steps:
             return
         if self._now_ns >= run.begin_ns and (count or not run.lease_end_ns):
-            # What is in progress keeps its speed: the next step's input is ready when it would have been.
+            # The step in progress keeps its speed, and the next step's input is ready as before.
             run.before_ns = run.begin_ns + run.times.end_ns(run.first, count) if count else run.before_ns
             run.begin_ns = self._issue_ns(run, count) - times.input_ns
             run.first += count
         run.times, run.number = times, self._next_number()
-        self._foresee(run)
+        self._plan_end(run)
 
     def steps_done(self, job_id: str) -> int:
         run = self._runs[job_id]
@@ -181,8 +182,8 @@ class SimulatedCluster:
         self._numbers += 1
         return self._numbers
 
-    def _foresee(self, run: _Run) -> None:
-        """Plans the end of a run, or of its lease if that comes first."""
+    def _plan_end(self, run: _Run) -> None:
+        """Schedules the end of a run, or of its lease if that comes first."""
         steps = run.times.steps
         if self._leases is None:
             self._push(run, run.begin_ns + run.times.end_ns(run.first, steps - run.first), Happening.FINISHED, steps)
@@ -195,30 +196,30 @@ class SimulatedCluster:
             heapq.heappush(self._heap, ((run.lease_end_ns, _WITHIN, run.job.row), run.number, run))
 
     def _renew(self, run: _Run, number: int) -> None:
-        """The lease of a run ends, and the next one begins at the same instant."""
+        """Ends the lease of a run and begins the next one at the same instant."""
         if run.number == number and run.lease_end_ns is not None:
             run.first, run.begin_ns = run.last, run.lease_end_ns
-            self._foresee(run)
+            self._plan_end(run)
 
     def _issued(self, run: _Run) -> int:
-        """How many steps from `run.first` on have been issued. The first step of a lease comes after all else at its instant."""
+        """Number of steps issued since `run.first`. The first step of a lease comes after all other events of its instant."""
         elapsed = self._now_ns - run.begin_ns
         if run.lease_end_ns is None:
             return run.times.steps_issued(run.first, elapsed - (not self._seen_now))
         return min(run.times.steps_issued(run.first, elapsed), run.last - run.first) if elapsed > 0 else 0
 
     def _issue_ns(self, run: _Run, count: int) -> int:
-        """When the step after `count` more would be issued, were it not for the end of a lease."""
+        """When the step after `count` more is issued, ignoring the end of a lease."""
         if run.lease_end_ns is not None and run.first + count == run.last:
             return max(self._now_ns, run.begin_ns + run.times.end_ns(run.first, count))
         return run.begin_ns + run.times.issue_ns(run.first, count)
 
     def _push(self, run: _Run, at_ns: int, what: Happening, steps_done: int) -> None:
-        """`at_ns`: when it happens; the loop hears of a job's end once its devices are free."""
+        """Schedules an event at `at_ns`; the loop receives a job's end when its devices are free."""
         event = Event(at_ns, what, run.job.job_id, run.job.row, steps_done)
-        told_ns = at_ns + (to_ns(self._costs.finish_s) if what is Happening.FINISHED else 0)
+        due_ns = at_ns + (to_ns(self._costs.finish_s) if what is Happening.FINISHED else 0)
         _, kind, row = event.order
-        heapq.heappush(self._heap, ((told_ns, kind, row), run.number, event))
+        heapq.heappush(self._heap, ((due_ns, kind, row), run.number, event))
 
     def _valid(self, number: int, event: Event) -> bool:
         run = self._runs.get(event.job_id)

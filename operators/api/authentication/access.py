@@ -19,6 +19,12 @@ class Principal:
     groups: tuple[str, ...] = ()
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
+    @property
+    def tenant(self) -> str:
+        """Whose share of streams and reviews the user takes: service accounts of one namespace share one, since whoever may
+        create one there may create a thousand."""
+        return self.user.rpartition(":")[0] if self.user.startswith("system:serviceaccount:") else self.user
+
 
 class Access(Protocol):
     """Raises ApiAwayError where the one who knows can't be asked."""

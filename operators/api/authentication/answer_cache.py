@@ -1,4 +1,4 @@
-"""Answers that hold for a short time, so that a page with ten requests asks the API server once."""
+"""Answers that stay valid for a short time, so that a page with ten requests asks the API server once."""
 
 from __future__ import annotations
 
@@ -13,21 +13,27 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """At most `most` answers; the one that was put longest ago goes first. `now_ns`: a monotonic clock."""
+    """Keeps at most `most` answers and drops the oldest first. `now_ns`: a monotonic clock."""
 
     def __init__(self, now_ns: Callable[[], int], most: int) -> None:
         self._now_ns, self._most = now_ns, most
         self._items: OrderedDict[K, tuple[int, V]] = OrderedDict()
 
-    def get(self, key: K) -> tuple[V] | None:
-        """The answer in a tuple of one (it may be None itself); None: there is none, or it is too old."""
-        found = self._items.get(key)
-        if found is None or found[0] <= self._now_ns():
-            return None
-        return (found[1],)
+    def get(self, key: K) -> V | None:
+        """The answer while it is valid."""
+        expires_ns, answer = self._items.get(key, (0, None))
+        return answer if expires_ns > self._now_ns() else None
 
-    def put(self, key: K, value: V, lasts_s: float) -> None:
+    def last(self, key: K) -> V | None:
+        """The answer, also after it has expired."""
+        return self._items[key][1] if key in self._items else None
+
+    def put(self, key: K, value: V, valid_s: float) -> None:
         self._items.pop(key, None)
-        self._items[key] = self._now_ns() + to_ns(lasts_s), value
+        self._items[key] = self._now_ns() + to_ns(valid_s), value
         while len(self._items) > self._most:
             self._items.popitem(last=False)
+
+    def drop(self, key: K) -> None:
+        """Forget the answer, if there is one."""
+        self._items.pop(key, None)

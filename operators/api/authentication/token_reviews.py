@@ -1,36 +1,45 @@
-"""Access by Kubernetes' own rules: TokenReview says whose a token is, SubjectAccessReview what they may.
+"""Access by Kubernetes' own rules: a TokenReview says whose a token is, a SubjectAccessReview what that user may do.
 
-The API needs no users and no roles of its own then; who may read EmuJobs with kubectl may read them here, and nobody else.
+So the API needs no users and roles of its own: whoever may read EmuJobs with kubectl may read them here.
+
+Tokens that were valid at their last review never wait behind tokens that nobody knows: valid verdicts are answered from memory,
+and expired ones are reviewed in a queue of their own. Whoever floods the API with made-up tokens delays first sign-ins only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from typing import Any, TypeVar
 
 from operators.api.authentication.access import Principal
 from operators.api.authentication.answer_cache import Cache
+from operators.api.authentication.review_queue import ReviewQueue
 from operators.kube.api import ACCESS_REVIEW, TOKEN_REVIEW, Api, Json
 from operators.kube.documents import object_at, text_at
 
-KNOWN_S, UNKNOWN_S, RIGHTS_S = 60.0, 10.0, 30.0
-"""How long an answer holds: whose a token is, that it is nobody's, what somebody may."""
+PRINCIPAL_VALID_S, REFUSAL_VALID_S, RIGHTS_VALID_S = 60.0, 10.0, 30.0
+"""How long verdicts are used: whose a token is, that a token is invalid, what a user may do."""
 MOST_KEPT = 10_000
-MOST_AT_ONCE = 8
 MOST_TOKEN = 16 * 1024
 """Characters; longer ones are no tokens of an API server, which reads headers of 1 MiB but issues them of 1 to 3 KiB."""
 
+T = TypeVar("T")
+
 
 class ReviewAccess:
-    """Access over an API server. Tokens are kept as digests only."""
+    """Access over an API server. Tokens are kept as digests only. `now_ns`: a monotonic clock."""
 
     def __init__(self, api: Api, now_ns: Callable[[], int]) -> None:
         self._api = api
-        self._known: Cache[str, Principal | None] = Cache(now_ns, MOST_KEPT)
+        self._principals: Cache[str, Principal] = Cache(now_ns, MOST_KEPT)
+        self._refusals: Cache[str, bool] = Cache(now_ns, MOST_KEPT)
         self._rights: Cache[tuple[Principal, str, str], bool] = Cache(now_ns, MOST_KEPT)
-        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+        self._known_tokens = ReviewQueue(at_once=8, most=400, most_each=20)
+        self._unknown_tokens = ReviewQueue(at_once=4, most=64, most_each=64)
+        self._access_reviews = ReviewQueue(at_once=8, most=400, most_each=20)
+        self._under_way: dict[Hashable, asyncio.Task[Any]] = {}
 
     async def exchange(self, token: str) -> str | None:
         return token if await self.authenticate(token) is not None else None
@@ -39,25 +48,49 @@ class ReviewAccess:
         if not token or len(token) > MOST_TOKEN or not token.isascii():
             return None
         digest = hashlib.sha256(token.encode()).hexdigest()
-        async with self._turns:
-            known = self._known.get(digest)
-            if known is not None:
-                return known[0]
-            review = await self._api.create(TOKEN_REVIEW, _document("authentication", "TokenReview", {"token": token}))
-            found = _principal(object_at(review, "status"))
-            self._known.put(digest, found, UNKNOWN_S if found is None else KNOWN_S)
-            return found
+        principal = self._principals.get(digest)
+        if principal is not None or self._refusals.get(digest):
+            return principal
+        before = self._principals.last(digest)
+        queue, caller = (self._unknown_tokens, "") if before is None else (self._known_tokens, before.tenant)
+        return await self._once(digest, lambda: queue.run(caller, lambda: self._review_token(token, digest)))
 
     async def may(self, who: Principal, verb: str, namespace: str) -> bool:
         key = (who, verb, namespace)
-        async with self._turns:
-            known = self._rights.get(key)
-            if known is not None:
-                return known[0]
-            review = await self._api.create(ACCESS_REVIEW, _access_review(who, verb, namespace))
-            allowed = object_at(review, "status").get("allowed") is True
-            self._rights.put(key, allowed, RIGHTS_S)
+        allowed = self._rights.get(key)
+        if allowed is not None:
             return allowed
+        return await self._once(key, lambda: self._access_reviews.run(who.tenant, lambda: self._review_access(*key)))
+
+    async def _review_token(self, token: str, digest: str) -> Principal | None:
+        review = await self._api.create(TOKEN_REVIEW, _document("authentication", "TokenReview", {"token": token}))
+        principal = _principal(object_at(review, "status"))
+        if principal is not None:
+            self._principals.put(digest, principal, PRINCIPAL_VALID_S)
+        else:
+            self._principals.drop(digest)
+            self._refusals.put(digest, value=True, valid_s=REFUSAL_VALID_S)
+        return principal
+
+    async def _review_access(self, who: Principal, verb: str, namespace: str) -> bool:
+        review = await self._api.create(ACCESS_REVIEW, _access_review(who, verb, namespace))
+        allowed = object_at(review, "status").get("allowed") is True
+        self._rights.put((who, verb, namespace), allowed, RIGHTS_VALID_S)
+        return allowed
+
+    async def _once(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of `work`; requests with the same question share one review, which goes on when one of them hangs up."""
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.create_task(work())
+            task.add_done_callback(lambda done: self._ended(key, done))
+        result: T = await asyncio.shield(task)
+        return result
+
+    def _ended(self, key: Hashable, task: asyncio.Task[Any]) -> None:
+        del self._under_way[key]
+        if not task.cancelled():
+            task.exception()  # read, so that asyncio doesn't log it where every requester has hung up
 
 
 def _document(group: str, kind: str, spec: Json) -> Json:

@@ -1,19 +1,23 @@
-// A token for a cookie. A laptop's link carries its token behind the #, which no server and no other page gets to see.
+// Exchanges a token for a cookie. The link that `emugpu dashboard` prints carries its token behind the #, which browsers send to no server.
 
 import { send } from "./shared/api.js";
 import { byId } from "./shared/dom.js";
-import { trouble } from "./shared/frame.js";
+import { PAGE_PATHS, trouble } from "./shared/frame.js";
 
-function next() {
-  const wanted = new URLSearchParams(location.search).get("next") ?? "/";
-  const url = new URL(wanted, location.origin);
-  return url.origin === location.origin ? url.pathname + url.search : "/";
+// The address to go to after signing in. `next` comes from the URL, so anybody can have written it: only this site's pages are
+// accepted, compared as URLs after parsing ("/.//evil.example" parses to the path "//evil.example", which names another host).
+function addressAfterSignIn() {
+  const home = new URL("/", location.origin);
+  const next = new URLSearchParams(location.search).get("next") ?? "/";
+  if (!URL.canParse(next, home)) return home.href;
+  const url = new URL(next, home);
+  return next.startsWith("/") && url.origin === home.origin && PAGE_PATHS.includes(url.pathname) ? url.href : home.href;
 }
 
 async function exchange(token) {
   try {
     await send("POST", "/session", { Authorization: `Bearer ${token}` });
-    location.replace(next());
+    location.replace(addressAfterSignIn());
   } catch (error) { trouble(error); }
 }
 

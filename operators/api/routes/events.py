@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Send
+from starlette.types import Scope as ASGIScope
 
-from operators.api.authentication.callers import Known, Reader, Scope
+from operators.api.authentication.callers import Known, Reader, Scope, SignedIn
 from operators.api.model.changes import Change
 from operators.api.model.snapshot import Snapshot
 from operators.api.replies.bodies import job_json
-from operators.api.replies.problems import BusyError, documented
+from operators.api.replies.problems import documented
+from operators.api.routes.open_streams import OpenStream, OpenStreams
 from operators.api.services import Services
 
 router = APIRouter(tags=["events"], responses=documented(401, 403, 422, 503))
@@ -38,10 +41,26 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
+class _EventStream(StreamingResponse):
+    """Gives its place back whichever way it ends, also where its client hangs up before the first event."""
+
+    def __init__(self, content: AsyncIterator[str], left: Callable[[], None]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(content, media_type="text/event-stream", headers=headers)
+        self._left = left
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._left()
+
+
 @router.get("/events", response_class=StreamingResponse, responses=_STREAM, summary="What changes, while it does")
 async def events(
     request: Request,
     known: Known,
+    who: SignedIn,
     scope: Reader,
     after: Annotated[
         str | None,
@@ -52,26 +71,27 @@ async def events(
         Header(description="Goes on after this event; what can't be told any more is a `reset`.", max_length=80),
     ] = None,
 ) -> StreamingResponse:
-    """Ends by itself after some minutes; whoever connects again is asked for their rights anew and loses nothing."""
-    open_streams: set[object] = request.app.state.streams
-    if len(open_streams) >= known.streams.most:
-        raise BusyError(f"{known.streams.most} streams are open already; try again later")
-    stream = _told(known, scope, last_event_id or after, open_streams)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+    """Ends by itself after some minutes; whoever connects again is asked for their rights anew and loses nothing.
+
+    One user may have 20 streams. When all places are taken, the user with most streams loses the oldest one.
+    """
+    open_streams: OpenStreams = request.app.state.streams
+    tenant = who.principal.tenant
+    stream = open_streams.enter(tenant)
+    content = _limited(known, scope, last_event_id or after, stream)
+    return _EventStream(content, lambda: open_streams.leave(tenant, stream))
 
 
-async def _told(known: Services, scope: Scope, after: str | None, open_streams: set[object]) -> AsyncIterator[str]:
-    me = object()
-    open_streams.add(me)
+async def _limited(known: Services, scope: Scope, after: str | None, stream: OpenStream) -> AsyncIterator[str]:
+    """The events until the stream's time is over or its place is given to somebody else."""
+    if stream.evicted:
+        return
     try:
-        async with asyncio.timeout(known.streams.lasts_s):
+        async with asyncio.timeout(known.streams.lasts_s) as stream.deadline:
             async for text in _endless(known, scope, after):
                 yield text
     except TimeoutError:
         return
-    finally:
-        open_streams.discard(me)
 
 
 async def _endless(known: Services, scope: Scope, after: str | None) -> AsyncIterator[str]:

@@ -168,7 +168,7 @@ class LocalCluster:
 
     def stop(self, job_id: str, others: int = 0) -> None:
         self._inbox.stopping(job_id, self._stops.shared_ns(others))
-        self._to_tell.append((self._stops.told_ns(self.now_ns()), job_id))
+        self._to_tell.append((self._stops.delivery_ns(self.now_ns()), job_id))
         self._tell_of_stops()
 
     def _tell_of_stops(self) -> None:

@@ -17,6 +17,7 @@ from operators.api.authentication.access import Principal
 from operators.api.authentication.one_time_link import OneTimeAccess
 from operators.api.authentication.sessions import Sessions
 from operators.api.authentication.token_reviews import ReviewAccess
+from operators.api.replies.problems import BusyError
 from operators.api.services import Services
 from operators.kube.api import ApiAwayError
 
@@ -337,3 +338,117 @@ def test_half_an_answer_is_nobody(status: dict[str, Any]) -> None:
             return document | {"status": status}
 
     assert asyncio.run(ReviewAccess(Odd(), lambda: 0).authenticate("good")) is None  # type: ignore[arg-type]
+
+
+class SlowReviewer(Reviewer):
+    """Answers TokenReviews of unknown tokens when the test opens `gate`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.answered = 0
+
+    async def create(self, resource: Any, document: dict[str, Any], manager: str = "") -> dict[str, Any]:
+        if document["spec"].get("token", "good") != "good":
+            await self.gate.wait()
+        await asyncio.sleep(0)
+        self.answered += 1
+        return await super().create(resource, document, manager)
+
+
+def test_a_known_user_does_not_wait_behind_strangers() -> None:
+    async def story() -> None:
+        reviewer, now = SlowReviewer(), [0]
+        access = ReviewAccess(reviewer, lambda: now[0])  # type: ignore[arg-type]
+        ann = await access.authenticate("good")
+        assert ann is not None
+        strangers = [asyncio.create_task(access.authenticate(f"stranger-{n}")) for n in range(500)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            assert await access.authenticate("good") == ann  # from memory
+            assert await access.may(ann, "get", "lab")
+            now[0] = 61 * 10**9  # the verdict has expired: reviewed in the queue of known tokens
+            assert await access.authenticate("good") == ann
+            assert await access.may(ann, "get", "lab")
+        refused = [task for task in strangers if task.done()]
+        assert len(refused) == 500 - 64
+        for task in refused:
+            with pytest.raises(BusyError):
+                task.result()
+        reviewer.gate.set()
+        async with asyncio.timeout(20):
+            assert await asyncio.gather(*(task for task in strangers if task not in refused)) == [None] * 64
+
+    asyncio.run(story())
+
+
+def test_made_up_tokens_do_not_push_verdicts_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("operators.api.authentication.token_reviews.MOST_KEPT", 5)
+
+    async def story(reviewer: Reviewer, access: ReviewAccess, _now: list[int]) -> None:
+        assert await access.authenticate("good") is not None
+        for number in range(20):
+            assert await access.authenticate(f"stranger-{number}") is None
+        asked = len(reviewer.asked)
+        assert await access.authenticate("good") is not None
+        assert len(reviewer.asked) == asked
+
+    reviewing(story)
+
+
+def test_requests_with_one_token_share_one_review() -> None:
+    async def story(reviewer: Reviewer, access: ReviewAccess, _now: list[int]) -> None:
+        pages = [asyncio.create_task(access.authenticate("good")) for _ in range(30)]
+        await asyncio.sleep(0)
+        pages[0].cancel()  # who asked first hangs up
+        found = await asyncio.gather(*pages, return_exceptions=True)
+        assert {each.user for each in found[1:] if isinstance(each, Principal)} == {"ann"}
+        assert len(found) == 30
+        assert len(reviewer.asked) == 1
+
+    reviewing(story)
+
+
+def test_one_user_cannot_take_all_reviews_of_rights() -> None:
+    async def story() -> None:
+        reviewer = SlowReviewer()
+
+        async def slow(*arguments: Any) -> Any:
+            await reviewer.gate.wait()
+            return await Reviewer.create(reviewer, *arguments)
+
+        reviewer.create = slow  # type: ignore[method-assign]
+        access = ReviewAccess(reviewer, lambda: 0)  # type: ignore[arg-type]
+        greedy = [asyncio.create_task(access.may(Principal("eve"), "get", f"n{n}")) for n in range(100)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        modest = asyncio.create_task(access.may(Principal("ann"), "get", "lab"))
+        await asyncio.sleep(0)
+        reviewer.gate.set()
+        async with asyncio.timeout(20):
+            assert await modest
+            results = await asyncio.gather(*greedy, return_exceptions=True)
+        assert sum(result is True for result in results) == 20
+        assert sum(isinstance(result, BusyError) for result in results) == 80
+
+    asyncio.run(story())
+
+
+# --- redirects --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("//evil.example", "/.//evil.example", "//evil.example/", "/jobs/", "/sign-in/", "/\\evil.example/", "/%2f/"),
+        *("/sign-in?next=//evil.example", "/sign-in?next=/.//evil.example", "/api/v1/jobs/", "/%5cevil.example/"),
+        *("/%0d%0aLocation:%20https://evil.example", "/assets//evil.example/", "/https://evil.example/"),
+    ],
+)
+def test_the_server_redirects_nobody(place: Any, path: str) -> None:
+    for headers in ({}, {"Host": "evil.example"}):
+        request = place.client.build_request("GET", "http://127.0.0.1:8765/", headers=headers)
+        request.url = request.url.copy_with(raw_path=path.encode())
+        reply = place.client.send(request, follow_redirects=False)
+        assert reply.status_code in (200, 401, 404), (path, reply.headers)
+        assert "location" not in reply.headers

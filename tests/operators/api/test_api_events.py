@@ -11,7 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from operators.api.application import application
+from operators.api.authentication.access import Principal
 from operators.api.model.changes import Changes
+from operators.api.replies.problems import BusyError
+from operators.api.routes.open_streams import OpenStreams
 from operators.api.services import Streams
 
 
@@ -80,17 +84,108 @@ def test_a_stream_ends_by_itself_so_that_its_caller_is_asked_anew(place: Any) ->
     reply = place.client.get("/api/v1/events", headers={"Authorization": "Bearer root-token"})
     assert ": still here" not in reply.text  # nobody hung up
     assert reply.text.endswith("id: ab-0\n\n")
-    assert not place.app.state.streams
+    assert not len(place.app.state.streams)
 
 
-def test_there_are_so_many_streams_and_no_more(place: Any) -> None:
-    place.app.state.streams.update({"a", "b"})
+def test_a_user_has_a_limited_number_of_streams(place: Any) -> None:
+    streams = place.app.state.streams
+    held = [streams.enter("root") for _ in range(3)]
     try:
         assert place.status("/events") == (503, "busy")
+        assert events(place, "ann-token", namespace="lab")
     finally:
-        place.app.state.streams.clear()
+        for stream in held:
+            streams.leave("root", stream)
     assert events(place)
-    assert not place.app.state.streams  # one whose caller hung up is not counted
+    assert not len(streams)  # a stream whose client hung up is not counted
+
+
+def test_one_user_cannot_take_the_streams_of_all() -> None:
+    """200 places, 20 for each user: ten users with 20 each, and an eleventh still gets its share."""
+
+    async def story() -> None:
+        streams = OpenStreams(most=200, most_each=20)
+        held = {f"u{user}": [streams.enter(f"u{user}") for _ in range(20)] for user in range(10)}
+        with pytest.raises(BusyError, match="you have 20 event streams open"):
+            streams.enter("u0")
+        for _ in range(18):
+            streams.enter("late")
+        assert len(streams) == 200
+        assert sum(stream.evicted for each in held.values() for stream in each) == 18
+        assert all(each[0].evicted and not each[-1].evicted for each in held.values())
+        with pytest.raises(BusyError, match="taken by other users"):
+            streams.enter("late")
+
+    asyncio.run(story())
+
+
+def test_a_stream_that_loses_its_place_ends_at_once() -> None:
+    async def story() -> None:
+        streams = OpenStreams(most=1, most_each=1)
+        first = streams.enter("a")
+        with pytest.raises(BusyError):
+            streams.enter("b")  # nobody has more than b would have
+        first.evict()
+        async with asyncio.timeout(20):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(3600) as first.deadline:
+                    first.evict()
+                    await asyncio.sleep(3600)
+        streams.leave("a", first)
+        streams.leave("a", first)
+        assert not len(streams)
+
+    asyncio.run(story())
+
+
+def test_an_evicted_stream_is_closed_while_it_waits_for_events(make_services: Any, make_told: Any) -> None:
+    """Over a real socket: the client sees the end of the reply, and the place is free."""
+    app = application(make_services(source=make_told(), heartbeat_s=3600))
+
+    async def story() -> None:
+        lines: list[str] = []
+        first = asyncio.Event()
+        headers = [(b"authorization", b"Bearer root-token"), (b"host", b"127.0.0.1")]
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/api/v1/events",
+            "raw_path": b"/api/v1/events",
+            "query_string": b"",
+            "headers": headers,
+            "http_version": "1.1",
+            "scheme": "http",
+            "root_path": "",
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
+            "app": app,
+        }
+
+        async def receive() -> dict[str, Any]:
+            await asyncio.sleep(3600)
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            lines.append(message.get("body", b"").decode())
+            if "retry:" in lines[-1]:
+                first.set()
+
+        reply = asyncio.create_task(app(scope, receive, send))
+        async with asyncio.timeout(20):
+            await first.wait()
+            (stream,) = app.state.streams._by_tenant["root"]
+            stream.evict()
+            await reply
+        assert not len(app.state.streams)
+
+    asyncio.run(story())
+
+
+def test_service_accounts_of_a_namespace_share_their_places() -> None:
+    accounts = {Principal(f"system:serviceaccount:lab:a{number}").tenant for number in range(3)}
+    assert accounts == {"system:serviceaccount:lab"}
+    assert Principal("ann").tenant == "ann"
+    assert Principal("oidc:ann@example.com").tenant == "oidc:ann@example.com"
 
 
 def test_changes_that_were_dropped_are_known_to_be() -> None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import uvicorn
@@ -216,10 +217,28 @@ def test_without_a_session_one_signs_in_and_comes_back(stranger: Browser, site: 
     assert stranger.run("document.cookie") == ""  # scripts don't see it
 
 
+ELSEWHERE = (
+    *("https://evil.example/x", "https:evil.example", "//evil.example", "///evil.example", "/.//evil.example"),
+    *("/..//evil.example", "/jobs/..//evil.example", "/\\evil.example", "\\\\evil.example", "/\t/evil.example"),
+    *("/\n/evil.example", "\t//evil.example", "/%2f/evil.example", "/%2F%2Fevil.example", "/%5cevil.example"),
+    *("/%252f%252fevil.example", "evil.example", "@evil.example", "javascript:alert(1)", "data:text/html,x"),
+    *("http:", "//", "/sign-in", "/api/v1/session", "/jobs//evil.example", "http://[", "/\r\n/evil.example"),
+)
+
+
 def test_after_signing_in_nobody_is_sent_elsewhere(stranger: Browser, site: str) -> None:
-    stranger.goto(f"{site}/sign-in?next=https://evil.example/x#token=root-token")
+    for target in ELSEWHERE:
+        stranger.goto("about:blank")
+        stranger.goto(f"{site}/sign-in?{urlencode({'next': target})}#token=root-token")
+        stranger.until(SIGNED_IN)
+        assert stranger.run("location.href") == f"{site}/", target
+
+
+@pytest.mark.parametrize("target", ["/jobs?phase=Running", "/job?uid=u1", "/nodes?window=all", "/experiments", "/"])
+def test_after_signing_in_the_page_that_was_asked_for_is_shown(stranger: Browser, site: str, target: str) -> None:
+    stranger.goto(f"{site}/sign-in?{urlencode({'next': target})}#token=root-token")
     stranger.until(SIGNED_IN)
-    assert stranger.run("location.origin") == site
+    assert stranger.run("location.href") == f"{site}{target}"
 
 
 def test_a_link_works_where_the_sign_in_is_open(stranger: Browser, site: str) -> None:

@@ -6,6 +6,7 @@ import { follow } from "./live.js";
 
 const PAGES = [["/", "index", "Overview"], ["/nodes", "nodes", "Nodes"], ["/jobs", "jobs", "Jobs"],
   ["/experiments", "experiments", "Experiments"], ["/policies", "policies", "Policies"]];
+export const PAGE_PATHS = [...PAGES.map(([path]) => path), "/job"];
 const THEMES = [["", "system colours"], ["light", "light"], ["dark", "dark"]];
 
 const read = new Map();
