@@ -20,6 +20,7 @@ from operators.kube.documents import (
 )
 from operators.kube.timestamps import ns_of
 from operators.objects.names import ALLOCATION, CONFIGURATION, EXPERIMENT_LABEL, JOB_LABEL
+from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
 from operators.results.events import JobEvent
 from operators.results.pods import Demand, demand_of, events_of_pod, work_uid_of
 from operators.results.predicted import ANNOTATION as PREDICTED
@@ -48,6 +49,7 @@ class EmuJobFacts:
     spec: Mapping[str, Any] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
     predicted: str = ""
+    scheduling_problem: str = ""
     experiment: str = ""
     seen_ns: int = field(default=0, compare=False)
 
@@ -138,6 +140,7 @@ def emujob_facts(document: Mapping[str, Any], seen_ns: int = 0) -> EmuJobFacts:
         spec=object_at(document, "spec"),
         status=object_at(document, "status"),
         predicted=texts_of(metadata, "annotations").get(PREDICTED, ""),
+        scheduling_problem=texts_of(metadata, "annotations").get(SCHEDULING_PROBLEM, ""),
         experiment=texts_of(metadata, "labels").get(EXPERIMENT_LABEL, ""),
         seen_ns=seen_ns,
     )

@@ -1,5 +1,4 @@
-"""What goes wrong with a job or with the policy, counted instead of repeated: the same complaint is printed when it is new, then after
-10 s, 20 s, 40 s and so on while it goes on.
+"""What goes wrong with a job or with the policy: printed when it is new, then after 10 s, 20 s, 40 s and so on while it goes on.
 
 Pure, with the time as an argument; program.py prints the reports, and writes those about a job on its EmuJob.
 """
@@ -7,12 +6,14 @@ Pure, with the time as an argument; program.py prints the reports, and writes th
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.units import NS_PER_S
 from operators.kube.timestamps import rfc3339_micro
+from operators.objects.scheduling_problem import SchedulingProblem
 from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError
 
 FIRST_PAUSE_S = 10
@@ -44,7 +45,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """`job_id` and `uid` (of the EmuJob) empty: about no job. `retry`: False where it can't succeed on this cluster as it is."""
+    """`text` names the job that it is about; `job_id` and `uid` (of the EmuJob) are empty where it is about none.
+
+    `retry`: False where it can't succeed on this cluster as it is.
+    """
 
     kind: Kind
     text: str
@@ -63,9 +67,7 @@ class Report:
     last_ns: int
 
     def in_words(self) -> str:
-        complaint = self.complaint
-        text = f"{complaint.job_id}: {complaint.text}" if complaint.job_id else complaint.text
-        since = rfc3339_micro(self.first_ns)[11:19]
+        text, since = self.complaint.text, rfc3339_micro(self.first_ns)[11:19]
         return text if self.count == 1 else f"{text} ({self.count} times since {since} UTC)"
 
     def as_json(self) -> str:
@@ -87,8 +89,7 @@ class Report:
     def annotation(self) -> str:
         """The EmuJob's annotation emugpu.dev/scheduling-problem, from which its controller makes the condition `Scheduled`."""
         complaint = self.complaint
-        document = {"reason": complaint.kind.reason, "message": complaint.text, "at": rfc3339_micro(self.last_ns)}
-        return json.dumps(document, separators=(",", ":"))
+        return SchedulingProblem(complaint.kind.reason, complaint.text, rfc3339_micro(self.last_ns)).to_json()
 
 
 @dataclass(slots=True)
@@ -100,19 +101,25 @@ class _Repetition:
     pause_ns: int
 
 
+_STATIC = (Kind.DOES_NOT_FIT, Kind.UNSUPPORTED, Kind.UNREADABLE)
+"""Reported by the watcher only when their text changes. The text of others may change each time (how many CPUs are free)."""
+_Key = tuple[Kind, str, str]
+
+
 class ComplaintLog:
-    """Counts complaints. Those of one kind, job and text are the same complaint."""
+    """Counts complaints of one kind about one job."""
 
     def __init__(self) -> None:
-        self._repetitions: dict[Complaint, _Repetition] = {}
+        self._repetitions: dict[_Key, _Repetition] = {}
 
     def add(self, complaint: Complaint, now_ns: int) -> Report | None:
         """The report to print now; None where the same was reported a moment ago."""
         self._expire(now_ns)
-        known = self._repetitions.get(complaint)
+        key = complaint.kind, complaint.job_id, complaint.text if complaint.kind in _STATIC else ""
+        known = self._repetitions.get(key)
         if known is None:
             pause_ns = FIRST_PAUSE_S * NS_PER_S
-            self._repetitions[complaint] = _Repetition(1, now_ns, now_ns, now_ns + pause_ns, pause_ns)
+            self._repetitions[key] = _Repetition(1, now_ns, now_ns, now_ns + pause_ns, pause_ns)
             return Report(complaint, 1, now_ns, now_ns)
         known.count, known.last_ns = known.count + 1, now_ns
         if now_ns < known.due_ns:
@@ -121,26 +128,21 @@ class ComplaintLog:
         known.due_ns = now_ns + known.pause_ns
         return Report(complaint, known.count, known.first_ns, now_ns)
 
-    def about(self, job_id: str) -> list[Complaint]:
-        """The complaints about a job that are not over."""
-        return [complaint for complaint in self._repetitions if complaint.job_id == job_id]
-
-    def resolve(self, job_id: str) -> bool:
-        """The job starts or has left: whether there were complaints about it."""
-        resolved = self.about(job_id)
-        for complaint in resolved:
-            del self._repetitions[complaint]
-        return bool(resolved)
+    def resolve(self, job_id: str) -> None:
+        """The job starts: the next complaint about it is new."""
+        for key in [key for key in self._repetitions if key[1] == job_id]:
+            del self._repetitions[key]
 
     def _expire(self, now_ns: int) -> None:
         limit_ns = now_ns - LONGEST_PAUSE_S * NS_PER_S
-        for complaint in [c for c, known in self._repetitions.items() if known.last_ns < limit_ns]:
-            del self._repetitions[complaint]
+        for key in [key for key, known in self._repetitions.items() if known.last_ns < limit_ns]:
+            del self._repetitions[key]
 
 
-def complaint_of(error: PolicyError) -> Complaint:
-    """The complaint about an error of the loop, still without its EmuJob's uid."""
+def complaint_of(error: PolicyError, policy: str, uid_of: Callable[[str], str]) -> Complaint:
+    """The complaint about an error of the scheduler loop. `uid_of`: the EmuJob's uid of a job id."""
     if isinstance(error, PlanRefusedError):
-        return Complaint(Kind.PLAN_REFUSED, str(error), error.job_id, retry=not error.never)
-    text = error.summary if isinstance(error, PolicyFailedError) else str(error)
-    return Complaint(Kind.POLICY_FAILED, text)
+        text, job_id = f"policy {policy}: {error}", error.job_id
+        return Complaint(Kind.PLAN_REFUSED, text, job_id, uid_of(job_id), retry=not error.never)
+    summary = error.summary if isinstance(error, PolicyFailedError) else str(error)
+    return Complaint(Kind.POLICY_FAILED, f"policy {policy}: {summary}")

@@ -456,6 +456,11 @@ def predicted(kube: Kube, name: str) -> bool:
     return bool(found) and found["by"] == "srtf" and found["seconds"] >= 10
 
 
+def annotations(kube: Kube, name: str) -> dict[str, str]:
+    found: dict[str, str] = kube.get(f"{EMUJOBS}/{name}")["metadata"].get("annotations", {})
+    return found
+
+
 def done(kube: Kube, name: str) -> dict[str, Any]:
     """The status of a Job that the Job controller has seen to its end."""
     kinds = ("SuccessCriteriaMet", "Complete")
@@ -471,15 +476,18 @@ def test_the_program_places_gangs_where_its_policy_can(kube: Kube, config: Path)
     with start(config, "--policy", "allox") as for_one:
         try:
             asyncio.run(until(lambda: going(kube) == {"one"}))
+            asyncio.run(until(lambda: "emugpu.dev/scheduling-problem" in annotations(kube, "gang")))
         finally:
             for_one.send_signal(signal.SIGTERM)
         _, said = for_one.communicate(timeout=10)
-    assert "gang: has 2 pods; this policy places jobs of one, so it is left alone" in said
+    assert "job 'gang' has 2 pods; this policy places jobs of one pod, and leaves it alone" in said
+    assert json.loads(annotations(kube, "gang")["emugpu.dev/scheduling-problem"])["reason"] == "Unsupported"
     kube.begun("one")
     kube.status("jobs", "one", done(kube, "one"))
     with start(config, "--policy", "fifo") as for_gangs:
         try:
             asyncio.run(until(lambda: "gang" in going(kube)))
+            asyncio.run(until(lambda: "emugpu.dev/scheduling-problem" not in annotations(kube, "gang")))
         finally:
             for_gangs.send_signal(signal.SIGTERM)
         for_gangs.communicate(timeout=10)

@@ -332,7 +332,8 @@ def devices(view, count, **changes):
         ),
         (
             lambda v: task_of(v, "b", "n1/0", cpu_milli=8001),
-            "the plan places job 'b' on n1, where it does not fit beside the rest: it needs 8.001 CPUs, 8 of the node's 8 are free",
+            "the plan places job 'b' on n1, where it does not fit beside the rest: it needs 8.001 CPUs, 8 of the node's 8 "
+            "are free",
         ),
         (
             lambda v: {**task_of(v, "big", "n1/0 n1/1"), **task_of(v, "b", "n1/0")},
