@@ -1,9 +1,9 @@
-"""Writes the chart's values.schema.json, files/checks.json and the table in its README from what is said once elsewhere.
+"""Generates the chart's CustomResourceDefinitions, values.schema.json, files/checks.json and the table in its README.
 
-Sources: values.yaml (defaults and their comments), the pools' CustomResourceDefinition (what a pool may say), the programs'
-Settings classes (which settings there are), the runtime's GPU types and the models that have a profile. files/checks.json is for
-templates/checks.yaml: GPU types may be typed in any case, which an enum can't say, and a schema's error about a key has no place.
-`python charts/generate.py --check` only tells what is out of date.
+Sources: the models of the custom resources (operators/objects), values.yaml (defaults and their comments), the programs' Settings
+classes (which settings there are), the runtime's GPU types and the models that have a profile. files/checks.json is for
+templates/checks.yaml: GPU types may be typed in any case, which an enum can't express, and a schema's error about a key has no
+place. `python charts/generate.py --check` only reports what is out of date.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from deviceplugin.settings import Settings as PluginSettings
 from emulator_runtime.node.settings import EnvSettings
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from emulator_runtime.profiles.table import ProfileTable
+from operators.objects.custom_resource import Definition
+from operators.objects.emujob import EmuJob
+from operators.objects.experiment import Experiment
+from operators.objects.pool import Pool
 from sharing_manager.settings import Settings as ManagerSettings
 
 CHART = Path(__file__).parent / "emugpu"
@@ -42,6 +46,12 @@ MANAGER_LOCAL = {"socket_dir", "state_dir", "clock", "sharing", "sharing_config"
 POOL_NAME = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"  # of an object; source: RFC 1123
 PLUGIN_OWN = {"node_dir", "kubelet_dir", "metrics_port", "cdi_dir"}
 
+DEFINITIONS = {
+    "emugpupools": Pool.DEFINITION,
+    "emujobs": EmuJob.DEFINITION,
+    "schedulingexperiments": Experiment.DEFINITION,
+}
+FIRST = ("description", "type", "format", "required", "default", "enum")  # of a schema's keywords, for readers
 SCALARS = {"tag:yaml.org,2002:str": "string", "tag:yaml.org,2002:int": "integer", "tag:yaml.org,2002:bool": "boolean"}
 
 Json = dict[str, Any]
@@ -216,6 +226,35 @@ def checks(definition: Json) -> Json:
     return {"gpuTypes": gpu_types(), "labelKey": key["pattern"]}
 
 
+class _Dumper(yaml.SafeDumper):
+    """Without anchors, which readers have to look up."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def definition_file(definition: Definition) -> str:
+    """The file in crds/. The API server drops keywords that it doesn't know, so there are none of ours."""
+    head = (
+        f"# Generated from operators/objects by `python charts/generate.py`: {definition.description}\n"
+        "# Upgrades of the chart apply this file too (templates/hooks/prepare.yaml).\n"
+    )
+    return head + yaml.dump(
+        _sorted(definition.document()), Dumper=_Dumper, sort_keys=False, width=130, allow_unicode=True
+    )
+
+
+def _sorted(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_sorted(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        name: _sorted(node[name])
+        for name in sorted(node, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+    }
+
+
 def table(values: list[Value]) -> str:
     """The values as a Markdown table."""
     rows = ["| value | default | meaning |", "|---|---|---|"]
@@ -232,13 +271,14 @@ def _default(node: yaml.Node) -> str:
 def outputs() -> dict[Path, str]:
     """The generated files' contents by path."""
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
-    definition = yaml.safe_load((CHART / "crds" / "emugpupools.yaml").read_text(encoding="utf-8"))
+    definition = _sorted(Pool.DEFINITION.document())
     values, readme = read_values(text), CHART / "README.md"
     before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     return {
         CHART / "values.schema.json": json.dumps(schema(values, definition), indent=1) + "\n",
         CHART / "files" / "checks.json": json.dumps(checks(definition), indent=1) + "\n",
+        **{CHART / "crds" / f"{name}.yaml": definition_file(made) for name, made in DEFINITIONS.items()},
         readme: f"{before}{BEGIN}\n\n{table(values)}\n\n{END}{after}",
     }
 

@@ -12,8 +12,7 @@ from emulator_runtime.domain.errors import ClusterError
 from operators.kube.api import EMUJOB, Api, NotThereError
 from operators.kube.documents import object_at, objects_in, text_at, texts_of, whole_at
 from operators.kube.timestamps import seconds_of
-from operators.objects.names import EXPERIMENT_LABEL
-from operators.scheduling.names import JOB_ID
+from operators.objects.names import EXPERIMENT_LABEL, JOB_ID
 
 GOING_ON = ("Starting", "Running")
 OVER = ("Succeeded", "Failed")

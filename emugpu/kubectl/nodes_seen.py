@@ -15,16 +15,13 @@ from emugpu.kubectl.cluster import listed, refusal
 from emugpu.kubectl.samples import DeviceFigures, device_figures
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.node.inventory import Inventory
-from operators.kube.api import NODE, POD, Api, Json
-from operators.kube.documents import object_at, objects_in, text_at, texts_of
-from operators.objects.names import JOB_LABEL
-from operators.pools.objects import NodeFacts, node_facts
+from operators.kube.api import NODE, POD, Api
+from operators.objects.node import Node
+from operators.objects.pod import MANAGER, Pod
+from operators.scheduling.names import SYSTEM_NAMESPACE
 
-MANAGER = "manager"
-"""The manager's container, and the name of its port, in pods of the component `node` (charts/emugpu/templates/node)."""
 NO_MANAGER = "it has no pod with a manager"
 _AT_ONCE = 16
-_OVER = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,36 +72,22 @@ class NodeSeen:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ManagerPod:
-    """Where a node's manager answers."""
-
-    node: str
-    namespace: str
-    name: str
-    port: int
-
-    @property
-    def metrics_path(self) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}:{self.port}/proxy/metrics"
-
-
 async def nodes_with_gpus(api: Api, only: str = "") -> list[NodeSeen]:
     """All nodes of pools by name, or the one that is called `only` (none where it has no pool).
 
     Raises ForbiddenError where nodes or pods can't be listed; a manager that doesn't answer is a `problem` of its node.
     """
     nodes, pods = await asyncio.gather(listed(api, NODE), listed(api, POD, namespace="*"))
-    facts = sorted((f for f in map(node_facts, nodes) if only in ("", f.name)), key=lambda f: f.name)
+    facts = sorted((f for f in map(Node.read, nodes) if only in ("", f.name)), key=lambda f: f.name)
     inventories, unread = {}, {}
     for each in facts:
         try:
-            found = inventory_of(each)
+            found = each.inventory()
         except InputError as error:
             unread[each.name], found = str(error), Inventory(each.name, ())
         if found is not None:
             inventories[each.name] = found
-    managers = {pod.node: pod for pod in map(_manager, pods) if pod is not None}
+    managers, problem = managers_of(map(Pod.read, pods))
     figures = await _figures(api, [managers[name] for name in inventories if name in managers])
     resources = {resource.name for inventory in inventories.values() for resource in inventory.resources}
     asking: dict[str, list[PodSeen]] = {}
@@ -113,59 +96,58 @@ async def nodes_with_gpus(api: Api, only: str = "") -> list[NodeSeen]:
         if pod is not None and pod.node:
             asking.setdefault(pod.node, []).append(pod)
     return [
-        _node(f, inventories[f.name], asking.get(f.name, []), unread.get(f.name) or figures.get(f.name, NO_MANAGER))
+        _node(
+            f,
+            inventories[f.name],
+            asking.get(f.name, []),
+            unread.get(f.name) or figures.get(f.name, problem or NO_MANAGER),
+        )
         for f in facts
         if f.name in inventories
     ]
 
 
 def pod_seen(document: Mapping[str, Any], resources: Iterable[str]) -> PodSeen | None:
-    """The pod; None where it has ended or asks for none of these resources."""
-    metadata, spec = object_at(document, "metadata"), object_at(document, "spec")
-    if text_at(object_at(document, "status"), "phase") in _OVER:
+    """The pod; None if it has ended or holds none of these resources."""
+    pod = Pod.read(document)
+    gpus = sum(pod.resources.get(name, 0) for name in resources)
+    if pod.over or not gpus:
         return None
-    limits = [object_at(container, "resources", "limits") for container in objects_in(spec, "containers")]
-    amounts = [str(limit.get(name, "0")) for limit in limits for name in resources]
-    gpus = sum(int(amount) for amount in amounts if amount.isdecimal())
-    names = text_at(metadata, "namespace"), text_at(metadata, "name"), text_at(spec, "nodeName")
-    return PodSeen(*names, texts_of(metadata, "labels").get(JOB_LABEL, ""), gpus) if gpus else None
+    return PodSeen(pod.key.namespace, pod.key.name, pod.node, pod.job, gpus)
 
 
-def inventory_of(facts: NodeFacts) -> Inventory | None:
-    """What the pool gave the node; None for nothing. Raises InputError for what this version can't read."""
-    text = facts.inventory_text
-    return None if text is None else Inventory.from_json(text, f"inventory of node {facts.name}")
+def managers_of(pods: Iterable[Pod]) -> tuple[dict[str, Pod], str]:
+    """The sharing managers by node, else why none can be told from pods that only look like one.
+
+    Anybody can make such a pod in a namespace of their own, so all managers must be of one namespace: the only one that has such
+    pods, or the chart's usual one.
+    """
+    found = [pod for pod in pods if pod.might_be_manager]
+    namespaces = sorted({pod.key.namespace for pod in found})
+    if len(namespaces) > 1 and SYSTEM_NAMESPACE not in namespaces:
+        named = " and ".join(namespaces[:3])
+        return {}, f"pods of the namespaces {named} look like sharing managers; only one of them can be emugpu's"
+    namespace = SYSTEM_NAMESPACE if SYSTEM_NAMESPACE in namespaces else "".join(namespaces)
+    return {pod.node: pod for pod in found if pod.key.namespace == namespace}, ""
 
 
-def _manager(document: Json) -> ManagerPod | None:
-    labels = texts_of(object_at(document, "metadata"), "labels")
-    if labels.get("app.kubernetes.io/component") != "node" or labels.get("app.kubernetes.io/part-of") != "emugpu":
-        return None
-    metadata, spec = object_at(document, "metadata"), object_at(document, "spec")
-    containers = [c for c in objects_in(spec, "containers") if text_at(c, "name") == MANAGER]
-    ports = [port for c in containers for port in objects_in(c, "ports") if text_at(port, "name") == MANAGER]
-    if not ports or type(ports[0].get("containerPort")) is not int:
-        return None
-    return ManagerPod(
-        text_at(spec, "nodeName"), text_at(metadata, "namespace"), text_at(metadata, "name"), ports[0]["containerPort"]
-    )
-
-
-async def _figures(api: Api, managers: Iterable[ManagerPod]) -> dict[str, list[DeviceFigures] | str]:
-    """By node: what its manager tells, or why it doesn't."""
+async def _figures(api: Api, managers: Iterable[Pod]) -> dict[str, list[DeviceFigures] | str]:
+    """By node: the figures of its manager, or why there are none."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def ask(manager: ManagerPod) -> tuple[str, list[DeviceFigures] | str]:
+    async def ask(manager: Pod) -> tuple[str, list[DeviceFigures] | str]:
+        place = f"{manager.key.name}:{manager.ports[MANAGER]}"
+        path = f"/api/v1/namespaces/{manager.key.namespace}/pods/{place}/proxy/metrics"
         async with turns:
             try:
-                return manager.node, device_figures(await api.text(manager.metrics_path))
+                return manager.node, device_figures(await api.text(path))
             except EmuGpuError as error:
                 return manager.node, refusal(error)
 
     return dict(await asyncio.gather(*map(ask, managers)))
 
 
-def _node(facts: NodeFacts, inventory: Inventory, pods: list[PodSeen], told: list[DeviceFigures] | str) -> NodeSeen:
+def _node(facts: Node, inventory: Inventory, pods: list[PodSeen], told: list[DeviceFigures] | str) -> NodeSeen:
     figures = {} if isinstance(told, str) else {device.uuid: device for device in told}
     devices = [
         DeviceSeen(

@@ -7,11 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from emugpu.kubectl.jobs_seen import GOING_ON, OVER, JobSeen, RunSeen
-from emugpu.kubectl.nodes_seen import inventory_of
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.inventory import split_device_id
 from operators.kube.api import Json
-from operators.pools.objects import node_facts
+from operators.objects.node import Node
 from scheduler_sims.record import JobRecord, RunRecord, Span
 
 LIVE = "kubernetes"
@@ -33,9 +32,9 @@ class Places:
     def of_nodes(cls, documents: Iterable[Json]) -> Places:
         """From the inventories of Nodes as the API server sends them."""
         found = {}
-        for facts in map(node_facts, documents):
+        for facts in map(Node.read, documents):
             with suppress(InputError):  # of another version: its devices count as unknown ones
-                inventory = inventory_of(facts)
+                inventory = facts.inventory()
                 for entry in inventory.entries() if inventory is not None else ():
                     found[entry.device.uuid] = facts.name, entry.device.index
         return cls(found)

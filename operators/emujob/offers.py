@@ -11,9 +11,10 @@ from emulator_runtime.domain.units import gib
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.request import Layout, TrainRequest, batch_per_gpu, plan_step
 from operators.objects.emujob import Configuration, EmuJobSpec
-from operators.objects.pool import DEFAULT_RESOURCE, PoolSpec
-from operators.pools.assign import assign
-from operators.pools.objects import NodeFacts, PoolFacts
+from operators.objects.node import Node
+from operators.objects.pool import DEFAULT_RESOURCE
+from operators.pools.emulated_nodes import emulated_nodes
+from operators.pools.objects import PoolFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +27,17 @@ class NodeOffer:
     devices: tuple[tuple[str, int], ...]
 
 
-def offers_of(pools: Iterable[PoolFacts], nodes: Sequence[NodeFacts]) -> tuple[NodeOffer, ...]:
+def offers_of(pools: Iterable[PoolFacts], nodes: Sequence[Node]) -> tuple[NodeOffer, ...]:
     """All nodes of all pools, by name. Devices count whether healthy or not: they may recover."""
-    assignment = assign(pools, nodes)
-    known = {node.name: node for node in nodes}
-    found = []
-    for name, claim in sorted(assignment.claims.items()):
-        resources = () if claim.inventory is None else claim.inventory.resources
-        devices = tuple(
-            (entry.device.gpu_type, entry.device.memory_bytes)
-            for resource in resources
-            if resource.name == DEFAULT_RESOURCE
-            for entry in resource.devices
-            for _ in range(resource.replicas)
+    return tuple(
+        NodeOffer(
+            each.name,
+            each.cpu_milli,
+            each.memory_bytes,
+            tuple((entry.device.gpu_type, entry.device.memory_bytes) for entry in each.shares),
         )
-        found.append(NodeOffer(name, *amounts(assignment.specs.get(claim.pool), known[name]), devices))
-    return tuple(found)
-
-
-def amounts(spec: PoolSpec | None, node: NodeFacts) -> tuple[int, int]:
-    """CPUs (thousandths) and memory (bytes) of a node: what its pool says, else what it really has."""
-    cpu_milli = node.cpu_milli if spec is None or spec.cpu_milli is None else spec.cpu_milli
-    memory_bytes = node.memory_bytes if spec is None or spec.memory_bytes is None else spec.memory_bytes
-    return cpu_milli, memory_bytes
+        for each in emulated_nodes(pools, nodes)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from emulator_runtime.domain import job as domain
-from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.offers import NodeOffer, amounts, usable_types
+from operators.emujob.offers import NodeOffer, usable_types
 from operators.objects.emujob import Configuration, EmuJobSpec
-from operators.objects.pool import DEFAULT_RESOURCE
-from operators.pools.assign import assign
-from operators.pools.objects import NodeFacts, PoolFacts
+from operators.objects.node import Node
+from operators.pools.emulated_nodes import EmulatedNode, emulated_nodes
+from operators.pools.objects import PoolFacts
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.interface.costs import ClusterCosts
 
@@ -39,19 +38,14 @@ def job_spec(
     )
 
 
-def cluster_spec(
-    pools: Iterable[PoolFacts], nodes: Sequence[NodeFacts], costs: ClusterCosts | None = None
-) -> ClusterSpec:
+def cluster_spec(pools: Iterable[PoolFacts], nodes: Sequence[Node], costs: ClusterCosts | None = None) -> ClusterSpec:
     """All nodes of all pools by name, with their emulated amounts. Shared devices count as whole ones."""
-    assignment = assign(pools, nodes)
-    known = {node.name: node for node in nodes}
-    found = []
-    for name, claim in sorted(assignment.claims.items()):
-        resources = () if claim.inventory is None else claim.inventory.resources
-        devices: tuple[Device, ...] = tuple(
-            entry.device for resource in resources if resource.name == DEFAULT_RESOURCE for entry in resource.devices
-        )
-        found.append(NodeSpec(name, *amounts(assignment.specs.get(claim.pool), known[name]), devices))
+    return cluster_of(emulated_nodes(pools, nodes), costs)
+
+
+def cluster_of(nodes: Iterable[EmulatedNode], costs: ClusterCosts | None = None) -> ClusterSpec:
+    """The same of nodes whose devices are known."""
+    found = (NodeSpec(n.name, n.cpu_milli, n.memory_bytes, tuple(entry.device for entry in n.gpus)) for n in nodes)
     return ClusterSpec(tuple(found), costs or ClusterCosts())
 
 

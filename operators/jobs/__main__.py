@@ -13,7 +13,7 @@ from emulator_runtime.domain.errors import EmuGpuError, UnknownNameError
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.experiments.controller import inside
-from operators.jobs.controller import Controller, Surroundings
+from operators.jobs.controller import Controller, Dependencies
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.observer import Observer
@@ -66,9 +66,9 @@ async def _serve(settings: Settings) -> int:
     profiles = ProfileTable.bundled()
     observe = Observer(recording.results, profiles).look
     outcomes = recording.results.outcome
-    asked = (lambda: leader.holds), outcomes, observe, (lambda: recording.hears)
-    around = Surroundings(images, profiles, wall_ns, *asked)
-    controller = Controller(api, metrics, around)
+    asked = (lambda: leader.holds), outcomes, observe, (lambda: recording.log_connected)
+    context = Dependencies(images, profiles, wall_ns, *asked)
+    controller = Controller(api, metrics, context)
 
     experiments = _experiments(settings, api, metrics, leader)
 
@@ -125,8 +125,8 @@ def _experiments(settings: Settings, api: Api, metrics: JobMetrics, leader: Lead
         pull_secrets=settings.experiment_pull_secrets,
         pod=(settings.variable("experiment_pod"), settings.experiment_pod),
     )
-    around = inside.Surroundings(runners, wall_ns, lambda: leader.holds)
-    return inside.Controller(api, inside.ExperimentMetrics(metrics.registry), around)
+    context = inside.Surroundings(runners, wall_ns, lambda: leader.holds)
+    return inside.Controller(api, inside.ExperimentMetrics(metrics.registry), context)
 
 
 def _first(error: BaseException) -> BaseException:

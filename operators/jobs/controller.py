@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.objects import EmuJobFacts
-from operators.jobs.known import Known
+from operators.jobs.cluster_cache import ClusterCache
+from operators.jobs.creation_attempts import LASTS, CreationAttempts
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
-from operators.jobs.not_made import LASTS, Attempts
-from operators.jobs.observer import Scene
-from operators.jobs.plan import Action, Around, CreateJob, CreateService, ResizePod, plan
+from operators.jobs.observer import ClusterView
+from operators.jobs.plan import Action, Context, CreateJob, CreateService, ResizePod, plan
 from operators.jobs.resizing import Refusal
 from operators.jobs.writer import write
 from operators.kube.actions import Tell
@@ -48,7 +48,7 @@ def no_outcomes(_uid: str) -> Outcome | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Dependencies:
     """What the controller is given: the images of pods, profiles, if it may act now, what came of a job by its EmuJob's uid,
     who is shown all that it sees, and whether news of outcomes come now. The last three must not block."""
 
@@ -57,22 +57,22 @@ class Surroundings:
     wall_ns: Callable[[], int]
     may_act: Callable[[], bool] = lambda: True
     outcomes: Callable[[str], Outcome | None] = no_outcomes
-    observe: Callable[[Scene], None] = lambda _: None
-    hears: Callable[[], bool] = lambda: True
+    observe: Callable[[ClusterView], None] = lambda _: None
+    log_connected: Callable[[], bool] = lambda: True
 
 
 class Controller:
     """`run` never ends by itself; it is cancelled."""
 
-    def __init__(self, api: Api, metrics: JobMetrics, surroundings: Surroundings, pauses: Pauses | None = None) -> None:
-        self._api, self._metrics, self._around = api, metrics, surroundings
+    def __init__(self, api: Api, metrics: JobMetrics, surroundings: Dependencies, pauses: Pauses | None = None) -> None:
+        self._api, self._metrics, self._dependencies = api, metrics, surroundings
         self._pauses = pauses or Pauses()
         self._queue = WorkQueue(self._pauses.settle, _now_s)
-        self._known = Known(self._queue.add, self._count, surroundings.wall_ns)
+        self._cache = ClusterCache(self._queue.add, self._count, surroundings.wall_ns)
         self._synced, self._moved = asyncio.Event(), asyncio.Event()
         self._failures: dict[str, int] = {}
         self._problems: dict[str, EmuGpuError] = {}
-        self._attempts = Attempts(self._pauses)
+        self._attempts = CreationAttempts(self._pauses)
 
     @property
     def problem(self) -> str:
@@ -85,35 +85,35 @@ class Controller:
     def look_again(self, *uids: str) -> None:
         """Something that isn't in the API server has changed, such as an outcome: of these EmuJobs, or of any."""
         wanted = frozenset(uids)
-        for facts in self._known.emujobs.values():
+        for facts in self._cache.emujobs.values():
             if not wanted or facts.key.uid in wanted:
                 self._queue.add(str(facts.key))
 
     async def run(self) -> None:
         """Raises LeadershipLostError (in a group) when it may not act any more."""
         async with asyncio.TaskGroup() as group:
-            for followed in self._known.followed:
+            for followed in self._cache.followed:
                 group.create_task(follow(self._api, followed, self._pauses, self._changed, self._metrics.failed_watch))
-            group.create_task(self._look_around())
+            group.create_task(self._look_at_cluster())
             group.create_task(self._work())
 
     def _changed(self) -> None:
-        if self._known.synced:
+        if self._cache.synced:
             self._synced.set()
         self._moved.set()
 
-    async def _look_around(self) -> None:
+    async def _look_at_cluster(self) -> None:
         """What isn't about one EmuJob: where pools and nodes offer something else, all are looked at; what has vanished only
         shows where everything is seen."""
         await self._synced.wait()
-        before, seen_whole_s = self._known.offers(), float("-inf")
+        before, seen_whole_s = self._cache.offers(), float("-inf")
         while True:
             now_s = asyncio.get_running_loop().time()
-            if self._known.take_vanished() or now_s - seen_whole_s >= _LONGEST_WAIT_S:
+            if self._cache.take_vanished() or now_s - seen_whole_s >= _LONGEST_WAIT_S:
                 seen_whole_s = now_s
-                self._around.observe(self._known.scene(self._around.wall_ns()))
-            if self._known.offers() != before:
-                before = self._known.offers()
+                self._dependencies.observe(self._cache.view(self._dependencies.wall_ns()))
+            if self._cache.offers() != before:
+                before = self._cache.offers()
                 self.look_again()
             try:
                 async with asyncio.timeout(_LONGEST_WAIT_S):
@@ -134,8 +134,8 @@ class Controller:
 
     async def _look(self, key: str) -> None:
         """Do all that is to be done for one EmuJob, and say when to look again. What else bears the name is only shown."""
-        facts, again_s = self._known.emujobs.get(key), None
-        self._around.observe(self._known.scene_of(key, self._around.wall_ns()))
+        facts, again_s = self._cache.emujobs.get(key), None
+        self._dependencies.observe(self._cache.view_of(key, self._dependencies.wall_ns()))
         error: EmuGpuError | None = None
         if facts is None:
             self._attempts.forget(key)
@@ -157,10 +157,12 @@ class Controller:
 
     async def _reconcile(self, facts: EmuJobFacts) -> tuple[EmuGpuError | None, float | None]:
         """What failed, and when to look again; None: when there is news."""
-        given = self._around
-        around = Around(self._known.offers(), given.profiles, given.images, given.wall_ns(), given.hears())
-        not_made = self._attempts.of(str(facts.key), facts.key.uid, _now_s())
-        found = plan(facts, self._known.mine(facts, self._around.outcomes(facts.key.uid), not_made), around)
+        given = self._dependencies
+        context = Context(self._cache.offers(), given.profiles, given.images, given.wall_ns(), given.log_connected())
+        refused_creation = self._attempts.of(str(facts.key), facts.key.uid, _now_s())
+        found = plan(
+            facts, self._cache.observed(facts, self._dependencies.outcomes(facts.key.uid), refused_creation), context
+        )
         longest = None if text_at(facts.status, "phase") in FINAL else _LONGEST_WAIT_S
         again_s = longest if found.again_s is None else min(_LONGEST_WAIT_S, max(found.again_s, 0.01))
         return await self._carry_out(facts.key, found.actions), again_s
@@ -168,7 +170,7 @@ class Controller:
     async def _carry_out(self, owner: Key, actions: tuple[Action, ...]) -> EmuGpuError | None:
         """Each action only after the one before came through: an event tells what is written already."""
         for action in actions:
-            if not self._around.may_act():
+            if not self._dependencies.may_act():
                 raise LeadershipLostError("another replica may act now; ending")
             if isinstance(action, ResizePod):
                 if (problem := await self._resize(str(owner), action)) is not None:
@@ -199,7 +201,7 @@ class Controller:
 
     async def _resize(self, name: str, action: ResizePod) -> EmuGpuError | None:
         """What is worth another try soon. A refusal isn't: it goes into the status of the EmuJob of this name."""
-        now_ns = self._around.wall_ns()
+        now_ns = self._dependencies.wall_ns()
         try:
             await self._write(action)
         except ConflictError as error:
@@ -208,16 +210,16 @@ class Controller:
             self._metrics.failed(type(action).__name__, error)
             if error.retry_helps:
                 return error
-            self._known.refusals.note(name, action.key.uid, Refusal(action.resources, str(error), now_ns))
+            self._cache.refusals.note(name, action.key.uid, Refusal(action.resources, str(error), now_ns))
             self._queue.add(name)
         return None
 
     async def _write(self, action: Action) -> None:
         """Raises what Api raises."""
-        document = await write(self._api, action, self._around.wall_ns())
+        document = await write(self._api, action, self._dependencies.wall_ns())
         self._metrics.writes.labels(type(action).__name__).inc()
         if document is not None:
-            self._known.wrote(action, document)
+            self._cache.wrote(action, document)
 
     def _count(self, before: EmuJobFacts | None, after: EmuJobFacts | None) -> None:
         was, now = (

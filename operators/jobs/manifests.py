@@ -17,9 +17,9 @@ from operators.emujob.objects import EmuJobFacts
 from operators.kube.api import Json
 from operators.objects.emujob import Configuration, EmuJobSpec
 from operators.objects.names import CONFIGURATION, CONTAINER, GATE, JOB_LABEL
+from operators.objects.node import HOSTNAME_LABEL
 from operators.objects.pool import DEFAULT_RESOURCE, HOST_RESOURCE
 from operators.pools.labels import OWN_PREFIX, label_value
-from operators.pools.objects import HOSTNAME_LABEL
 
 BACKOFF_LIMIT = 1000
 """Large: nodes restart and pods are killed. A wrong command ends a Job at once, see EXIT_WRONG."""

@@ -12,18 +12,24 @@ from typing import Protocol
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
+from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
-from operators.jobs.isolated import isolated_s
+from operators.jobs.isolated_time import isolated_s
 from operators.jobs.status import prediction_of
 from operators.kube.documents import text_at
 from operators.kube.timestamps import ns_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
+from operators.objects.job import BatchJob, submission_ns
 from operators.objects.names import FINAL
+from operators.objects.pod import Pod
 from operators.results import job as results_job
-from operators.results.events import ENDS, JobEvent
+from operators.results.events import ENDS, JobEvent, events_of_pod
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome
+
+RUN_NAMESPACE_PREFIX = "emugpu-exp-"
+"""The namespaces that `compare` and runners make for the runs of an experiment."""
+_LONGEST_POLICY = 128
 
 
 class ResultKeeper(Protocol):
@@ -39,55 +45,55 @@ class ResultKeeper(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ClusterView:
     """Everything that the controller sees, once all of it was listed; or, not `whole`, what belongs to one name of it.
 
     `now_ns`: wall clock.
     """
 
     emujobs: Sequence[EmuJobFacts]
-    jobs: Sequence[JobFacts]
-    pods: Sequence[PodFacts]
+    jobs: Sequence[BatchJob]
+    pods: Sequence[Pod]
     offers: Sequence[NodeOffer]
     now_ns: int
     whole: bool = True
 
 
 class Observer:
-    """`look` at each scene."""
+    """`look` at each view."""
 
     def __init__(self, results: ResultKeeper, profiles: ProfileTable) -> None:
         self._results, self._profiles = results, profiles
         self._told: dict[str, tuple[JobEvent, ...]] = {}
         self._specs: dict[str, tuple[int, EmuJobSpec | None]] = {}
         self._noted: dict[str, results_job.JobFacts] = {}
-        self._last: dict[str, tuple[EmuJobFacts, JobFacts | None]] = {}
+        self._last: dict[str, tuple[EmuJobFacts, BatchJob | None]] = {}
 
-    def look(self, scene: Scene) -> None:
-        if scene.whole:
-            self._results.cluster_gpus = sum(len(offer.devices) for offer in scene.offers)
-        owned = {job.owner: job for job in scene.jobs if job.owner}
-        for emujob in scene.emujobs:
+    def look(self, view: ClusterView) -> None:
+        if view.whole:
+            self._results.cluster_gpus = sum(len(offer.devices) for offer in view.offers)
+        owned = {job.owner: job for job in view.jobs if job.owner}
+        for emujob in view.emujobs:
             job, before = owned.get(emujob.key.uid), self._last.get(emujob.key.uid)
             if before is None or before[0] is not emujob or before[1] is not job or self._is_open(emujob):
-                self._emujob(emujob, job, scene)
+                self._emujob(emujob, job, view)
                 self._last[emujob.key.uid] = emujob, job
-        plain = [job for job in scene.jobs if job.demand.containers]
+        plain = [job for job in view.jobs if job.demand.containers]
         for job in plain:
             self._note(_of_job(job))
-        for pod in scene.pods:
-            if pod.demand.containers and pod.work == pod.key.uid:
-                self._note(_of_pod(pod, scene.now_ns))
-        self._events(scene.pods)
-        if scene.whole:
-            self._gone(scene, plain)
+        for pod in view.pods:
+            if pod.demand.containers and pod.work_uid == pod.key.uid:
+                self._note(_of_pod(pod, view.now_ns))
+        self._events(view.pods)
+        if view.whole:
+            self._gone(view, plain)
 
     def _is_open(self, emujob: EmuJobFacts) -> bool:
         """Its time alone isn't known yet: pools may say it later."""
         noted = self._noted.get(emujob.key.uid)
         return noted is None or noted.isolated_s is None
 
-    def _emujob(self, emujob: EmuJobFacts, job: JobFacts | None, scene: Scene) -> None:
+    def _emujob(self, emujob: EmuJobFacts, job: BatchJob | None, view: ClusterView) -> None:
         """Once its submission is in its status: whoever comes later must find the same."""
         submitted_ns, spec = ns_of(text_at(emujob.status, "submittedAt")), self._spec(emujob)
         if submitted_ns is None or spec is None:
@@ -95,7 +101,7 @@ class Observer:
         uid, before = emujob.key.uid, self._noted.get(emujob.key.uid)
         isolated = before.isolated_s if before is not None else None
         if isolated is None and text_at(emujob.status, "phase") not in FINAL:
-            isolated = isolated_s(spec, scene.offers, self._profiles)
+            isolated = isolated_s(spec, view.offers, self._profiles)
         gpus = spec.configuration(job.configuration).gpus if job is not None else None
         if gpus is None:
             gpus = before.gpus if before is not None else spec.configurations[0].gpus
@@ -109,7 +115,7 @@ class Observer:
             steps=spec.steps,
             gpus=gpus,
             isolated_s=isolated,
-            policy=spec.scheduler,
+            policy=_policy_of(emujob, spec),
             failed_ns=failed_ns if text_at(emujob.status, "phase") == "Failed" else None,
             experiment=emujob.experiment,
             completed_ns=ns_of(job.completed) if job is not None and job.complete else None,
@@ -134,30 +140,47 @@ class Observer:
         self._noted[facts.uid] = facts
         self._results.note(facts, prediction)
 
-    def _events(self, pods: Sequence[PodFacts]) -> None:
-        news = [event for pod in pods if self._told.get(pod.key.uid, ()) != pod.events for event in pod.events]
+    def _events(self, pods: Sequence[Pod]) -> None:
+        seen = {pod.key.uid: tuple(events_of_pod(pod)) for pod in pods if pod.runs}
+        news = [event for uid, events in seen.items() if self._told.get(uid, ()) != events for event in events]
         if news:
             self._results.tell(news)
-        self._told |= {pod.key.uid: pod.events for pod in pods if pod.events}
+        self._told |= seen
 
-    def _gone(self, scene: Scene, plain: Sequence[JobFacts]) -> None:
+    def _gone(self, view: ClusterView, plain: Sequence[BatchJob]) -> None:
         """Whose object isn't there any more: also those of before the start of this program."""
-        present = {emujob.key.uid for emujob in scene.emujobs} | {job.key.uid for job in plain}
+        present = {(emujob.key.namespace, emujob.key.uid) for emujob in view.emujobs}
+        present |= {(job.key.namespace, job.key.uid) for job in plain}
         # A pod that was left behind doesn't tell that what it worked for is there, but while it runs it holds devices for it.
-        present |= {pod.work for pod in scene.pods if pod.work == pod.key.uid or pod.phase == "Running"}
-        pods = {pod.key.uid for pod in scene.pods}
+        present |= {
+            (pod.key.namespace, pod.work_uid)
+            for pod in view.pods
+            if pod.work_uid == pod.key.uid or pod.phase == "Running"
+        }
+        pods = {pod.key.uid for pod in view.pods}
         self._told = {uid: events for uid, events in self._told.items() if uid in pods}
         for facts in self._results.open_jobs():
-            if facts.uid not in present:
-                self._results.note(replace(facts, deleted_ns=scene.now_ns))
-        for uid in (self._noted.keys() | self._last.keys()) - present:
+            if (facts.namespace, facts.uid) not in present:
+                self._results.note(replace(facts, deleted_ns=view.now_ns))
+        known = {(facts.namespace, facts.uid) for facts in self._noted.values()}
+        known |= {(emujob.key.namespace, emujob.key.uid) for emujob, _ in self._last.values()}
+        for _, uid in known - present:
             self._specs.pop(uid, None)
             self._last.pop(uid, None)
             if self._noted.pop(uid, None) is not None:
                 self._results.gone(uid)
 
 
-def _of_job(job: JobFacts) -> results_job.JobFacts:
+def _policy_of(emujob: EmuJobFacts, spec: EmuJobSpec) -> str:
+    """In a run of an experiment the policy's title, which the runner has annotated; elsewhere the scheduler's name.
+
+    The text becomes a metric's label, so tenants must not choose it: they don't create namespaces of this name.
+    """
+    in_run = emujob.key.namespace.startswith(RUN_NAMESPACE_PREFIX)
+    return emujob.policy[:_LONGEST_POLICY] if in_run and emujob.policy else spec.scheduler
+
+
+def _of_job(job: BatchJob) -> results_job.JobFacts:
     return results_job.JobFacts(
         uid=job.key.uid,
         namespace=job.key.namespace,
@@ -171,10 +194,10 @@ def _of_job(job: JobFacts) -> results_job.JobFacts:
     )
 
 
-def _of_pod(pod: PodFacts, now_ns: int) -> results_job.JobFacts:
+def _of_pod(pod: Pod, now_ns: int) -> results_job.JobFacts:
     failed_ns = None
     if pod.phase == "Failed" and not pod.deleting:
-        failed_ns = max((event.wall_ns for event in pod.events if event.kind in ENDS), default=now_ns)
+        failed_ns = max((event.wall_ns for event in events_of_pod(pod) if event.kind in ENDS), default=now_ns)
     return results_job.JobFacts(
         uid=pod.key.uid,
         namespace=pod.key.namespace,

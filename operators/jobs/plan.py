@@ -15,18 +15,20 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
+from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import Fit, NodeOffer, first_fit
+from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.manifests import Images, job_document, service_document
-from operators.jobs.not_made import NotMade
 from operators.jobs.resizing import TROUBLES, Refusal, Resources, wanted_of
-from operators.jobs.status import NOT_CARRIED_OUT, Moment, Seen, Verdict, status_of
+from operators.jobs.status import NOT_CARRIED_OUT, JobObjects, Moment, Verdict, status_of
 from operators.kube.actions import CommonAction, DeleteJob, Plan, SuspendJob, report
 from operators.kube.documents import Key, condition_of, text_at, whole_at
 from operators.kube.events import News
 from operators.kube.timestamps import rfc3339, rfc3339_micro, seconds_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
+from operators.objects.job import BatchJob
 from operators.objects.names import FINAL
+from operators.objects.pod import Pod
 from operators.objects.scheduling_problem import REASONS as SCHEDULING_PROBLEMS
 from operators.results.status import Outcome
 
@@ -63,42 +65,43 @@ Action = CreateJob | CreateService | ResizePod | CommonAction
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What all EmuJobs share. `hears`: the event log is being read now."""
+class Context:
+    """What all EmuJobs share. `log_connected`: the event log is being read now."""
 
     offers: Sequence[NodeOffer]
     profiles: ProfileTable
     images: Images
     now_ns: int
-    hears: bool = True
+    log_connected: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Mine:
+class Observed:
     """What there is by an EmuJob's name. `job`: the Job, whoever's it is; `pods`: all that bear the EmuJob's label.
 
-    `refusals`: by uid of a pod, that of its last resize. `not_made`: the last attempt to make the Job or the Service failed so.
+    `refusals`: by uid of a pod, that of its last resize. `refused_creation`: why the last attempt to create the Job or the
+    Service failed.
     """
 
-    job: JobFacts | None = None
-    pods: Sequence[PodFacts] = ()
+    job: BatchJob | None = None
+    pods: Sequence[Pod] = ()
     has_service: bool = False
     outcome: Outcome | None = None
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
-    not_made: NotMade | None = None
+    refused_creation: RefusedCreation | None = None
 
 
-def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan[Action]:
+def plan(facts: EmuJobFacts, observed: Observed, context: Context) -> Plan[Action]:
     """Pure: the same things seen give the same plan."""
     if facts.deleting:
         return Plan()  # its Job and Service go with it: they name it as their owner
-    now = Moment(rfc3339(around.now_ns), rfc3339_micro(around.now_ns))
-    own = mine.job if mine.job is not None and mine.job.owner == facts.key.uid else None
-    pods = [pod for pod in mine.pods if own is not None and pod.owner == own.key.uid]
-    wait_s = _wait_for_the_log_s(own, mine.outcome, around)
-    not_made = mine.not_made.problem if mine.not_made is not None else ""
-    left = _left(mine) if mine.job is None else ()
-    seen = Seen(own, pods, mine.outcome, wait_s > 0, mine.refusals, not_made, left)
+    now = Moment(rfc3339(context.now_ns), rfc3339_micro(context.now_ns))
+    own = observed.job if observed.job is not None and observed.job.owner == facts.key.uid else None
+    pods = [pod for pod in observed.pods if own is not None and pod.owner == own.key.uid]
+    wait_s = _wait_for_the_log_s(own, observed.outcome, context)
+    refused_creation = observed.refused_creation.problem if observed.refused_creation is not None else ""
+    left = _left(observed) if observed.job is None else ()
+    seen = JobObjects(own, pods, observed.outcome, wait_s > 0, observed.refusals, refused_creation, left)
     try:
         spec = parse_spec(facts.key.namespace, facts.key.name, facts.spec)
     except InputError as error:
@@ -106,23 +109,23 @@ def plan(facts: EmuJobFacts, mine: Mine, around: Around) -> Plan[Action]:
         told = report(facts.key, facts.status, status_of(facts, None, seen, accepted, now), _news)
         return Plan(tuple(told), wait_s or None)
     is_open = _is_open(facts, own)
-    fit = first_fit(spec, around.offers, around.profiles) if is_open else Fit(spec.configurations[0])
-    accepted = _accepted(fit, mine.job if is_open and own is None else None)
+    fit = first_fit(spec, context.offers, context.profiles) if is_open else Fit(spec.configurations[0])
+    accepted = _accepted(fit, observed.job if is_open and own is None else None)
     status = status_of(facts, spec, seen, accepted, now)
-    steps, again_s = _steps(facts, spec, mine, seen, (fit, status, around))
+    steps, again_s = _steps(facts, spec, observed, seen, (fit, status, context))
     told = report(facts.key, facts.status, status, _news)
     return Plan((*told, *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
 
 
-def _wait_for_the_log_s(job: JobFacts | None, outcome: Outcome | None, around: Around) -> float:
+def _wait_for_the_log_s(job: BatchJob | None, outcome: Outcome | None, context: Context) -> float:
     """How much longer. The time is that since the end was seen here: the API server's clock may be another one."""
-    if job is None or not job.complete or outcome is None or outcome.exact or not around.hears:
+    if job is None or not job.complete or outcome is None or outcome.exact or not context.log_connected:
         return 0.0
-    waited_s = to_s(around.now_ns - job.seen_ns)
+    waited_s = to_s(context.now_ns - job.seen_ns)
     return _LAST_WORD_S - waited_s if 0 <= waited_s < _LAST_WORD_S else 0.0  # below 0: the clock was set back
 
 
-def _is_open(facts: EmuJobFacts, job: JobFacts | None) -> bool:
+def _is_open(facts: EmuJobFacts, job: BatchJob | None) -> bool:
     """Whether it's still to be decided if the job can run: what runs, or has run to its end, is beyond that."""
     phase = text_at(facts.status, "phase")
     if phase == "Succeeded":
@@ -132,7 +135,7 @@ def _is_open(facts: EmuJobFacts, job: JobFacts | None) -> bool:
     return job.suspended and not job.finished and not job.deleting
 
 
-def _accepted(fit: Fit, foreign: JobFacts | None) -> Verdict:
+def _accepted(fit: Fit, foreign: BatchJob | None) -> Verdict:
     if fit.configuration is None:
         return "False", "InvalidProfile" if fit.misstated else "NoNodeFits", fit.problem
     if foreign is not None and not foreign.deleting:
@@ -142,50 +145,54 @@ def _accepted(fit: Fit, foreign: JobFacts | None) -> Verdict:
 
 
 def _steps(
-    facts: EmuJobFacts, spec: EmuJobSpec, mine: Mine, seen: Seen, rest: tuple[Fit, Mapping[str, Any], Around]
+    facts: EmuJobFacts,
+    spec: EmuJobSpec,
+    observed: Observed,
+    seen: JobObjects,
+    rest: tuple[Fit, Mapping[str, Any], Context],
 ) -> tuple[list[Action], float | None]:
-    fit, status, around = rest
-    later_s = mine.not_made.left_s if mine.not_made is not None else 0.0
+    fit, status, context = rest
+    later_s = observed.refused_creation.left_s if observed.refused_creation is not None else 0.0
     if status["phase"] in FINAL:
         return [SuspendJob(seen.job.key, suspend=True)] if seen.job is not None and _would_go_on(seen.job) else [], None
     service: list[Action] = []
-    if spec.nodes > 1 and not mine.has_service and status["phase"] != "Rejected" and not later_s:
+    if spec.nodes > 1 and not observed.has_service and status["phase"] != "Rejected" and not later_s:
         service = [CreateService(facts.key, service_document(facts))]
     if seen.job is None:
-        if mine.job is not None or seen.left or fit.configuration is None:
+        if observed.job is not None or seen.left or fit.configuration is None:
             return service, None
         if later_s:
             return [], later_s
-        document = job_document(facts, spec, around.images, fit.configuration, fit.gpu_types)
+        document = job_document(facts, spec, context.images, fit.configuration, fit.gpu_types)
         return [*service, CreateJob(facts.key, document)], None
     if seen.job.deleting:
         return service, None
     if seen.rejected and not seen.job.complete:
-        wait_s = _pause_left_s(status, seen, around.now_ns)
+        wait_s = _pause_left_s(status, seen, context.now_ns)
         return (service, wait_s) if wait_s > 0 else ([*service, DeleteJob(seen.job.key)], None)
     held = _hold(spec, seen)
     hold = [SuspendJob(seen.job.key, held)] if held is not None else []
-    return [*service, *hold, *_resizes(spec, seen, around.now_ns)], later_s or None
+    return [*service, *hold, *_resizes(spec, seen, context.now_ns)], later_s or None
 
 
-def _left(mine: Mine) -> tuple[PodFacts, ...]:
+def _left(observed: Observed) -> tuple[Pod, ...]:
     """Pods of a Job that is gone: another Job's would train beside them."""
-    return tuple(sorted((pod for pod in mine.pods if not pod.over), key=lambda pod: pod.key.name))
+    return tuple(sorted((pod for pod in observed.pods if not pod.over), key=lambda pod: pod.key.name))
 
 
-def _would_go_on(job: JobFacts) -> bool:
+def _would_go_on(job: BatchJob) -> bool:
     """Of a job that is over: Kubernetes still wants a pod of it, whose predecessor could not say that all was done."""
     return not (job.finished or job.suspended or job.deleting)
 
 
-def _resizes(spec: EmuJobSpec, seen: Seen, now_ns: int) -> Iterator[ResizePod]:
+def _resizes(spec: EmuJobSpec, seen: JobObjects, now_ns: int) -> Iterator[ResizePod]:
     for pod in seen.staying if spec.native.follow else ():
         wanted, refusal = wanted_of(spec, pod), seen.refusals.get(pod.key.uid)
         if wanted is not None and (refusal is None or not refusal.of(wanted) or refusal.is_old(now_ns)):
             yield ResizePod(pod.key, wanted)
 
 
-def _pause_left_s(status: Mapping[str, Any], seen: Seen, now_ns: int) -> float:
+def _pause_left_s(status: Mapping[str, Any], seen: JobObjects, now_ns: int) -> float:
     """The first time at once, then 1 s, 2 s, 4 s ... after the pod was made: a node may turn away everything."""
     rejections = whole_at(status, "rejections")
     if rejections < 2:
@@ -195,7 +202,7 @@ def _pause_left_s(status: Mapping[str, Any], seen: Seen, now_ns: int) -> float:
     return made_s + pause_s - now_ns / 1e9
 
 
-def _hold(spec: EmuJobSpec, seen: Seen) -> bool | None:
+def _hold(spec: EmuJobSpec, seen: JobObjects) -> bool | None:
     """What spec.suspend of the Job must become; None: it stays as it is.
 
     A job-level scheduler resumes its Jobs itself. Kubernetes would start new pods beside those that are still ending.

@@ -65,7 +65,7 @@ class Recording:
             self._collector = Collector(client, place_of(url), self._opened, metrics, clocks.wall_ns, hooks=hooks)
 
     @property
-    def hears(self) -> bool:
+    def log_connected(self) -> bool:
         """Whether what is told of a job comes here now, so that it is worth waiting for; true while nothing was tried yet."""
         return not (self._collector is not None and self._collector.away) and not self.results.problem
 

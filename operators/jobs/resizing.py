@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from emulator_runtime.domain.sensitivity import HostShare
-from operators.emujob.objects import PodFacts
-from operators.emujob.sizing import GOES_ON
 from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJobSpec
 from operators.objects.native import Amounts, exact_amounts
+from operators.objects.pod import RESIZE_IN_PROGRESS, Pod
 
 Resources = Mapping[str, Amounts]
 """As a container has them: requests, and limits where there are any."""
@@ -41,7 +40,7 @@ class Refusal:
         return not 0 <= now_ns - self.at_ns < _AGAIN_NS
 
 
-class Refusals:
+class ResizeRefusals:
     """By EmuJob and by uid of a pod, until that is gone."""
 
     def __init__(self) -> None:
@@ -50,7 +49,7 @@ class Refusals:
     def note(self, job: str, pod: str, refusal: Refusal) -> None:
         self._known.setdefault(job, {})[pod] = refusal
 
-    def of(self, job: str, pods: Iterable[PodFacts]) -> Mapping[str, Refusal]:
+    def of(self, job: str, pods: Iterable[Pod]) -> Mapping[str, Refusal]:
         """Of these pods, which are all that the EmuJob has."""
         known = self._known.pop(job, {})
         kept = {pod.key.uid: known[pod.key.uid] for pod in pods if pod.key.uid in known}
@@ -59,7 +58,7 @@ class Refusals:
         return kept
 
 
-def wanted_of(spec: EmuJobSpec, pod: PodFacts) -> Resources | None:
+def wanted_of(spec: EmuJobSpec, pod: Pod) -> Resources | None:
     """What the pod's container must ask for; None: it does, or nobody says what."""
     requests, limits = _followed(spec, pod)
     if _holds(requests, pod.sizing.requests) and _holds(limits, pod.sizing.limits):
@@ -67,7 +66,7 @@ def wanted_of(spec: EmuJobSpec, pod: PodFacts) -> Resources | None:
     return {"requests": requests, **({"limits": limits} if limits else {})}
 
 
-def resized(spec: EmuJobSpec, pods: Iterable[PodFacts], refusals: Mapping[str, Refusal]) -> tuple[str, str, str]:
+def resized(spec: EmuJobSpec, pods: Iterable[Pod], refusals: Mapping[str, Refusal]) -> tuple[str, str, str]:
     """Status, reason and message of the condition Resized, over all pods that are there. `refusals`: by uid of a pod."""
     answer = ("Unknown", "NoPods", "")
     for pod in pods:
@@ -78,14 +77,14 @@ def resized(spec: EmuJobSpec, pods: Iterable[PodFacts], refusals: Mapping[str, R
         if wanted is None and reason in TROUBLES:
             return "False", reason, f"pod {pod.key.name}: {message}"
         if wanted is not None or reason or not pod.sizing.heard:
-            answer = ("False", GOES_ON, "")
+            answer = ("False", RESIZE_IN_PROGRESS, "")
         elif answer[0] == "Unknown":
             amounts = _followed(spec, pod)[0]
             answer = ("True", "AsAllocated", ", ".join(f"{name} {amounts[name]}" for name in sorted(amounts)))
     return answer
 
 
-def _followed(spec: EmuJobSpec, pod: PodFacts) -> tuple[Amounts, Amounts]:
+def _followed(spec: EmuJobSpec, pod: Pod) -> tuple[Amounts, Amounts]:
     """An amount that the allocation doesn't say is the configuration's, as for the pod's manager (node/host_share.py)."""
     given = read_allocation(pod.allocation, f"pod {pod.key}")
     if given is None:

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts, submission_ns
+from operators.emujob.objects import EmuJobFacts
 from operators.jobs.resizing import Refusal, resized
 from operators.kube.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.kube.timestamps import rfc3339_micro, seconds_of
 from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJobSpec
+from operators.objects.job import BatchJob, submission_ns
 from operators.objects.names import FINAL
+from operators.objects.pod import Pod
 from operators.objects.scheduling_problem import read_problem
 from operators.results.job import EVENT_LOG
 from operators.results.predicted import Prediction
@@ -24,7 +26,7 @@ from operators.results.status import Outcome, members_of
 
 NOT_CARRIED_OUT = "NotCarriedOut"
 """The API server refuses what must be made."""
-POD_LEFT = "PodLeft"
+ORPHANED_POD = "PodLeft"
 """What must be made waits for a pod that nobody deletes."""
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
@@ -39,32 +41,32 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JobObjects:
     """What there is of an EmuJob. `job`: the Job of its name and its own; `pods`: those of this Job.
 
     `awaits_log`: the Job is complete, and when the last step ended is about to be told. `refusals`: of resizes, by uid of a pod.
-    `not_made`: why the API server lets the Job or the Service not be made; empty: it does, or was not asked.
+    `refused_creation`: why the API server lets the Job or the Service not be made; empty: it does, or was not asked.
     `left`: pods of a Job that is gone, which live on.
     """
 
-    job: JobFacts | None = None
-    pods: Sequence[PodFacts] = ()
+    job: BatchJob | None = None
+    pods: Sequence[Pod] = ()
     outcome: Outcome | None = None
     awaits_log: bool = False
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
-    not_made: str = ""
-    left: Sequence[PodFacts] = ()
+    refused_creation: str = ""
+    left: Sequence[Pod] = ()
 
     @property
-    def live(self) -> list[PodFacts]:
+    def live(self) -> list[Pod]:
         return [pod for pod in self.pods if not pod.over]
 
     @property
-    def staying(self) -> list[PodFacts]:
+    def staying(self) -> list[Pod]:
         return [pod for pod in self.live if not pod.deleting]
 
     @property
-    def done_unsaid(self) -> bool:
+    def finished_unreported(self) -> bool:
         """Its last step ended while it was being stopped: the log tells so, and no pod was left to say it to Kubernetes."""
         told = self.outcome is not None and self.outcome.result.finished and self.outcome.result.told_by == EVENT_LOG
         if not told or self.job is None or self.job.finished or any(pod.node for pod in self.live):
@@ -72,12 +74,12 @@ class Seen:
         return self.job.suspended or bool(self.live)  # else its own end, or another pod, is on its way
 
     @property
-    def rejected(self) -> list[PodFacts]:
+    def rejected(self) -> list[Pod]:
         return [pod for pod in self.pods if pod.rejected]
 
 
 def status_of(
-    facts: EmuJobFacts, spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, now: Moment
+    facts: EmuJobFacts, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, now: Moment
 ) -> dict[str, Any]:
     """The whole status; `spec` None: it can't be read."""
     before = facts.status
@@ -112,11 +114,11 @@ def status_of(
     return status
 
 
-def _phase(before: Mapping[str, Any], spec: EmuJobSpec | None, seen: Seen, accepted: Verdict) -> str:
+def _phase(before: Mapping[str, Any], spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict) -> str:
     old, job = text_at(before, "phase"), seen.job
     if old in FINAL and (job is None or job.finished):
         return old
-    if job is not None and (seen.done_unsaid or (old == "Succeeded" and job.suspended)):
+    if job is not None and (seen.finished_unreported or (old == "Succeeded" and job.suspended)):
         return "Succeeded"
     if job is None:
         return "Pending" if accepted[0] == "True" else "Rejected"
@@ -139,14 +141,14 @@ def _phase(before: Mapping[str, Any], spec: EmuJobSpec | None, seen: Seen, accep
     return "Starting" if any(pod.node for pod in seen.live) else "Queued"
 
 
-def _nodes(spec: EmuJobSpec | None, job: JobFacts | None) -> int:
+def _nodes(spec: EmuJobSpec | None, job: BatchJob | None) -> int:
     """Pods of the job; of a specification that can't be read any more, those that its Job was made for."""
     if spec is not None:
         return spec.nodes
     return 0 if job is None else job.tasks
 
 
-def _preemptions(before: Mapping[str, Any], job: JobFacts | None) -> int:
+def _preemptions(before: Mapping[str, Any], job: BatchJob | None) -> int:
     """One more where a run that was seen has ended without the Job's end: it is suspended now, or another run began.
 
     A Job that was made anew is another one: its pods were turned away, nobody took anything.
@@ -157,7 +159,7 @@ def _preemptions(before: Mapping[str, Any], job: JobFacts | None) -> int:
     return count + (same and ended)
 
 
-def _rejections(before: Mapping[str, Any], seen: Seen) -> int:
+def _rejections(before: Mapping[str, Any], seen: JobObjects) -> int:
     """One more for each Job that has a pod which was turned away."""
     last = object_at(before, "job")
     known = seen.job is not None and text_at(last, "uid") == seen.job.key.uid and last.get("rejected") is True
@@ -189,7 +191,7 @@ def _known(before: Mapping[str, Any], outcome: Outcome | None) -> dict[str, Any]
     return {} if over and (worse or len(found["runs"]) < told) else found
 
 
-def _times(before: Mapping[str, Any], seen: Seen, known: Mapping[str, Any]) -> dict[str, Any]:
+def _times(before: Mapping[str, Any], seen: JobObjects, known: Mapping[str, Any]) -> dict[str, Any]:
     started = min((pod.started for pod in seen.pods if pod.started), default="")
     finished = seen.job.completed if seen.job is not None and seen.job.finished and not seen.rejected else ""
     complete = seen.job is not None and seen.job.complete
@@ -210,7 +212,9 @@ def _progress(before: Mapping[str, Any], steps: int, known: Mapping[str, Any], p
     return progress | ({"stepsDoneAt": newest} if newest else {})
 
 
-def _place(before: Mapping[str, Any], facts: EmuJobFacts, spec: EmuJobSpec, seen: Seen, phase: str) -> dict[str, Any]:
+def _place(
+    before: Mapping[str, Any], facts: EmuJobFacts, spec: EmuJobSpec, seen: JobObjects, phase: str
+) -> dict[str, Any]:
     """The allocation, as its scheduler says or as the pods show; what a finished job had stays."""
     job, kept = seen.job, {name: before[name] for name in ("allocation", "node") if name in before}
     configuration = spec.configuration(job.configuration if job is not None else "")
@@ -250,7 +254,7 @@ def _numbers(
 
 
 def _conditions(
-    facts: EmuJobFacts, spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, *, phase: str, now: str
+    facts: EmuJobFacts, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, *, phase: str, now: str
 ) -> list[dict[str, Any]]:
     failure = (seen.job.failure_reason, seen.job.failure) if seen.job is not None else ("", "")
     verdicts: dict[str, Verdict] = {
@@ -286,7 +290,7 @@ def _predicted(facts: EmuJobFacts) -> dict[str, Verdict]:
     return {} if prediction is None else {"Predicted": ("True", "AtSubmission", "")}
 
 
-def _scheduled(facts: EmuJobFacts, spec: EmuJobSpec | None, seen: Seen, phase: str) -> Verdict:
+def _scheduled(facts: EmuJobFacts, spec: EmuJobSpec | None, seen: JobObjects, phase: str) -> Verdict:
     if phase in FINAL:
         return "False", "Finished", ""
     if phase == "Rejected":
@@ -306,7 +310,7 @@ def _scheduled(facts: EmuJobFacts, spec: EmuJobSpec | None, seen: Seen, phase: s
     return "False", "WaitingForNodes", f"{bound} of {wanted} pods have a node"
 
 
-def _held_up(seen: Seen) -> Verdict | None:
+def _held_up(seen: JobObjects) -> Verdict | None:
     """What keeps its Job from being made."""
     if seen.left:
         staying = [pod.key for pod in seen.left if not pod.deleting]
@@ -315,11 +319,11 @@ def _held_up(seen: Seen) -> Verdict | None:
         names = " ".join(key.name for key in staying[:8])
         why = "is left of a Job that was deleted without its pods, and two Jobs would train at once"
         fix = f"`kubectl delete pod -n {staying[0].namespace} {names}` lets the job go on"
-        return "False", POD_LEFT, f"pod {staying[0].name} {why}; {fix}"
-    return ("False", NOT_CARRIED_OUT, seen.not_made) if seen.not_made else None
+        return "False", ORPHANED_POD, f"pod {staying[0].name} {why}; {fix}"
+    return ("False", NOT_CARRIED_OUT, seen.refused_creation) if seen.refused_creation else None
 
 
-def _progressing(spec: EmuJobSpec | None, seen: Seen, accepted: Verdict, phase: str) -> Verdict:
+def _progressing(spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, phase: str) -> Verdict:
     if phase == "Running":
         return "True", "Running", ""
     if phase == "Starting":

@@ -1,210 +1,595 @@
-"""The specification of an EmuJob as types: the short form becomes one configuration, aliases and quantities are resolved.
-
-The API server has checked the schema already; this is the second gate, for what a schema can't know (GPU types) and for
-objects that were stored under an older schema.
-"""
+"""EmuJob: a training job on emulated GPUs, and how long it took."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from emulator_runtime.domain.errors import UnknownNameError
-from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
-from emulator_runtime.node.fields import Field, required
-from operators.objects.forms import image, line, word
-from operators.objects.names import SCHEDULER_NAME, SCHEDULER_NAME_FORM
-from operators.objects.native import Native, amount_of, parse_native
-from operators.objects.pool import named_spec
-from operators.objects.template import Template, parse_template
+from annotated_types import Interval, Len
+from pydantic import Field, StrictBool, StrictFloat, StrictStr, model_validator
+
+from emulator_runtime.domain.sensitivity import Knots, Sensitivity
+from operators.kube.documents import Key, key_of, object_at, text_at, texts_of, whole_at
+from operators.objects.custom_resource import (
+    Column,
+    Definition,
+    Part,
+    Report,
+    Rule,
+    Schema,
+    problem,
+    read_leniently,
+    read_strictly,
+    served,
+)
+from operators.objects.forms import (
+    Conditions,
+    DurationNs,
+    GpuType,
+    Image,
+    Int32,
+    Int64,
+    Line,
+    Name,
+    Positive,
+    Texts,
+    TimeNs,
+    Word,
+    quantity_type,
+    text_type,
+)
+from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, PREDICTED, SCHEDULER_NAME_FORM
+from operators.objects.native import Native
+from operators.objects.template import Template
 
 ACTUATORS = ("none", "jobs", "gated", "binding")
 DEFAULT_CONFIGURATION = "default"
 DEFAULT_SCHEDULER = "default-scheduler"
-_PROFILE = ("model", "batchSize", "stepTime", "memory", "sensitivity")
-_SHORT = ("resources", "gpuType", "gpuTypes", *_PROFILE)
-_FIELDS = (
-    *("tenant", "weight", "nodes", "steps", "image", "imagePullPolicy", "template", "scheduler"),
-    *("configurations", "native", "suspend", *_SHORT),
+_FROZEN = "only spec.suspend and spec.weight can be changed; delete the EmuJob and make another one"
+IMMUTABLE = Schema(Rule(_FROZEN, "self == oldSelf"))
+
+Cpus = Annotated[int, quantity_type(1000, "CPUs as a quantity, such as 4 or 500m")]
+Memory = Annotated[int, quantity_type(1, "memory as a quantity of bytes, such as 16Gi")]
+
+
+class Resources(Part):
+    """Emulated amounts of each node of the job."""
+
+    gpus: Annotated[Int32, Interval(ge=0, le=128)] = Field(
+        1, alias="emuGPU", description="Emulated GPUs; 1 where this is absent."
+    )
+    cpu_milli: Cpus = Field(0, alias="cpu", description="Emulated CPUs, such as 4 or 500m.")
+    memory_bytes: Memory = Field(0, alias="memory", description="Emulated memory, such as 16Gi.")
+
+
+class Knot(Part):
+    """A point of the curve of speed against an emulated amount."""
+
+    amount: int
+    speed: Positive
+
+
+class CpuKnot(Knot):
+    """With thousandths of a CPU."""
+
+    amount: Annotated[int, quantity_type(1000, "CPUs as a quantity above 0, such as 3 or 500m", above_0=True)]
+
+
+class MemoryKnot(Knot):
+    """With bytes."""
+
+    amount: Annotated[int, quantity_type(1, "memory as a quantity of bytes above 0, such as 62.5Gi", above_0=True)]
+
+
+class Curves(Part):
+    """spec.sensitivity: speed against emulated CPUs (thousandths) and memory (bytes)."""
+
+    keywords = {"minProperties": 1}
+    cpu: Annotated[tuple[CpuKnot, ...], Len(1, 16)] = Field((), description="By CPUs, the amounts growing.")
+    memory: Annotated[tuple[MemoryKnot, ...], Len(1, 16)] = Field((), description="By memory, the amounts growing.")
+
+    @model_validator(mode="after")
+    def _check_growth(self) -> Self:
+        curves: tuple[tuple[str, Sequence[Knot]], ...] = (("cpu", self.cpu), ("memory", self.memory))
+        for name, curve in curves:
+            for index, (before, after) in enumerate(pairwise(curve)):
+                if after.amount <= before.amount:
+                    raise problem("must be above the amount before it", name, index + 1, "amount")
+        return self
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        return Sensitivity(_knots(self.cpu), _knots(self.memory))
+
+
+def _knots(curve: Sequence[Knot]) -> Knots:
+    return tuple((knot.amount, float(knot.speed)) for knot in curve)
+
+
+class Work(Part):
+    """What is trained: a profiled model with a batch size, or steps of a stated time."""
+
+    model: Annotated[Name, IMMUTABLE] = Field("", description="A profiled model (`emugpu profile list`).")
+    batch_size: Annotated[Int64, Interval(ge=1, le=2**31), IMMUTABLE] = Field(
+        0, description="Samples of one step on all GPUs together."
+    )
+    step_time_ns: Annotated[DurationNs, IMMUTABLE] = Field(
+        0, alias="stepTime", description="Time of one step, such as 80ms, for work without a profile."
+    )
+    gpu_memory_bytes: Annotated[int, quantity_type(1, "memory as a quantity of bytes, such as 4Gi"), IMMUTABLE] = Field(
+        0, alias="memory", description="With stepTime, memory on each GPU, such as 4Gi."
+    )
+    curves: Annotated[Curves, IMMUTABLE] | None = Field(
+        None,
+        alias="sensitivity",
+        description="With stepTime: the job's speed for amounts of emulated CPUs and memory of each node; stepTime holds at "
+        "speed 1. Linear between the points; the slower of the two counts.",
+    )
+
+
+def _work_rules(unless: str = "", exempt: str = "") -> tuple[Rule, ...]:
+    """The members that belong together, of spec or of a profile. `unless` (CEL), `exempt` (a field): a work that needs none."""
+    return (
+        Rule(
+            "give either model with batchSize, or stepTime with memory",
+            f"{unless}has(self.model) != has(self.stepTime)",
+            lambda work: (exempt != "" and work.has(exempt)) or work.has("model") != work.has("step_time_ns"),
+        ),
+        Rule(
+            "model and batchSize belong together",
+            "has(self.model) == has(self.batchSize)",
+            lambda work: work.has("model") == work.has("batch_size"),
+        ),
+        Rule(
+            "memory: belongs to stepTime; a model's memory is in its profile",
+            "!has(self.memory) || has(self.stepTime)",
+            lambda work: not work.has("gpu_memory_bytes") or work.has("step_time_ns"),
+            at="memory",
+        ),
+        Rule(
+            "sensitivity: belongs to stepTime",
+            "!has(self.sensitivity) || has(self.stepTime)",
+            lambda work: not work.has("curves") or work.has("step_time_ns"),
+            at="sensitivity",
+        ),
+    )
+
+
+def _amount_rules(path: str, way: str) -> tuple[Rule, ...]:
+    """Rules between resources and profile. `path` of the profile in CEL, `way`: what has them, for people."""
+    rules = [
+        Rule(
+            f"resources.emuGPU: a model's profile is of GPUs; give stepTime for a {way} without one",
+            f"!has({path}.model) || !has(self.resources) || !has(self.resources.emuGPU) || self.resources.emuGPU > 0",
+            lambda way: not way.model or way.resources.gpus > 0,
+            at="resources.emuGPU",
+        )
+    ]
+    for name, amount in (("cpu", "cpu_milli"), ("memory", "memory_bytes")):
+        rules.append(
+            Rule(
+                f"sensitivity.{name}: give resources.{name} too, the amount until a scheduler allocates another one",
+                f"!has({path}.sensitivity) || !has({path}.sensitivity.{name}) || "
+                f"(has(self.resources) && has(self.resources.{name}))",
+                _has_amount(name, amount),
+                at=f"{path}.sensitivity.{name}".removeprefix("self."),
+            )
+        )
+    return tuple(rules)
+
+
+def _has_amount(curve: str, amount: str) -> Callable[[Any], bool]:
+    """Whether what has such a curve states the amount that it starts from."""
+    return lambda way: way.curves is None or not getattr(way.curves, curve) or getattr(way.resources, amount) > 0
+
+
+class Profile(Work):
+    """The work of one configuration."""
+
+    rules = _work_rules()
+
+
+_GPU_TYPES = "GPU types that will do (names or aliases, as `emugpu gpus` lists them); any where this is absent."
+GpuTypes = Annotated[tuple[GpuType, ...], Len(1, 32), IMMUTABLE]
+
+
+class Configuration(Part):
+    """One way to run: emulated amounts of each node, and the work. `gpus` 0: on CPUs alone. `gpu_types` empty: any."""
+
+    rules = _amount_rules("self.profile", "configuration")
+    name: Annotated[
+        str, text_type("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "is no name: small letters, digits and -", most=63)
+    ]
+    resources: Annotated[Resources, IMMUTABLE] = Field(
+        Resources.model_construct(),
+        description="Emulated amounts of each node of the job; the pods' own requests are in spec.native.",
+    )
+    gpu_types: GpuTypes = Field((), description=_GPU_TYPES)
+    profile: Profile = Field(description="What is trained.")
+
+    @property
+    def gpus(self) -> int:
+        return self.resources.gpus
+
+    @property
+    def cpu_milli(self) -> int:
+        return self.resources.cpu_milli
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.resources.memory_bytes
+
+    @property
+    def model(self) -> str:
+        """Empty: steps of `step_time_ns`."""
+        return self.profile.model
+
+    @property
+    def batch_size(self) -> int:
+        """Of the whole job."""
+        return self.profile.batch_size
+
+    @property
+    def step_time_ns(self) -> int:
+        """At speed 1 of the `sensitivity`, if there is one."""
+        return self.profile.step_time_ns
+
+    @property
+    def gpu_memory_bytes(self) -> int:
+        return self.profile.gpu_memory_bytes
+
+    @property
+    def curves(self) -> Curves | None:
+        return self.profile.curves
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity | None:
+        return self.curves.sensitivity if self.curves is not None else None
+
+
+class Scheduling(Part):
+    """spec.scheduler: who decides where and when the job runs."""
+
+    rules = (
+        Rule(
+            "scheduler: a name belongs to an actuator (jobs, gated or binding), and an actuator needs a name",
+            "(self.actuator == 'none') == (self.name == '')",
+            lambda scheduling: (scheduling.actuator == "none") == (not scheduling.name),
+        ),
+        Rule(
+            "scheduler.schedulerName: with actuator binding the pods need a scheduler's name of their own",
+            "self.actuator != 'binding' || self.schedulerName != 'default-scheduler'",
+            lambda scheduling: scheduling.actuator != "binding" or scheduling.pod_scheduler != DEFAULT_SCHEDULER,
+            at="schedulerName",
+        ),
+    )
+    actuator: Literal["none", "jobs", "gated", "binding"] = served(
+        "none",
+        "How a job-level scheduler acts. none: there is none, a Kubernetes scheduler places the pods at once. jobs: it "
+        "resumes and suspends the Job. gated: it removes the pods' scheduling gate. binding: it binds the pods.",
+    )
+    name: Annotated[str, text_type("^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", SCHEDULER_NAME_FORM, most=40)] = served(
+        "", "The job-level scheduler that the job belongs to."
+    )
+    pod_scheduler: Word = served(DEFAULT_SCHEDULER, "The pods' schedulerName.", alias="schedulerName")
+
+
+_OPTIONAL_AND_FROZEN = (
+    *("tenant", "image", "imagePullPolicy", "template", "configurations", "resources", "gpuType", "gpuTypes"),
+    *("model", "stepTime", "memory", "sensitivity"),
 )
-_DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ns|us|ms|s|m|h)", re.ASCII)
-_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_SHORT = ("resources", "model", "batchSize", "stepTime", "memory", "sensitivity", "gpuType", "gpuTypes")
+_SHORT_FIELDS = (
+    "resources",
+    "model",
+    "batch_size",
+    "step_time_ns",
+    "gpu_memory_bytes",
+    "curves",
+    "gpu_type",
+    "gpu_types",
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """One way to run: emulated amounts of each node, and the work. `gpu_types` canonical, empty: any.
+class EmuJobSpec(Work):
+    """What a user asks for. The short form (model and resources directly in the spec) is one configuration."""
 
-    Either `model` and `batch_size` (of the whole job) or `step_time_ns` and `gpu_memory_bytes`. `gpus` 0: on CPUs alone.
-    With a `sensitivity`, `step_time_ns` holds at speed 1 and the emulated CPUs and memory that it is given change it.
-    """
+    rules = (
+        Rule(
+            "write either spec.configurations, or one configuration directly (spec.resources with model and batchSize, or with "
+            "stepTime)",
+            f"has(self.configurations) != ({' || '.join(f'has(self.{name})' for name in _SHORT)})",
+            lambda spec: spec.has("listed") != any(spec.has(name) for name in _SHORT_FIELDS),
+        ),
+        *_work_rules("has(self.configurations) || ", "listed"),
+        *_amount_rules("self", "job"),
+        Rule(
+            "write either spec.gpuType or spec.gpuTypes",
+            "!has(self.gpuType) || !has(self.gpuTypes)",
+            lambda spec: not spec.gpu_type or not spec.gpu_types,
+        ),
+        Rule(_FROZEN, " && ".join(f"has(self.{name}) == has(oldSelf.{name})" for name in _OPTIONAL_AND_FROZEN)),
+    )
+    tenant: Annotated[Line, IMMUTABLE] = Field(
+        "", description="Who the job is counted for; the namespace where this is absent."
+    )
+    weight: Positive = served(1.0, "The job's share beside others, for policies that know weights.", schema_default=1)
+    nodes: Annotated[Int32, Interval(ge=1, le=1024), IMMUTABLE] = served(
+        1, "Pods of the job, each on a node of its own; more than one trains as distributed data parallel."
+    )
+    steps: Annotated[Int64, Interval(ge=1, le=2**40), IMMUTABLE] = Field(
+        description="Training steps of the whole job, over all its runs."
+    )
+    image: Annotated[Image, IMMUTABLE] = Field(
+        "",
+        description="Image of the pods, whose entrypoint is the program `emugpu`; the operator's own where this is absent.",
+    )
+    image_pull_policy: Annotated[Literal["", "Always", "IfNotPresent", "Never"], IMMUTABLE] = Field(
+        "", json_schema_extra={"enum": ["Always", "IfNotPresent", "Never"]}
+    )
+    template: Annotated[Template, IMMUTABLE] = Field(
+        Template.model_construct(), description="What is merged into the pods."
+    )
+    scheduling: Annotated[Scheduling, IMMUTABLE] = served(
+        Scheduling.model_construct(),
+        "Who decides where and when the job runs.",
+        alias="scheduler",
+        schema_default={"actuator": "none", "name": "", "schedulerName": DEFAULT_SCHEDULER},
+    )
+    listed: Annotated[
+        tuple[Configuration, ...],
+        Len(1, 8),
+        IMMUTABLE,
+        Schema(
+            Rule("each needs a name of its own", holds=lambda listed: len({c.name for c in listed}) == len(listed)),
+            x_kubernetes_list_type="map",
+            x_kubernetes_list_map_keys=["name"],
+        ),
+    ] = Field(
+        (),
+        alias="configurations",
+        description="The ways in which the job can run; the scheduler takes one, the first one that fits where there is no "
+        "scheduler.",
+    )
+    resources: Annotated[Resources, IMMUTABLE] = Field(
+        Resources.model_construct(),
+        description="Emulated amounts of each node of the job; the pods' own requests are in spec.native.",
+    )
+    gpu_type: Annotated[GpuType, IMMUTABLE] = Field("", description="The one GPU type that will do.")
+    gpu_types: GpuTypes = Field((), description=_GPU_TYPES)
+    native: Annotated[Native, IMMUTABLE] = served(
+        Native.model_construct(),
+        "What the pods really request of their machine, and may use there; small, because nothing is computed.",
+        schema_default={},
+    )
+    suspend: StrictBool = served(
+        False,
+        "Holds the job while it is true. Afterwards a job-level scheduler resumes it; without one it goes on at once.",
+    )
 
-    name: str
-    gpus: int = 1
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    gpu_types: tuple[str, ...] = ()
-    model: str = ""
-    batch_size: int = 0
-    step_time_ns: int = 0
-    gpu_memory_bytes: int = 0
-    sensitivity: Sensitivity | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EmuJobSpec:
-    """What a user asks for. `image` and `pull_policy` empty: the operator's own. `scheduler` empty: there is none."""
-
-    tenant: str
-    weight: float
-    nodes: int
-    steps: int
-    configurations: tuple[Configuration, ...]
-    image: str = ""
-    pull_policy: str = ""
-    template: Template = field(default_factory=Template)
-    actuator: str = "none"
-    scheduler: str = ""
-    pod_scheduler: str = DEFAULT_SCHEDULER
-    native: Native = field(default_factory=Native)
-    suspend: bool = False
+    @cached_property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """The ways to run, at least one."""
+        if self.listed:
+            return self.listed
+        profile = Profile.model_construct(**{name: getattr(self, name) for name in Work.model_fields})
+        types = (self.gpu_type,) if self.gpu_type else self.gpu_types
+        return (
+            Configuration.model_construct(
+                name=DEFAULT_CONFIGURATION, resources=self.resources, gpu_types=types, profile=profile
+            ),
+        )
 
     def configuration(self, name: str) -> Configuration:
         """The configuration of this name; the first one where there is none."""
         return next((c for c in self.configurations if c.name == name), self.configurations[0])
 
+    @property
+    def pull_policy(self) -> str:
+        """Empty: the operator's own."""
+        return self.image_pull_policy
+
+    @property
+    def actuator(self) -> str:
+        return self.scheduling.actuator
+
+    @property
+    def scheduler(self) -> str:
+        """The job-level scheduler; empty: there is none."""
+        return self.scheduling.name
+
+    @property
+    def pod_scheduler(self) -> str:
+        return self.scheduling.pod_scheduler
+
+
+# -- status ------------------------------------------------------------------------------------------------------------
+
+
+class ReconciledJob(Report):
+    """status.job: what the controller remembers of the Job."""
+
+    uid: StrictStr = ""
+    run: StrictStr = Field("", description="When the present run began; empty while the Job is suspended.")
+    rejected: StrictBool = Field(False, description="Whether a node rejected a pod of this Job.")
+
+
+class AllocationStatus(Report):
+    """What a scheduler gave the job."""
+
+    configuration: StrictStr = ""
+    nodes: Texts = ()
+    gpus: Int32 = 0
+    cpu: StrictStr = ""
+    memory: StrictStr = ""
+    devices: Texts = ()
+
+
+class Predicted(Report):
+    """A forecast of the JCT, in seconds."""
+
+    value: StrictFloat
+    by: StrictStr = ""
+    at_ns: TimeNs | None = Field(None, alias="at")
+
+
+class RunStatus(Report):
+    """A stay of the job on a node. `to_ns` None: it goes on. `ended`: how."""
+
+    node: StrictStr
+    devices: Texts = Field(description="UUIDs.")
+    from_ns: TimeNs = Field(alias="from")
+    to_ns: TimeNs | None = Field(None, alias="to", description="Absent while it goes on.")
+    from_step: Int64
+    to_step: Int64 = Field(description="Steps that were done at its end, or until now.")
+    ended: StrictStr = Field(
+        "", description="How: finished, released, gone, fenced, suspended, failed, or untold (no event said when)."
+    )
+
+
+Phase = Literal["Pending", "Queued", "Starting", "Running", "Preempted", "Succeeded", "Failed", "Rejected"]
+
+
+class EmuJobStatus(Report):
+    """What the controller says of the job. Times are nanoseconds since 1970; None: it hasn't happened or isn't known."""
+
+    observed_generation: Int64 = 0
+    phase: Phase | None = None
+    job_name: StrictStr = Field("", description="The Job of this EmuJob.")
+    job: ReconciledJob = Field(
+        ReconciledJob.model_construct(), description="What the next reconciliation has to know of this one."
+    )
+    submitted_ns: TimeNs | None = Field(
+        None, alias="submittedAt", description="When the operator first observed the EmuJob."
+    )
+    started_ns: TimeNs | None = Field(None, alias="startedAt")
+    finished_ns: TimeNs | None = Field(None, alias="finishedAt")
+    steps: Int64 = 0
+    steps_done: Int64 = Field(0, description="As of the newest event; refreshed every few seconds while the job runs.")
+    steps_done_ns: TimeNs | None = Field(None, alias="stepsDoneAt", description="When that event happened.")
+    progress: StrictStr = ""
+    gpus: Int32 | None = None
+    node: StrictStr = ""
+    allocation: AllocationStatus = AllocationStatus.model_construct()
+    preemptions: Int32 = Field(0, description="How often a job-level scheduler took the job's GPUs away.")
+    rejections: Int32 = Field(0, description="How often a node rejected a pod; the Job was made anew each time.")
+    failures: Int32 = Field(0, description="Pods of the present Job that failed.")
+    predicted: Predicted | None = Field(None, alias="predictedJCTSeconds")
+    observed_jct_s: StrictFloat | None = Field(
+        None,
+        alias="observedJCTSeconds",
+        description="From the submission to the end of the last step, of a job that has succeeded.",
+    )
+    queueing_delay_s: StrictFloat | None = Field(
+        None,
+        alias="queueingDelaySeconds",
+        description="From the submission until the job held devices for the first time.",
+    )
+    service_s: StrictFloat | None = Field(
+        None, alias="serviceSeconds", description="How long the job held devices until now."
+    )
+    slowdown: StrictFloat | None = Field(None, description="Its completion time over its run time alone.")
+    fairness: StrictFloat | None = Field(
+        None,
+        description="Its completion time over that with an equal share of the cluster for itself (Themis' rho); above 1: it got "
+        "less.",
+    )
+    runs: Annotated[tuple[RunStatus, ...], Schema(maxItems=20, x_kubernetes_list_type="atomic")] = Field(
+        (), description="The stays of the job on nodes, the newest 20 in order of their beginning."
+    )
+    conditions: Conditions = ()
+
+
+# -- the resource ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EmuJob:
+    """One EmuJob. `spec_json`, `status_json`: as the API server has them. `created` is RFC 3339. `predicted`: its annotation of
+    a forecast. `experiment`: the label. `seen_ns`: when this was received, in nanoseconds since 1970."""
+
+    key: Key
+    created: str = ""
+    generation: int = 1
+    deleting: bool = False
+    spec_json: Mapping[str, Any] = field(default_factory=dict)
+    status_json: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    predicted: str = ""
+    job_id: str = ""
+    seen_ns: int = field(default=0, compare=False)
+
+    DEFINITION: ClassVar[Definition]
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any], seen_ns: int = 0) -> EmuJob:
+        """An EmuJob as the API server sends it."""
+        metadata = object_at(document, "metadata")
+        annotations = texts_of(metadata, "annotations")
+        return cls(
+            key=key_of(document),
+            created=text_at(metadata, "creationTimestamp"),
+            generation=whole_at(metadata, "generation"),
+            deleting="deletionTimestamp" in metadata,
+            spec_json=object_at(document, "spec"),
+            status_json=object_at(document, "status"),
+            labels=texts_of(metadata, "labels"),
+            predicted=annotations.get(PREDICTED, ""),
+            job_id=annotations.get(JOB_ID, ""),
+            seen_ns=seen_ns,
+        )
+
+    @property
+    def experiment(self) -> str:
+        return self.labels.get(EXPERIMENT_LABEL, "")
+
+    @cached_property
+    def spec(self) -> EmuJobSpec:
+        """Raises InputError naming the EmuJob and the field; UnknownNameError for a GPU type that isn't known."""
+        return parse_spec(self.key.namespace, self.key.name, self.spec_json)
+
+    @cached_property
+    def status(self) -> EmuJobStatus:
+        return read_leniently(EmuJobStatus, self.status_json)
+
 
 def parse_spec(namespace: str, name: str, spec: object) -> EmuJobSpec:
-    """Raises InputError naming the EmuJob and the field; UnknownNameError for a GPU type that isn't known."""
-    document = Field(f"EmuJob {namespace}/{name}", "spec", spec)
-    members = document.members(_FIELDS)
-    scheduler = members["scheduler"].members(("actuator", "name", "schedulerName")) if "scheduler" in members else {}
-    actuator = scheduler["actuator"].text() if "actuator" in scheduler else "none"
-    if actuator not in ACTUATORS:
-        raise UnknownNameError(f"{document.place}: spec.scheduler.actuator", "actuator", actuator, ACTUATORS)
-    scheduler_name = scheduler["name"].text() if "name" in scheduler else ""
-    if (actuator == "none") != (not scheduler_name):
-        raise members["scheduler"].error("a name belongs to an actuator (jobs, gated, binding), and one needs a name")
-    if scheduler_name and not SCHEDULER_NAME.fullmatch(scheduler_name):
-        raise scheduler["name"].error(f"{scheduler_name!r} {SCHEDULER_NAME_FORM}")
-    return EmuJobSpec(
-        tenant=line(members["tenant"], most=63) if "tenant" in members else namespace,
-        weight=_above_0(members["weight"]) if "weight" in members else 1.0,
-        nodes=members["nodes"].whole(least=1, most=1024) if "nodes" in members else 1,
-        steps=required(members, "steps", document).whole(least=1, most=2**40),
-        configurations=_configurations(document, members),
-        image=image(members["image"]) if "image" in members else "",
-        pull_policy=members["imagePullPolicy"].text() if "imagePullPolicy" in members else "",
-        template=parse_template(members.get("template")),
-        actuator=actuator,
-        scheduler=scheduler_name,
-        pod_scheduler=word(scheduler["schedulerName"], most=253) if "schedulerName" in scheduler else DEFAULT_SCHEDULER,
-        native=parse_native(members.get("native")),
-        suspend=members["suspend"].flag() if "suspend" in members else False,
-    )
+    """The tenant is the namespace where none is given. Raises InputError naming the EmuJob and the field; UnknownNameError for a
+    GPU type that isn't known."""
+    filled = {"tenant": namespace, **spec} if isinstance(spec, dict) else spec
+    return read_strictly(EmuJobSpec, filled, f"EmuJob {namespace}/{name}")
 
 
-def _configurations(document: Field, members: Mapping[str, Field]) -> tuple[Configuration, ...]:
-    short = {name: members[name] for name in _SHORT if name in members}
-    if "configurations" in members:
-        if short:
-            raise document.error(f"write either configurations, or {next(iter(short))} directly")
-        found = tuple(_named(element) for element in members["configurations"].elements())
-        if not found or len({c.name for c in found}) < len(found):
-            raise members["configurations"].error("must have at least one, each with a name of its own")
-        return found
-    types = [short["gpuType"]] if "gpuType" in short else _elements(short.get("gpuTypes"))
-    return (_configuration(DEFAULT_CONFIGURATION, short.get("resources"), types, short, document),)
+_PROGRESSING = '.status.conditions[?(@.type=="Progressing")].reason'
 
-
-def _named(document: Field) -> Configuration:
-    members = document.members(("name", "resources", "gpuTypes", "profile"))
-    profile = required(members, "profile", document)
-    name = required(members, "name", document).text(least=1, most=63)
-    return _configuration(
-        name, members.get("resources"), _elements(members.get("gpuTypes")), profile.members(_PROFILE), profile
-    )
-
-
-def _configuration(
-    name: str, resources: Field | None, types: Sequence[Field], profile: Mapping[str, Field], owner: Field
-) -> Configuration:
-    amounts = resources.members(("emuGPU", "cpu", "memory")) if resources is not None else {}
-    gpus = amounts["emuGPU"].whole(most=128) if "emuGPU" in amounts else 1
-    by_model, by_time = ("model" in profile or "batchSize" in profile), ("stepTime" in profile or "memory" in profile)
-    if by_model == by_time:
-        raise owner.error("give either model and batchSize, or stepTime and memory")
-    if by_model and not gpus:
-        raise owner.error("a model's profile is of GPUs; give stepTime where emuGPU is 0")
-    if by_model and "sensitivity" in profile:
-        raise profile["sensitivity"].error("belongs to stepTime; give that instead of model and batchSize")
-    host = HostShare(
-        int(amount_of(amounts["cpu"]) * 1000) if "cpu" in amounts else 0,
-        int(amount_of(amounts["memory"])) if "memory" in amounts else 0,
-    )
-    return Configuration(
-        name=name,
-        gpus=gpus,
-        cpu_milli=host.cpu_milli,
-        memory_bytes=host.memory_bytes,
-        gpu_types=tuple(_gpu_type(each) for each in types),
-        model=required(dict(profile), "model", owner).text(least=1) if by_model else "",
-        batch_size=required(dict(profile), "batchSize", owner).whole(least=1, most=2**31) if by_model else 0,
-        step_time_ns=_duration_ns(required(dict(profile), "stepTime", owner)) if by_time else 0,
-        gpu_memory_bytes=int(amount_of(profile["memory"])) if "memory" in profile else 0,
-        sensitivity=_sensitivity(profile["sensitivity"], host) if "sensitivity" in profile else None,
-    )
-
-
-def _sensitivity(document: Field, host: HostShare) -> Sensitivity:
-    members = document.members(("cpu", "memory"))
-    if not members:
-        raise document.error("must have cpu, memory or both")
-    for name, amount in (("cpu", host.cpu_milli), ("memory", host.memory_bytes)):
-        if name in members and not amount:
-            until = "which the job has until its scheduler gives it another share"
-            raise members[name].error(f"needs resources.{name}, {until}")
-    return Sensitivity(
-        cpu=_curve(members["cpu"], 1000) if "cpu" in members else (),
-        memory=_curve(members["memory"], 1) if "memory" in members else (),
-    )
-
-
-def _curve(document: Field, scale: int) -> Knots:
-    """Amounts in thousandths of a CPU (`scale` 1000) or bytes, each with its speed."""
-    knots: list[tuple[int, float]] = []
-    for element in document.elements():
-        members = element.members(("amount", "speed"))
-        amount = int(amount_of(required(members, "amount", element)) * scale)
-        if amount <= (knots[-1][0] if knots else 0):
-            raise members["amount"].error("must be above 0, and above the amount before it")
-        knots.append((amount, _above_0(required(members, "speed", element))))
-    if not knots:
-        raise document.error("must have at least one amount with its speed")
-    return tuple(knots)
-
-
-def _duration_ns(document: Field) -> int:
-    text = document.text()
-    match = _DURATION.fullmatch(text)
-    duration_ns = round(Fraction(match[1]) * _NS[match[2]]) if match else 0
-    if duration_ns < 1:
-        raise document.error(f"must be a time above 0 such as 80ms or 1.5s, not {text!r}")
-    return duration_ns
-
-
-def _above_0(document: Field) -> float:
-    value = document.value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1e6:
-        raise document.error(f"must be a number above 0, not {value!r}")
-    return float(value)
-
-
-def _gpu_type(document: Field) -> str:
-    return named_spec(document).gpu_type
-
-
-def _elements(document: Field | None) -> list[Field]:
-    return document.elements() if document is not None else []
+EmuJob.DEFINITION = Definition(
+    kind="EmuJob",
+    plural="emujobs",
+    short_name="ej",
+    scope="Namespaced",
+    description="Trains a model for a number of steps on emulated GPUs, and reports when it started, its progress and how long "
+    "it took.",
+    spec=EmuJobSpec,
+    status=EmuJobStatus,
+    columns=(
+        Column("Phase", "string", ".status.phase", "Where the job is between submission and its end"),
+        Column("GPUs", "integer", ".status.gpus", "Emulated GPUs of the whole job"),
+        Column("Progress", "string", ".status.progress", "Steps done of all steps"),
+        Column("Predicted", "number", ".status.predictedJCTSeconds.value", "Seconds predicted at submission"),
+        Column("Observed", "number", ".status.observedJCTSeconds", "Observed job completion time in seconds"),
+        Column("Node", "string", ".status.node", "Where its pods run"),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+        Column("Preemptions", "integer", ".status.preemptions", "How often a scheduler took its GPUs away", 1),
+        Column("Reason", "string", _PROGRESSING, "Why it runs or waits", 1),
+    ),
+    rules=(
+        Rule(
+            "metadata.name: 50 characters at most, small letters, digits and -, beginning with a letter: pods and a Service are "
+            "named after it",
+            "size(self.metadata.name) <= 50 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        ),
+    ),
+)

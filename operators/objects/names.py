@@ -14,6 +14,15 @@ ALLOCATION = ALLOCATION_ANNOTATION
 """Annotation of the pod template: what a job-level scheduler gave the job (allocation.py)."""
 EXPERIMENT_LABEL = "emugpu.dev/experiment"
 """Label of an EmuJob: the id of the experiment that it belongs to."""
+JOB_ID = "emugpu.dev/job-id"
+"""Annotation of an EmuJob: the name that it has in its workload."""
+PREDICTED = "emugpu.dev/predicted"
+"""Annotation of an EmuJob: the forecast of its scheduler at its submission (operators/results/predicted.py)."""
+POLICY = "emugpu.dev/policy"
+"""Annotation of the EmuJobs and the namespace of a run: the policy's title, such as las:threshold_s=300. As a label, the same
+with - for each character that a label can't have."""
+REPEAT = "emugpu.dev/repeat"
+"""Annotation of the same: which observed run of the policy this is, from 1 on."""
 GATE = "emugpu.dev/scheduler"
 """The scheduling gate that a job-level scheduler opens, with actuator `gated`."""
 FINAL = ("Succeeded", "Failed")

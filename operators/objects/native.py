@@ -1,24 +1,28 @@
-"""What the pods of an EmuJob really ask of their machine: little, since nothing is computed there; on demand a share of the
-emulated CPUs and memory, which follows them when a scheduler divides them anew (spec.native.follow).
+"""spec.native of an EmuJob: what its pods really request of their machine. Little, since nothing is computed there; on demand a
+share of the emulated CPUs and memory, which follows them when a scheduler changes them (spec.native.follow).
 
 Source of what may change while a container runs: Kubernetes, "Resize CPU and Memory Resources assigned to Containers": requests
-and limits of cpu and memory, but never the pod's QoS class. So what is asked only grows above what is stated, and a limit keeps
-its distance from the request.
+and limits of cpu and memory, but never the pod's QoS class. So requests only grow above what is stated, and a limit keeps its
+distance from the request.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from math import ceil
+from typing import Annotated, Self
+
+from annotated_types import Len
+from pydantic import Field, model_validator
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.sensitivity import HostShare
-from emulator_runtime.node.fields import Field
+from operators.objects.custom_resource import Part, Rule, Scalar, Schema, problem
+from operators.objects.forms import QUANTITY_SCHEMA, is_key, read_amount
 from operators.objects.quantities import parse_quantity
-from operators.objects.selector import is_key
 
 DEFAULT_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 RESIZABLE = ("cpu", "memory")
@@ -32,16 +36,104 @@ Amounts = Mapping[str, str]
 """Quantities by resource, as Kubernetes writes them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Native:
-    """`requests` and `limits` as stated, or by default. `follow`: the real amount for each emulated one, by cpu and memory."""
+def _read_written(value: object) -> str:
+    """A quantity, kept as it is written."""
+    read_amount(value)
+    return str(value)
 
-    requests: Amounts = field(default_factory=lambda: dict(DEFAULT_REQUESTS))
-    limits: Amounts = field(default_factory=dict)
-    follow: Mapping[str, Fraction] = field(default_factory=dict)
+
+def _read_ratio(value: object) -> Fraction:
+    ratio = read_amount(value)
+    if not 0 < ratio <= 1:
+        raise problem(f"must be the real amount for each emulated one, above 0 and at most 1, not {value}")
+    return ratio
+
+
+_RATIO_RULE = Rule(
+    'write the real amount for each emulated one, above 0 and at most 1, such as "0.05" or 50m',
+    "type(self) == string ? isQuantity(self) && quantity(self).isGreaterThan(quantity('0')) && "
+    "!quantity(self).isGreaterThan(quantity('1')) : self == 1",
+)
+Ratio = Annotated[Fraction, Scalar(_read_ratio, QUANTITY_SCHEMA, (_RATIO_RULE,))]
+Written = Annotated[str, Scalar(_read_written, QUANTITY_SCHEMA)]
+
+
+def _check_names(amounts: Amounts) -> Amounts:
+    """The Job would be refused for a resource that nobody has, or that the operator adds to it."""
+    for name, text in amounts.items():
+        domain, slash, own = name.rpartition("/")
+        if name == ALIAS or (slash and (domain == OURS or domain.endswith(f".{OURS}"))):
+            raise problem(
+                "is counted by spec.resources.emuGPU; native says what the pods request of their machine", name
+            )
+        built_in = not slash and (own in _BUILT_IN or own.startswith(_HUGE))
+        if not built_in and not (slash and is_key(name)):
+            raise problem(f"is no resource: {', '.join(_BUILT_IN)}, {_HUGE}SIZE or DOMAIN/NAME", name)
+        if _exact(text).denominator != 1 and not _is_built_in(name):
+            raise problem(f"must be a whole number, not {text}", name)
+    return amounts
+
+
+_RESOURCES = Schema(
+    Rule(
+        "emulated GPUs are counted by spec.resources.emuGPU; native says what the pods request of their machine",
+        "self.all(name, name != 'emuGPU' && !name.startsWith('emugpu.dev/'))",
+        lambda amounts: bool(_check_names(amounts)) or not amounts,
+    ),
+)
+ResourceAmounts = Annotated[dict[str, Written], Len(max_length=8), _RESOURCES]
+
+
+class Follow(Part):
+    """The real amount for each emulated one."""
+
+    keywords = {"minProperties": 1}
+    cpu: Ratio | None = None
+    memory: Ratio | None = None
+
+
+class Native(Part):
+    """What the pods request. `stated`, `limits`: as written; `requests`: with the defaults."""
+
+    stated: ResourceAmounts = Field({}, alias="requests")
+    limits: ResourceAmounts = {}
+    shares: Follow = Field(
+        Follow.model_construct(),
+        alias="follow",
+        description="Share of the job's emulated CPUs and memory that the pods request in addition, also while the job runs "
+        "(pods/resize, Kubernetes 1.35): the real amount for each emulated CPU or byte, above 0 and at most 1. A resource that "
+        "is absent here follows nothing.",
+    )
+
+    @cached_property
+    def requests(self) -> Amounts:
+        defaults = {name: amount for name, amount in DEFAULT_REQUESTS.items() if name not in self.limits}
+        return {**defaults, **self.stated}
+
+    @cached_property
+    def follow(self) -> Mapping[str, Fraction]:
+        """The real amount for each emulated one, by cpu and memory."""
+        ratios = {"cpu": self.shares.cpu, "memory": self.shares.memory}
+        return {name: ratio for name, ratio in ratios.items() if ratio is not None}
+
+    @model_validator(mode="after")
+    def _check_amounts(self) -> Self:
+        for name, limit in self.limits.items():
+            if name in self.requests:
+                _check_pair(name, limit, self.requests[name])
+        for name in self.requests:
+            if name not in self.limits and not _is_built_in(name):
+                raise problem(f"{name} is a device's resource: give it in limits", "requests")
+        for name in self.follow:
+            if not _exact(self.requests.get(name, self.limits.get(name, "0"))):
+                raise problem(f"needs a request of {name} above 0, from which it grows", "follow", name)
+        return self
 
     def resources(self, share: HostShare) -> tuple[dict[str, str], dict[str, str]]:
-        """Requests and limits of each pod with this share of emulated CPUs and memory."""
+        """Requests and limits of each pod with this share of emulated CPUs and memory.
+
+        Example: follow.cpu 50m, request 10m, 4 emulated CPUs: 200m are requested.
+        """
         requests, limits = dict(self.requests), dict(self.limits)
         for name, ratio in self.follow.items():
             stated = requests.setdefault(name, limits.get(name, "0"))  # as the API server fills it in
@@ -53,46 +145,13 @@ class Native:
         return requests, limits
 
     def followed(self, share: HostShare) -> tuple[dict[str, str], dict[str, str]]:
-        """Those of them that follow the share."""
+        """The part of `resources` that follows the share."""
         requests, limits = self.resources(share)
         return {n: requests[n] for n in self.follow}, {n: limits[n] for n in self.follow if n in limits}
 
 
-def parse_native(document: Field | None) -> Native:
-    """Of spec.native; None: nothing is stated. Raises InputError naming the field."""
-    members = document.members(("requests", "limits", "follow")) if document is not None else {}
-    limits = _amounts(members.get("limits"))
-    defaults = {name: amount for name, amount in DEFAULT_REQUESTS.items() if name not in limits}
-    requests = {**defaults, **_amounts(members.get("requests"))}
-    for name in limits:
-        if name in requests:
-            _check_pair(members["limits"].members(limits)[name], name, requests[name])
-    for name in requests:
-        if name not in limits and not _is_built_in(name):
-            raise members["requests"].error(f"{name} is a device's resource: give it in limits")
-    follow = {}
-    for name, member in members["follow"].members(RESIZABLE).items() if "follow" in members else ():
-        follow[name] = amount_of(member)
-        if not 0 < follow[name] <= 1:
-            raise member.error(
-                f"must be the real amount for each emulated one, above 0 and at most 1, not {member.value}"
-            )
-        if not _exact(requests.get(name, limits.get(name, "0"))):
-            raise member.error(f"needs a request of {name} above 0, from which it grows")
-    return Native(requests, limits, follow)
-
-
-def amount_of(document: Field) -> Fraction:
-    """A quantity from 0 on, written as a number or a text. Raises InputError naming the field."""
-    text = str(document.value) if type(document.value) in (int, float) else document.text()
-    amount = parse_quantity(text, f"{document.place}: {document.path}")
-    if amount < 0:
-        raise document.error(f"must not be negative, got {text}")
-    return amount
-
-
 def exact_amounts(amounts: Amounts) -> dict[str, Fraction]:
-    """The numbers that they mean, however they are written; what is no quantity is left out."""
+    """Quantities as numbers; a text that is no quantity is left out."""
     found = {}
     for name, text in amounts.items():
         with contextlib.suppress(InputError):
@@ -100,35 +159,12 @@ def exact_amounts(amounts: Amounts) -> dict[str, Fraction]:
     return found
 
 
-def _amounts(document: Field | None) -> dict[str, str]:
-    if document is None:
-        return {}
-    members = document.members(document.value if isinstance(document.value, dict) else {})
-    for name, member in members.items():
-        _check_name(member, name)
-        if amount_of(member).denominator != 1 and not _is_built_in(name):
-            raise member.error(f"must be a whole number, not {member.value}")
-    return {name: str(member.value) for name, member in members.items()}
-
-
-def _check_name(document: Field, name: str) -> None:
-    """The Job would be refused with a resource that nobody has, or that we add to it ourselves."""
-    domain, slash, own = name.rpartition("/")
-    if name == ALIAS or (slash and (domain == OURS or domain.endswith(f".{OURS}"))):
-        raise document.error(
-            "is counted by spec.resources.emuGPU; here is what the pods ask of their machine beside it"
-        )
-    built_in = not slash and (own in _BUILT_IN or own.startswith(_HUGE))
-    if not built_in and not (slash and is_key(name)):
-        raise document.error(f"is no resource: {', '.join(_BUILT_IN)}, {_HUGE}SIZE or DOMAIN/NAME")
-
-
-def _check_pair(limit: Field, name: str, request: str) -> None:
-    most, asked = amount_of(limit), _exact(request)
+def _check_pair(name: str, limit: str, request: str) -> None:
+    most, asked = _exact(limit), _exact(request)
     if asked > most:
-        raise limit.error(f"{limit.value} is below the request, {request}")
+        raise problem(f"{limit} is below the request, {request}", "limits", name)
     if asked != most and not _is_built_in(name):
-        raise limit.error(f"{limit.value} must be the same as the request, {request}: it can't be shared")
+        raise problem(f"{limit} must be the same as the request, {request}: it can't be shared", "limits", name)
 
 
 def _is_built_in(name: str) -> bool:

@@ -1,27 +1,48 @@
-"""The specification of a pool as types: aliases are resolved and quantities are bytes, so that nothing behind it parses.
-
-The API server has checked the schema already; this is the second gate, for what a schema can't know (GPU types) and for
-objects that were stored under an older schema.
-"""
+"""EmuGPUPool: which nodes have which emulated GPUs, and which CPUs and memory those nodes emulate."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
 
-from emulator_runtime.domain.errors import UnknownNameError
+from annotated_types import Interval, Len
+from pydantic import Field, StrictBool, StrictStr
+
 from emulator_runtime.domain.gpu import GpuSpec
-from emulator_runtime.node.fields import Field, required
 from emulator_runtime.node.inventory import Compat, is_resource_name
 from emulator_runtime.node.layout import HOST_RESOURCE as HOST_RESOURCE
 from emulator_runtime.profiles.catalogue import bundled_catalogue
-from operators.objects.quantities import parse_quantity
-from operators.objects.selector import Selector, parse_selector
+from operators.kube.documents import object_at, text_at, whole_at
+from operators.objects.custom_resource import (
+    Column,
+    Definition,
+    Part,
+    Report,
+    Rule,
+    Schema,
+    read_leniently,
+    read_strictly,
+    served,
+)
+from operators.objects.forms import Conditions, GpuType, Int32, Int64, quantity_type, text_type
+from operators.objects.selector import Selector
 
 DEFAULT_RESOURCE = "emugpu.dev/emuGPU"
-"""What pods ask for to get a GPU; HOST_RESOURCE (imported for all who look here) is what those ask for that need none."""
-_MOST_PER_GROUP = 64
-_FIELDS = ("nodeSelector", "gpus", "resourceName", "sharing", "compat", "unhealthy", "emulated")
+"""The resource that pods request to get a GPU; HOST_RESOURCE (re-exported here) is for pods that need none."""
+_MOST_GPUS = 128
+
+_RESOURCE_NAME = Rule(
+    "write a name with a domain, such as emugpu.dev/emuGPU or nvidia.com/gpu; pods may say emuGPU for short (emugpu.dev/host is "
+    "no GPU)",
+    "self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && "
+    "!self.contains('kubernetes.io/') && !self.startsWith('requests.') && self != 'emugpu.dev/host'",
+    lambda name: is_resource_name(name) and name != HOST_RESOURCE,
+)
+ResourceName = Annotated[str, text_type(most=253), Schema(_RESOURCE_NAME)]
+Count = Annotated[Int32, Interval(ge=1, le=64)]
+_OTHER_NAME = Annotated[str, text_type(least=1, most=253)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,111 +57,298 @@ class GpuGroup:
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSpec:
-    """What a pool gives each of its nodes; without `groups` no GPUs. `unhealthy`: reason by (node, device index).
+class Gpus(Part):
+    """An element of spec.gpus; 0 and empty: not stated."""
 
-    `cpu_milli`, `memory_bytes`: what each node pretends to have for jobs to divide; None: what it really has.
-    """
+    rules = (
+        Rule(
+            "linkGroupSize: a group of devices with fast links can't be larger than count",
+            "!has(self.linkGroupSize) || self.linkGroupSize <= self.count",
+            lambda gpus: gpus.link_group_size <= gpus.count,
+            at="linkGroupSize",
+        ),
+        Rule(
+            "numaNodes: can't be more than count; a NUMA node has at least one device",
+            "!has(self.numaNodes) || self.numaNodes <= self.count",
+            lambda gpus: gpus.numa_nodes <= gpus.count,
+            at="numaNodes",
+        ),
+    )
+    gpu_type: GpuType = Field(
+        alias="type",
+        description="A GPU type or one of its aliases, as `emugpu gpus` lists them (A100-SXM4-80GB, V100, ...).",
+    )
+    count: Count = Field(description="How many per node.")
+    memory_bytes: Annotated[
+        int, quantity_type(1, "memory as a quantity of bytes above 0, such as 80Gi", above_0=True)
+    ] = Field(0, alias="memory", description="Memory of one device, if not the type's own.")
+    link_group_size: Annotated[Int32, Interval(ge=1)] = Field(
+        0,
+        description="How many devices have fast links (NVLink) to each other; default: all where the type has NVLink, else none.",
+    )
+    numa_nodes: Annotated[Int32, Interval(ge=1, le=8)] = served(1, "Over how many NUMA nodes the devices are spread.")
+    resource_name: ResourceName = Field("", description="The name that pods request, if not spec.resourceName.")
 
-    selector: Selector
-    groups: tuple[GpuGroup, ...]
-    sharing: Mapping[str, object]
-    compat: Compat
-    nvidia_labels: bool
-    unhealthy: Mapping[tuple[str, int], str]
-    cpu_milli: int | None = None
-    memory_bytes: int | None = None
+    def group(self, resource: str) -> GpuGroup:
+        """With what is not stated filled in; `resource`: the pool's."""
+        gpu = bundled_catalogue().specs[self.gpu_type]
+        linked = self.count if gpu.peer_link_bytes_per_s > 0 else 1
+        return GpuGroup(
+            gpu=gpu,
+            count=self.count,
+            memory_bytes=self.memory_bytes or gpu.memory_bytes,
+            link_group_size=self.link_group_size or linked,
+            numa_nodes=self.numa_nodes,
+            resource=self.resource_name or resource,
+        )
+
+
+class SharedResource(Part):
+    """An element of sharing.timeSlicing.resources."""
+
+    name: _OTHER_NAME
+    rename: _OTHER_NAME = ""
+    replicas: Annotated[Int32, Interval(ge=1, le=1024)]
+    devices: Annotated[Any, Schema(x_kubernetes_preserve_unknown_fields=True)] = Field(
+        None, description="all, a count, or a list of indexes or UUIDs."
+    )
+
+
+class TimeSlicing(Part):
+    """As in the file of NVIDIA's device plugin."""
+
+    rename_by_default: StrictBool = Field(False, description="Offer a shared resource as <name>.shared.")
+    fail_requests_greater_than_one: StrictBool = Field(
+        False, description="Refuse a container that requests more than one share."
+    )
+    resources: Annotated[tuple[SharedResource, ...], Len(1, 16)]
+
+
+class Sharing(Part):
+    """spec.sharing; node/time_slicing.py applies it."""
+
+    time_slicing: TimeSlicing | None = None
+
+
+class Imitated(Part):
+    """spec.compat."""
+
+    nvidia_labels: StrictBool = served(False, "Label nodes under nvidia.com/ too, as GPU feature discovery does.")
+    nvidia_env: StrictBool = served(False, "Set NVIDIA_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES in containers too.")
+
+
+class Emulated(Part):
+    """spec.emulated; None: what the node really has."""
+
+    keywords = {"minProperties": 1}
+    cpu_milli: (
+        Annotated[int, quantity_type(1000, "CPUs as a quantity above 0, such as 24 or 500m", above_0=True)] | None
+    ) = Field(None, alias="cpu", description="CPUs, such as 24.")
+    memory_bytes: (
+        Annotated[int, quantity_type(1, "memory as a quantity of bytes above 0, such as 100Gi", above_0=True)] | None
+    ) = Field(None, alias="memory", description="Memory, such as 100Gi.")
+
+
+class UnhealthyDevice(Part):
+    """An element of spec.unhealthy."""
+
+    node: Annotated[str, text_type(least=1, most=253)]
+    index: Annotated[Int32, Interval(ge=0)]
+    reason: Annotated[str, text_type(most=256)] = served("marked unhealthy in the pool")
+
+
+class PoolSpec(Part):
+    """What a pool gives each of its nodes; without `gpus` emulated CPUs and memory alone."""
+
+    rules = (
+        Rule(
+            "spec.gpus: name at least one GPU type; a pool without GPUs needs spec.emulated",
+            "(has(self.gpus) && size(self.gpus) > 0) || has(self.emulated)",
+            lambda spec: bool(spec.gpus) or spec.emulated is not None,
+            at="gpus",
+        ),
+        Rule(
+            "spec.gpus: a node has 128 emulated GPUs at most, over all types; lower the counts",
+            f"!has(self.gpus) || self.gpus.map(g, g.count).sum() <= {_MOST_GPUS}",
+            lambda spec: sum(each.count for each in spec.gpus) <= _MOST_GPUS,
+            at="gpus",
+        ),
+        Rule(
+            "spec.sharing.timeSlicing.resources: name the pool's own resource (spec.resourceName or spec.gpus[].resourceName), "
+            "or nvidia.com/gpu, which stands for it",
+            "!has(self.sharing) || !has(self.sharing.timeSlicing) || self.sharing.timeSlicing.resources.all(r, "
+            "r.name.startsWith('nvidia.com/') || !r.name.contains('/') || r.name == self.resourceName || "
+            "(has(self.gpus) && self.gpus.exists(g, has(g.resourceName) && g.resourceName == r.name)))",
+            lambda spec: spec.shares_its_own,
+            at="sharing.timeSlicing.resources",
+        ),
+    )
+    selector: Selector = served(
+        Selector.model_construct(),
+        "Which nodes, as a LabelSelector. Empty means every node that is no control plane.",
+        alias="nodeSelector",
+        schema_default={},
+    )
+    gpus: Annotated[tuple[Gpus, ...], Len(max_length=16)] = Field(
+        (),
+        description="The devices of each node, in the order of their indexes. None for nodes that offer emulated CPUs and memory "
+        "alone.",
+    )
+    resource_name: ResourceName = served(DEFAULT_RESOURCE, "The name that pods request.")
+    shared: Sharing = Field(
+        Sharing.model_construct(),
+        alias="sharing",
+        description="Several holders for one device, in the terms of NVIDIA's device plugin.",
+    )
+    imitated: Imitated = Field(
+        Imitated.model_construct(), alias="compat", description="What the pool imitates beyond its own names."
+    )
+    emulated: Emulated | None = Field(
+        None,
+        description="What each node emulates for EmuJobs to divide; what it really has where this is absent.",
+    )
+    marked: Annotated[
+        tuple[UnhealthyDevice, ...],
+        Len(max_length=256),
+        Schema(
+            Rule(
+                "each needs a node and index of its own",
+                holds=lambda marked: len({(each.node, each.index) for each in marked}) == len(marked),
+            ),
+            x_kubernetes_list_type="map",
+            x_kubernetes_list_map_keys=["node", "index"],
+        ),
+    ] = Field((), alias="unhealthy", description="Devices that are broken on purpose.")
+
+    @property
+    def shares_its_own(self) -> bool:
+        """Whether each shared resource is one of the pool's, or may be NVIDIA's name for it."""
+        slicing = self.shared.time_slicing
+        own = {self.resource_name, *(each.resource_name for each in self.gpus)}
+        return slicing is None or all(
+            shared.name.startswith("nvidia.com/") or "/" not in shared.name or shared.name in own
+            for shared in slicing.resources
+        )
+
+    @cached_property
+    def groups(self) -> tuple[GpuGroup, ...]:
+        return tuple(each.group(self.resource_name) for each in self.gpus)
+
+    @cached_property
+    def sharing(self) -> Mapping[str, object]:
+        """As it is written, for node/time_slicing.py."""
+        return self.shared.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    @property
+    def compat(self) -> Compat:
+        return Compat(nvidia_env=self.imitated.nvidia_env)
+
+    @property
+    def nvidia_labels(self) -> bool:
+        return self.imitated.nvidia_labels
+
+    @cached_property
+    def unhealthy(self) -> Mapping[tuple[str, int], str]:
+        """Reason by node and index of the device."""
+        return {(each.node, each.index): each.reason for each in self.marked}
+
+    @property
+    def cpu_milli(self) -> int | None:
+        """Emulated CPUs of each node; None: what it really has."""
+        return self.emulated.cpu_milli if self.emulated is not None else None
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return self.emulated.memory_bytes if self.emulated is not None else None
+
+
+class NodeStatus(Report):
+    """An element of status.nodeStatuses."""
+
+    name: StrictStr
+    devices: Int32 = 0
+    allocatable: Int32 = 0
+
+
+class PoolStatus(Report):
+    """What the nodes of a pool offer."""
+
+    observed_generation: Int64 = 0
+    nodes: Int32 = 0
+    devices: Int32 = 0
+    allocatable: Int32 = 0
+    unhealthy: Int32 = 0
+    conditions: Conditions = ()
+    node_statuses: Annotated[
+        tuple[NodeStatus, ...],
+        Schema(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["name"]),
+    ] = ()
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One EmuGPUPool. `spec_json`, `status_json`: as the API server has them. `created`: RFC 3339, which sorts as text."""
+
+    name: str
+    uid: str
+    created: str
+    generation: int = 1
+    deleting: bool = False
+    spec_json: Mapping[str, Any] = field(default_factory=dict)
+    status_json: Mapping[str, Any] = field(default_factory=dict)
+
+    DEFINITION: ClassVar[Definition]
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Pool:
+        """An EmuGPUPool as the API server sends it."""
+        metadata = object_at(document, "metadata")
+        return cls(
+            name=text_at(metadata, "name"),
+            uid=text_at(metadata, "uid"),
+            created=text_at(metadata, "creationTimestamp"),
+            generation=whole_at(metadata, "generation"),
+            deleting="deletionTimestamp" in metadata,
+            spec_json=object_at(document, "spec"),
+            status_json=object_at(document, "status"),
+        )
+
+    @cached_property
+    def spec(self) -> PoolSpec:
+        """Raises InputError naming pool and field; UnknownNameError at spec.gpus[i].type for a GPU type that isn't known."""
+        return parse_spec(self.name, self.spec_json)
+
+    @cached_property
+    def status(self) -> PoolStatus:
+        return read_leniently(PoolStatus, self.status_json)
 
 
 def parse_spec(pool: str, spec: object) -> PoolSpec:
-    """Raises InputError naming pool and field; UnknownNameError at spec.gpus[i].type is a GPU type that isn't known."""
-    document = Field(f"EmuGPUPool {pool}", "spec", spec)
-    members = document.members(_FIELDS)
-    resource = _resource_name(members["resourceName"]) if "resourceName" in members else DEFAULT_RESOURCE
-    emulated = members["emulated"].members(("cpu", "memory")) if "emulated" in members else {}
-    groups = tuple(_group(element, resource) for element in members["gpus"].elements()) if "gpus" in members else ()
-    if not groups and not emulated:
-        raise document.error("gpus must name at least one GPU type; a pool without GPUs needs emulated.cpu or .memory")
-    nvidia_labels, compat = _compat(members["compat"]) if "compat" in members else (False, Compat())
-    sharing = members.get("sharing")
-    if sharing is not None and not isinstance(sharing.value, dict):
-        raise sharing.error("must be an object with timeSlicing")
-    return PoolSpec(
-        selector=parse_selector(members["nodeSelector"]) if "nodeSelector" in members else Selector(),
-        groups=groups,
-        sharing=sharing.value if sharing is not None and isinstance(sharing.value, dict) else {},
-        compat=compat,
-        nvidia_labels=nvidia_labels,
-        unhealthy=dict(_unhealthy(f) for f in members["unhealthy"].elements()) if "unhealthy" in members else {},
-        cpu_milli=_cpu_milli(emulated["cpu"]) if "cpu" in emulated else None,
-        memory_bytes=_memory_bytes(emulated["memory"]) if "memory" in emulated else None,
-    )
+    """Raises InputError naming pool and field; UnknownNameError at spec.gpus[i].type for a GPU type that isn't known."""
+    return read_strictly(PoolSpec, spec, f"EmuGPUPool {pool}")
 
 
-def _group(document: Field, resource: str) -> GpuGroup:
-    members = document.members(("type", "count", "memory", "linkGroupSize", "numaNodes", "resourceName"))
-    wanted = required(members, "type", document)
-    gpu = named_spec(wanted)
-    count = required(members, "count", document).whole(least=1, most=_MOST_PER_GROUP)
-    linked = count if gpu.peer_link_bytes_per_s > 0 else 1
-    return GpuGroup(
-        gpu=gpu,
-        count=count,
-        memory_bytes=_memory_bytes(members["memory"]) if "memory" in members else gpu.memory_bytes,
-        link_group_size=members["linkGroupSize"].whole(least=1, most=count) if "linkGroupSize" in members else linked,
-        numa_nodes=members["numaNodes"].whole(least=1, most=count) if "numaNodes" in members else 1,
-        resource=_resource_name(members["resourceName"]) if "resourceName" in members else resource,
-    )
+_READY = '.status.conditions[?(@.type=="Ready")]'
 
-
-def named_spec(document: Field) -> GpuSpec:
-    """A GPU type by name or alias; the error offers both, because people type the short ones."""
-    catalogue = bundled_catalogue()
-    name = catalogue.find(document.text())
-    if name is None:
-        known = [
-            *catalogue.specs,
-            *(short for gpu_type in catalogue.specs for short in catalogue.short_names(gpu_type)),
-        ]
-        raise UnknownNameError(f"{document.place}: {document.path}", "GPU type", document.text(), known)
-    return catalogue.specs[name]
-
-
-def _memory_bytes(document: Field) -> int:
-    text = str(document.value) if type(document.value) is int else document.text()
-    amount = parse_quantity(text, f"{document.place}: {document.path}")
-    if amount < 1:
-        raise document.error(f"must be at least one byte, got {text}")
-    return int(amount)
-
-
-def _cpu_milli(document: Field) -> int:
-    text = str(document.value) if type(document.value) in (int, float) else document.text()
-    amount = parse_quantity(text, f"{document.place}: {document.path}") * 1000
-    if amount < 1:
-        raise document.error(f"must be at least one thousandth of a CPU, got {text}")
-    return int(amount)
-
-
-def _resource_name(document: Field) -> str:
-    name = document.text()
-    if name == HOST_RESOURCE:
-        raise document.error(f"{name} is a place on a node, no GPU; write another name, such as {DEFAULT_RESOURCE}")
-    if not is_resource_name(name):
-        raise document.error(
-            f"{name!r} is no name of an extended resource; write one with a domain, such as {DEFAULT_RESOURCE}"
-        )
-    return name
-
-
-def _compat(document: Field) -> tuple[bool, Compat]:
-    members = document.members(("nvidiaLabels", "nvidiaEnv"))
-    labels, env = (name in members and members[name].flag() for name in ("nvidiaLabels", "nvidiaEnv"))
-    return labels, Compat(nvidia_env=env)
-
-
-def _unhealthy(document: Field) -> tuple[tuple[str, int], str]:
-    members = document.members(("node", "index", "reason"))
-    key = required(members, "node", document).text(), required(members, "index", document).whole()
-    return key, members["reason"].text() if "reason" in members else "marked unhealthy in the pool"
+Pool.DEFINITION = Definition(
+    kind="EmuGPUPool",
+    plural="emugpupools",
+    short_name="egp",
+    scope="Cluster",
+    description="Gives the nodes that a selector matches emulated GPUs.",
+    spec=PoolSpec,
+    status=PoolStatus,
+    columns=(
+        Column("Nodes", "integer", ".status.nodes", "Nodes that have the pool's devices"),
+        Column("Devices", "integer", ".status.devices", "Emulated devices on these nodes"),
+        Column("Allocatable", "integer", ".status.allocatable", "What pods can request now"),
+        Column("Ready", "string", f"{_READY}.status", "All nodes offer what the pool says"),
+        Column("Reason", "string", f"{_READY}.reason", "Why it is ready or not", 1),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+    ),
+    rules=(
+        Rule(
+            "metadata.name: 63 characters at most, because nodes are labelled with it", "size(self.metadata.name) <= 63"
+        ),
+    ),
+)

@@ -6,31 +6,38 @@ missing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from emulator_runtime.domain.errors import UnknownNameError
-from emulator_runtime.node.fields import Field, required
+from annotated_types import Len
 
-# Source: Kubernetes API, labels: a name of 63 characters, after a DNS subdomain and a slash if it has one; a value may be empty.
-_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_KEY = re.compile(rf"((?=[^/]{{1,253}}/){_PART}(\.{_PART})*/)?{_NAME}")
-_VALUE = re.compile(rf"({_NAME})?")
+from operators.objects.custom_resource import Part, Rule, Schema
+from operators.objects.forms import NO_KEY, LabelValue, is_key, text_type
 
-NO_KEY = "is no key of a label; write a name such as zone or example.com/zone"
-NO_VALUE = "is no value of a label; write 63 letters, digits, -, _ and . at most, with a letter or digit at both ends, or nothing"
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_KEY = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+LabelKey = Annotated[str, text_type(_KEY, NO_KEY, least=1, most=317, also=is_key)]
+_KEYS = Rule(
+    "a key is no label's: write a name such as zone or example.com/zone (letters, digits, -, _ and ., ends alphanumeric)",
+    "self.all(k, size(k) <= 317 && k.matches('" + _KEY.replace("\\", "\\\\") + "'))",
+    lambda labels: all(map(is_key, labels)),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(Part):
     """One condition on one label."""
 
-    key: str
-    operator: str
-    values: frozenset[str]
+    rules = (
+        Rule(
+            "values: In and NotIn need at least one, Exists and DoesNotExist take none",
+            "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : "
+            "!has(self.values) || size(self.values) == 0",
+            lambda requirement: bool(requirement.values) == (requirement.operator in ("In", "NotIn")),
+            at="values",
+        ),
+    )
+    key: LabelKey
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: Annotated[tuple[LabelValue, ...], Len(max_length=256)] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         present = self.key in labels
@@ -45,58 +52,17 @@ class Requirement:
                 return not present
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """All requirements together; none of them is the empty selector."""
+class Selector(Part):
+    """All requirements together; without any it is the empty selector."""
 
-    requirements: tuple[Requirement, ...] = ()
+    match_labels: Annotated[dict[str, LabelValue], Len(max_length=32), Schema(_KEYS)] = {}
+    match_expressions: Annotated[tuple[Requirement, ...], Len(max_length=32)] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.match_labels and not self.match_expressions
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        return all(requirement.holds(labels) for requirement in self.requirements)
-
-
-def is_key(text: str) -> bool:
-    """Whether it can be the key of a label, an annotation or a taint, or the name of a resource: NAME or DOMAIN/NAME."""
-    return _KEY.fullmatch(text) is not None
-
-
-def is_value(text: str) -> bool:
-    """Whether it can be the value of a label."""
-    return _VALUE.fullmatch(text) is not None
-
-
-def parse_selector(document: Field) -> Selector:
-    """Raises InputError naming the field that is wrong."""
-    members = document.members(("matchLabels", "matchExpressions"))
-    found: list[Requirement] = []
-    if "matchLabels" in members:
-        wanted = members["matchLabels"]
-        labels = wanted.members(wanted.value if isinstance(wanted.value, dict) else ())
-        found += [Requirement(_key(key, value), "In", frozenset([_value(value)])) for key, value in labels.items()]
-    if "matchExpressions" in members:
-        found += [_requirement(element) for element in members["matchExpressions"].elements()]
-    return Selector(tuple(found))
-
-
-def _requirement(document: Field) -> Requirement:
-    members = document.members(("key", "operator", "values"))
-    key, operator = required(members, "key", document), required(members, "operator", document)
-    if operator.text() not in OPERATORS:
-        raise UnknownNameError(f"{operator.place}: {operator.path}", "operator", operator.text(), OPERATORS)
-    values = frozenset(_value(v) for v in members["values"].elements()) if "values" in members else frozenset()
-    if bool(values) != (operator.value in ("In", "NotIn")):
-        raise document.error("values: In and NotIn need at least one, Exists and DoesNotExist take none")
-    return Requirement(_key(key.text(least=1), key), operator.text(), values)
-
-
-def _key(text: str, document: Field) -> str:
-    if not is_key(text):
-        raise document.error(f"{text!r} {NO_KEY}")
-    return text
-
-
-def _value(document: Field) -> str:
-    text = document.text()
-    if not is_value(text):
-        raise document.error(f"{text!r} {NO_VALUE}")
-    return text
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            requirement.holds(labels) for requirement in self.match_expressions
+        )

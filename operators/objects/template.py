@@ -1,120 +1,164 @@
-"""What the user wants in the pods of an EmuJob, as Kubernetes writes it: refused here is what would make the Job impossible.
+"""spec.template of an EmuJob: what the user wants in the pods, as Kubernetes writes it.
 
-The API server tells such mistakes when the Job is made, long after the EmuJob was taken; the user is told at the EmuJob instead.
+The API server refuses a Job with such mistakes long after the EmuJob was accepted; here they are found at the EmuJob.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
-from emulator_runtime.node.fields import Field, required
+from annotated_types import Len
+from pydantic import Field, StrictBool, StrictInt
+
 from emulator_runtime.node.layout import JOB_UID_LABEL
-from operators.objects.forms import key_of_map, label_text, qualified, subdomain, variable_name
+from operators.objects.custom_resource import Part, Rule, Schema
+from operators.objects.forms import (
+    AnnotationValue,
+    LabelValue,
+    MapKey,
+    Reference,
+    Subdomain,
+    VariableName,
+    is_key,
+    is_value,
+    text_type,
+)
 from operators.objects.names import ALLOCATION, CONFIGURATION, JOB_LABEL
 
 _BATCH = "batch.kubernetes.io/"
 """Such labels are the Job's; annotations may be anybody's."""
-_RESERVED = {
-    "labels": (JOB_LABEL, JOB_UID_LABEL, "job-name", "controller-uid"),
-    "annotations": (CONFIGURATION, ALLOCATION),
-}
-"""Kubernetes refuses a Job whose pods have other ones; emugpu's own would be overwritten."""
 _MOST_ANNOTATIONS_BYTES = 256 * 1024
-_FIELDS = ("labels", "annotations", "tolerations", "priorityClassName", "serviceAccountName", "env")
-_SOURCES = ("fieldRef", "configMapKeyRef", "secretKeyRef")
-_TOLERATION = ("key", "operator", "value", "effect", "tolerationSeconds")
+_KEYS = "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
-    """What the user wants in the pods, as Kubernetes writes it."""
+def _keys_of(what: str, reserved: tuple[str, ...], prefix: str = "") -> tuple[Rule, ...]:
+    """Rules of the keys of labels or annotations; Kubernetes refuses a Job whose pods have the reserved ones."""
+    listed = "[" + ", ".join(f"'{key}'" for key in reserved) + "]"
+    none_with_prefix = f" && !key.startsWith('{prefix}')" if prefix else ""
+    names = ", ".join([*reserved, *([f"{prefix}..."] if prefix else [])])
 
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    env: tuple[Mapping[str, Any], ...] = ()
-    pod: Mapping[str, Any] = field(default_factory=dict)
+    def is_free(key: str) -> bool:
+        return key not in reserved and not (prefix and key.startswith(prefix))
 
-
-def parse_template(document: Field | None) -> Template:
-    """Of spec.template; None: nothing is wanted. Raises InputError naming the field."""
-    if document is None:
-        return Template()
-    members = document.members(_FIELDS)
-    pod: dict[str, Any] = {
-        name: subdomain(members[name]) for name in ("priorityClassName", "serviceAccountName") if name in members
-    }
-    if "tolerations" in members:
-        pod["tolerations"] = [_toleration(element) for element in members["tolerations"].elements()]
-    return Template(
-        labels={key: label_text(member) for key, member in _keyed(members, "labels").items()},
-        annotations=_annotations(members),
-        env=tuple(_variable(element) for element in members["env"].elements()) if "env" in members else (),
-        pod=pod,
+    return (
+        Rule(
+            f"template.{what}: emugpu and Kubernetes set {names}; take another key",
+            f"self.all(key, !(key in {listed}){none_with_prefix})",
+            lambda texts: all(map(is_free, texts)),
+        ),
+        Rule(
+            f"template.{what}: write keys as NAME or DOMAIN/NAME, with letters, digits, -, _ and . between them",
+            f"self.all(key, key.matches('{_KEYS}'))",
+            lambda texts: all(map(is_key, texts)),
+        ),
     )
 
 
-def _keyed(members: Mapping[str, Field], name: str) -> dict[str, Field]:
-    """Labels or annotations by their keys."""
-    if name not in members:
-        return {}
-    document = members[name]
-    if not isinstance(document.value, dict):
-        raise document.error("must be an object")
-    for key in document.value:
-        qualified(document, key)
-        if key in _RESERVED[name] or (name == "labels" and key.startswith(_BATCH)):
-            raise document.error(f"{key} is set by emugpu or Kubernetes; take another key")
-    return document.members(document.value)
+def _size_of(annotations: Mapping[str, str]) -> int:
+    return sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items())
 
 
-def _annotations(members: Mapping[str, Field]) -> dict[str, str]:
-    found = {key: member.text(most=2**14) for key, member in _keyed(members, "annotations").items()}
-    size = sum(len(key.encode()) + len(text.encode()) for key, text in found.items())
-    if size > _MOST_ANNOTATIONS_BYTES:
-        raise members["annotations"].error(f"must have at most {_MOST_ANNOTATIONS_BYTES} bytes together, not {size}")
-    return found
+_LABELS = _keys_of("labels", ("job-name", "controller-uid", JOB_LABEL, JOB_UID_LABEL), _BATCH)
+_ANNOTATIONS = (
+    *_keys_of("annotations", (CONFIGURATION, ALLOCATION)),
+    Rule(
+        f"must have at most {_MOST_ANNOTATIONS_BYTES} bytes together",
+        holds=lambda annotations: _size_of(annotations) <= _MOST_ANNOTATIONS_BYTES,
+    ),
+)
 
 
-def _variable(document: Field) -> Mapping[str, Any]:
-    members = document.members(("name", "value", "valueFrom"))
-    variable_name(required(members, "name", document))
-    if "value" in members and members["value"].text(most=2**14) and "valueFrom" in members:
-        raise document.error("give either value or valueFrom")
-    if "valueFrom" in members:
-        _source(members["valueFrom"])
-    return {name: member.value for name, member in members.items()}
+class Toleration(Part):
+    """Of core/v1."""
+
+    rules = (
+        Rule("without a key the operator must be Exists", holds=lambda t: bool(t.key) or t.operator == "Exists"),
+        Rule(
+            "must be empty where the operator is Exists",
+            holds=lambda t: t.operator != "Exists" or not t.value,
+            at="value",
+        ),
+        Rule(
+            "belongs to the effect NoExecute",
+            holds=lambda t: t.toleration_seconds is None or t.effect == "NoExecute",
+            at="tolerationSeconds",
+        ),
+    )
+    key: Annotated[
+        str,
+        text_type(
+            most=317,
+            also=lambda text: not text or is_key(text),
+            wanted="is no key: write NAME or DOMAIN/NAME, with letters, digits, -, _ and . between them",
+        ),
+    ] = ""
+    operator: Literal["Exists", "Equal", "Lt", "Gt"] = "Equal"
+    value: Annotated[
+        str,
+        text_type(most=63, also=is_value, wanted="is no label's value: letters, digits, and between them -, _ and ."),
+    ] = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
+        "", json_schema_extra={"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]}
+    )
+    toleration_seconds: Annotated[StrictInt, Schema(format="int64")] | None = None
 
 
-def _source(document: Field) -> None:
-    members = document.members(_SOURCES)
-    if len(members) != 1:
-        raise document.error(f"give one of {', '.join(_SOURCES)}")
-    ((kind, member),) = members.items()
-    if kind == "fieldRef":
-        within = member.members(("apiVersion", "fieldPath"))
-        required(within, "fieldPath", member).text(least=1)
-        return
-    within = member.members(("name", "key", "optional"))
-    subdomain(required(within, "name", member))
-    key_of_map(required(within, "key", member))
+class FieldReference(Part):
+    """A field of the pod."""
+
+    api_version: Annotated[str, text_type(most=63)] = ""
+    field_path: Annotated[str, text_type(most=512)]
+
+    rules = (Rule("must not be empty", holds=lambda reference: bool(reference.field_path), at="fieldPath"),)
 
 
-def _toleration(document: Field) -> Any:
-    members = document.members(_TOLERATION)
-    operator = members["operator"].text() if "operator" in members else "Equal"
-    key = members["key"].text() if "key" in members else ""
-    value = members["value"].text() if "value" in members else ""
-    if key:
-        qualified(members["key"], key)
-    elif operator != "Exists":
-        raise document.error("without a key the operator must be Exists")
-    if operator == "Exists" and value:
-        raise members["value"].error("must be empty where the operator is Exists")
-    if value:
-        label_text(members["value"])
-    effect = members["effect"].text() if "effect" in members else ""
-    if "tolerationSeconds" in members and effect != "NoExecute":
-        raise members["tolerationSeconds"].error("belongs to the effect NoExecute")
-    return document.value
+class KeyReference(Part):
+    """A key of a ConfigMap or a Secret."""
+
+    name: Reference
+    key: MapKey
+    optional: StrictBool = False
+
+
+class Source(Part):
+    """Where the value of an environment variable comes from."""
+
+    keywords = {"minProperties": 1, "maxProperties": 1}
+    field_ref: FieldReference | None = None
+    config_map_key_ref: KeyReference | None = None
+    secret_key_ref: KeyReference | None = None
+
+
+class Variable(Part):
+    """An environment variable."""
+
+    rules = (Rule("give either value or valueFrom", holds=lambda v: not v.value or v.value_from is None),)
+    name: VariableName = Field(description="Printable ASCII characters without =.")
+    value: Annotated[str, text_type(most=2**14)] = ""
+    value_from: Source | None = None
+
+
+class Template(Part):
+    """What is merged into the pods. A field that isn't named in `_ELSEWHERE` goes to the pods' specification as it is."""
+
+    labels: Annotated[dict[str, LabelValue], Len(max_length=32), Schema(*_LABELS)] = {}
+    annotations: Annotated[dict[str, AnnotationValue], Len(max_length=32), Schema(*_ANNOTATIONS)] = {}
+    tolerations: Annotated[tuple[Toleration, ...], Len(max_length=32)] = ()
+    priority_class_name: Subdomain = ""
+    service_account_name: Subdomain = ""
+    variables: Annotated[tuple[Variable, ...], Len(max_length=64)] = Field((), alias="env")
+
+    @cached_property
+    def env(self) -> tuple[Mapping[str, Any], ...]:
+        """The variables, as the user wrote them."""
+        return tuple(variable.model_dump(mode="json", by_alias=True, exclude_unset=True) for variable in self.variables)
+
+    @cached_property
+    def pod(self) -> Mapping[str, Any]:
+        """Members of the pods' specification, as the user wrote them."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=_ELSEWHERE)
+
+
+_ELSEWHERE = {"labels", "annotations", "variables"}

@@ -14,8 +14,9 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.time_slicing import apply_time_slicing
+from operators.objects.node import Node
 from operators.objects.pool import PoolSpec, parse_spec
-from operators.pools.objects import NodeFacts, PoolFacts
+from operators.pools.objects import PoolFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,13 @@ class Assignment:
     specs: Mapping[str, PoolSpec]
 
 
-def assign(pools: Iterable[PoolFacts], nodes: Sequence[NodeFacts]) -> Assignment:
+def assign(pools: Iterable[PoolFacts], nodes: Sequence[Node]) -> Assignment:
     """Pure: equal sets of pools and nodes give equal assignments."""
     ranked = sorted((pool for pool in pools if not pool.deleting), key=lambda pool: (pool.created, pool.name))
     specs, errors = _parsed(ranked)
     claims: dict[str, Claim] = {}
     lost: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    won: list[tuple[NodeFacts, str]] = []
+    won: list[tuple[Node, str]] = []
     for node in sorted(nodes, key=lambda node: node.name):
         wanting = [pool.name for pool in ranked if _wants(specs.get(pool.name), pool.name, node)]
         if wanting:
@@ -112,15 +113,15 @@ def _parsed(pools: Iterable[PoolFacts]) -> tuple[dict[str, PoolSpec], dict[str, 
     return specs, errors
 
 
-def _wants(spec: PoolSpec | None, pool: str, node: NodeFacts) -> bool:
+def _wants(spec: PoolSpec | None, pool: str, node: Node) -> bool:
     if spec is None:
         return node.pool == pool
-    if not spec.selector.requirements:
+    if spec.selector.is_empty:
         return not node.control_plane
     return spec.selector.matches(node.labels)
 
 
-def _kept(pool: str, node: NodeFacts) -> Claim:
+def _kept(pool: str, node: Node) -> Claim:
     try:
         inventory = Inventory.from_json(node.inventory_text or "", f"Node {node.name}")
     except InputError:

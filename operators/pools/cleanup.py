@@ -16,7 +16,7 @@ from typing import Any
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from operators.kube.api import NODE, POD, POOL, Api, Json, NotThereError, applied
-from operators.pools.objects import FIELD_MANAGER, NodeFacts, node_facts
+from operators.objects.node import FIELD_MANAGER, Node
 
 _POLL_S = 0.5
 
@@ -35,7 +35,7 @@ async def cleanup(api: Api, pods: NodePods, say: Callable[[str], None]) -> list[
     for pool in await _list_pools(api):
         await api.delete(POOL, pool)
         say(f"pool {pool} deleted")
-    nodes = [node for node in map(node_facts, (await api.list(NODE))[1]) if node.owned]
+    nodes = [node for node in map(Node.read, (await api.list(NODE))[1]) if node.owned]
     for node in nodes:
         text = Inventory(node.name, (), cleanup=True).to_json()
         await _apply(api, node, {INVENTORY_ANNOTATION: text})
@@ -55,7 +55,7 @@ async def _list_pools(api: Api) -> list[str]:
         return []
 
 
-async def _apply(api: Api, node: NodeFacts, annotations: Mapping[str, str]) -> None:
+async def _apply(api: Api, node: Node, annotations: Mapping[str, str]) -> None:
     metadata = {"annotations": dict(annotations)}
     with contextlib.suppress(NotThereError):  # the node has left the cluster, and its labels with it
         await api.apply(NODE, node.name, applied(NODE, node.name, node.uid, metadata=metadata), FIELD_MANAGER)

@@ -15,7 +15,7 @@ from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.domain.units import MIB
 from emulator_runtime.node.inventory import DeviceEntry, Inventory
 from emulator_runtime.profiles.catalogue import bundled_catalogue
-from operators.pools.objects import POOL_LABEL
+from operators.objects.node import POOL_LABEL
 
 OWN_PREFIX = "emugpu.dev/"
 NVIDIA_PREFIX = "nvidia.com/"

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from operators.kube.documents import condition_of
+from operators.objects.node import Node
 from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
 from operators.pools.assign import Assignment, Claim, assign
 from operators.pools.labels import labels_of
-from operators.pools.objects import NodeFacts, PoolFacts
+from operators.pools.objects import PoolFacts
 from operators.pools.status import PoolNode, PoolSeen, pool_status
 
 _EVENTS = (
@@ -25,7 +26,7 @@ _EVENTS = (
 """Conditions whose turns are events: the status that is good, and what to say of it; empty: its message, always."""
 
 
-def reconcile(pools: Sequence[PoolFacts], nodes: Sequence[NodeFacts], now: str) -> list[Action]:
+def reconcile(pools: Sequence[PoolFacts], nodes: Sequence[Node], now: str) -> list[Action]:
     """Nodes first (by name), then each pool's status with the events of its changes. `now`: RFC 3339."""
     assignment = assign(pools, nodes)
     actions: list[Action] = []
@@ -42,14 +43,14 @@ def reconcile(pools: Sequence[PoolFacts], nodes: Sequence[NodeFacts], now: str) 
     return actions
 
 
-def node_patch(node: NodeFacts, labels: Mapping[str, str], annotations: Mapping[str, str]) -> PatchNode | None:
+def node_patch(node: Node, labels: Mapping[str, str], annotations: Mapping[str, str]) -> PatchNode | None:
     """What makes these ours on the node and nothing else ours; None where it is so."""
     wanted = frozenset(_keys(labels, annotations))
     right = labels.items() <= node.labels.items() and annotations.items() <= node.annotations.items()
     return None if right and node.owned == wanted else PatchNode(node.name, node.uid, labels, annotations)
 
 
-def is_cleaning(node: NodeFacts) -> bool:
+def is_cleaning(node: Node) -> bool:
     """Whether `cleanup` is at work on this node (its inventory says so)."""
     try:
         document = json.loads(node.inventory_text or "{}")
@@ -64,7 +65,7 @@ def _seen(pool: str, nodes: Sequence[PoolNode], assignment: Assignment) -> PoolS
     return PoolSeen(nodes, assignment.lost.get(pool, {}), assignment.errors.get(pool), marked)
 
 
-def _node_patch(node: NodeFacts, claim: Claim | None) -> PatchNode | None:
+def _node_patch(node: Node, claim: Claim | None) -> PatchNode | None:
     if claim is None:
         return None if is_cleaning(node) else node_patch(node, {}, {})
     if claim.kept or claim.inventory is None:

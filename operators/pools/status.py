@@ -9,8 +9,9 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.node.inventory import Inventory
 from operators.kube.documents import new_condition
+from operators.objects.node import Node
 from operators.objects.pool import HOST_RESOURCE
-from operators.pools.objects import NodeFacts, PoolFacts
+from operators.pools.objects import PoolFacts
 
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
@@ -23,7 +24,7 @@ _SHOWN = 3
 class PoolNode:
     """One node of a pool: what it should have (None: unreadable) and what the kubelet offers."""
 
-    node: NodeFacts
+    node: Node
     inventory: Inventory | None
 
     @property

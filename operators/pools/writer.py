@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from operators.kube.api import EVENT, NODE, POOL, Api, Json, applied
 from operators.kube.events import News, Regarding, event_document
+from operators.objects.node import FIELD_MANAGER
 from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
-from operators.pools.objects import FIELD_MANAGER
 
 
 async def write(api: Api, action: Action, wall_ns: int) -> Json | None:

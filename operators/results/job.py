@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
+from typing import Any
 
+from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.units import NS_PER_S, to_s
 from operators.results.events import FINISHED
-from operators.results.figures import covered_ns, slowdown
-from operators.results.runs import Run
+from operators.results.runs import Run, covered_ns
 
 FLAG_NS = 50_000_000
 """A contradiction between two clocks above this is noted with the result: it is a quarter of a typical step."""
@@ -130,10 +133,13 @@ class JobResult:
 
     @property
     def slowdown(self) -> float | None:
-        """See figures.slowdown; None while it runs, where it failed, and where its isolated time isn't known."""
+        """JCT over the job's run time alone on its devices (Feitelson's slowdown): 1 is the best possible.
+
+        None while it runs, where it failed, and where its isolated time isn't known.
+        """
         if self.jct_s is None or not self.finished or not self.facts.isolated_s:
             return None
-        return slowdown(self.jct_s, self.facts.isolated_s) if isfinite(self.facts.isolated_s) else None
+        return self.jct_s / self.facts.isolated_s if isfinite(self.facts.isolated_s) else None
 
 
 def merged(known: JobFacts, news: JobFacts) -> JobFacts:
@@ -150,3 +156,25 @@ def merged(known: JobFacts, news: JobFacts) -> JobFacts:
 
 def _first(known: int | None, news: int | None) -> int | None:
     return news if known is None else known
+
+
+# --- archived results, whose events have been deleted -----------------------------------------------------------------------
+
+
+def to_json(result: JobResult) -> str:
+    return json.dumps(asdict(result), separators=(",", ":"))
+
+
+def from_json(text: str) -> JobResult:
+    """What `to_json` wrote. Raises ClusterError where it is damaged."""
+    try:
+        members = json.loads(text)
+        runs = tuple(_run(run) for run in members.pop("runs"))
+        facts, check = JobFacts(**members.pop("facts")), CrossCheck(**members.pop("check"))
+        return JobResult(facts=facts, check=check, runs=runs, notes=tuple(members.pop("notes")), **members)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ClusterError(f"the archived result of a job is damaged: {error!r}") from error
+
+
+def _run(members: Mapping[str, Any]) -> Run:
+    return Run(**{**members, "devices": tuple(members["devices"])})

@@ -8,8 +8,6 @@ from math import isfinite
 from emulator_runtime.node.fields import parse, required
 from operators.kube.timestamps import ns_of, rfc3339_micro
 
-ANNOTATION = "emugpu.dev/predicted"
-"""On an EmuJob: what the program that schedules it foretold at its submission (Prediction.from_json)."""
 _FIELDS = ("seconds", "by", "at")
 
 

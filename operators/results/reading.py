@@ -15,9 +15,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.results.archive import from_json
 from operators.results.events import JobEvent
-from operators.results.job import JobFacts, JobResult
+from operators.results.job import JobFacts, JobResult, from_json
 from operators.results.predicted import Prediction
 from operators.results.schema import opened_to_read
 from operators.results.timeline import job_result, own_events

@@ -18,13 +18,12 @@ from random import Random
 
 from emulator_runtime.domain.units import NS_PER_S
 from operators.results.events import PROGRESS, JobEvent
-from operators.results.figures import Stays
 from operators.results.job import SETTLE_S, JobFacts, JobResult
 from operators.results.metrics import ResultMetrics
 from operators.results.pacing import Pace
 from operators.results.predicted import Prediction
 from operators.results.schema import left_out
-from operators.results.status import Outcome, fairness, stay_of
+from operators.results.status import Outcome, Stays, fairness, stay_of
 from operators.results.store import Batch, ResultStore
 from sharing_manager.store.backoff import Backoff
 from sharing_manager.store.guard import guarded

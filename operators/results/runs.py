@@ -116,3 +116,14 @@ def _of_one_pod(events: Iterable[JobEvent]) -> list[Run]:
 def _begun(event: JobEvent, at_ns: int, from_step: int) -> Run:
     devices = tuple(event.detail.split(",")) if event.kind == BEGINS and event.detail else ()
     return Run(event.job_key, event.node, event.pod, devices, at_ns, at_ns, from_step, event.steps_done)
+
+
+def covered_ns(spans: Iterable[tuple[int, int]]) -> int:
+    """Length of the union of these spans."""
+    total, reached = 0, None
+    for begin, end in sorted(spans):
+        if reached is None or begin > reached:
+            total, reached = total + max(0, end - begin), max(begin, end)
+        elif end > reached:
+            total, reached = total + end - reached, end
+    return total

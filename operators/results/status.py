@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import isfinite
 from typing import Any
 
 from operators.kube.timestamps import rfc3339_micro
 from operators.results.events import FAILED
-from operators.results.figures import Stay, Stays, finish_time_fairness
 from operators.results.job import EVENT_LOG, JobResult
 from operators.results.runs import Run
 
 MOST_RUNS = 20
 """The newest ones, which a status shows: an object of the API server must stay small."""
 _DIGITS = 6
+Stay = tuple[int, int]
+"""From a job's submission to its completion, nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ def stay_of(result: JobResult, now_ns: int) -> Stay:
 
 
 def fairness(result: JobResult, stays: Stays, cluster_gpus: int) -> float | None:
-    """See figures.finish_time_fairness; None until the job has finished, and where its isolated time isn't known.
+    """See `finish_time_fairness`; None until the job has finished, and where its isolated time isn't known.
 
     `stays`: of all jobs, this one too; of those that still run they end later than this one's.
     """
@@ -95,3 +98,65 @@ def _time(wall_ns: int | None) -> str | None:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, _DIGITS)
+
+
+# --- fairness -----------------------------------------------------------------------------------------------------------
+
+
+class Stays:
+    """When each job was in the system, by its uid. Questions between two changes cost little, however many jobs there are."""
+
+    def __init__(self, stays: Mapping[str, Stay] | None = None) -> None:
+        self._of = dict(stays or {})
+        self._passed: tuple[_Passed, _Passed] | None = None
+
+    def put(self, uid: str, stay: Stay) -> None:
+        if self._of.get(uid) != stay:
+            self._of[uid], self._passed = stay, None
+
+    def drop(self, uids: Iterable[str]) -> None:
+        """Those that there are."""
+        for uid in uids:
+            if self._of.pop(uid, None) is not None:
+                self._passed = None
+
+    def contention(self, stay: Stay) -> float:
+        """How many of them were in the system on average during `stay`, which is one of theirs; at least 1."""
+        begin, end = stay
+        if end <= begin:
+            return 1.0
+        return max(1.0, (self._until(end) - self._until(begin)) / (end - begin))
+
+    def _until(self, at: int) -> int:
+        """How long they have been in the system together."""
+        if self._passed is None:
+            self._passed = (
+                _Passed(begin for begin, _ in self._of.values()),
+                _Passed(end for _, end in self._of.values()),
+            )
+        begun, ended = self._passed
+        return begun.until(at) - ended.until(at)
+
+
+class _Passed:
+    """How much time has passed since some moments, together."""
+
+    def __init__(self, moments: Iterable[int]) -> None:
+        self._moments = sorted(moments)
+        self._sums = [0, *accumulate(self._moments)]
+
+    def until(self, at: int) -> int:
+        gone = bisect_left(self._moments, at)
+        return gone * at - self._sums[gone]
+
+
+def finish_time_fairness(jct_s: float, isolated_s: float, gpus: int, cluster_gpus: int, contenders: float) -> float:
+    """rho = T_shared / T_independent (Mahajan et al., Themis, NSDI 2020): above 1, sharing cost the job more than its share.
+
+    T_independent is its run time with 1/N of the cluster for itself, N being `contenders`, the mean number of jobs during
+    its stay. A job of a fixed number of GPUs can't use a larger share than that number and takes turns on a smaller one,
+    so its rate is min(1, share / `gpus`) of the isolated one (Narayanan et al., Gavel, OSDI 2020: isolated allocation).
+    """
+    share = cluster_gpus / contenders
+    rate = min(1.0, share / gpus) if gpus else 1.0
+    return jct_s / (isolated_s / rate)

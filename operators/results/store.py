@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from operators.results.archive import to_json
 from operators.results.events import JobEvent
-from operators.results.job import JobFacts, JobResult, merged
+from operators.results.job import JobFacts, JobResult, merged, to_json
 from operators.results.predicted import Prediction
 from operators.results.reading import EVENT_COLUMNS, FACT_COLUMNS, ResultReader
 from operators.results.schema import opened

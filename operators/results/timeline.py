@@ -11,9 +11,8 @@ from dataclasses import replace
 
 from emulator_runtime.domain.units import to_s
 from operators.results.events import ENDS, FAILED, FINISHED, PREEMPTED, JobEvent
-from operators.results.figures import covered_ns
 from operators.results.job import DELETED, EMUJOB, EVENT_LOG, FLAG_NS, KUBERNETES, CrossCheck, JobFacts, JobResult
-from operators.results.runs import UNTOLD, Run, runs_of, time_of, told_once
+from operators.results.runs import UNTOLD, Run, covered_ns, runs_of, time_of, told_once
 
 MOST_NAMED = 3
 """Nodes or pods that one note names: a gang may have hundreds, and a condition's message is short."""

@@ -6,8 +6,8 @@ import re
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.wording import quoted
+from operators.objects.forms import NO_KEY, NO_VALUE, is_key, is_value
 from operators.objects.names import SCHEDULER_NAME, SCHEDULER_NAME_FORM
-from operators.objects.selector import NO_KEY, NO_VALUE, is_key, is_value
 
 FIELD_MANAGER = "emugpu-scheduler"
 """Under this name its fields are listed in an object's managedFields."""
@@ -16,8 +16,6 @@ SYSTEM_NAMESPACE = "emugpu-system"
 """Where a scheduler of all namespaces has its Lease and its memory, unless it is told another place."""
 PLANNED_DEVICES = "emugpu.dev/planned-devices"
 """Annotation of what runs: the devices that the scheduler's books count for it. The kubelet picks the real ones."""
-JOB_ID = "emugpu.dev/job-id"
-"""Annotation of an EmuJob: the name that it has in its workload."""
 ROW = "emugpu.dev/row"
 """Annotation of an EmuJob: its row in its workload, by which jobs of one instant are told apart."""
 BATCH = "emugpu.dev/batch"

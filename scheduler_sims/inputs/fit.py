@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec
@@ -11,6 +12,9 @@ from emulator_runtime.domain.wording import quoted
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.inputs.workload import Workload
 
+Remedy = Callable[[JobSpec, ClusterSpec], str]
+"""What to change so that a job, of which no configuration fits the cluster, does fit."""
+
 
 class DoesNotFitError(InputError):
     """A job that no configuration lets run on this cluster, however empty it is."""
@@ -18,15 +22,16 @@ class DoesNotFitError(InputError):
     code = "does-not-fit"
 
 
-def check_fits(workload: Workload, cluster: ClusterSpec, place: str) -> None:
+def check_fits(workload: Workload, cluster: ClusterSpec, place: str, remedy: Remedy | None = None) -> None:
     """Raises DoesNotFitError for the first job that can never run on the cluster, and says what it needs.
 
-    `place`: of the workload; the line of the job is added where it is known.
+    `place`: of the workload; the line of the job is added where it is known. `remedy`: what to change.
     """
     for number, job in enumerate(workload.jobs):
         if reason := misfit(job, cluster):
             where = f"{place}:{workload.lines[number]}" if workload.lines else place
-            raise DoesNotFitError(where, f"job {quoted(job.job_id)} is larger than the cluster: {reason}")
+            fix = f"; {remedy(job, cluster)}" if remedy is not None else ""
+            raise DoesNotFitError(where, f"job {quoted(job.job_id)} is larger than the cluster: {reason}{fix}")
 
 
 def misfit(job: JobSpec, cluster: ClusterSpec) -> str:

@@ -157,53 +157,6 @@ def test_what_a_pool_leaves_out_is_filled_in(cluster: ApiServer) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"gpus": []}, "spec.gpus: name at least one GPU type; a pool without GPUs needs spec.emulated"),
-        ({"gpus": [], "emulated": {}}, "spec.emulated in body should have at least 1 properties"),
-        ({"resourceName": "emugpu.dev/host"}, "emugpu.dev/host is no GPU"),
-        ({"gpus": [{"type": "T4"}]}, "spec.gpus[0].count: Required value"),
-        ({"gpus": [{"type": "T4", "count": 64}] * 3}, "a node has 128 emulated GPUs at most"),
-        (
-            {"gpus": [{"type": "T4", "count": 2, "memory": "80GB"}]},
-            "write memory as a quantity of bytes above 0, such as 80Gi",
-        ),
-        (
-            {"gpus": [{"type": "T4", "count": 2, "memory": 0}]},
-            "write memory as a quantity of bytes above 0, such as 80Gi",
-        ),
-        ({"gpus": [{"type": "T4", "count": 2, "linkGroupSize": 3}]}, "can't be larger than count"),
-        ({"gpus": [{"type": "T4", "count": 2, "numaNodes": 3}]}, "a NUMA node has at least one device"),
-        ({"resourceName": "emuGPU"}, "write a name with a domain, such as emugpu.dev/emuGPU"),
-        ({"resourceName": "kubernetes.io/gpu"}, "write a name with a domain, such as emugpu.dev/emuGPU"),
-        ({"nodeSelector": {"matchExpressions": [{"key": "k", "operator": "In"}]}}, "In and NotIn need at least one"),
-        ({"nodeSelector": {"matchLabels": {"a b": "x"}}}, "spec.nodeSelector.matchLabels: Invalid value"),
-        ({"nodeSelector": {"matchLabels": {"a b": "x"}}}, "write a name such as zone or example.com/zone"),
-        ({"nodeSelector": {"matchLabels": {"zone": "a b"}}}, "spec.nodeSelector.matchLabels.zone in body should match"),
-        (
-            {"nodeSelector": {"matchExpressions": [{"key": "a/b/c", "operator": "Exists"}]}},
-            "spec.nodeSelector.matchExpressions[0].key in body should match",
-        ),
-        (
-            {"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["-"]}]}},
-            "spec.nodeSelector.matchExpressions[0].values[0] in body should match",
-        ),
-        (
-            {"sharing": {"timeSlicing": {"resources": [{"name": "example.com/gpu", "replicas": 2}]}}},
-            "spec.sharing.timeSlicing.resources: name the pool's own resource",
-        ),
-        ({"emulated": {"cpu": 0}}, "write CPUs as a quantity above 0, such as 24 or 500m"),
-        ({"emulated": {"memory": "100GB"}}, "write memory as a quantity of bytes above 0, such as 100Gi"),
-        ({"unhealthy": [{"node": "w1", "index": 0}, {"node": "w1", "index": 0}]}, "spec.unhealthy[1]: Duplicate value"),
-    ],
-)
-def test_mistakes_in_a_pool_are_told_at_once(cluster: ApiServer, spec: dict[str, Any], message: str) -> None:
-    status, reply = cluster.request("POST", f"{POOLS}?dryRun=All", pool("p", **spec))
-    assert status == 422, reply
-    assert message in reply["message"]
-
-
 def test_every_label_can_be_selected(cluster: ApiServer) -> None:
     labels = {"kubernetes.io/hostname": "w1", "A_b.c": "", f"{'a' * 253}/{'b' * 63}": "c" * 63}
     expressions = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]

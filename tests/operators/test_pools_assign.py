@@ -9,9 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from operators.objects.node import Node
 from operators.pools.assign import assign
 from operators.pools.labels import label_value, labels_of
-from operators.pools.objects import NodeFacts, PoolFacts
+from operators.pools.objects import PoolFacts
 
 A100 = {"type": "A100-SXM4-80GB", "count": 8}
 ON_GPU_NODES = {"matchLabels": {"gpu": "yes"}}
@@ -21,8 +22,8 @@ def pool(name: str, created: str = "2026-01-01T00:00:00Z", **spec: Any) -> PoolF
     return PoolFacts(name, f"uid-{name}", created, spec={"gpus": [A100], **spec})
 
 
-def node(name: str, **facts: Any) -> NodeFacts:
-    return NodeFacts(name, f"uid-{name}", **facts)
+def node(name: str, **facts: Any) -> Node:
+    return Node(name, f"uid-{name}", **facts)
 
 
 def test_devices_of_a_node() -> None:
@@ -116,7 +117,7 @@ NODES = st.builds(
     st.lists(NODES, max_size=3, unique_by=lambda n: n.name),
     st.randoms(),
 )
-def test_order_is_of_no_importance(pools: list[PoolFacts], nodes: list[NodeFacts], chance: random.Random) -> None:
+def test_order_is_of_no_importance(pools: list[PoolFacts], nodes: list[Node], chance: random.Random) -> None:
     expected = assign(pools, nodes)
     shuffled_pools, shuffled_nodes = chance.sample(pools, len(pools)), chance.sample(nodes, len(nodes))
     found = assign(shuffled_pools, shuffled_nodes)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from operators.objects.node import Node
 from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
-from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
+from operators.pools.objects import PoolFacts, pool_facts
 from operators.pools.reconcile import reconcile
 from operators.pools.status import PoolNode, PoolSeen, pool_status
 
@@ -25,13 +26,11 @@ def pool(name: str = "p", created: str = "2026-01-01T00:00:00Z", **spec: Any) ->
     return PoolFacts(name, f"uid-{name}", created, spec={"gpus": gpus, **spec})
 
 
-def node(name: str = "w1", **facts: Any) -> NodeFacts:
-    return NodeFacts(name, f"uid-{name}", **facts)
+def node(name: str = "w1", **facts: Any) -> Node:
+    return Node(name, f"uid-{name}", **facts)
 
 
-def carried_out(
-    pools: list[PoolFacts], nodes: list[NodeFacts], actions: list[Action]
-) -> tuple[list[PoolFacts], list[NodeFacts]]:
+def carried_out(pools: list[PoolFacts], nodes: list[Node], actions: list[Action]) -> tuple[list[PoolFacts], list[Node]]:
     """The cluster after the actions, as the API server would have it."""
     for action in actions:
         match action:
@@ -44,7 +43,7 @@ def carried_out(
     return pools, nodes
 
 
-def after(found: NodeFacts, labels: Any, annotations: Any) -> NodeFacts:
+def after(found: Node, labels: Any, annotations: Any) -> Node:
     def merged(part: str, old: Any, new: Any) -> dict[str, str]:
         return {**{k: v for k, v in old.items() if f"{part}/{k}" not in found.owned}, **new}
 
@@ -64,7 +63,7 @@ def conflicted(status: Any) -> Any:
     return next(c for c in status["conditions"] if c["type"] == "Conflicted")
 
 
-def status_of(pools: list[PoolFacts], nodes: list[NodeFacts], name: str = "p", now: str = NOW) -> Any:
+def status_of(pools: list[PoolFacts], nodes: list[Node], name: str = "p", now: str = NOW) -> Any:
     pools, _ = carried_out(pools, nodes, reconcile(pools, nodes, now))
     return next(p.status for p in pools if p.name == name)
 
@@ -123,7 +122,7 @@ def test_a_node_goes_from_pool_to_pool_in_one_write() -> None:
 def test_a_node_made_anew_is_another_node() -> None:
     pools, nodes = [pool()], [node()]
     pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
-    again = NodeFacts("w1", "uid-new")
+    again = Node("w1", "uid-new")
     assert [a.uid for a in reconcile(pools, [again], NOW) if isinstance(a, PatchNode)] == ["uid-new"]
 
 
@@ -355,7 +354,7 @@ def test_nodes_of_a_pool_that_became_wrong_stay_as_they_are() -> None:
 
 
 def test_odd_objects_are_read_as_empty() -> None:
-    assert node_facts({}).name == ""
+    assert Node.read({}).name == ""
     odd = {
         "metadata": {
             "name": "w",
@@ -363,17 +362,15 @@ def test_odd_objects_are_read_as_empty() -> None:
             "managedFields": [None, {"manager": "emugpu-pools", "operation": "Apply"}],
         }
     }
-    assert node_facts({**odd, "status": {"allocatable": {"a/b": "x", "c/d": "2", "cpu": "1"}}}).allocatable == {
-        "c/d": 2
-    }
+    assert Node.read({**odd, "status": {"allocatable": {"a/b": "x", "c/d": "2", "cpu": "1"}}}).allocatable == {"c/d": 2}
     assert pool_facts({"metadata": {"name": "p"}}).spec == {}
 
 
 def test_the_control_plane_is_known_by_label_or_taint() -> None:
     role = "node-role.kubernetes.io/control-plane"
-    assert node_facts({"metadata": {"labels": {role: ""}}}).control_plane
-    assert node_facts({"spec": {"taints": [{"key": role}]}}).control_plane
-    assert not node_facts({"metadata": {"labels": {"x": ""}}}).control_plane
+    assert Node.read({"metadata": {"labels": {role: ""}}}).control_plane
+    assert Node.read({"spec": {"taints": [{"key": role}]}}).control_plane
+    assert not Node.read({"metadata": {"labels": {"x": ""}}}).control_plane
 
 
 SPECS = st.sampled_from(

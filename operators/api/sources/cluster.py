@@ -16,7 +16,8 @@ from operators.api.sources.results import StoredResults
 from operators.kube.api import EMUJOB, NODE, POOL, Api, NotThereError, applied, everywhere
 from operators.kube.informer import Followed, Pauses, follow
 from operators.kube.store import Store
-from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
+from operators.objects.node import Node as ClusterNode
+from operators.pools.objects import PoolFacts, pool_facts
 
 FIELD_MANAGER = "emugpu-api"
 LOOK_S = 1.0
@@ -48,7 +49,7 @@ class ClusterSource:
         self._results, self._pauses = results, pauses or Pauses(settle=0.5)
         self._emujobs: Store[Seen] = Store(seen)
         self._pools: Store[PoolFacts] = Store(pool_facts)
-        self._nodes: Store[NodeFacts] = Store(node_facts)
+        self._nodes: Store[ClusterNode] = Store(ClusterNode.read)
         self._followed = (
             Followed(EMUJOB, self._emujobs, everywhere()),
             Followed(POOL, self._pools),

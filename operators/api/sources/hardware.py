@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from emulator_runtime.node.inventory import DeviceEntry
 from operators.api.model.natural_order import natural
 from operators.api.model.snapshot import HOLDING, Device, Job, Node
-from operators.emujob.offers import amounts
-from operators.pools.assign import assign
-from operators.pools.objects import NodeFacts, PoolFacts
+from operators.objects.node import Node as ClusterNode
+from operators.pools.emulated_nodes import emulated_nodes
+from operators.pools.objects import PoolFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +22,22 @@ class Hardware:
     places: Mapping[str, str] = field(default_factory=dict)
 
 
-def hardware_of(pools: Iterable[PoolFacts], nodes: Sequence[NodeFacts]) -> Hardware:
+def hardware_of(pools: Iterable[PoolFacts], nodes: Sequence[ClusterNode]) -> Hardware:
     """All nodes of all pools, by name."""
-    assignment = assign(pools, nodes)
-    known = {node.name: node for node in nodes}
     found, devices = [], []
-    for name, claim in sorted(assignment.claims.items(), key=lambda item: natural(item[0])):
-        entries = list(claim.inventory.entries()) if claim.inventory is not None else []
-        own = [_device(name, entry) for entry in sorted(entries, key=lambda entry: entry.device.index)]
-        cpu_milli, memory_bytes = amounts(assignment.specs.get(claim.pool), known[name])
+    for each in sorted(emulated_nodes(pools, nodes), key=lambda each: natural(each.name)):
+        own = [_device(each.name, entry) for entry in each.entries]
         devices += own
         found.append(
             Node(
-                name=name,
-                pool=claim.pool,
-                ready=known[name].ready,
+                name=each.name,
+                pool=each.pool,
+                ready=each.node.ready,
                 gpu_types=tuple(dict.fromkeys(device.gpu_type for device in own)),
                 devices=len(own),
                 unhealthy=sum(not device.healthy for device in own),
-                cpu_milli=cpu_milli,
-                memory_bytes=memory_bytes,
+                cpu_milli=each.cpu_milli,
+                memory_bytes=each.memory_bytes,
             )
         )
     return Hardware(tuple(found), tuple(devices), {device.uuid: device.id for device in devices})

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from operators.kube.api import JOB, POD, Json
 from operators.objects.names import ALLOCATION, CONFIGURATION, CONTAINER, GATE
+from operators.objects.node import HOSTNAME_LABEL
 from operators.objects.pool import DEFAULT_RESOURCE
-from operators.pools.objects import HOSTNAME_LABEL
 from operators.scheduling.act.writer import Wanted, Writer
 from operators.scheduling.names import PLANNED_DEVICES
 from operators.scheduling.see.job_state import State, is_running, look

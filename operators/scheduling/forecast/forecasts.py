@@ -7,7 +7,7 @@ from collections.abc import Callable
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns
-from operators.results.predicted import ANNOTATION as PREDICTED
+from operators.objects.names import PREDICTED
 from operators.scheduling.cluster import KubernetesCluster
 from operators.scheduling.forecast.prediction_thread import PredictionThread, Question, arriving, present_job
 from operators.scheduling.see.objects import Order

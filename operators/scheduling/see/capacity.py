@@ -10,10 +10,11 @@ from types import MappingProxyType
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.offers import NodeOffer, offers_of
-from operators.emujob.workload import cluster_spec
+from operators.emujob.workload import cluster_of
+from operators.objects.node import Node
 from operators.objects.pool import DEFAULT_RESOURCE
-from operators.pools.assign import assign
-from operators.pools.objects import NodeFacts, PoolFacts
+from operators.pools.emulated_nodes import emulated_nodes
+from operators.pools.objects import PoolFacts
 from operators.scheduling.see.stores import ClusterObjects
 from scheduler_sims.clusters.open import NodeState
 from scheduler_sims.inputs.cluster_file import ClusterSpec
@@ -79,19 +80,18 @@ class Capacity:
 
 
 def node_states(
-    pools: Sequence[PoolFacts], nodes: Sequence[NodeFacts], others: Mapping[str, int] = _NOBODY
+    pools: Sequence[PoolFacts], nodes: Sequence[Node], others: Mapping[str, int] = _NOBODY
 ) -> tuple[NodeState, ...]:
     """All nodes of all pools, by name. `others`: GPUs by node that pods have which aren't this scheduler's.
 
     The pool says which devices are unhealthy. How many there really are is what the kubelet offers: fewer while the node's
     daemon is away.
     """
-    claims, known = assign(pools, nodes).claims, {node.name: node for node in nodes}
+    known = emulated_nodes(pools, nodes)
     states = []
-    for spec in cluster_spec(pools, nodes).nodes:
-        node, inventory = known[spec.name], claims[spec.name].inventory
-        entries = [e for r in inventory.resources if r.name == DEFAULT_RESOURCE for e in r.devices] if inventory else []
-        unhealthy = frozenset(entry.device.uuid for entry in entries if not entry.healthy)
+    for each, spec in zip(known, cluster_of(known).nodes, strict=True):
+        node = each.node
+        unhealthy = frozenset(entry.device.uuid for entry in each.gpus if not entry.healthy)
         offered = node.allocatable.get(DEFAULT_RESOURCE, 0)
         absent = max(0, len(spec.devices) - len(unhealthy) - offered) + others.get(spec.name, 0)
         states.append(NodeState(spec, unhealthy, absent, closed=not node.ready or node.cordoned))

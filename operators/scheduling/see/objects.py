@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator_runtime.node.layout import JOB_UID_LABEL
-from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts, emujob_facts, job_facts, pod_facts
+from operators.emujob.objects import EmuJobFacts, emujob_facts
 from operators.kube.documents import Key, condition_of, object_at, objects_in, text_at, texts_of, whole_at
-from operators.objects.names import ALLOCATION
-from operators.results.pods import devices_of
+from operators.objects.job import BatchJob
+from operators.objects.pod import Pod
 from operators.scheduling.names import PLANNED_DEVICES
 
 
@@ -71,7 +70,7 @@ class Order:
 class ScheduledJob:
     """The Job of an EmuJob; `devices`: as the scheduler counted them when it resumed the Job last."""
 
-    facts: JobFacts
+    facts: BatchJob
     devices: str = ""
 
 
@@ -79,7 +78,7 @@ class ScheduledJob:
 class ScheduledPod:
     """A pod of an EmuJob. `order`: that one's uid; `gates`: what still holds its scheduling."""
 
-    facts: PodFacts
+    facts: Pod
     order: str
     deleting: bool = False
     gates: tuple[str, ...] = ()
@@ -129,30 +128,20 @@ def order_of(document: Mapping[str, Any]) -> Order:
 
 def scheduled_job(document: Mapping[str, Any]) -> ScheduledJob:
     """A Job as the API server sends it."""
-    notes = texts_of(object_at(document, "spec", "template", "metadata"), "annotations")
-    return ScheduledJob(job_facts(document), notes.get(PLANNED_DEVICES, ""))
+    job = BatchJob.read(document)
+    return ScheduledJob(job, job.annotations.get(PLANNED_DEVICES, ""))
 
 
 def scheduled_pod(document: Mapping[str, Any]) -> ScheduledPod:
     """A Pod as the API server sends it."""
-    metadata = object_at(document, "metadata")
-    notes = texts_of(metadata, "annotations")
-    return ScheduledPod(
-        pod_facts(document),
-        order=texts_of(metadata, "labels").get(JOB_UID_LABEL, ""),
-        deleting="deletionTimestamp" in metadata,
-        gates=tuple(text_at(gate, "name") for gate in objects_in(object_at(document, "spec"), "schedulingGates")),
-        allocation=notes.get(ALLOCATION, ""),
-        devices=notes.get(PLANNED_DEVICES, ""),
-    )
+    pod = Pod.read(document)
+    devices = pod.annotations.get(PLANNED_DEVICES, "")
+    return ScheduledPod(pod, pod.emujob_uid, pod.deleting, pod.gates, pod.allocation, devices)
 
 
 def usage_of(document: Mapping[str, Any]) -> Usage:
     """The GPUs that a pod has of its node; NO_USAGE for one that has none."""
-    spec, status = object_at(document, "spec"), object_at(document, "status")
-    gpus = devices_of(spec)
-    node = text_at(spec, "nodeName")
-    if not gpus or not node or text_at(status, "phase") in ("Succeeded", "Failed"):
+    pod = Pod.read(document)
+    if not pod.devices or not pod.node or pod.over:
         return NO_USAGE
-    labels = texts_of(object_at(document, "metadata"), "labels")
-    return Usage(node, gpus, labels.get(JOB_UID_LABEL, ""))
+    return Usage(pod.node, pod.devices, pod.emujob_uid)

@@ -10,7 +10,8 @@ from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, everywhere, on_node
 from operators.kube.informer import Followed
 from operators.kube.store import Heard, Store, full_name_of
 from operators.objects.names import JOB_LABEL
-from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
+from operators.objects.node import Node
+from operators.pools.objects import PoolFacts, pool_facts
 from operators.scheduling.see.objects import (
     Mine,
     Order,
@@ -44,7 +45,7 @@ class ClusterObjects:
             scheduled_pod, lambda pod: f"{pod.facts.key.namespace}/{pod.facts.job}"
         )
         self.pools: DirtyStore[PoolFacts] = DirtyStore(pool_facts, lambda _pool: "")
-        self.nodes: DirtyStore[NodeFacts] = DirtyStore(node_facts, lambda _node: "")
+        self.nodes: DirtyStore[Node] = DirtyStore(Node.read, lambda _node: "")
         self.usages: DirtyStore[Usage] = DirtyStore(usage_of, lambda usage: usage.node)
 
     def followed(self, namespace: str) -> tuple[Followed, ...]:

@@ -14,7 +14,8 @@ from operators.kube.timestamps import ns_of
 from operators.objects.allocation import Allocation as Noted
 from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJobSpec, parse_spec
-from operators.scheduling.names import JOB_ID, ROW
+from operators.objects.names import JOB_ID
+from operators.scheduling.names import ROW
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import Around
 from operators.scheduling.see.objects import Mine, Order

@@ -65,10 +65,11 @@ def node(name: str, gpus: dict[int, str], *, lost: str = "", pool: str = "defaul
 def manager_pod(on: str) -> Object:
     labels = {"app.kubernetes.io/component": "node", "app.kubernetes.io/part-of": "emugpu"}
     ports = [{"name": "manager", "containerPort": 9400}]
+    owner = {"kind": "DaemonSet", "uid": "ds", "controller": True}
     containers = [{"name": "plugin"}, {"name": "manager", "ports": ports}]
     return {
-        "metadata": {"name": f"emugpu-node-{on}", "namespace": SYSTEM, "labels": labels},
-        "spec": {"nodeName": on, "containers": containers},
+        "metadata": {"name": f"emugpu-node-{on}", "namespace": SYSTEM, "labels": labels, "ownerReferences": [owner]},
+        "spec": {"nodeName": on, "containers": containers, "serviceAccountName": "emugpu-node"},
         "status": {"phase": "Running"},
     }
 

@@ -22,11 +22,14 @@ from emugpu.kubectl import completion, options, output
 from emugpu.kubectl.__main__ import _EPILOG, command_in, parser
 from emugpu.kubectl.chart import ASCII, BOXES, Bar, Line, clock, draw, ticks
 from emugpu.kubectl.jobs_seen import job_seen
+from emugpu.kubectl.nodes_seen import managers_of
 from emugpu.kubectl.output import Answer, duration
 from emugpu.kubectl.samples import device_figures
 from emugpu.kubectl.selectors import parse_selector
 from emulator_runtime.domain.errors import ClusterError, InputError, ProtocolError
 from operators.kube.api import EMUJOB, NODE, POD, ApiAwayError, ForbiddenError, NotThereError
+from operators.kube.documents import Key
+from operators.objects.pod import Pod
 
 Printed = Callable[..., tuple[int, str, str]]
 
@@ -275,6 +278,24 @@ def test_explain_tells_what_it_could_not_see(world: Any, printed: Printed) -> No
     assert "on w1 (GPUs GPU-" in out
     assert err.count("kubectl emugpu: not seen: list ") == 2
     assert "devices have no index of their node" in printed("gantt")[2]
+
+
+def a_manager(on: str, namespace: str, pod: str) -> Pod:
+    labels = {"app.kubernetes.io/component": "node", "app.kubernetes.io/part-of": "emugpu"}
+    more: dict[str, Any] = {"service_account": "emugpu-node", "owner_kind": "DaemonSet", "ports": {"manager": 9400}}
+    return Pod(Key(namespace, pod, pod), node=on, labels=labels, **more)
+
+
+def test_a_tenants_pod_is_no_nodes_manager() -> None:
+    real = [a_manager(on, "emugpu-system", f"m-{on}") for on in ("w1", "w2")]
+    forged = [a_manager("w1", "tenant", "f"), a_manager("w3", "a-team", "g")]
+    for pods in ([*real, *forged], [*forged, *real]):
+        assert managers_of(pods) == ({"w1": real[0], "w2": real[1]}, "")
+    elsewhere = [a_manager("w1", "gpus", "m")]
+    assert managers_of(elsewhere) == ({"w1": elsewhere[0]}, "")
+    found, problem = managers_of([*elsewhere, *forged])
+    assert (found, problem.split(" look ")[0]) == ({}, "pods of the namespaces a-team and gpus and tenant")
+    assert managers_of([]) == ({}, "")
 
 
 def test_gpus_that_are_gone_get_rows_of_their_own(world: Any, printed: Printed) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from emulator_runtime.domain.units import GIB, MIB
-from operators.emujob.objects import job_facts, pod_facts
 from operators.emujob.offers import offers_of
-from operators.pools.objects import NodeFacts, PoolFacts, node_facts
+from operators.objects.node import Node
+from operators.pools.objects import PoolFacts
 
 V100 = "Tesla_V100-PCIE-32GB"
 
@@ -18,7 +18,7 @@ def pool(name: str = "p", **spec: Any) -> PoolFacts:
 
 def test_emulated_amounts_take_the_place_of_the_machines_own() -> None:
     document = {"metadata": {"name": "w1"}, "status": {"capacity": {"cpu": "7500m", "memory": "16Gi"}}}
-    node = node_facts(document)
+    node = Node.read(document)
     assert (node.cpu_milli, node.memory_bytes) == (7500, 16 * GIB)
     (own,) = offers_of([pool()], [node])
     assert (own.node, own.cpu_milli, own.memory_bytes) == ("w1", 7500, 16 * GIB)
@@ -30,41 +30,14 @@ def test_emulated_amounts_take_the_place_of_the_machines_own() -> None:
 
 
 def test_nodes_without_gpus_offer_what_their_pool_says() -> None:
-    (bare,) = offers_of([pool(gpus=[], emulated={"cpu": 90, "memory": "400Gi"})], [NodeFacts("w1", "u")])
+    (bare,) = offers_of([pool(gpus=[], emulated={"cpu": 90, "memory": "400Gi"})], [Node("w1", "u")])
     assert (bare.cpu_milli, bare.memory_bytes, bare.devices) == (90_000, 400 * GIB, ())
 
 
 def test_shared_devices_count_as_often_and_other_resources_not() -> None:
     sharing = {"timeSlicing": {"resources": [{"name": "emugpu.dev/emuGPU", "replicas": 3}]}}
-    (shared,) = offers_of([pool(sharing=sharing)], [NodeFacts("w1", "u")])
+    (shared,) = offers_of([pool(sharing=sharing)], [Node("w1", "u")])
     assert len(shared.devices) == 6
-    (other,) = offers_of([pool(resourceName="nvidia.com/gpu")], [NodeFacts("w1", "u")])
+    (other,) = offers_of([pool(resourceName="nvidia.com/gpu")], [Node("w1", "u")])
     assert other.devices == ()
-    assert offers_of([pool(nodeSelector={"matchLabels": {"a": "b"}})], [NodeFacts("w1", "u")]) == ()
-
-
-def test_a_node_without_known_capacity_offers_none() -> None:
-    node = node_facts({"metadata": {"name": "w1"}, "status": {"capacity": {"cpu": "many"}}})
-    assert (node.cpu_milli, node.memory_bytes) == (0, 0)
-
-
-LABELLED = {"labels": {"emugpu.dev/job": "j"}}
-
-
-def test_which_pods_were_turned_away() -> None:
-    def rejected(reason: str, phase: str = "Failed", **status: Any) -> bool:
-        return pod_facts({"metadata": LABELLED, "status": {"phase": phase, "reason": reason, **status}}).rejected
-
-    assert rejected("UnexpectedAdmissionError") and rejected("OutOfcpu") and rejected("OutOfemugpu.dev/emuGPU")
-    assert not rejected("Evicted") and not rejected("") and not rejected("UnexpectedAdmissionError", "Running")
-    disrupted = [{"type": "DisruptionTarget", "status": "True"}]
-    assert not rejected("UnexpectedAdmissionError", conditions=disrupted)
-
-
-def test_odd_objects_are_read_as_empty() -> None:
-    job = job_facts({"metadata": {"ownerReferences": "x"}, "spec": None, "status": {"conditions": [1], "active": "2"}})
-    assert (job.owner, job.active, job.finished, job.run) == ("", 0, False, "")
-    failed = job_facts({"metadata": {}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}})
-    assert (failed.finished, failed.failure_reason) == (True, "Failed")
-    states = [{"state": {"running": {"startedAt": "2"}}}, {"state": {"terminated": {"startedAt": "1"}}}]
-    assert pod_facts({"metadata": LABELLED, "status": {"containerStatuses": states}}).started == "1"
+    assert offers_of([pool(nodeSelector={"matchLabels": {"a": "b"}})], [Node("w1", "u")]) == ()

@@ -12,7 +12,8 @@ from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.offers import NodeOffer
 from operators.emujob.workload import cluster_spec, job_spec
 from operators.objects.emujob import parse_spec
-from operators.pools.objects import NodeFacts, PoolFacts
+from operators.objects.node import Node
+from operators.pools.objects import PoolFacts
 
 V100, A100 = "Tesla_V100-PCIE-32GB", "A100-SXM4-80GB"
 PROFILES = ProfileTable.bundled()
@@ -52,7 +53,7 @@ def test_the_cluster_is_what_pools_offer() -> None:
     pool = PoolFacts(
         "p", "p", "2026-01-01T00:00:00Z", spec={"gpus": [{"type": "V100", "count": 2}], "emulated": {"cpu": 24}}
     )
-    nodes = [NodeFacts(name, name, cpu_milli=2000, memory_bytes=GIB) for name in ("w2", "w1")]
+    nodes = [Node(name, name, cpu_milli=2000, memory_bytes=GIB) for name in ("w2", "w1")]
     first, second = cluster_spec([pool], nodes).nodes
     assert (first.name, second.name) == ("w1", "w2")
     assert (first.cpu_milli, first.memory_bytes) == (24_000, GIB)

@@ -240,37 +240,6 @@ def test_names_fit_and_differ() -> None:
     assert len(f"exp-{experiment_id('u1')}-320320") <= 40  # the scheduler's
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"policies": ["fifo", "fifo"]}, "spec.policies: fifo is named twice"),
-        ({"podSchedulers": ["allox"]}, "spec.podSchedulers: allox is named twice"),
-        ({"workload": {}}, "spec.workload: give either inline, or configMapKeyRef"),
-        ({"stretch": "nan"}, "spec.stretch: must be a number"),
-        ({"stretch": 0}, "spec.stretch: must be a number from 0.0001 to 100000000, such as 4 or '0.5', not 0"),
-        ({"stretch": 10**15}, "spec.stretch: must be a number from 0.0001 to 100000000, such as 4 or '0.5', not 1000"),
-        ({"stretch": "0.0000000001"}, "spec.stretch: must be a number from 0.0001"),
-        ({"costs": {"startSeconds": 10**15}}, "spec.costs.startSeconds: must be a number from 0 to 100000000"),
-        ({"costs": {"stopSeconds": "-1"}}, "spec.costs.stopSeconds: must be a number from 0"),
-        ({"estimates": "error:99999"}, "spec.estimates: 'error:99999' is none of oracle, none, error:SIGMA"),
-        ({"estimates": "error:10"}, "spec.estimates: 'error:10' is none of"),
-        ({"estimates": "oracle\n"}, "spec.estimates: 'oracle"),
-        ({"policies": ["/etc/passwd:X"]}, "spec.policies: /etc/passwd:X: a policy of yours runs with"),
-        ({"policies": ["mine.py:Mine"]}, "spec.policies: mine.py:Mine: a policy of yours runs with"),
-        ({"policies": ["fifo\n"]}, "spec.policies: 'fifo.n' must be NAME or NAME:OPTION=VALUE"),
-        ({"policies": ["Fifo"]}, "spec.policies: 'Fifo' must be NAME"),
-        ({"policies": ["las:"]}, "spec.policies: 'las:' must be NAME"),
-        ({"policies": ["las:threshold_s"]}, "spec.policies: 'las:threshold_s' must be NAME"),
-        ({"policies": ["las:threshold_s=1,"]}, "spec.policies: 'las:threshold_s=1,' must be NAME"),
-        ({"policies": ["las:threshold_s=nan"]}, "spec.policies: 'las:threshold_s=nan': no option's value can be nan"),
-        ({"policies": ["las:quantum_s=1,threshold_s=-Inf"]}, "no option's value can be nan or inf"),
-    ],
-)
-def test_a_spec_s_mistakes_are_told_by_their_place(spec: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        parse_spec(SPEC | spec)
-
-
 @pytest.mark.parametrize("policy", ["fifo", "drf-sjf", "las:threshold_s=300", "las: threshold_s = 3e2 , quantum_s=0.5"])
 @pytest.mark.parametrize(("stretch", "estimates"), [(10**8, "error:9.99"), ("0.0001", "none")])
 def test_what_a_spec_may_say(policy: str, stretch: object, estimates: str) -> None:

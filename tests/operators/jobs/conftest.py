@@ -10,16 +10,18 @@ import pytest
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
+from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
-from operators.emujob.sizing import sizing_of
+from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.manifests import Images
-from operators.jobs.not_made import NotMade
-from operators.jobs.plan import Action, Around, CreateJob, CreateService, Mine, ResizePod, plan
+from operators.jobs.plan import Action, Context, CreateJob, CreateService, Observed, ResizePod, plan
 from operators.jobs.resizing import Refusal
 from operators.kube.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus
 from operators.kube.documents import Key
 from operators.kube.timestamps import rfc3339
+from operators.objects.job import BatchJob
+from operators.objects.names import ALLOCATION
+from operators.objects.pod import ContainerRun, Pod, sizing_of
 from operators.results.status import Outcome
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
@@ -35,8 +37,8 @@ class World:
     spec: dict[str, Any]
     offers: Sequence[NodeOffer] = OFFERS
     status: dict[str, Any] = field(default_factory=dict)
-    job: JobFacts | None = None
-    pods: list[PodFacts] = field(default_factory=list)
+    job: BatchJob | None = None
+    pods: list[Pod] = field(default_factory=list)
     has_service: bool = False
     outcome: Outcome | None = None
     now_ns: int = START_NS
@@ -45,9 +47,9 @@ class World:
     deleting: bool = False
     predicted: str = ""
     scheduling_problem: str = ""
-    hears: bool = True
+    log_connected: bool = True
     refusals: dict[str, Refusal] = field(default_factory=dict)
-    not_made: NotMade | None = None
+    refused_creation: RefusedCreation | None = None
     _made: int = 0
 
     @property
@@ -56,9 +58,11 @@ class World:
         return EmuJobFacts(key, rfc3339(START_NS), 1, *rest, scheduling_problem=self.scheduling_problem)
 
     def whole_plan(self) -> Plan:
-        around = Around(self.offers, PROFILES, Images("emugpu:1"), self.now_ns, self.hears)
-        mine = Mine(self.job, tuple(self.pods), self.has_service, self.outcome, self.refusals, self.not_made)
-        return plan(self.facts, mine, around)
+        context = Context(self.offers, PROFILES, Images("emugpu:1"), self.now_ns, self.log_connected)
+        observed = Observed(
+            self.job, tuple(self.pods), self.has_service, self.outcome, self.refusals, self.refused_creation
+        )
+        return plan(self.facts, observed, context)
 
     def plan(self) -> tuple[Action, ...]:
         return self.whole_plan().actions
@@ -87,11 +91,11 @@ class World:
                 self._made += 1
                 suspended = document["spec"]["suspend"]
                 notes = document["spec"]["template"]["metadata"]["annotations"]
-                self.job = JobFacts(
+                self.job = BatchJob(
                     Key("lab", "j", f"job-{self._made}", "1"),
                     owner="uid",
                     suspended=suspended,
-                    configuration=notes["emugpu.dev/configuration"],
+                    annotations=notes,
                 )
             case CreateService():
                 self.has_service = True
@@ -115,7 +119,8 @@ class World:
 
     def allocate(self, text: str = '{"configuration":"default","nodes":["w1"],"cpu_milli":4000}') -> None:
         """What a job-level scheduler does with actuator `jobs`."""
-        self.change(suspended=False, allocation=text)
+        assert self.job is not None
+        self.change(suspended=False, annotations={**self.job.annotations, ALLOCATION: text})
 
     def kubernetes(self) -> None:
         """The Job controller and the kubelets, until nothing is to do: pods come, run, and go when the Job is suspended."""
@@ -136,12 +141,15 @@ class World:
         for _ in range(wanted - sum(not pod.over for pod in self.pods)):
             self._made += 1
             key = Key("lab", f"j-{self._made}", f"pod-{self._made}", "1")
-            made = {"allocation": self.job.allocation, "sizing": sizing_of(self.documents[-1]["spec"]["template"])}
-            self.pods.append(PodFacts(key, "j", owner, created=rfc3339(self.now_ns), **made))
+            sizing = sizing_of(self.documents[-1]["spec"]["template"])
+            self.pods.append(
+                Pod(key, "j", owner, created=rfc3339(self.now_ns), sizing=sizing, annotations=self.job.annotations)
+            )
         self.change(active=wanted)
+        started = ContainerRun("train", rfc3339(self.now_ns))
         for index, pod in enumerate(self.pods):
             if not pod.over:
-                self.pods[index] = replace(pod, node=f"w{index + 1}", phase="Running", started=rfc3339(self.now_ns))
+                self.pods[index] = replace(pod, node=f"w{index + 1}", phase="Running", runs=(started,))
 
     def end_pod(self, phase: str = "Failed", *, rejected: bool = False) -> None:
         live = [index for index, pod in enumerate(self.pods) if not pod.over]

@@ -10,10 +10,10 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.jobs.controller import Controller, Surroundings
+from operators.jobs.controller import Controller, Dependencies
+from operators.jobs.creation_attempts import CreationAttempts
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
-from operators.jobs.not_made import Attempts
 from operators.kube.api import (
     EMUJOB,
     JOB,
@@ -67,10 +67,10 @@ class Running:
         self.api, self.metrics = api, JobMetrics()
         self.outcomes: dict[str, Outcome] = {}
         self.may_act, self.now_ns = True, WALL_NS
-        around = Surroundings(
+        context = Dependencies(
             Images("emugpu:1"), ProfileTable.bundled(), lambda: self.now_ns, lambda: self.may_act, self.outcomes.get
         )
-        self.controller = Controller(api, self.metrics, around, pauses)
+        self.controller = Controller(api, self.metrics, context, pauses)
 
     async def __aenter__(self) -> Running:
         self.task = asyncio.create_task(self.controller.run())
@@ -256,7 +256,7 @@ def test_what_fails_while_a_refusal_stands_is_tried_ever_less_often(failing: str
 
 
 def test_other_news_is_no_reason_to_ask_again() -> None:
-    attempts = Attempts(Pauses())
+    attempts = CreationAttempts(Pauses())
     assert attempts.of("lab/j", "u", 0.0) is None
     asked = []
     now_s = 0.0

@@ -33,7 +33,7 @@ MODEST = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], d
 
 
 def scheduler(actuator: str) -> dict[str, Any]:
-    own = {"schedulerName": "mine"} if actuator == "binding" else {}
+    own = {"schedulerName": "observed"} if actuator == "binding" else {}
     return {} if actuator == "none" else {"scheduler": {"actuator": actuator, "name": "s", **own}}
 
 

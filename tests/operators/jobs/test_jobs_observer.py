@@ -10,12 +10,13 @@ import pytest
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import emujob_facts, job_facts, pod_facts, submission_ns
+from operators.emujob.objects import emujob_facts
 from operators.emujob.offers import NodeOffer
-from operators.jobs.isolated import isolated_s
-from operators.jobs.known import Known
-from operators.jobs.observer import Observer, Scene
+from operators.jobs.cluster_cache import ClusterCache, pod_of_interest
+from operators.jobs.isolated_time import isolated_s
+from operators.jobs.observer import ClusterView, Observer
 from operators.objects.emujob import parse_spec
+from operators.objects.job import BatchJob, submission_ns
 from operators.results.events import JobEvent
 from operators.results.job import JobFacts
 from operators.results.predicted import Prediction
@@ -69,9 +70,9 @@ class Stage:
     def look(self, now_s: float = 0.0) -> Heard:
         now_ns = NOW_NS + round(now_s * S)
         emujobs = [emujob_facts(document, now_ns) for document in self.emujobs]
-        jobs = [job_facts(document, now_ns) for document in self.jobs]
-        pods = [pod_facts(document, now_ns) for document in self.pods]
-        self.observer.look(Scene(emujobs, jobs, pods, self.offers, now_ns))
+        jobs = [BatchJob.read(document, now_ns) for document in self.jobs]
+        pods = [pod_of_interest(document, now_ns) for document in self.pods]
+        self.observer.look(ClusterView(emujobs, jobs, pods, self.offers, now_ns))
         return self.heard
 
     def kept(self) -> int:
@@ -245,7 +246,7 @@ def test_nothing_is_kept_of_what_is_gone() -> None:
 def test_a_pod_that_has_nothing_to_do_with_emugpu_is_never_news() -> None:
     before, after = pod(gpus=""), pod(gpus="", status={"phase": "Succeeded"})
     after["metadata"]["resourceVersion"] = "7"
-    assert pod_facts(before, 1) == pod_facts(after, 2)
+    assert pod_of_interest(before, 1) == pod_of_interest(after, 2)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,7 @@ def test_the_time_alone_is_that_of_the_fastest_way_to_run() -> None:
 
 def test_what_was_left_behind_is_missed_when_it_ends() -> None:
     """With its EmuJob gone nothing else tells that what its pod held is over."""
-    known = Known(lambda _: None, lambda *_: None, lambda: NOW_NS)
+    known = ClusterCache(lambda _: None, lambda *_: None, lambda: NOW_NS)
     labels = {"emugpu.dev/job": "j", "emugpu.dev/job-uid": "u"}
     known.emujobs.update("ADDED", emujob())
     known.pods.update("ADDED", pod(labels=labels))

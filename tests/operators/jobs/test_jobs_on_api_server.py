@@ -24,7 +24,7 @@ from lightkube.config.kubeconfig import KubeConfig
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import wall_ns
-from operators.jobs.controller import Controller, Surroundings
+from operators.jobs.controller import Controller, Dependencies
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.plan import ResizePod
@@ -81,86 +81,6 @@ def test_what_an_emujob_leaves_out_is_filled_in(cluster: ApiServer) -> None:
 
 SPEEDS = [{"amount": 1, "speed": 1}, {"amount": "2", "speed": 1.5}]
 CPU = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTime": "3s"}}
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"steps": 0}, "spec.steps in body should be greater than or equal to 1"),
-        ({"model": None}, "spec.model and spec.batchSize belong together"),
-        ({"model": None, "batchSize": None}, "write either spec.configurations, or one configuration directly"),
-        ({"stepTime": "80 ms"}, "spec.stepTime in body should match"),
-        ({"stepTime": "1s", "memory": "4GB"}, "write memory as a quantity of bytes, such as 4Gi"),
-        ({"stepTime": "1s", "resources": {"cpu": "two"}}, "write CPUs as a quantity, such as 4 or 500m"),
-        ({"memory": "4Gi"}, "spec.memory belongs to spec.stepTime"),
-        ({"resources": {"emuGPU": 0}}, "a model's profile is of GPUs; give stepTime for a job without one"),
-        ({"gpuType": "T4", "gpuTypes": ["T4"]}, "write either spec.gpuType or spec.gpuTypes"),
-        ({"sensitivity": {"cpu": SPEEDS}}, "spec.sensitivity belongs to spec.stepTime"),
-        ({"stepTime": "1s", "sensitivity": {"cpu": SPEEDS}}, "sensitivity.cpu: give resources.cpu too"),
-        (
-            {"stepTime": "1s", "sensitivity": {"memory": SPEEDS}, "resources": {"cpu": 1}},
-            "sensitivity.memory: give resources.memory too",
-        ),
-        ({"stepTime": "1s", "sensitivity": {}}, "spec.sensitivity in body should have at least 1 properties"),
-        (
-            {"stepTime": "1s", "sensitivity": {"cpu": [{"amount": 0, "speed": 1}]}, "resources": {"cpu": 1}},
-            "write CPUs as a quantity above 0",
-        ),
-        (
-            {"stepTime": "1s", "sensitivity": {"cpu": [{"amount": 1, "speed": 0}]}, "resources": {"cpu": 1}},
-            "speed: must be above 0",
-        ),
-        (
-            {"configurations": [{**CPU, "profile": {"stepTime": "3s", "sensitivity": {"memory": SPEEDS}}}]},
-            "sensitivity.memory",
-        ),
-        ({"configurations": []}, "spec.configurations in body should have at least 1 items"),
-        ({"configurations": [CPU, CPU]}, "spec.configurations[1]: Duplicate value"),
-        ({"configurations": [CPU], "resources": {"cpu": 1}}, "write either spec.configurations, or one"),
-        ({"configurations": [{**CPU, "profile": {}}]}, "profile: give either model with batchSize, or stepTime"),
-        (
-            {"configurations": [{**CPU, "profile": {"model": "vgg16", "batchSize": 8}}]},
-            "resources.emuGPU: a model's profile is of GPUs",
-        ),
-        ({"scheduler": {"actuator": "jobs"}}, "an actuator needs a name"),
-        ({"scheduler": {"name": "s"}}, "a name belongs to an actuator"),
-        ({"scheduler": {"actuator": "binding", "name": "s"}}, "the pods need a scheduler's name of their own"),
-        ({"weight": 0}, "weight: must be above 0"),
-        ({"template": {"env": [{"value": "x"}]}}, "spec.template.env[0].name: Required value"),
-        ({"native": {"follow": {}}}, "spec.native.follow in body should have at least 1 properties"),
-        ({"native": {"follow": {"cpu": 2}}}, "above 0 and at most 1"),
-        ({"native": {"follow": {"cpu": "0"}}}, "above 0 and at most 1"),
-        ({"native": {"follow": {"memory": "32Mi"}}}, "above 0 and at most 1"),
-        ({"native": {"limits": {"emuGPU": "4"}}}, "emulated GPUs are counted by spec.resources.emuGPU"),
-        ({"native": {"requests": {"emugpu.dev/emuGPU": 4}}}, "emulated GPUs are counted by spec.resources.emuGPU"),
-        ({"image": "a b"}, "spec.image in body should match"),
-        ({"tenant": "a\nb"}, "spec.tenant in body should match"),
-        ({"scheduler": {"actuator": "jobs", "name": "A B/../"}}, "spec.scheduler.name in body should match"),
-        ({"scheduler": {"actuator": "jobs", "name": "a\nb"}}, "spec.scheduler.name in body should match"),
-        ({"scheduler": {"actuator": "jobs", "name": "s\n"}}, "spec.scheduler.name in body should match"),
-        ({"scheduler": {"actuator": "jobs", "name": "s" * 41}}, "Too long: may not be more than 40"),
-        ({"scheduler": {"schedulerName": "Not Valid!"}}, "spec.scheduler.schedulerName in body should match"),
-        ({"scheduler": {"schedulerName": "a\x7f"}}, "spec.scheduler.schedulerName in body should match"),
-        ({"scheduler": {"schedulerName": "a" * 254}}, "spec.scheduler.schedulerName: Too long"),
-        ({"template": {"labels": {"a b": "c"}}}, "template.labels: write keys as NAME or DOMAIN/NAME"),
-        ({"template": {"labels": {"a": "c d!"}}}, "spec.template.labels.a in body should match"),
-        ({"template": {"labels": {"job-name": "x"}}}, "template.labels: emugpu and Kubernetes set job-name"),
-        ({"template": {"labels": {"batch.kubernetes.io/x": "x"}}}, "template.labels: emugpu and Kubernetes set"),
-        ({"template": {"annotations": {"emugpu.dev/allocation": "x"}}}, "template.annotations: emugpu sets"),
-        ({"template": {"annotations": {"emugpu.dev/configuration": "x"}}}, "template.annotations: emugpu sets"),
-        ({"template": {"annotations": {"a b": "c"}}}, "template.annotations: write keys as NAME or DOMAIN/NAME"),
-        ({"template": {"env": [{"name": "A=B"}]}}, "spec.template.env[0].name in body should match"),
-        ({"template": {"env": [{"name": "A", "valueFrom": {}}]}}, "should have at least 1 properties"),
-        ({"template": {"serviceAccountName": "Not Valid"}}, "spec.template.serviceAccountName in body should match"),
-        ({"template": {"priorityClassName": "a..b"}}, "spec.template.priorityClassName in body should match"),
-    ],
-)
-def test_mistakes_in_an_emujob_are_told_at_once(cluster: ApiServer, spec: dict[str, Any], message: str) -> None:
-    document = emujob(**spec)
-    document["spec"] = {name: value for name, value in document["spec"].items() if value is not None}
-    status, reply = cluster.request("POST", f"{EMUJOBS}?dryRun=All", document)
-    assert status == 422, reply
-    assert message in reply["message"]
 
 
 @pytest.mark.parametrize("name", ["MyScheduler", "my_scheduler", "a/b"])
@@ -251,8 +171,8 @@ def with_controller(server: ApiServer, story: Callable[[], Awaitable[None]]) -> 
 
     async def play() -> None:
         api = as_account(server)
-        around = Surroundings(Images("emugpu:1"), ProfileTable.bundled(), wall_ns)
-        controller = Controller(api, metrics, around, Pauses(settle=0.02, first=0.1, longest=1.0))
+        context = Dependencies(Images("emugpu:1"), ProfileTable.bundled(), wall_ns)
+        controller = Controller(api, metrics, context, Pauses(settle=0.02, first=0.1, longest=1.0))
         async with running(controller.run(), api):
             await story()
             assert controller.problem == ""

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.units import GIB
-from operators.emujob.objects import EmuJobFacts, JobFacts, PodFacts
+from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
-from operators.jobs.not_made import NotMade
+from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.plan import CreateJob, CreateService
 from operators.kube.actions import DeleteJob, SuspendJob
 from operators.kube.documents import Key, condition_of
+from operators.objects.job import BatchJob
+from operators.objects.pod import Pod
 from operators.objects.scheduling_problem import SchedulingProblem
 from operators.results.job import JobFacts as ResultFacts
 from operators.results.status import Outcome
@@ -364,7 +366,7 @@ def test_failures_are_counted_and_a_wrong_command_is_the_end(world: Worlds) -> N
 
 def test_a_job_of_somebody_else_is_left_alone(world: Worlds) -> None:
     at = world(WORK)
-    at.job = JobFacts(Key("lab", "j", "theirs", "1"), owner="")
+    at.job = BatchJob(Key("lab", "j", "theirs", "1"), owner="")
     at.settle()
     assert at.condition("Accepted") == ("False", "NameTaken") and at.documents == []
     at.job = None
@@ -375,20 +377,20 @@ def test_a_job_of_somebody_else_is_left_alone(world: Worlds) -> None:
 @pytest.mark.parametrize("more", [{}, BY_JOBS, {"suspend": True}, {"nodes": 2, "batchSize": 32}])
 def test_a_job_that_is_refused_says_so_and_is_asked_for_later(world: Worlds, more: dict[str, Any]) -> None:
     at = world({**WORK, **more})
-    at.not_made = NotMade("", 0.5)  # once: the next attempt may heal it
+    at.refused_creation = RefusedCreation("", 0.5)  # once: the next attempt may heal it
     at.settle()
     assert at.documents == [] and not at.has_service and at.condition("Scheduled")[1] != "NotCarriedOut"
     assert at.whole_plan().again_s == 0.5
-    at.not_made = NotMade("create jobs: exceeded quota", 8.0)
+    at.refused_creation = RefusedCreation("create jobs: exceeded quota", 8.0)
     at.settle()
     assert at.documents == [] and at.status["phase"] == "Pending" and at.whole_plan().again_s == 8.0
     for kind in ("Scheduled", "Progressing"):
         assert at.condition(kind) == ("False", "NotCarriedOut")
     (scheduled,) = [c for c in at.status["conditions"] if c["type"] == "Scheduled"]
     assert scheduled["message"] == "create jobs: exceeded quota"
-    at.not_made = NotMade("create jobs: exceeded quota", 0.0)
+    at.refused_creation = RefusedCreation("create jobs: exceeded quota", 0.0)
     assert [action for action in at.plan() if isinstance(action, CreateJob)]
-    at.not_made = None
+    at.refused_creation = None
     at.settle()
     assert len(at.documents) == 1 and at.condition("Scheduled")[1] != "NotCarriedOut"
     assert at.told() == ["NotCarriedOut"]
@@ -397,17 +399,17 @@ def test_a_job_that_is_refused_says_so_and_is_asked_for_later(world: Worlds, mor
 def test_a_service_that_is_refused_is_told_while_the_job_waits(world: Worlds) -> None:
     at = world({**WORK, **BY_JOBS, "nodes": 2, "batchSize": 32})
     at.settle()
-    at.has_service, at.not_made = False, NotMade("create services: no", 8.0)
+    at.has_service, at.refused_creation = False, RefusedCreation("create services: no", 8.0)
     at.settle()
     assert at.condition("Scheduled") == ("False", "NotCarriedOut") and at.whole_plan().again_s == 8.0
-    at.not_made = None
+    at.refused_creation = None
     at.settle()
     assert at.has_service and at.condition("Scheduled") == ("False", "WaitingForScheduler")
 
 
 def test_pods_of_an_older_job_are_waited_for(world: Worlds) -> None:
     at = world(WORK)
-    at.pods = [PodFacts(Key("lab", "j-0", "p", "1"), "j", "older", node="w1", phase="Running")]
+    at.pods = [Pod(Key("lab", "j-0", "p", "1"), "j", "older", node="w1", phase="Running")]
     at.settle()
     assert at.documents == [] and at.status["phase"] == "Pending"
     for kind in ("Scheduled", "Progressing"):
@@ -482,9 +484,9 @@ def test_gates_and_foreign_schedulers(world: Worlds) -> None:
     spec = gated.documents[0]["spec"]
     assert spec["suspend"] is False
     assert spec["template"]["spec"]["schedulingGates"] == [{"name": "emugpu.dev/scheduler"}]
-    bound = world({**WORK, "scheduler": {"actuator": "binding", "name": "s", "schedulerName": "mine"}})
+    bound = world({**WORK, "scheduler": {"actuator": "binding", "name": "s", "schedulerName": "observed"}})
     bound.settle()
-    assert bound.documents[0]["spec"]["template"]["spec"]["schedulerName"] == "mine"
+    assert bound.documents[0]["spec"]["template"]["spec"]["schedulerName"] == "observed"
 
 
 def test_failures_that_kubernetes_must_not_count(world: Worlds) -> None:
@@ -541,7 +543,7 @@ def test_results_take_the_place_of_what_the_api_tells(world: Worlds) -> None:
 
 
 def test_one_whose_last_step_ended_while_it_was_being_stopped_is_done(world: Worlds) -> None:
-    """Its pod went with the suspension, so Kubernetes never hears of the end; nobody has to run it once more for that."""
+    """Its pod went with the suspension, so Kubernetes never log_connected of the end; nobody has to run it once more for that."""
     at, node = world({**WORK, **BY_JOBS}), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
     at.settle()
@@ -608,9 +610,9 @@ def test_an_end_that_only_kubernetes_tells_is_shown_once_it_has_settled(world: W
     assert at.status["observedJCTSeconds"] == 20.0
 
 
-def completed(world: Worlds, *, hears: bool = True) -> tuple[Any, Teller]:
+def completed(world: Worlds, *, log_connected: bool = True) -> tuple[Any, Teller]:
     """A job whose Job is complete after 20 s, while the log tells of its beginning only."""
-    at, node = world(WORK, hears=hears), Teller("w1", begin_ns=START_NS, namespace="lab")
+    at, node = world(WORK, log_connected=log_connected), Teller("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, key="uid/0")
     at.outcome = outcome(node)
     at.settle()
@@ -647,7 +649,7 @@ def test_the_last_word_is_waited_for_five_seconds(world: Worlds) -> None:
 
 
 def test_a_log_that_is_away_is_not_waited_for(world: Worlds) -> None:
-    at, _ = completed(world, hears=False)
+    at, _ = completed(world, log_connected=False)
     assert at.status["phase"] == "Succeeded" and "finishedAt" not in at.status
 
 

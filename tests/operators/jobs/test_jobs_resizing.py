@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from operators.emujob.objects import PodFacts
-from operators.emujob.sizing import Sizing
-from operators.jobs.known import Known
+from operators.jobs.cluster_cache import ClusterCache
 from operators.jobs.plan import ResizePod
-from operators.jobs.resizing import Refusal, Refusals
+from operators.jobs.resizing import Refusal, ResizeRefusals
 from operators.kube.documents import Key
+from operators.objects.names import ALLOCATION
+from operators.objects.pod import Pod, Sizing
 
 Worlds = Any
 WORK: dict[str, Any] = {"steps": 100, "stepTime": "1s", "resources": {"cpu": 2, "memory": "8Gi"}}
@@ -38,7 +38,7 @@ def started(world: Worlds, text: str, **spec: Any) -> Any:
 
 def divide(at: Any, text: str, **members: Any) -> list[Any]:
     """What a job-level scheduler does while the job runs."""
-    at.pods = [replace(pod, allocation=text, **members) for pod in at.pods]
+    at.pods = [replace(pod, annotations={ALLOCATION: text}, **members) for pod in at.pods]
     return resizes(at.settle())
 
 
@@ -131,7 +131,7 @@ def test_what_a_kubelet_says_is_in_the_condition_and_told_once(world: Worlds) ->
 
 def test_what_the_api_server_refuses_is_told_and_asked_for_again_a_minute_later(world: Worlds) -> None:
     at = started(world, allocation(2000, 8 * GIB))
-    at.pods = [replace(at.pods[0], allocation=allocation(9000, 8 * GIB))]
+    at.pods = [replace(at.pods[0], annotations={ALLOCATION: allocation(9000, 8 * GIB)})]
     (asked,) = [action for action in at.plan() if isinstance(action, ResizePod)]
     at.refusals = {at.pods[0].key.uid: Refusal(asked.resources, "patch pods j-2: exceeded quota", at.now_ns)}
     assert resizes(at.settle()) == []
@@ -153,8 +153,8 @@ def test_another_share_is_not_what_was_refused(world: Worlds) -> None:
 
 
 def test_refusals_are_forgotten_with_their_pods() -> None:
-    refusals, refusal = Refusals(), Refusal({}, "no", 0)
-    pods = [PodFacts(Key("lab", name, name)) for name in ("a", "b")]
+    refusals, refusal = ResizeRefusals(), Refusal({}, "no", 0)
+    pods = [Pod(Key("lab", name, name)) for name in ("a", "b")]
     for pod in pods:
         refusals.note("lab/j", pod.key.uid, refusal)
     assert refusals.of("lab/j", pods) == {"a": refusal, "b": refusal}
@@ -164,8 +164,8 @@ def test_refusals_are_forgotten_with_their_pods() -> None:
 
 
 def test_refusals_are_forgotten_with_their_emujob() -> None:
-    known = Known(lambda _name: None, lambda _before, _after: None, lambda: 0)
-    document, pod = {"metadata": {"namespace": "lab", "name": "j", "uid": "u"}}, PodFacts(Key("lab", "j-0", "pod"))
+    known = ClusterCache(lambda _name: None, lambda _before, _after: None, lambda: 0)
+    document, pod = {"metadata": {"namespace": "lab", "name": "j", "uid": "u"}}, Pod(Key("lab", "j-0", "pod"))
     known.emujobs.update("ADDED", document)
     known.refusals.note("lab/j", "pod", Refusal({}, "no", 0))
     known.emujobs.update("DELETED", document)

@@ -62,47 +62,6 @@ def test_each_configuration_has_its_own() -> None:
     assert (by_memory.sensitivity, by_memory.host.memory_bytes) == (Sensitivity((), CURVES.memory), 125 * GIB // 2)
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"sensitivity": {}}, "spec.sensitivity: must have cpu, memory or both"),
-        ({"sensitivity": {"cpu": []}}, "spec.sensitivity.cpu: must have at least one amount with its speed"),
-        ({"sensitivity": {"gpu": []}}, "spec.sensitivity: unknown field 'gpu'"),
-        ({"sensitivity": {"cpu": [{"amount": 1}]}}, "spec.sensitivity.cpu[0]: speed is missing"),
-        (
-            {"sensitivity": {"cpu": [{"amount": 1, "speed": 0}]}},
-            "spec.sensitivity.cpu[0].speed: must be a number above 0",
-        ),
-        (
-            {"sensitivity": {"cpu": [*CPU, CPU[0]]}},
-            "spec.sensitivity.cpu[3].amount: must be above 0, and above the amount",
-        ),
-        ({"sensitivity": {"cpu": [{"amount": "1u", "speed": 1}]}}, "spec.sensitivity.cpu[0].amount: must be above 0"),
-        (
-            {"sensitivity": {"memory": [{"amount": "1GB", "speed": 1}]}},
-            "spec.sensitivity.memory[0].amount: '1GB' is no",
-        ),
-        (
-            {"sensitivity": {"cpu": CPU}, "resources": {"memory": 1}},
-            "spec.sensitivity.cpu: needs resources.cpu, which the job has until its scheduler gives it another share",
-        ),
-        (
-            {"sensitivity": {"memory": MEMORY}, "resources": {"cpu": 1}},
-            "spec.sensitivity.memory: needs resources.memory",
-        ),
-        (
-            {"sensitivity": {"cpu": CPU}, "stepTime": None, "model": "vgg16", "batchSize": 8},
-            "spec.sensitivity: belongs to stepTime",
-        ),
-    ],
-)
-def test_mistakes_are_named(spec: dict[str, Any], message: str) -> None:
-    whole = {"stepTime": "80ms", "resources": RESOURCES, **spec}
-    with pytest.raises(InputError) as caught:
-        parsed(**{name: value for name, value in whole.items() if value is not None})
-    assert str(caught.value).startswith(f"EmuJob lab/j: {message}")
-
-
 def test_a_manager_reads_what_a_scheduler_writes() -> None:
     written = Allocation("gpu", ("w1", "w2"), 4500, 125 * GIB, ("GPU-1",)).to_json()
     assert share_of_allocation(written, "pod lab/j") == HostShare(4500, 125 * GIB)

@@ -16,8 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import wall_ns
-from operators.results.alignment import start_of
-from operators.results.collector import GROUP, Collector, Hooks
+from operators.results.collector import GROUP, Collector, Hooks, start_of
 from operators.results.metrics import CollectorMetrics
 from operators.results.store import ResultStore
 from sharing_manager.store.entries import EntryId, stream_of

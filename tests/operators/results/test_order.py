@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators.results.events import BEGINS, ENDS, JobEvent
-from operators.results.figures import covered_ns
 from operators.results.job import JobFacts
+from operators.results.runs import covered_ns
 from operators.results.store import Batch, ResultStore
 from operators.results.thinning import thinned
 from operators.results.timeline import job_result

@@ -68,22 +68,22 @@ def test_from_redis_to_an_outcome_and_to_a_reader(server, record, facts, tmp_pat
 
 def test_whether_it_hears_is_known(server, record):
     """While nothing was tried yet, and once Redis was reached; not while it is away."""
-    assert Recording(settings(redis_url=server.url), CollectorRegistry(), CLOCKS, Leader().links()).hears
+    assert Recording(settings(redis_url=server.url), CollectorRegistry(), CLOCKS, Leader().links()).log_connected
     recording = record(redis_url=server.url)
     wait_for(lambda: recording._collector.problem == "")
-    assert recording.hears
+    assert recording.log_connected
     server.kill()
-    wait_for(lambda: not recording.hears)
+    wait_for(lambda: not recording.log_connected)
     assert recording.results.problem == ""  # nothing is lost
     server.start()
-    wait_for(lambda: recording.hears, within_s=20)
+    wait_for(lambda: recording.log_connected, within_s=20)
 
 
 def test_a_store_that_can_not_be_used_is_a_problem_until_it_can(record, facts, tmp_path):
     path = tmp_path / "none" / "results.db"
     recording = record(store=str(path))
     wait_for(lambda: recording.results.problem.startswith(f"{path}: can't use this file as the operator's store"))
-    assert not recording.hears
+    assert not recording.log_connected
     path.parent.mkdir()
     wait_for(lambda: recording.results.problem == "", within_s=20)
 

@@ -5,8 +5,7 @@ from math import inf
 
 import pytest
 
-from operators.results.figures import Stays
-from operators.results.status import Outcome, fairness, members_of
+from operators.results.status import Outcome, Stays, fairness, members_of
 from operators.results.timeline import job_result
 
 S = 1_000_000_000

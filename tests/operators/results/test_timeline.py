@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from operators.results.archive import from_json, to_json
-from operators.results.job import EVENT_LOG, KUBERNETES, CrossCheck, merged
+from operators.results.job import EVENT_LOG, KUBERNETES, CrossCheck, from_json, merged, to_json
 from operators.results.timeline import job_result
 
 S = 1_000_000_000

@@ -9,7 +9,8 @@ import pytest
 
 from operators.emujob.objects import EmuJobFacts
 from operators.kube.documents import Key
-from operators.pools.objects import node_facts, pool_facts
+from operators.objects.node import Node
+from operators.pools.objects import pool_facts
 from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.output import as_json, in_words
 from operators.scheduling.remember.handover import AttainedService
@@ -101,7 +102,7 @@ def test_what_a_node_offers() -> None:
             "allocatable": {"emugpu.dev/emuGPU": allocatable},
             "conditions": [{"type": "Ready", "status": "True"}],
         }
-        node = node_facts({"metadata": {"name": "w1"}, "spec": spec, "status": status})
+        node = Node.read({"metadata": {"name": "w1"}, "spec": spec, "status": status})
         (found,) = node_states(pools, [node], {"w1": others})
         return len(found.unhealthy), found.absent, found.closed
 

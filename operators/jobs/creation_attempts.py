@@ -16,7 +16,7 @@ _SLOWER = 3
 
 
 @dataclass(frozen=True, slots=True)
-class NotMade:
+class RefusedCreation:
     """`problem`: the last answer, empty while it may pass at once. `left_s`: how long not to ask again."""
 
     problem: str
@@ -31,7 +31,7 @@ class _Series:
     until_s: float
 
 
-class Attempts:
+class CreationAttempts:
     """By EmuJob: its name, and its uid, as another one may have the name later. Times are those of one clock, in seconds."""
 
     def __init__(self, pauses: Pauses) -> None:
@@ -46,12 +46,12 @@ class Attempts:
         self._known[job] = _Series(uid, problem, times, now_s + pause_s)
         return times == 1 or before is None or before.problem != problem
 
-    def of(self, job: str, uid: str, now_s: float) -> NotMade | None:
+    def of(self, job: str, uid: str, now_s: float) -> RefusedCreation | None:
         """None: nothing was refused, or it came through since."""
         found = self._known.get(job)
         if found is None or found.uid != uid:
             return None
-        return NotMade(found.problem if found.times >= LASTS else "", max(0.0, found.until_s - now_s))
+        return RefusedCreation(found.problem if found.times >= LASTS else "", max(0.0, found.until_s - now_s))
 
     def forget(self, job: str) -> None:
         """It was made, or nobody wants it any more."""

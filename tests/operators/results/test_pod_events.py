@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from operators.objects.pod import Pod
+from operators.results.events import events_of_pod
 from operators.results.job import CrossCheck
-from operators.results.pods import Demand, demand_of, devices_of, events_of_pod, time_ns
 from operators.results.timeline import job_result
 from sharing_manager.kubernetes.objects import pod as manager_pod
 
@@ -33,8 +34,12 @@ def ended(begin_s, end_s, code):
     return {"terminated": {"startedAt": clock(begin_s), "finishedAt": clock(end_s), "exitCode": code}}
 
 
+def events_of(document, seen_ns=SEEN + 5):
+    return events_of_pod(Pod.read(document, seen_ns))
+
+
 def told(document):
-    return [(e.kind, (e.wall_ns - T0) // S, e.job_key, e.node) for e in events_of_pod(document, SEEN + 5)]
+    return [(e.kind, (e.wall_ns - T0) // S, e.job_key, e.node) for e in events_of(document)]
 
 
 def test_a_running_container_has_begun():
@@ -46,9 +51,7 @@ def test_the_work_is_named_as_the_nodes_manager_names_it():
     labels = {"emugpu.dev/job-uid": "emu", "batch.kubernetes.io/controller-uid": "job"}
     document = pod({"running": {"startedAt": clock(3)}}, labels=labels)
     document["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "4"}
-    assert (
-        [event.job_key for event in events_of_pod(document, SEEN + 5)] == ["emu/4"] == [manager_pod(document).job_key]
-    )
+    assert [event.job_key for event in events_of(document)] == ["emu/4"] == [manager_pod(document).job_key]
 
 
 @pytest.mark.parametrize(
@@ -75,12 +78,12 @@ def test_a_container_that_was_restarted_has_two_runs():
 def test_what_tells_nothing_gives_no_events():
     assert told(pod({"waiting": {"reason": "ContainerCreating"}})) == []
     assert told({"metadata": pod({})["metadata"]}) == []
-    assert [time_ns(text) for text in (None, "", "soon")] == [0, 0, 0]
+    assert told(pod({"running": {"startedAt": "soon"}})) == []
 
 
 def test_a_pod_of_no_job_has_its_own_uid():
     document = pod({"running": {"startedAt": clock(3)}}, labels={})
-    assert [event.job_key for event in events_of_pod(document, SEEN + 5)] == ["u1"] == [manager_pod(document).job_key]
+    assert [event.job_key for event in events_of(document)] == ["u1"] == [manager_pod(document).job_key]
 
 
 def test_containers_that_ask_for_devices_have_work_of_their_own():
@@ -90,47 +93,15 @@ def test_containers_that_ask_for_devices_have_work_of_their_own():
     containers = [{"name": name, "resources": {"limits": limit}} for name, limit in limits.items()]
     document["spec"]["containers"] = containers
     document["status"]["containerStatuses"] = [{"name": name, "state": state} for name in limits]
-    events = events_of_pod(document, SEEN + 5)
+    events = events_of(document)
     assert [event.job_key for event in events] == ["job/0/a", "job/0/b"]
     assert len({event.place for event in events}) == 2
-    assert demand_of(document["spec"]) == Demand(("a", "b"), 3)
-
-
-def test_a_place_on_an_emulated_node_is_no_device():
-    limits = {"emugpu.dev/emuGPU": "0", "emugpu.dev/host": "1"}
-    assert demand_of({"containers": [{"name": "a", "resources": {"limits": limits}}]}) == Demand(("a",), 0)
-    assert demand_of({"containers": [{"name": "a", "resources": {"limits": {"cpu": "1"}}}]}) == Demand((), 0)
-
-
-def asking(**limits):
-    return {"resources": {"limits": {f"emugpu.dev/{name}": amount for name, amount in limits.items()}}}
-
-
-@pytest.mark.parametrize(
-    ("beside", "before", "devices"),
-    [
-        ([], [], None),
-        ([asking()], [asking(emuGPU="0")], None),
-        ([asking(emuGPU="2"), asking(emuGPU=1), {}], [], 3),
-        ([asking(emuGPU="2")], [asking(emuGPU="3"), asking(emuGPU="1")], 3),
-        ([asking(**{"emuGPU.shared": "1"})], [], 1),
-        ([asking(host="1")], [], 0),
-        ([asking(emuGPU="-1")], [], 0),
-    ],
-)
-def test_how_many_devices_a_pod_holds(beside, before, devices):
-    assert devices_of({"containers": beside, "initContainers": before}) == devices
 
 
 def test_a_pod_that_is_seen_again_tells_nothing_new(facts):
     running, over = pod({"running": {"startedAt": clock(3)}}), pod(ended(3, 9, 0))
-    once = job_result(facts(), events_of_pod(over, SEEN + 5))
-    assert (
-        job_result(
-            facts(), [*events_of_pod(running, SEEN + 1), *events_of_pod(over, SEEN + 5), *events_of_pod(over, SEEN + 9)]
-        )
-        == once
-    )
+    once = job_result(facts(), events_of(over))
+    assert job_result(facts(), [*events_of(running, SEEN + 1), *events_of(over), *events_of(over, SEEN + 9)]) == once
     assert (once.jct_s, once.queueing_delay_s, once.outcome) == (9, 3, "finished")
     assert once.notes == ("times of train-u1 are Kubernetes' own, in whole seconds: no manager told of them",)
 
@@ -139,7 +110,7 @@ def test_where_a_manager_tells_more_kubernetes_is_only_the_cross_check(teller, f
     node = teller("n1")
     node.tell("attached", 3.25, pod="train-u1")
     node.tell("finished", 8.5, 10, pod="train-u1")
-    result = job_result(facts(steps=10), [*node.events, *events_of_pod(pod(ended(3, 9, 0)), SEEN + 5)])
+    result = job_result(facts(steps=10), [*node.events, *events_of(pod(ended(3, 9, 0)))])
     assert (result.jct_s, result.queueing_delay_s, len(result.runs), result.notes) == (8.5, 3.25, 1, ())
     assert result.check == CrossCheck(T0 + 3 * S, T0 + 9 * S)
 
@@ -150,13 +121,13 @@ def test_a_pod_that_kubernetes_has_forgotten_contradicts_nothing(teller, facts):
     node.tell("released", 8, 5, pod="train-u0")
     node.tell("attached", 21, pod="train-u1")
     node.tell("progress", 24, 9, pod="train-u1")
-    newer = events_of_pod(pod({"running": {"startedAt": clock(20)}}), SEEN + 5)
+    newer = events_of(pod({"running": {"startedAt": clock(20)}}))
     assert job_result(facts(steps=10), [*node.events, *newer]).notes == ()
     node.tell("gone", 25, 9, pod="train-u1")
     node.tell("attached", 31, pod="train-u2")
     node.tell("finished", 40, 10, pod="train-u2")
-    assert job_result(facts(steps=10), [*node.events, *events_of_pod(pod(ended(20, 26, 137)), SEEN + 5)]).notes == ()
-    early = events_of_pod(pod(ended(32, 41, 0), uid="u2"), SEEN + 5)
+    assert job_result(facts(steps=10), [*node.events, *events_of(pod(ended(20, 26, 137)))]).notes == ()
+    early = events_of(pod(ended(32, 41, 0), uid="u2"))
     (note,) = job_result(facts(steps=10), [*node.events, *early]).notes
     assert note.startswith("its first run begins 1.000 s before Kubernetes started a container")
 
@@ -171,7 +142,7 @@ def test_a_pod_that_was_taken_away_before_it_had_a_device_had_no_run(teller, fac
     node.tell("released", 8, 5, pod="train-u0")
     node.tell("attached", 31, went_on_at, from_step=went_on_at, pod="train-u2")
     node.tell("finished", 40, 10, pod="train-u2", from_step=went_on_at)
-    result = job_result(facts(steps=10), [*node.events, *events_of_pod(pod(ended(12, 20, 143)), SEEN + 5)])
+    result = job_result(facts(steps=10), [*node.events, *events_of(pod(ended(12, 20, 143)))])
     assert [run.pod for run in result.runs] == pods
     assert (result.notes == ()) is (len(pods) == 2)
     assert (result.jct_s, result.steps_missing) == (40, went_on_at - 5)
@@ -181,7 +152,7 @@ def test_an_end_that_only_kubernetes_tells_is_taken_and_said_to_be_its(teller, f
     node = teller("n1")
     node.tell("attached", 3.25, pod="train-u1")
     node.tell("progress", 8, 9, pod="train-u1")
-    result = job_result(facts(steps=10), [*node.events, *events_of_pod(pod(ended(3, 9, 0)), SEEN + 5)])
+    result = job_result(facts(steps=10), [*node.events, *events_of(pod(ended(3, 9, 0)))])
     assert (result.told_by, result.jct_s, result.runs[0].ended, result.interruptions) == (
         "Kubernetes",
         9,
@@ -191,9 +162,9 @@ def test_an_end_that_only_kubernetes_tells_is_taken_and_said_to_be_its(teller, f
 
 
 def test_while_the_newest_pod_runs_its_predecessors_end_is_no_cross_check(facts):
-    newer = events_of_pod(pod({"running": {"startedAt": clock(20)}}, uid="u2"), SEEN + 5)
-    check = job_result(facts(), [*events_of_pod(pod(ended(3, 9, 143)), SEEN + 5), *newer]).check
+    newer = events_of(pod({"running": {"startedAt": clock(20)}}, uid="u2"))
+    check = job_result(facts(), [*events_of(pod(ended(3, 9, 143))), *newer]).check
     assert ((check.started_ns - T0) / S, check.finished_ns) == (3, None)
-    over = events_of_pod(pod(ended(20, 25, 0), uid="u2"), SEEN + 5)
-    check = job_result(facts(), [*events_of_pod(pod(ended(3, 9, 143)), SEEN + 5), *over]).check
+    over = events_of(pod(ended(20, 25, 0), uid="u2"))
+    check = job_result(facts(), [*events_of(pod(ended(3, 9, 143))), *over]).check
     assert (check.finished_ns - T0) / S == 25

@@ -2,51 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from operators.emujob.objects import (
-    EmuJobFacts,
-    JobFacts,
-    PodFacts,
-    ServiceFacts,
-    emujob_facts,
-    job_facts,
-    pod_facts,
-    service_facts,
-)
+from operators.emujob.objects import EmuJobFacts, emujob_facts
 from operators.emujob.offers import NodeOffer, offers_of
-from operators.jobs.not_made import NotMade
-from operators.jobs.observer import Scene
-from operators.jobs.plan import Action, CreateJob, CreateService, Mine, ResizePod
-from operators.jobs.resizing import Refusals
+from operators.jobs.creation_attempts import RefusedCreation
+from operators.jobs.observer import ClusterView
+from operators.jobs.plan import Action, CreateJob, CreateService, Observed, ResizePod
+from operators.jobs.resizing import ResizeRefusals
 from operators.kube.actions import SuspendJob, WriteStatus
 from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
+from operators.kube.documents import Key
 from operators.kube.informer import Followed
 from operators.kube.store import Heard, Index, Store
+from operators.objects.job import BatchJob, Service
 from operators.objects.names import JOB_LABEL
-from operators.pools.objects import NodeFacts, PoolFacts, node_facts, pool_facts
+from operators.objects.node import Node
+from operators.objects.pod import Pod
+from operators.pools.objects import PoolFacts, pool_facts
 from operators.results.status import Outcome
 
-Named = EmuJobFacts | JobFacts | ServiceFacts
+Named = EmuJobFacts | BatchJob | Service
 """What bears its EmuJob's name."""
 
 
-class Known:
+class ClusterCache:
     """The stores of six kinds. `news` is told the name of each EmuJob that something has changed about, by namespace and name;
     `heard` of each EmuJob before and after a change.
     """
 
     def __init__(self, news: Callable[[str], None], heard: Heard[EmuJobFacts], wall_ns: Callable[[], int]) -> None:
         self._news, self._heard = news, heard
-        self._pods_of: Index[PodFacts] = Index(_job_of)
+        self._pods_of: Index[Pod] = Index(_job_of)
         self.emujobs: Store[EmuJobFacts] = Store(lambda d: emujob_facts(d, wall_ns()), self._heard_emujob)
-        self.jobs: Store[JobFacts] = Store(lambda d: job_facts(d, wall_ns()), self._heard_job)
-        self.pods: Store[PodFacts] = Store(lambda d: pod_facts(d, wall_ns()), self._heard_pod)
-        self.services: Store[ServiceFacts] = Store(service_facts, self._heard_named)
+        self.jobs: Store[BatchJob] = Store(lambda d: BatchJob.read(d, wall_ns()), self._heard_job)
+        self.pods: Store[Pod] = Store(lambda d: pod_of_interest(d, wall_ns()), self._heard_pod)
+        self.services: Store[Service] = Store(Service.read, self._heard_named)
         self.pools: Store[PoolFacts] = Store(pool_facts, self._heard_place)
-        self.nodes: Store[NodeFacts] = Store(node_facts, self._heard_place)
-        self.refusals = Refusals()
+        self.nodes: Store[Node] = Store(Node.read, self._heard_place)
+        self.refusals = ResizeRefusals()
         self._vanished = False
         self._offers: tuple[NodeOffer, ...] | None = None
         self.followed = (
@@ -69,22 +64,24 @@ class Known:
             self._offers = offers_of(self.pools.values(), self.nodes.values())
         return self._offers
 
-    def mine(self, facts: EmuJobFacts, outcome: Outcome | None, not_made: NotMade | None = None) -> Mine:
+    def observed(
+        self, facts: EmuJobFacts, outcome: Outcome | None, refused_creation: RefusedCreation | None = None
+    ) -> Observed:
         """What there is by this EmuJob's name."""
         name = str(facts.key)
         pods, has_service = tuple(self._pods_of.get(name)), self.services.get(name) is not None
-        return Mine(self.jobs.get(name), pods, has_service, outcome, self.refusals.of(name, pods), not_made)
+        return Observed(self.jobs.get(name), pods, has_service, outcome, self.refusals.of(name, pods), refused_creation)
 
-    def scene(self, now_ns: int) -> Scene:
+    def view(self, now_ns: int) -> ClusterView:
         """All that is seen."""
-        return Scene(self.emujobs.values(), self.jobs.values(), self.pods.values(), self.offers(), now_ns)
+        return ClusterView(self.emujobs.values(), self.jobs.values(), self.pods.values(), self.offers(), now_ns)
 
-    def scene_of(self, name: str, now_ns: int) -> Scene:
+    def view_of(self, name: str, now_ns: int) -> ClusterView:
         """What bears this name, and the pods of the EmuJob that does."""
         emujob, job, pod = self.emujobs.get(name), self.jobs.get(name), self.pods.get(name)
         pods = [*self._pods_of.get(name), *([pod] if pod is not None and not pod.job else [])]
         emujobs, jobs = [emujob] if emujob is not None else [], [job] if job is not None else []
-        return Scene(emujobs, jobs, pods, self.offers(), now_ns, whole=False)
+        return ClusterView(emujobs, jobs, pods, self.offers(), now_ns, whole=False)
 
     def take_vanished(self) -> bool:
         """Whether something that results are kept of has gone since this was asked last."""
@@ -113,16 +110,16 @@ class Known:
             self.refusals.of(str(before.key), ())
         self._heard_named(before, after)
 
-    def _heard_job(self, before: JobFacts | None, after: JobFacts | None) -> None:
+    def _heard_job(self, before: BatchJob | None, after: BatchJob | None) -> None:
         self._vanished |= after is None and before is not None and bool(before.demand.containers)
         self._heard_named(before, after)
 
-    def _heard_pod(self, before: PodFacts | None, after: PodFacts | None) -> None:
+    def _heard_pod(self, before: Pod | None, after: Pod | None) -> None:
         self._pods_of.heard(before, after)
         pods = [pod for pod in (before, after) if pod is not None]
         if after is None or after.over:  # those of an EmuJob that is there are told by that
-            self._vanished |= any(pod.work and self.emujobs.get(_job_of(pod)) is None for pod in pods)
-        for name in {_job_of(pod) or (str(pod.key) if pod.work else "") for pod in pods} - {""}:
+            self._vanished |= any(_matters(pod) and self.emujobs.get(_job_of(pod)) is None for pod in pods)
+        for name in {_job_of(pod) or (str(pod.key) if _matters(pod) else "") for pod in pods} - {""}:
             self._news(name)
 
     def _heard_named(self, before: Named | None, after: Named | None) -> None:
@@ -134,5 +131,15 @@ class Known:
         self._offers = None
 
 
-def _job_of(pod: PodFacts) -> str:
+def pod_of_interest(document: Mapping[str, Any], seen_ns: int) -> Pod:
+    """Of a pod that has nothing to do with emugpu only the name, so that none of its changes is news."""
+    pod = Pod.read(document, seen_ns)
+    return pod if _matters(pod) else Pod(Key(pod.key.namespace, pod.key.name, pod.key.uid))
+
+
+def _matters(pod: Pod) -> bool:
+    return bool(pod.demand.containers or pod.job)
+
+
+def _job_of(pod: Pod) -> str:
     return f"{pod.key.namespace}/{pod.job}" if pod.job else ""

@@ -4,11 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.results.figures import Stays, finish_time_fairness, slowdown
-
-
-def test_slowdown_of_a_job_that_waited_as_long_as_it_ran():
-    assert slowdown(20, 10) == 2
+from operators.results.status import Stays, finish_time_fairness
 
 
 def test_contention_is_the_mean_number_of_jobs_during_the_stay():

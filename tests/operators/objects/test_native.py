@@ -9,23 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import GIB
-from emulator_runtime.node.fields import Field
-from operators.emujob.sizing import Sizing, sizing_of
-from operators.objects.native import Native, exact_amounts, parse_native
+from operators.objects.custom_resource import read_strictly
+from operators.objects.native import Follow, Native, exact_amounts
+from operators.objects.pod import Sizing, sizing_of
 
 MIB = 2**20
 
 
 def native(**spec: Any) -> Native:
-    return parse_native(Field("EmuJob lab/j", "spec.native", spec))
+    return read_strictly(Native, spec, "EmuJob lab/j", "spec.native")
 
 
 def test_nothing_follows_where_nobody_says_so() -> None:
-    assert parse_native(None).resources(HostShare(24_000, 100 * GIB)) == ({"cpu": "10m", "memory": "32Mi"}, {})
-    assert parse_native(None).followed(HostShare(24_000, 100 * GIB)) == ({}, {})
+    assert native().resources(HostShare(24_000, 100 * GIB)) == ({"cpu": "10m", "memory": "32Mi"}, {})
+    assert native().followed(HostShare(24_000, 100 * GIB)) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,11 @@ def test_a_request_that_is_its_limit_is_written_out() -> None:
 )
 def test_the_qos_class_is_the_same_for_every_share(request: int, room: int, ratio: Fraction, shares: list[int]) -> None:
     """Guaranteed is who has each limit equal to its request (Kubernetes, "Pod Quality of Service Classes")."""
-    follows = Native({"cpu": f"{request}m"}, {"cpu": f"{request + room}m"}, {"cpu": ratio})
+    follows = Native.model_construct(
+        stated={"cpu": f"{request}m"},
+        limits={"cpu": f"{request + room}m"},
+        shares=Follow.model_construct(cpu=ratio, memory=None),
+    )
     seen = []
     for share in sorted(shares):
         requests, limits = (exact_amounts(amounts) for amounts in follows.resources(HostShare(share)))
@@ -119,47 +122,3 @@ def test_what_a_pod_asks_for_is_that_of_its_own_container() -> None:
 def test_what_its_kubelet_says(status: dict[str, Any], trouble: tuple[str, str], heard: bool) -> None:
     found = sizing_of(pod(status))
     assert (found.trouble, found.heard) == (trouble, heard)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"requests": {"cpu": "1"}, "limits": {"cpu": 1}},
-        {"requests": {"cpu": "500m", "ephemeral-storage": "1Gi"}, "limits": {"cpu": "0.5"}},
-        {"limits": {"cpu": "1m"}},
-        {"limits": {"example.com/camera": 2, "hugepages-2Mi": "4Mi"}},
-        {"requests": {"example.com/camera": "2"}, "limits": {"example.com/camera": 2}},
-    ],
-)
-def test_what_a_pod_can_ask_for(spec: dict[str, Any]) -> None:
-    assert native(**spec).limits == {name: str(amount) for name, amount in spec["limits"].items()}
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}, "limits.cpu: 1 is below the request, 2"),
-        ({"requests": {"memory": "1Gi"}, "limits": {"memory": "1G"}}, "limits.memory: 1G is below the request, 1Gi"),
-        ({"requests": {"emuGPU": "4"}}, "requests.emuGPU: is counted by spec.resources.emuGPU"),
-        ({"limits": {"emuGPU": "4"}}, "limits.emuGPU: is counted by spec.resources.emuGPU"),
-        ({"limits": {"emugpu.dev/emuGPU": 4}}, "limits.emugpu.dev/emuGPU: is counted by spec.resources.emuGPU"),
-        ({"limits": {"emugpu.dev/host": 1}}, "limits.emugpu.dev/host: is counted by spec.resources.emuGPU"),
-        ({"limits": {"gpus": 1}}, "limits.gpus: is no resource: cpu, memory, ephemeral-storage"),
-        ({"limits": {"a b/c": 1}}, "limits.a b/c: is no resource"),
-        ({"limits": {"/c": 1}}, "limits./c: is no resource"),
-        ({"limits": {"example.com/camera": "500m"}}, "limits.example.com/camera: must be a whole number, not 500m"),
-        (
-            {"requests": {"example.com/camera": 1}},
-            "requests: example.com/camera is a device's resource: give it in limits",
-        ),
-        (
-            {"requests": {"example.com/camera": 1}, "limits": {"example.com/camera": 2}},
-            "limits.example.com/camera: 2 must be the same as the request, 1",
-        ),
-    ],
-)
-def test_what_no_pod_can_ask_for(spec: dict[str, Any], message: str) -> None:
-    """Found only when the Job was made, which then never came."""
-    with pytest.raises(InputError) as caught:
-        native(**spec)
-    assert str(caught.value).startswith(f"EmuJob lab/j: spec.native.{message}")

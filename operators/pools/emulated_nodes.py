@@ -1,0 +1,60 @@
+"""The nodes of all pools with what they emulate: the one place where schedulers, API and experiments count nodes and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from emulator_runtime.node.inventory import DeviceEntry, ResourceEntry
+from operators.objects.node import Node
+from operators.objects.pool import DEFAULT_RESOURCE, PoolSpec
+from operators.pools.assign import assign
+from operators.pools.objects import PoolFacts
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedNode:
+    """A node of a pool. `cpu_milli`, `memory_bytes`: the pool's emulated amounts, else the machine's own."""
+
+    node: Node
+    pool: str
+    resources: tuple[ResourceEntry, ...]
+    cpu_milli: int
+    memory_bytes: int
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def entries(self) -> list[DeviceEntry]:
+        """All devices in the order of their indexes, healthy or not."""
+        return sorted((e for r in self.resources for e in r.devices), key=lambda entry: entry.device.index)
+
+    @property
+    def gpus(self) -> list[DeviceEntry]:
+        """The devices that an EmuJob can use: those of the default resource, each once however often it is shared."""
+        return [entry for r in self.resources if r.name == DEFAULT_RESOURCE for entry in r.devices]
+
+    @property
+    def shares(self) -> list[DeviceEntry]:
+        """Such devices as often as pods can request them: one that four pods share is there four times."""
+        return [e for r in self.resources if r.name == DEFAULT_RESOURCE for e in r.devices for _ in range(r.replicas)]
+
+
+def emulated_nodes(pools: Iterable[PoolFacts], nodes: Sequence[Node]) -> tuple[EmulatedNode, ...]:
+    """All nodes of all pools, by name. Pure."""
+    assignment = assign(pools, nodes)
+    by_name = {node.name: node for node in nodes}
+    found = []
+    for name, claim in sorted(assignment.claims.items()):
+        resources = () if claim.inventory is None else claim.inventory.resources
+        amounts = _amounts(assignment.specs.get(claim.pool), by_name[name])
+        found.append(EmulatedNode(by_name[name], claim.pool, resources, *amounts))
+    return tuple(found)
+
+
+def _amounts(spec: PoolSpec | None, node: Node) -> tuple[int, int]:
+    cpu_milli = node.cpu_milli if spec is None or spec.cpu_milli is None else spec.cpu_milli
+    memory_bytes = node.memory_bytes if spec is None or spec.memory_bytes is None else spec.memory_bytes
+    return cpu_milli, memory_bytes
