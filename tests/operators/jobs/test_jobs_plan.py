@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.units import GIB
-from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.plan import CreateJob, CreateService
 from operators.kube.actions import DeleteJob, SuspendJob
 from operators.kube.documents import Key
+from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
 from operators.objects.pod import Pod
 from operators.results.job import JobFacts as ResultFacts
@@ -755,4 +755,4 @@ def test_a_forecast_that_can_not_be_read_is_told_once(world: Worlds) -> None:
 def test_a_plan_is_pure(world: Worlds) -> None:
     at = world({**WORK, **BY_JOBS})
     assert at.plan() == at.plan()
-    assert isinstance(at.facts, EmuJobFacts)
+    assert isinstance(at.facts, EmuJob)
