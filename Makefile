@@ -23,7 +23,7 @@ $(DEV_STAMP): $(STAMP)
 setup: $(DEV_STAMP)  ## make .venv with everything a developer needs
 demo: $(STAMP)  ## compare three policies on the bundled AlloX workload; leaves out/demo/
 	$(BIN)/emugpu compare examples/allox-40/workload.csv --cluster examples/allox-40/cluster.yaml \
-	  --policy drf-fifo --policy drf-sjf --policy allox --speed 10 --out out/demo
+	  --policy drf-fifo --policy drf-sjf --policy allox --warp --speed 0.1 --out out/demo
 experiment: $(STAMP)  ## the same jobs and policies on a Kubernetes cluster of 4 + 8 nodes; about 45 minutes; leaves out/experiment/
 	$(BIN)/emugpu cluster up --name experiment --node-gpus 4x1xV100 --cpu-nodes 8 --emulated-cpus 96 --emulated-memory 500Gi
 	KUBECONFIG=$$($(BIN)/emugpu cluster kubeconfig --name experiment) \
@@ -44,9 +44,9 @@ e2e: $(DEV_STAMP)  ## the smoke set of the proofs on a real cluster (make kind-u
 	EMUGPU_E2E_CLUSTER=$(CLUSTER) e2e/run.sh $(BIN)/python "not long" --timeout 600 $(ARGS)
 e2e-long: $(DEV_STAMP)  ## all proofs: 20 kills of each program, ten of an experiment, 200 random pods, reboots; about 40 minutes
 	EMUGPU_E2E_CLUSTER=$(CLUSTER) EMUGPU_E2E_KILLS=20 EMUGPU_E2E_PODS=200 e2e/run.sh $(BIN)/python "long or not long" --timeout 1800 $(ARGS)
-bench: $(DEV_STAMP)  ## benchmark tables (they never fail by a clock); RabbitMQ is compared with if it is installed
+bench: $(DEV_STAMP)  ## benchmark tables (they never fail by a clock; ARGS=--quick: small ones); RabbitMQ is compared with if it is installed
 	$(BIN)/python -m pip install --quiet pika
-	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m tests.benchmarks $(ARGS)
 profiles: $(STAMP)  ## derive the profiles' knots from measurements: make profiles DATA=directory
 	$(BIN)/python tools/derive_profiles.py $(DATA)
 clean:  ## remove the virtual environment and all output

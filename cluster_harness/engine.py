@@ -1,10 +1,8 @@
-"""The Docker engine under the nodes: the running one; where there is none and we may, one of our own."""
+"""The Docker engine under the nodes: the one that answers, or one that `up` starts where none does."""
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,17 +12,19 @@ from cluster_harness.shell import Shell
 from cluster_harness.steps import Steps
 from emulator_runtime.domain.errors import ClusterError
 
+SYSTEMD = Path("/run/systemd/system")
+"""Exists where systemd runs the machine (sd_booted(3)): then Docker is its service, and no other engine is started."""
+
 _ANSWER_TIMEOUT_S = 15.0
-_INSTALL = "install Docker (on Debian: apt-get install docker.io) and start it, then run this again"
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A Docker that answers; `shell` is set up for it."""
+    """A Docker engine that answers; `shell` is set up for it. `own`: set if it was started with this cache, so `down` ends it."""
 
     shell: Shell
     version: str
-    own: OwnDaemon | None = None  # only where it was started with this cache, so that it's ours to end
+    own: OwnDaemon | None = None
 
     def is_idle(self) -> bool:
         """Whether no container runs in it. Raises ClusterError."""
@@ -35,7 +35,7 @@ class Engine:
 
 
 def running_engine(cache: Cache, shell: Shell) -> Engine | None:
-    """The engine that answers now, started by the system, the user or an earlier run of ours; None: none does."""
+    """The engine that answers now, started by the system, the user or an earlier `up`; None: none does."""
     if shutil.which("docker", path=shell.environ.get("PATH")) is None:
         return None
     if version := _version(shell):
@@ -48,39 +48,28 @@ def running_engine(cache: Cache, shell: Shell) -> Engine | None:
 
 
 def ensure_engine(cache: Cache, shell: Shell, steps: Steps) -> Engine:
-    """An engine that answers. Raises ClusterError that says what to do where there is none and we can't start one."""
-    if found := running_engine(cache, shell):
-        return found
-    if reason := why_not_ours(shell.environ):
-        raise ClusterError(f"Docker doesn't answer, and {reason}")
+    """The engine that answers; where none does, one is started, for which the requirements have been checked.
+
+    Raises ClusterError with the last line of its log where it doesn't answer.
+    """
+    if engine := running_engine(cache, shell):
+        return engine
     own = OwnDaemon(cache.root)
     with cache.lock("engine"):
-        if found := running_engine(cache, shell):
-            return found  # started by the run that we waited for
-        with steps.step("start a Docker engine of our own"):
+        if engine := running_engine(cache, shell):
+            return engine  # another run held the lock and started it
+        with steps.step("start a Docker engine"):
             for line in own.start(shell):
                 steps.say(f"  {line}")
-    if found := running_engine(cache, shell):
-        return found
-    raise ClusterError(f"{own.log}: the Docker engine that we started doesn't answer; the log says why")
-
-
-def why_not_ours(environ: Mapping[str, str], systemd: Path = Path("/run/systemd/system")) -> str | None:
-    """Why we must not start an engine ourselves, with what to do instead; None: we may."""
-    if environ.get("DOCKER_HOST"):
-        return f"DOCKER_HOST={environ['DOCKER_HOST']} was asked for; start that engine, or unset the variable"
-    if systemd.exists():
-        return "systemd runs this machine: `systemctl start docker` (is it installed? may you use it: group docker?)"
-    if (
-        shutil.which("dockerd", path=environ.get("PATH")) is None
-        or shutil.which("docker", path=environ.get("PATH")) is None
-    ):
-        return f"dockerd isn't installed; {_INSTALL}"
-    if os.geteuid() != 0:
-        return "only root can start dockerd; start it, or run this as root"
-    return None
+    if engine := running_engine(cache, shell):
+        return engine
+    raise ClusterError(f"{own.log}: the Docker engine that was started doesn't answer; the log says why")
 
 
 def _version(shell: Shell) -> str:
-    done = shell.attempt("docker", "version", "-f", "{{.Server.Version}}", timeout_s=_ANSWER_TIMEOUT_S)
+    """The engine's version, "" where it doesn't answer within 15 s."""
+    try:
+        done = shell.attempt("docker", "version", "-f", "{{.Server.Version}}", timeout_s=_ANSWER_TIMEOUT_S)
+    except ClusterError:
+        return ""
     return done.stdout.strip() if done.ok else ""

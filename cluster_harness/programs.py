@@ -1,10 +1,9 @@
-"""The programs of a cluster, built from one Go module by the Go toolchain: needed where releases can't be downloaded."""
+"""The programs of a cluster, built from one Go module where they can't be downloaded as releases."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,16 +11,19 @@ from pathlib import Path
 
 from cluster_harness import versions
 from cluster_harness.cache import Cache, content_key, default_root
+from cluster_harness.go_build import go_install
+from cluster_harness.requirements.check import require
+from cluster_harness.requirements.host import probe
+from cluster_harness.requirements.work import PROGRAMS, Work
 from cluster_harness.shell import Shell
-from cluster_harness.steps import Note, PlainSteps, Steps
+from cluster_harness.steps import PlainSteps, Steps
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import monotonic_ns
 
-CLIENTS = {"kind": "sigs.k8s.io/kind", "kubectl": "k8s.io/kubernetes/cmd/kubectl", "helm": "helm.sh/helm/v4/cmd/helm"}
-"""What every way to a cluster needs on this machine, with the package it is built from."""
+CLIENTS = {"kubectl": "k8s.io/kubernetes/cmd/kubectl", "helm": "helm.sh/helm/v4/cmd/helm", "kind": "sigs.k8s.io/kind"}
+"""The programs that run on this machine, with the packages they are built from. An existing cluster needs no kind."""
 
-_STAMP_DATE = "2026-01-01T00:00:00Z"  # part of the binaries: a real date would make each build another one
-_WANTED_GO = "install Go 1.26 or later, or put {missing} on the PATH"
+_STAMP_DATE = "2026-01-01T00:00:00Z"  # part of the binaries: with the real date each build would differ
 
 
 @dataclass(frozen=True)
@@ -33,36 +35,47 @@ class Clients:
     helm: Path
 
 
-def clients(cache: Cache, shell: Shell, steps: Steps) -> Clients:
-    """Ours where they are built, else those on the PATH, else they are built now (2-3 minutes).
+def missing_clients(cache: Cache, shell: Shell, *, with_kind: bool = True) -> tuple[str, ...]:
+    """The clients that `clients` would have to build."""
+    if cache.has("components", module_key()) or cache.has("clients", _clients_key()):
+        return ()
+    names = [name for name in CLIENTS if with_kind or name != "kind"]
+    return tuple(name for name in names if shutil.which(name, path=shell.environ.get("PATH")) is None)
 
-    Raises ClusterError where one is missing and there is no Go.
+
+def clients(cache: Cache, shell: Shell, steps: Steps, *, with_kind: bool = True) -> Clients:
+    """The clients from our own build, else from the PATH, else built now (2 to 3 minutes). Raises ClusterError.
+
+    `with_kind` False: a missing kind is no reason to build.
     """
     if cache.has("components", module_key()):
-        directory = cache.path("components", module_key())
-        return Clients(**{name: directory / name for name in CLIENTS})
+        return _in(cache.path("components", module_key()))
     on_path = {name: shutil.which(name, path=shell.environ.get("PATH")) for name in CLIENTS}
-    missing = [name for name, path in on_path.items() if path is None]
-    built = None
-    if missing:
-        key = content_key("clients", module_key())
+    if missing := missing_clients(cache, shell, with_kind=with_kind):
+        title = f"build {', '.join(missing)} (2 to 3 minutes)"
         packages = tuple(CLIENTS.values())
-        built = cache.ensure("clients", key, lambda path: _install(path, packages, shell, steps, ", ".join(missing)))
-    return Clients(**{name: Path(path) if path else _in(built, name) for name, path in on_path.items()})
+        cache.ensure("clients", _clients_key(), lambda path: _install(path, packages, shell, steps, title))
+    built = _in(cache.path("clients", _clients_key()))
+    return Clients(**{name: Path(path) if path else getattr(built, name) for name, path in on_path.items()})
 
 
-def _in(directory: Path | None, name: str) -> Path:
-    assert directory is not None
-    return directory / name
+def _clients_key() -> str:
+    return content_key("clients", module_key())
+
+
+def _in(directory: Path) -> Clients:
+    return Clients(**{name: directory / name for name in CLIENTS})
+
+
+def has_components(cache: Cache) -> bool:
+    return cache.has("components", module_key())
 
 
 def components(cache: Cache, shell: Shell, steps: Steps) -> Path:
-    """The directory with all programs of a cluster, static; 7 minutes on two cores where nothing is cached.
-
-    Raises ClusterError where Go is missing or the build fails.
-    """
+    """The directory with all programs of a cluster, static. Raises ClusterError where the build fails."""
+    title = "build the programs of Kubernetes (cold: 7 to 12 minutes on 2 cores)"
     packages = ("tool", "./coredns", "./pause")
-    return cache.ensure("components", module_key(), lambda path: _install(path, packages, shell, steps, "the programs"))
+    return cache.ensure("components", module_key(), lambda path: _install(path, packages, shell, steps, title))
 
 
 def module_key() -> str:
@@ -92,47 +105,28 @@ def linker_flags() -> str:
     return " ".join(["-s", "-w", *flags])
 
 
-def _install(path: Path, packages: Sequence[str], shell: Shell, steps: Steps, what: str) -> None:
-    go = shutil.which("go", path=shell.environ.get("PATH"))
-    if go is None:
-        raise ClusterError(f"{what}: can't be built without Go; {_WANTED_GO.format(missing=what)}")
+def _install(path: Path, packages: Sequence[str], shell: Shell, steps: Steps, title: str) -> None:
     path.mkdir()
-    with steps.step("build the cluster's programs (cold: 7 min on 2 cores)") as note:
-        _go_install(go, path, packages, shell, note)
+    with steps.step(title) as report:
+        go_install(shell, versions.TOOLS_MODULE, packages, linker_flags(), path, report)
     if (path / "server").exists():
-        (path / "server").rename(path / "etcd")  # the last element of etcd's import path names nothing
+        (path / "server").rename(path / "etcd")  # Go names a program after its import path's last element
 
 
-def _go_install(go: str, path: Path, packages: Sequence[str], shell: Shell, note: Note) -> None:
-    environ = {**shell.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOBIN": str(path)}
-    argv = [go, "install", "-v", "-trimpath", "-ldflags", linker_flags(), *packages]
-    compiled, said = 0, ""
-    with subprocess.Popen(
-        argv, cwd=versions.TOOLS_MODULE, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as build:
-        assert build.stderr is not None
-        try:
-            for line in build.stderr:
-                compiled, said = compiled + 1, line.strip() or said
-                note(f"{compiled} packages: {said}")
-        except BaseException:
-            build.kill()
-            raise
-    if build.returncode:
-        raise ClusterError(f"go install in {versions.TOOLS_MODULE} failed: {said}; is the Go module proxy reachable?")
-
-
-def search_path(directory: Path, environ: dict[str, str]) -> str:
-    """A PATH with `directory` in front."""
-    return os.pathsep.join([str(directory), environ.get("PATH", os.defpath)])
-
-
-def main() -> None:
+def main() -> int:
     """`python -m cluster_harness.programs`: build what is missing, print the directory."""
     cache = Cache(default_root())
     steps = PlainSteps(lambda text: print(text, file=sys.stderr, flush=True), monotonic_ns)
-    print(components(cache, Shell(cache.root / "logs" / "components.log", dict(os.environ)), steps))
+    shell = Shell(cache.root / "logs" / "components.log", dict(os.environ))
+    try:
+        if not has_components(cache):
+            require(probe(cache, shell), Work(PROGRAMS, builds_components=True))
+        print(components(cache, shell, steps))
+    except ClusterError as error:
+        print(f"kube-programs: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

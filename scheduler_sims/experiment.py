@@ -15,7 +15,7 @@ from scheduler_sims.clusters.base import Cluster
 from scheduler_sims.clusters.local import LocalCluster, LocalOptions
 from scheduler_sims.clusters.simulated import SimulatedCluster
 from scheduler_sims.inputs.cluster_file import ClusterSpec, load_cluster
-from scheduler_sims.inputs.truth import WorkloadTruth, check_fits
+from scheduler_sims.inputs.truth import Remedy, WorkloadTruth, check_fits
 from scheduler_sims.inputs.workload import Workload, load_workload
 from scheduler_sims.interface.estimates import Estimates, parse_estimates
 from scheduler_sims.loop.scheduler_loop import Explain, Progress, SchedulerLoop
@@ -44,14 +44,15 @@ class Experiment:
         seed: int = 0,
         profiles: Path | None = None,
         stretch: float = 1.0,
+        remedy: Remedy | None = None,
     ) -> Experiment:
         """Reads and validates both files; `cluster` may also be a ClusterSpec. `stretch` multiplies submit times and durations.
 
-        Raises InputError that names the place, also for a job larger than the cluster.
+        Raises InputError that names the place, also for a job larger than the cluster; there `remedy` says what to change.
         """
         workload = load_workload(workload_path, profiles).stretched(stretch)
         spec = cluster if isinstance(cluster, ClusterSpec) else load_cluster(cluster, workload.profiles.catalogue)
-        check_fits(workload, spec, str(workload_path))
+        check_fits(workload, spec, str(workload_path), remedy)
         return cls.of(workload, spec, (estimates, seed))
 
     @classmethod

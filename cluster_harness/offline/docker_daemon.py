@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,7 +88,11 @@ class OwnDaemon:
         wrapper = self.directory / "runc"
         wrapper.unlink(missing_ok=True)
         if runc_wrapper.is_missing():
-            runc = shell.run("which", "runc").strip()
+            runc = shutil.which("runc", path=shell.environ.get("PATH"))
+            if runc is None:
+                raise ClusterError(
+                    "runc: isn't installed; the Docker engine runs containers with it (apt-get install runc)"
+                )
             wrapper.write_text(runc_wrapper.script(sys.executable, runc), encoding="utf-8")
             wrapper.chmod(0o755)
             settings |= {"runtimes": {"emugpu": {"path": str(wrapper)}}, "default-runtime": "emugpu"}

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from cluster_harness.cache import content_key
 from cluster_harness.engine import Engine
-from cluster_harness.steps import Steps
+from cluster_harness.shell import DEFAULT_TIMEOUT_S
+from cluster_harness.steps import Progress, Report, Steps
 
 LOADED = "emugpu-node-loaded"
 """Repository of node images with the product in them: one or two for each version of it, the old ones are removed."""
 
 _IMPORT = "ctr -n k8s.io images import --label=io.cri-containerd.image=managed --no-unpack"
+_IMPORTED = "emugpu: imported"
+"""A line that the container prints after each archive."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,10 @@ def with_product(images: NodeImages, archives: Sequence[Path], engine: Engine, s
     loaded = {base: f"{LOADED}:{base.partition(':')[2]}-{key}" for base in (images.worker, images.control_plane)}
     missing = {base: reference for base, reference in loaded.items() if not engine.has_image(reference)}
     if missing:
-        with steps.step("put the product into the node image"):
+        with steps.step("put the product into the node images") as report:
             remove_other_images(engine, LOADED, keep=())
             for base, reference in missing.items():
-                commit_with_archives(reference, base, archives, engine)
+                commit_with_archives(reference, base, archives, engine, report)
     return NodeImages(loaded[images.control_plane], loaded[images.worker])
 
 
@@ -44,20 +47,28 @@ def remove_other_images(engine: Engine, repository: str, keep: Sequence[str]) ->
             engine.shell.attempt("docker", "rmi", reference)
 
 
-def commit_with_archives(reference: str, base: str, archives: Sequence[Path], engine: Engine) -> None:
+def commit_with_archives(reference: str, base: str, archives: Sequence[Path], engine: Engine, report: Report) -> None:
     """Runs containerd in a container of `base`, imports the archives, commits it as `reference`. Raises ClusterError."""
-    imports = "; ".join(f"{_IMPORT} /archives/{index}" for index in range(len(archives)))
+    imports = "; ".join(f"{_IMPORT} /archives/{index}; echo {_IMPORTED}" for index in range(len(archives)))
     script = (
         "containerd & until ctr version >/dev/null 2>&1; do sleep 0.1; done; set -e; "
         f"{imports}; kill %1; wait || true; rm -rf /run/containerd"
     )
     mounts = [word for index, path in enumerate(archives) for word in ("-v", f"{path}:/archives/{index}:ro")]
     container = reference.replace(":", "-")
+    imported = 0
+
+    def read(line: str) -> None:
+        nonlocal imported
+        imported += line == _IMPORTED
+        report(Progress(imported, len(archives), "images"))
+
     engine.shell.attempt("docker", "rm", "-f", container)
     try:
         # `commit` keeps the container's stop signal, and has no way to set one itself
         options = ("--name", container, "--network=none", "--stop-signal=SIGRTMIN+3", *mounts)
-        engine.shell.run("docker", "run", *options, "--entrypoint=/bin/bash", base, "-mc", script)
+        container_command = ("docker", "run", *options, "--entrypoint=/bin/bash", base, "-mc", script)
+        engine.shell.stream(*container_command, on_line=read, timeout_s=DEFAULT_TIMEOUT_S)
         changes = ('ENTRYPOINT ["/usr/local/bin/entrypoint"]', "CMD []", "ENV container=docker")
         words = [word for change in changes for word in ("--change", change)]
         engine.shell.run("docker", "commit", *words, container, reference)

@@ -18,7 +18,7 @@ from cluster_harness.offline.image_commit import NodeImages, commit_with_archive
 from cluster_harness.offline.node_rootfs import debian_rootfs, strip_for_node
 from cluster_harness.programs import components, module_key
 from cluster_harness.shell import Shell
-from cluster_harness.steps import Steps
+from cluster_harness.steps import Progress, Steps
 
 FILES = Path(__file__).parent / "node"
 _MODULES = ("node_image.py", "node_rootfs.py", "image_commit.py", "image_archive.py")
@@ -29,12 +29,23 @@ _ANY_OBJECT = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: 
 """kind applies two manifests, a network and a storage class; neither is needed, both must be there."""
 
 
-def node_images(cache: Cache, engine: Engine, shell: Shell, steps: Steps) -> NodeImages:
-    """The images in the engine; built where it doesn't have them yet. Raises ClusterError."""
+def has_node_images(engine: Engine) -> bool:
+    return all(engine.has_image(reference) for reference in (_names().control_plane, _names().worker))
+
+
+def _names() -> NodeImages:
+    return NodeImages(f"emugpu-node:{_key()}", f"emugpu-node:{_key()}-worker")
+
+
+def _key() -> str:
     here = Path(__file__).parent
-    key = content_key(FILES, *(here / name for name in _MODULES), module_key(), versions.DEBIAN_SUITE)
-    images = NodeImages(f"emugpu-node:{key}", f"emugpu-node:{key}-worker")
-    if engine.has_image(images.control_plane) and engine.has_image(images.worker):
+    return content_key(FILES, *(here / name for name in _MODULES), module_key(), versions.DEBIAN_SUITE)
+
+
+def node_images(cache: Cache, engine: Engine, shell: Shell, steps: Steps) -> NodeImages:
+    """The images in the engine, built unless it has them. Raises ClusterError."""
+    images, key = _names(), _key()
+    if has_node_images(engine):
         return images
     binaries = components(cache, shell, steps)
     rootfs = debian_rootfs(cache, shell, steps)
@@ -47,9 +58,9 @@ def node_images(cache: Cache, engine: Engine, shell: Shell, steps: Steps) -> Nod
             with steps.step("import the node image"):
                 _import_base(cache.root / "node-image", base, rootfs, binaries, engine)
         for reference, names in ((images.worker, _WORKER_IMAGES), (images.control_plane, None)):
-            with steps.step(f"put images into {reference}"):
+            with steps.step(f"put images into {reference}") as report:
                 chosen = sorted(archives.glob("*.tar") if names is None else (archives / f"{n}.tar" for n in names))
-                commit_with_archives(reference, base, chosen, engine)
+                commit_with_archives(reference, base, chosen, engine, report)
         remove_other_images(engine, "emugpu-node", keep=(images.worker, images.control_plane))
         remove_other_images(engine, "emugpu-node-base", keep=(base,))
     return images
@@ -108,9 +119,11 @@ def kubeadm_images(binaries: Path, shell: Shell) -> list[str]:
 
 def _write_archives(path: Path, binaries: Path, rootfs: Path, shell: Shell, steps: Steps) -> None:
     path.mkdir()
-    with steps.step("write the control plane's images"):
-        for reference in kubeadm_images(binaries, shell):
+    with steps.step("write the control plane's images") as report:
+        references = kubeadm_images(binaries, shell)
+        for index, reference in enumerate(references):
             name = reference.rpartition("/")[2].partition(":")[0]
+            report(Progress(index, len(references), "images", name))
             tree = path / "tree"
             _copy(binaries / name, tree / f"usr/local/bin/{name}", 0o755)
             if name == "kube-proxy":

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from cluster_harness.kubectl import Kubectl, Node
+from cluster_harness.nodes.kubectl import Kubectl, Node
 from cluster_harness.shell import Shell
 
 ROUTES_FILE = "/etc/emugpu-routes"

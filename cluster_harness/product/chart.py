@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from cluster_harness.kubectl import Kubectl, Node
+from cluster_harness.nodes.kubectl import Kubectl, Node
 from cluster_harness.request.spec import ClusterSpec, PoolSpec
 from cluster_harness.shell import Shell
 from emulator_runtime.domain.errors import ClusterError

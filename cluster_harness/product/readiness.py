@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster_harness.kubectl import Node
+from cluster_harness.nodes.kubectl import Node
 from cluster_harness.product.chart import POOL_LABEL
 from cluster_harness.request.spec import ClusterSpec
 from emulator_runtime.node.layout import HOST_RESOURCE

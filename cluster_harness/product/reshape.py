@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cluster_harness.kubectl import Node
+from cluster_harness.nodes.kubectl import Node
 from cluster_harness.request.spec import ClusterSpec
 from operators.objects.node import POOL_LABEL as CONTROLLERS_LABEL
 

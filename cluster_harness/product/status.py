@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from cluster_harness.kubectl import Kubectl
+from cluster_harness.nodes.kubectl import Kubectl
 from cluster_harness.product.chart import NAMESPACE, POOL_LABEL
 from cluster_harness.product.readiness import gpus_of, is_device, missing_gpus
 from cluster_harness.state import ClusterState

@@ -24,7 +24,7 @@ from e2e.cases.kube import SYSTEM, Kubectl, Object, eventually
 from e2e.cases.lab import Lab
 from e2e.cases.ledger import Ledger, Reported, check_every_step_once
 from e2e.cases.test_emujobs import at_s, check_runs
-from operators.experiments.cluster_state import look
+from operators.experiments.cluster_state import read_cluster_state
 from operators.experiments.emujobs import EXPERIMENT_LABEL
 from operators.kube.client import KubeApi, configured
 from scheduler_sims.inputs.cluster_file import ClusterSpec
@@ -76,7 +76,7 @@ def nodes_of(kubeconfig: Path) -> ClusterSpec:
     async def ask() -> ClusterSpec:
         api = KubeApi(configured(kubeconfig))
         try:
-            return (await look(api)).spec
+            return (await read_cluster_state(api)).spec
         finally:
             await api.close()
 

@@ -14,10 +14,10 @@ from rich import box
 from rich.table import Table
 
 from cluster_harness.cache import Cache, default_root
-from cluster_harness.cluster import Clusters, Request
+from cluster_harness.cluster import Clusters
+from cluster_harness.nodes.providers import default_kubeconfig
 from cluster_harness.product.readiness import gpus_of
 from cluster_harness.product.status import ClusterReport, report
-from cluster_harness.providers import default_kubeconfig
 from cluster_harness.request.chart_values import helm_arguments
 from cluster_harness.request.flags import (
     CPUS_PER_GPU,
@@ -31,6 +31,7 @@ from cluster_harness.request.flags import (
 )
 from cluster_harness.request.spec import ClusterSpec, described, parse_name
 from cluster_harness.steps import PlainSteps, Steps
+from cluster_harness.up import Request
 from emugpu.commands.cluster_progress import TerminalSteps
 from emugpu.commands.console import result_console
 from emulator_runtime.domain.errors import InputError

@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+from emugpu.commands.console import ProgressBars
 from emugpu.commands.on_kubernetes import add_kubernetes, refuse_kubernetes_options, run_on_kubernetes
-from emugpu.commands.runs import Bars, add_arguments, leave, load, meta_of, observed_title
+from emugpu.commands.runs import add_arguments, leave, load, meta_of, observed_title
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.clusters.local import LocalOptions
 
@@ -38,18 +39,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _add_local(parser: argparse._ArgumentGroup) -> None:
-    clock = parser.add_mutually_exclusive_group()
-    clock.add_argument(
+    parser.add_argument(
         "--speed",
         type=float,
-        help=f"emulated seconds per second of this machine (default {DEFAULT_SPEED:g}; 1: real time)",
+        help=f"emulated seconds per second of this machine (default {DEFAULT_SPEED:g}, 1 with --warp; 1: real time)",
     )
-    clock.add_argument("--warp", action="store_true", help="jump over waiting: as fast as this machine can")
+    parser.add_argument(
+        "--warp",
+        action="store_true",
+        help="jump over waiting: as fast as this machine can; --speed is for the time between the jumps",
+    )
     parser.add_argument(
         "--standby",
         type=int,
         default=LocalOptions().standby,
-        help="job processes that are started ahead of time, about 15 MB each (default %(default)s)",
+        help="job processes that are started ahead of time (default %(default)s)",
     )
     parser.add_argument(
         "--realtime",
@@ -69,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_here(args: argparse.Namespace) -> int:
-    speed = DEFAULT_SPEED if args.speed is None else args.speed
+    usual = LocalOptions().speed if args.warp else DEFAULT_SPEED
+    speed = usual if args.speed is None else args.speed
     if not 1e-3 <= speed <= 1e4:
         raise InputError("--speed", f"must be from 0.001 to 10000, not {speed:g}")
     if args.standby < 1:
@@ -82,18 +87,20 @@ def _run_here(args: argparse.Namespace) -> int:
         profiles=str(args.profiles.resolve()) if args.profiles else "",
         realtime=args.realtime,
     )
-    runs = []
-    with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
+    runs, jobs = [], len(experiment.workload.jobs)
+    with ProgressBars(explain=args.explain) as bars:
         for policy, title in titles.items():
-            bar = bars.bar(f"{title}: predicted")
+            bar = bars.bar(f"{title}: predicted", jobs)
             own = [experiment.simulate(policy, progress=bar.update, explain=bar.explain)]
             for repeat in range(1, args.repeat + 1):
-                bar = bars.bar(observed_title(title, repeat, args.repeat))
+                bar = bars.bar(observed_title(title, repeat, args.repeat), jobs)
                 own.append(
                     experiment.observe(
-                        policy, options, repeat=repeat, progress=bar.update, explain=bar.explain, told=bar.tell
+                        policy, options, repeat=repeat, progress=bar.update, explain=bar.explain, told=bar.describe
                     )
                 )
             runs += [replace(run, policy=title) for run in own]
-    clock = "warp" if args.warp else f"scaled, {speed:g} emulated seconds per second"
+    scaled = f"{speed:g} emulated seconds per second"
+    between = "warp" if speed == usual else f"warp, between jumps {scaled}"
+    clock = between if args.warp else f"scaled, {scaled}"
     return leave(args, runs, meta_of(args, experiment, clock))

@@ -1,28 +1,28 @@
 """`emugpu compare --on kubernetes`: the same comparison, observed on a real cluster that is like the cluster file.
 
-What starting, stopping and handing over cost there is measured with probe jobs first, and goes into the prediction. Without a
-cluster file the nodes of the cluster's pools are what is simulated.
+Probe jobs measure first what scheduling actions take there; the predictions contain these costs. Without a cluster file the
+simulated cluster has the nodes of the real cluster's pools.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emugpu.commands.runs import Bars, check_out, inputs_of, leave, load, meta_of, observed_title, write_files
+from emugpu.commands.console import ProgressBars
+from emugpu.commands.runs import check_out, inputs_of, leave, load, meta_of, observed_title, write_files
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import wall_ns
 from scheduler_sims.experiment import Experiment
 
 if TYPE_CHECKING:
-    from operators.experiments.comparison import Line, Stage
-    from operators.experiments.executor import Laboratory
+    from operators.experiments.comparison import Comparison, Step
+    from operators.experiments.executor import Executor, StepReporter
 
 _OPTIONS = {
     "--kubeconfig": "kubeconfig",
@@ -34,6 +34,8 @@ _OPTIONS = {
     "--actuator": "actuator",
 }
 ACTUATORS = ("jobs", "gated", "binding")
+LOG, SCHEDULERS = "experiment.log", "scheduler"
+"""In the output directory: every message with its time, and the directory of the schedulers' own output."""
 
 
 def add_kubernetes(parser: argparse._ArgumentGroup) -> None:
@@ -58,7 +60,7 @@ def add_kubernetes(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--actuator", choices=ACTUATORS, help="how jobs are started and stopped (docs/schedulers.md; default: jobs)"
     )
-    parser.add_argument("--keep", action="store_true", help="leave the namespaces of the runs for somebody to look at")
+    parser.add_argument("--keep", action="store_true", help="keep the namespaces of the runs")
 
 
 def refuse_kubernetes_options(args: argparse.Namespace) -> None:
@@ -78,17 +80,24 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
     if args.out is not None:
         check_out(args.out, inputs_of(args))
     loaded = load(args) if args.cluster is not None else None
-    with _laboratory(args) as laboratory:
-        experiment, titles = loaded or load(args, laboratory.look().spec)
-        return _compare(args, laboratory, experiment.in_pods(), titles)
+    log = args.out / LOG if args.out is not None else None
+    with ProgressBars(explain=args.explain, log=log) as bars, _executor(args, bars.say) as executor:
+        if loaded is None:
+            from operators.experiments.cluster_state import remedy
+
+            loaded = load(args, executor.cluster_state().spec, remedy)
+        experiment, titles = loaded
+        comparison = _compare(args, executor, bars, (experiment.in_pods(), titles))
+    return leave(args, comparison.runs, _meta(args, comparison))
 
 
 def _compare(
-    args: argparse.Namespace, laboratory: Laboratory, experiment: Experiment, titles: Mapping[str, str]
-) -> int:
-    from operators.experiments.comparison import KUBE_SCHEDULER, Comparison, Plans
+    args: argparse.Namespace, executor: Executor, bars: ProgressBars, loaded: tuple[Experiment, Mapping[str, str]]
+) -> Comparison:
+    from operators.experiments.comparison import KUBE_SCHEDULER, Comparison, ComparisonPlan
 
-    plans = Plans(
+    experiment, titles = loaded
+    plan = ComparisonPlan(
         policies=titles,
         pod_schedulers=[*([KUBE_SCHEDULER] if args.default_scheduler else []), *args.scheduler_name],
         repeats=args.repeat,
@@ -97,64 +106,63 @@ def _compare(
         place=str(args.cluster),
     )
 
-    def meta(comparison: Comparison) -> dict[str, Any]:
-        return meta_of(args, comparison.experiment, "the cluster's own") | comparison.found()
-
     def changed(comparison: Comparison) -> None:
-        if comparison.runs and comparison.runs[-1].repeat:  # what comes later may be interrupted
-            write_files(args, comparison.runs, meta(comparison))
+        if comparison.runs and comparison.runs[-1].repeat:  # the next run may be interrupted
+            write_files(args, comparison.runs, _meta(args, comparison))
 
-    with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
-        comparison = Comparison(plans, laboratory, _Titles(bars, args.repeat), changed)
-        comparison.prepare(experiment, laboratory.look())
-        comparison.run()
-    return leave(args, comparison.runs, meta(comparison))
+    comparison = Comparison(plan, executor, _Titles(bars, args.repeat), changed)
+    state = executor.cluster_state()
+    if args.out is not None:
+        bars.say(f"messages are written to {args.out / LOG} too, the schedulers' output to {args.out / SCHEDULERS}/")
+    comparison.prepare(experiment, state)
+    comparison.run()
+    return comparison
+
+
+def _meta(args: argparse.Namespace, comparison: Comparison) -> dict[str, Any]:
+    return meta_of(args, comparison.experiment, "the cluster's own") | comparison.meta()
 
 
 @dataclass(frozen=True, slots=True)
 class _Titles:
-    """What goes on, as bars."""
+    """A progress bar for each step of the comparison."""
 
-    bars: Bars
+    bars: ProgressBars
     repeats: int
 
-    def begin(self, stage: Stage, column: str, repeat: int) -> Line:
+    def begin(self, step: Step) -> StepReporter:
         titles = {
             "Calibrating": "calibration",
-            "Predicting": f"{column}: predicted",
-            "Observing": observed_title(column, repeat, self.repeats),
+            "Predicting": f"{step.column}: predicted",
+            "Observing": observed_title(step.column, step.repeat, self.repeats),
         }
-        return self.bars.bar(titles[stage])
+        return self.bars.bar(titles[step.stage], step.jobs)
 
 
 @contextmanager
-def _laboratory(args: argparse.Namespace) -> Iterator[Laboratory]:
-    """The scheduler's lines are kept beside the report; without --out they go with the run."""
-    from operators.experiments.executor import Laboratory, Tools
+def _executor(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Executor]:
+    """The schedulers' output is kept in the output directory; without --out it is deleted."""
+    from operators.experiments.executor import Executor, ExecutorSettings
     from operators.kube.client import KubeApi, configured
 
     config = configured(args.kubeconfig, args.context)
     with tempfile.TemporaryDirectory(prefix="emugpu-experiment-") as temporary:
-        directory = Path(temporary) if args.out is None else args.out / "scheduler"
+        directory = Path(temporary) if args.out is None else args.out / SCHEDULERS
         directory.mkdir(exist_ok=True)
-        tools = Tools(
+        settings = ExecutorSettings(
             api=lambda: KubeApi(config),
             wall_ns=wall_ns,
             directory=directory,
-            say=_say,
+            say=say,
             scheduler_options=_scheduler_options(args),
             keep=args.keep,
             actuator=args.actuator or ACTUATORS[0],
         )
-        yield Laboratory(f"{wall_ns() // 10**9:x}", tools)
+        yield Executor(f"{wall_ns() // 10**9:x}", settings)
 
 
 def _scheduler_options(args: argparse.Namespace) -> list[str]:
-    """What every scheduler program is told: the cluster, and what policies know of run times."""
+    """For every scheduler program: the cluster, and what policies know of run times."""
     given = {"--kubeconfig": args.kubeconfig, "--context": args.context, "--profiles": args.profiles}
     named = [part for flag, value in given.items() if value for part in (flag, str(value))]
     return [*named, "--estimates", args.estimates, "--seed", str(args.seed)]
-
-
-def _say(text: str) -> None:
-    print(f"emugpu: {text}", file=sys.stderr, flush=True)

@@ -1,23 +1,19 @@
-"""What `compare` and `simulate` share: their arguments, live progress, and what they leave behind."""
+"""What `compare` and `simulate` share: their arguments, their inputs, and the files that they write."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from emugpu.commands.console import result_console
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.inputs.truth import Remedy
 from scheduler_sims.policies.resolve import policy_file
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import compare
@@ -27,7 +23,7 @@ from scheduler_sims.reports.spans_file import write_spans_csv
 from scheduler_sims.reports.table import print_comparison
 
 THE_CLUSTER = "as its pools are"
-"""What a cluster without a cluster file is called."""
+"""In reports, the cluster of a comparison without a cluster file."""
 JOBS, SPANS, SUMMARY, REPORT = "jobs.csv", "spans.csv", "summary.json", "report.html"
 _TABLE_WIDTH = 100
 
@@ -66,14 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="print each policy's reasons on stderr")
 
 
-def load(args: argparse.Namespace, spec: ClusterSpec | None = None) -> tuple[Experiment, dict[str, str]]:
+def load(
+    args: argparse.Namespace, spec: ClusterSpec | None = None, remedy: Remedy | None = None
+) -> tuple[Experiment, dict[str, str]]:
     """Read all inputs and check them before anything runs; with the experiment, the title of each `--policy` value.
 
-    `spec`: the cluster where no file describes it.
+    `spec`: the cluster where no file describes it. `remedy`: what to change there for a job that doesn't fit.
     """
     cluster = args.cluster or spec
     if cluster is None:
-        raise InputError("--cluster", "is missing; only --on kubernetes can do without, and takes the cluster as it is")
+        raise InputError("--cluster", "is missing; only --on kubernetes works without it, with the cluster as it is")
     experiment = Experiment.load(
         args.workload,
         cluster,
@@ -81,6 +79,7 @@ def load(args: argparse.Namespace, spec: ClusterSpec | None = None) -> tuple[Exp
         seed=args.seed,
         profiles=args.profiles,
         stretch=args.stretch,
+        remedy=remedy,
     )
     titles = experiment.check_policies(args.policy)
     if args.out is not None:
@@ -168,56 +167,3 @@ def write_files(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[
 def observed_title(title: str, repeat: int, repeats: int) -> str:
     """What the bar of an observed run says."""
     return f"{title}: observed" + (f" {repeat}/{repeats}" if repeats > 1 else "")
-
-
-class Bars:
-    """Live progress on stderr: a bar per run; plain lines where stderr is no terminal."""
-
-    def __init__(self, jobs: int, *, explain: bool) -> None:
-        self._jobs = jobs
-        self._explain = explain
-        self._console = Console(stderr=True, highlight=False)
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            TextColumn("{task.completed:.0f}/{task.total:.0f} jobs"),
-            TextColumn("{task.fields[clock]}"),
-            TimeElapsedColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-
-    def __enter__(self) -> Bars:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
-    def bar(self, title: str) -> Bar:
-        if not self._console.is_terminal:
-            print(f"{title} ...", file=sys.stderr, flush=True)
-        return Bar(self._progress, title, self._jobs, explain=self._explain)
-
-
-class Bar:
-    """The bar of one run."""
-
-    def __init__(self, progress: Progress, title: str, jobs: int, *, explain: bool) -> None:
-        self._progress = progress
-        self._task = progress.add_task(title, total=jobs, clock="")
-        self.explain = self._print_reason if explain else None
-
-    def update(self, ended: int, now_s: float) -> None:
-        """Jobs that have ended, and the emulated time."""
-        self._progress.update(self._task, completed=ended, clock=f"emulated {now_s:.0f} s")
-
-    def tell(self, text: str) -> None:
-        """What is going on before the jobs run."""
-        self._progress.update(self._task, clock=text)
-
-    def _print_reason(self, now_s: float, job_id: str, reason: str) -> None:
-        self._progress.console.print(f"{now_s:10.3f} s  {job_id}: {reason}", markup=False, soft_wrap=True)

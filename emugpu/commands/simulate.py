@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from emugpu.commands.runs import Bars, add_arguments, leave, load, meta_of
+from emugpu.commands.console import ProgressBars
+from emugpu.commands.runs import add_arguments, leave, load, meta_of
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,9 +20,9 @@ def run(args: argparse.Namespace) -> int:
     """0: done, 1: a job failed. Raises errors of the tree."""
     experiment, titles = load(args)
     runs = []
-    with Bars(len(experiment.workload.jobs), explain=args.explain) as bars:
+    with ProgressBars(explain=args.explain) as bars:
         for policy, title in titles.items():
-            bar = bars.bar(f"{title}: predicted")
+            bar = bars.bar(f"{title}: predicted", len(experiment.workload.jobs))
             run = experiment.simulate(policy, progress=bar.update, explain=bar.explain)
             runs.append(replace(run, policy=title))
     return leave(args, runs, meta_of(args, experiment, "simulated only"))

@@ -12,7 +12,7 @@ from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.offers import NodeOffer, offers_of
 from operators.emujob.workload import cluster_spec, job_spec
-from operators.experiments.records import About, run_record, told_by
+from operators.experiments.records import RunInfo, observed_job, run_record
 from operators.kube.api import Json
 from operators.kube.documents import object_at, text_at, texts_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
@@ -105,8 +105,8 @@ def record_of(run: Run, grounds: Grounds, now_s: float) -> RunRecord:
             jobs.append(_job(member, run.begun_s, _row(member, row), grounds, profiles))
         except EmuGpuError as error:
             notes.append(f"{member.job.key} is left out: {error}")
-    about = About(run.policy, run.repeat, round(now_s * 1e9), notes=tuple(notes))
-    record = run_record(about, jobs, [told_by(member.document) for member in run.members], grounds.cluster)
+    info = RunInfo(run.policy, run.repeat, round(now_s * 1e9), notes=tuple(notes))
+    record = run_record(info, jobs, [observed_job(member.document) for member in run.members], grounds.cluster)
     return replace(record, lag={})  # when a job should have been submitted isn't known here
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from emugpu.kubectl.cluster import if_allowed, listed
 from emulator_runtime.domain.errors import ClusterError, InputError
 from operators.experiments.controller.names import REPORT_KEYS, report_name
-from operators.experiments.saved import Kept, unpacked
+from operators.experiments.saved import SavedComparison, unpacked
 from operators.kube.api import CONFIG_MAP, EXPERIMENT, Api, Json, NotThereError
 from operators.kube.documents import condition_of, object_at, text_at, texts_of
 from operators.kube.store import full_name_of
@@ -54,7 +54,7 @@ def the_one(found: Sequence[ExperimentSeen], name: str) -> ExperimentSeen | None
     return own[0] if own else None
 
 
-async def kept_of(api: Api, seen: ExperimentSeen) -> Kept:
+async def kept_of(api: Api, seen: ExperimentSeen) -> SavedComparison:
     """What its runner has found until now. Raises ClusterError where there is nothing yet."""
     name = report_name(seen.name)
     try:
@@ -62,7 +62,7 @@ async def kept_of(api: Api, seen: ExperimentSeen) -> Kept:
     except NotThereError:
         document = {}
     data = texts_of(document, "binaryData").get(RUNS, "")
-    kept = unpacked(base64.b64decode(data), f"ConfigMap {seen.namespace}/{name}") if data else Kept()
+    kept = unpacked(base64.b64decode(data), f"ConfigMap {seen.namespace}/{name}") if data else SavedComparison()
     if not kept.runs:
         state = f"it is {seen.phase}" + (f" ({seen.doing})" if seen.doing else "")
         raise ClusterError(f"SchedulingExperiment {seen.key} has no report: {state}")

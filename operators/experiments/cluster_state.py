@@ -1,38 +1,48 @@
-"""What there is on a cluster before an experiment: its nodes as a scheduler counts them, and whether anybody uses them."""
+"""The cluster before an experiment: the pools' nodes, whether anybody uses them, whether it is the cluster of the cluster file,
+and what a job that fits nowhere would need."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.job import Configuration, JobSpec
+from emulator_runtime.domain.units import GIB
+from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.emujob.workload import cluster_spec
 from operators.kube.api import EMUJOB, NODE, POD, POOL, Api, NotThereError, everywhere
 from operators.objects.node import Node
 from operators.objects.pod import Pod
 from operators.objects.pool import Pool
-from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.reports.formats import list_some
+
+_EDIT_POOLS = "give the pools these GPUs (spec.gpus), CPUs and memory (spec.emulated): kubectl edit emugpupools"
+_Shape = tuple[tuple[tuple[str, int], ...], int]
+"""Type and memory of each device, and CPUs in thousandths."""
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
-    """`spec`: the pools' nodes by name; `unready`: those that don't answer; `users`: pods that have emulated devices."""
+class ClusterState:
+    """`spec`: the pools' nodes by name; `unready`: those that are not ready; `users`: pods that hold emulated devices."""
 
     spec: ClusterSpec
     unready: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
 
     def check_idle(self, place: str = "--on kubernetes") -> None:
-        """Raises InputError at `place` where an experiment would share the cluster, or miss a part of it."""
+        """Raises InputError at `place` where a node is not ready, or others use the cluster."""
         if self.unready:
-            raise InputError(place, f"{list_some(self.unready)} don't answer; wait until the nodes are ready")
+            raise InputError(place, f"nodes that are not ready: {list_some(self.unready)}; wait until they are")
         if self.users:
             problem = f"{list_some(self.users)} use emulated devices; an experiment needs the cluster for itself"
             raise InputError(place, problem)
 
 
-async def look(api: Api) -> Present:
-    """Raises InputError where the cluster has no emugpu, and what Api raises."""
+async def read_cluster_state(api: Api) -> ClusterState:
+    """Raises InputError where emugpu is not installed, and what Api raises."""
     try:
         await api.list(EMUJOB, **everywhere())
         _, pools = await api.list(POOL)
@@ -45,8 +55,104 @@ async def look(api: Api) -> Present:
     facts = [Node.read(document) for document in nodes]
     spec = cluster_spec([Pool.read(document) for document in pools], facts)
     ready = {node.name for node in facts if node.ready}
-    return Present(
+    return ClusterState(
         spec,
         unready=tuple(node.name for node in spec.nodes if node.name not in ready),
         users=tuple(sorted(str(pod.key) for pod in map(Pod.read, pods) if pod.uses_emugpu and not pod.over)),
+    )
+
+
+# --- is it the cluster of the cluster file? ----------------------------------------------------------------------------
+
+
+def match(wanted: ClusterSpec, actual: ClusterSpec, place: str) -> dict[str, str]:
+    """For each node of the cluster file, in its order, a node of the cluster that is like it.
+
+    Nodes are alike with the same GPUs and CPUs, and the same memory where the file states it (0: any).
+    Raises InputError at `place` that shows both clusters, and the command that makes the wanted one.
+    """
+    free = list(actual.nodes)
+    names: dict[str, str] = {}
+    for node in sorted(wanted.nodes, key=lambda node: not node.memory_bytes):  # nodes with any memory take what remains
+        alike = next((other for other in free if _alike(node, other)), None)
+        if alike is None:
+            break
+        free.remove(alike)
+        names[node.name] = alike.name
+    if free or len(names) < len(wanted.nodes):
+        described = f"describes {_described(wanted.nodes)}; the cluster's pools have {_described(actual.nodes)}"
+        raise InputError(place, f"{described}; {_command(wanted.nodes)}")
+    return {node.name: names[node.name] for node in wanted.nodes}
+
+
+def _alike(node: NodeSpec, other: NodeSpec) -> bool:
+    return _shape(node) == _shape(other) and node.memory_bytes in (0, other.memory_bytes)
+
+
+def _shape(node: NodeSpec) -> _Shape:
+    return tuple((device.gpu_type, device.memory_bytes) for device in node.devices), node.cpu_milli
+
+
+def _described(nodes: Sequence[NodeSpec]) -> str:
+    counts = Counter(_words(node) for node in nodes)
+    return " and ".join(f"{count} nodes with {words}" for words, count in counts.items()) or "no node"
+
+
+def _words(node: NodeSpec) -> str:
+    types = Counter(device.gpu_type for device in node.devices)
+    gpus = [f"{count} {gpu_type}" for gpu_type, count in types.items()] or ["no GPU"]
+    memory = [f"{node.memory_bytes / GIB:.4g} GiB"] if node.memory_bytes else []
+    return ", ".join([*gpus, f"{node.cpu_milli / 1000:g} CPUs", *memory])
+
+
+def _command(nodes: Sequence[NodeSpec]) -> str:
+    """The command that makes a cluster of these nodes, where one command can."""
+    cpus, memory = ({getattr(node, name) for node in nodes} for name in ("cpu_milli", "memory_bytes"))
+    mixed = any(len({device.gpu_type for device in node.devices}) > 1 for node in nodes)
+    if len(cpus) > 1 or len(memory) > 1 or mixed:
+        return _EDIT_POOLS
+    groups = Counter((len(node.devices), node.gpu_type) for node in nodes if node.gpu_type)
+    gpus = [f"--node-gpus {count}x{each}x{_short(gpu_type)}" for (each, gpu_type), count in groups.items()]
+    without = sum(not node.devices for node in nodes)
+    options = [*gpus, *([f"--cpu-nodes {without}"] if without else []), f"--emulated-cpus {cpus.pop() / 1000:g}"]
+    return f"`emugpu cluster up {' '.join([*options, *_memory_option(memory.pop())])}` makes such a cluster"
+
+
+def _memory_option(memory_bytes: int) -> Iterable[str]:
+    return [f"--emulated-memory {-(-memory_bytes // GIB)}Gi"] if memory_bytes else []
+
+
+def _short(gpu_type: str) -> str:
+    return min((gpu_type, *bundled_catalogue().short_names(gpu_type)), key=len)
+
+
+# --- what would a job that fits nowhere need? --------------------------------------------------------------------------
+
+
+def remedy(job: JobSpec, cluster: ClusterSpec) -> str:
+    """For the error about a job of which no configuration fits: the most suitable node, and what to change. Pure.
+
+    Most suitable is the node with the most devices that the job can use, then the one with the most CPUs.
+    """
+    way = min(job.configurations, key=lambda c: (c.gpus, c.cpu_milli, c.memory_bytes))
+    node = max(cluster.nodes, key=lambda n: (min(way.gpus, _usable(way, n)), n.cpu_milli, n.memory_bytes), default=None)
+    if node is None:
+        return "the pools have no node; `kubectl get emugpupools` shows them"
+    largest = f"the most suitable node, {node.name}, has {_words(node)}"
+    if _usable(way, node) < way.gpus:
+        return f"{largest}; run it with fewer GPUs, or make such nodes (`emugpu cluster up --gpus {way.gpus}`)"
+    options = [f"--emulated-cpus {-(-way.cpu_milli // 1000)}"] if node.cpu_milli < way.cpu_milli else []
+    options += _memory_option(way.memory_bytes) if node.memory_bytes < way.memory_bytes else []
+    if not options:
+        return f"{largest}; use fewer nodes for the job, or give the cluster more of them"
+    pool = "spec.emulated of its EmuGPUPool"
+    return f"{largest}; let the job ask for less, or emulate more: `emugpu cluster up {' '.join(options)}` or {pool}"
+
+
+def _usable(way: Configuration, node: NodeSpec) -> int:
+    """How many of a node's devices have a type and the memory that the configuration needs."""
+    return sum(
+        (way.gpu_types is None or device.gpu_type in way.gpu_types)
+        and device.usable_memory_bytes >= way.device_memory_bytes
+        for device in node.devices
     )

@@ -1,7 +1,7 @@
-"""The course of a comparison on a cluster: what is measured first, then each policy predicted and observed.
+"""The course of a comparison on a cluster: calibration, then each policy predicted and observed.
 
-It can be begun with what an earlier one has found (`Kept`), and does only what is missing then. It prints nothing and writes
-no file: whoever runs it is told what goes on (`Watch`), and after each step what there is (`changed`).
+It continues from saved results (`SavedComparison`) and does only what is missing. It prints nothing and writes no file: a
+`ProgressReporter` gets what is being done, and `changed` is called after each step.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from operators.experiments.calibration.costs import as_submitted, warnings
-from operators.experiments.cluster_state import Present
-from operators.experiments.executor import GATHER_S, Laboratory, Setting
-from operators.experiments.matching import match
-from operators.experiments.run_namespace import limit_s
-from operators.experiments.saved import Kept
+from operators.experiments.calibration.calibration import as_submitted
+from operators.experiments.calibration.probes import probe_jobs
+from operators.experiments.cluster_state import ClusterState, match
+from operators.experiments.executor import GATHER_S, Executor, RunRequest, StepReporter, limit_s
+from operators.experiments.saved import SavedComparison
 from scheduler_sims.experiment import Experiment
-from scheduler_sims.loop.scheduler_loop import Explain
+from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.metrics import figures
 
@@ -26,42 +25,38 @@ KUBE_SCHEDULER = "default-scheduler"
 
 
 class Stage(StrEnum):
-    """What is done at the moment."""
+    """What a step does."""
 
     CALIBRATING = "Calibrating"
     PREDICTING = "Predicting"
     OBSERVING = "Observing"
 
 
-class Line(Protocol):
-    """Told how one step goes on."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a comparison. `column`: the policy's title or the pod scheduler's name, empty while calibrating.
 
-    @property
-    def explain(self) -> Explain | None:
-        """Who hears the policy's reasons."""
-        ...
+    `repeat` counts from 1. `jobs`: how many jobs the step runs.
+    """
 
-    def update(self, ended: int, now_s: float) -> None:
-        """Jobs that have ended, and the seconds of the run."""
-        ...
-
-    def tell(self, text: str) -> None:
-        """What is going on before the jobs run."""
-        ...
+    stage: Stage
+    column: str
+    repeat: int
+    jobs: int
 
 
-class Watch(Protocol):
-    """Told what is begun: `column` is a policy's title or a scheduler's name; empty while calibrating. `repeat` from 1 on."""
+class ProgressReporter(Protocol):
+    """Gets each step before it is done."""
 
-    def begin(self, stage: Stage, column: str, repeat: int) -> Line: ...
+    def begin(self, step: Step) -> StepReporter: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Plans:
-    """What is compared. `policies`: title by text; `pod_schedulers` are observed only. `calibrate`: else the cluster's costs.
+class ComparisonPlan:
+    """What is compared. `policies`: title by text; `pod_schedulers` are observed only.
 
-    `derived`: the cluster is taken as it is; else it must be like that of the experiment, which `place` names. `where`: what an
-    error calls the cluster that is there.
+    `calibrate` false: the costs are those of the cluster file. `derived`: the simulated cluster is the actual one; else the
+    actual one must be like the one of the file, which `place` names in errors. `where` names the actual one in errors.
     """
 
     policies: Mapping[str, str]
@@ -78,106 +73,106 @@ class Plans:
 
 
 class Comparison:
-    """`prepare`, then `run`. `changed` is called whenever something was found out."""
+    """Call `prepare`, then `run`. `changed` is called whenever there is a new result."""
 
     def __init__(
         self,
-        plans: Plans,
-        laboratory: Laboratory,
-        watch: Watch,
+        plan: ComparisonPlan,
+        executor: Executor,
+        reporter: ProgressReporter,
         changed: Callable[[Comparison], None],
-        kept: Kept | None = None,
+        saved: SavedComparison | None = None,
     ) -> None:
-        self.plans, self._laboratory, self._watch, self._changed = plans, laboratory, watch, changed
-        found = kept or Kept()
-        self.calibration = found.calibration
-        self.runs: list[RunRecord] = list(found.runs)
+        self.plan, self._executor, self._reporter, self._changed = plan, executor, reporter, changed
+        before = saved or SavedComparison()
+        self.calibration = before.calibration
+        self.runs: list[RunRecord] = list(before.runs)
         self._names: Mapping[str, str] = {}
-        self._longest_s = 0.0
+        self._max_makespan_s = 0.0
         self._experiment: Experiment | None = None
 
     @property
     def experiment(self) -> Experiment:
-        """As it is run: on the cluster's nodes, with its costs. There is none before `prepare`."""
+        """As it is run: on the cluster's nodes, with its costs. Only after `prepare`."""
         assert self._experiment is not None
         return self._experiment
 
-    def prepare(self, experiment: Experiment, present: Present) -> None:
-        """Check that the cluster is the one of the file and idle, and measure what acting on it costs.
+    def prepare(self, experiment: Experiment, state: ClusterState) -> None:
+        """Check that the workload can run on this cluster and that the cluster is idle; then calibrate.
 
-        Raises InputError where it can't be used, ClusterError where the probes don't come through.
+        Raises InputError where it can't be used, ClusterError where the calibration fails.
         """
-        plans, spec = self.plans, experiment.spec
-        for by_kubernetes in (*([False] if plans.policies else []), *([True] if plans.pod_schedulers else [])):
-            self._laboratory.check_jobs(experiment.workload.jobs, by_kubernetes=by_kubernetes)
+        plan, spec = self.plan, experiment.spec
+        for by_kubernetes in (*([False] if plan.policies else []), *([True] if plan.pod_schedulers else [])):
+            self._executor.check_jobs(experiment.workload.jobs, by_kubernetes=by_kubernetes)
         same = {node.name: node.name for node in spec.nodes}
-        self._names = same if plans.derived else match(spec, present.spec, plans.place)
-        present.check_idle(plans.where)
-        costs = spec.costs
-        if plans.calibrate:
-            gather_s = max(costs.coalesce_s, GATHER_S)
-            if self.calibration is None:
-                line = self._watch.begin(Stage.CALIBRATING, "", 1)
-                self.calibration = self._laboratory.calibrate(present.spec, gather_s, line.tell)
-                line.update(len(experiment.workload.jobs), 0.0)
-            costs = self.calibration.costs(gather_s)
-        self._experiment = experiment.on(replace(present.spec, costs=costs))
+        self._names = same if plan.derived else match(spec, state.spec, plan.place)
+        state.check_idle(plan.where)
+        costs = self._measured(experiment, state) if plan.calibrate else spec.costs
+        self._experiment = experiment.on(replace(state.spec, costs=costs))
         self._changed(self)
 
+    def _measured(self, experiment: Experiment, state: ClusterState) -> ClusterCosts:
+        gather_s = max(experiment.spec.costs.coalesce_s, GATHER_S)
+        if self.calibration is None:
+            probes = probe_jobs(state.spec)
+            jobs = sum(len(probe.jobs) for probe in probes.values())
+            reporter = self._reporter.begin(Step(Stage.CALIBRATING, "", 1, jobs))
+            self.calibration = self._executor.calibrate(probes, gather_s, reporter)
+        return self.calibration.costs(gather_s)
+
     def run(self) -> None:
-        """All columns, one after the other. Raises what Laboratory.observe raises."""
-        for policy, title in self.plans.policies.items():
+        """All columns, one after the other. Raises what Executor.observe raises."""
+        for policy, title in self.plan.policies.items():
             self._run_policy(policy, title)
-        for name in self.plans.pod_schedulers:
-            self._run_pod_scheduler(name)
+        for name in self.plan.pod_schedulers:
+            self._observe_all(RunRequest(name, (), limit_s(self._max_makespan_s), pod_scheduler=name), [])
 
     @property
     def done(self) -> int:
-        """Columns that are complete."""
-        columns = [*self.plans.policies.values(), *self.plans.pod_schedulers]
-        return sum(all(self._has(c, r) for r in range(1, self.plans.repeats + 1)) for c in columns)
+        """How many columns are complete."""
+        columns = [*self.plan.policies.values(), *self.plan.pod_schedulers]
+        return sum(all(self._has(c, r) for r in range(1, self.plan.repeats + 1)) for c in columns)
 
-    def found(self) -> dict[str, Any]:
+    def meta(self) -> dict[str, Any]:
         """For the report's header: what is known beside the runs."""
-        return {
-            "experiment": self._laboratory.experiment,
-            "calibration": "none: the costs are the cluster file's"
-            if self.calibration is None
-            else self.calibration.figures(),
-            "nodes by name": self._names,
-        }
+        measured = (
+            self.calibration.figures() if self.calibration is not None else "none: the costs are the cluster file's"
+        )
+        return {"experiment": self._executor.experiment, "calibration": measured, "nodes by name": self._names}
 
     def _run_policy(self, policy: str, title: str) -> None:
-        """Its prediction, then what is observed."""
         predicted = next((run for run in self.runs if (run.policy, run.repeat) == (title, 0)), None)
         if predicted is None:
             predicted = self._predict(policy, title)
             self.runs.append(predicted)
             self._changed(self)
-        found = figures(predicted)
-        self._longest_s = max(self._longest_s, found.makespan_s or 0.0)
-        notes = warnings(self.calibration, found.mean_jct_s) if self.calibration is not None else []
-        setting = Setting(title, (), limit_s(found.makespan_s or 0.0), policy, self.experiment.spec.costs.coalesce_s)
-        self._observe_all(setting, notes)
-
-    def _run_pod_scheduler(self, name: str) -> None:
-        """A scheduler of pods is observed only: nobody can predict it."""
-        self._observe_all(Setting(name, (), limit_s(self._longest_s), pod_scheduler=name), [])
+        summary = figures(predicted)
+        makespan_s = summary.makespan_s or 0.0
+        self._max_makespan_s = max(self._max_makespan_s, makespan_s)
+        notes = self.calibration.warnings(summary.mean_jct_s) if self.calibration is not None else []
+        jcts_s = {job.job_id: job.jct_s for job in predicted.jobs if job.status == "finished"}
+        gather_s = self.experiment.spec.costs.coalesce_s
+        self._observe_all(RunRequest(title, (), limit_s(makespan_s), policy, gather_s, predicted=jcts_s), notes)
 
     def _predict(self, policy: str, title: str) -> RunRecord:
-        line = self._watch.begin(Stage.PREDICTING, title, 1)
-        run = replace(self.experiment.simulate(policy, progress=line.update, explain=line.explain), policy=title)
-        return run if self.calibration is None else as_submitted(run, self.calibration.arrive_s)
+        reporter = self._reporter.begin(self._step(Stage.PREDICTING, title, 1))
+        simulated = self.experiment.simulate(policy, progress=reporter.update, explain=reporter.explain)
+        run = replace(simulated, policy=title)
+        return run if self.calibration is None else as_submitted(run, self.calibration.seconds["arrive_s"])
 
-    def _observe_all(self, setting: Setting, notes: Sequence[str]) -> None:
-        for repeat in range(1, self.plans.repeats + 1):
-            if self._has(setting.title, repeat):
+    def _observe_all(self, request: RunRequest, notes: Sequence[str]) -> None:
+        for repeat in range(1, self.plan.repeats + 1):
+            if self._has(request.title, repeat):
                 continue
-            line = self._watch.begin(Stage.OBSERVING, setting.title, repeat)
-            own = replace(setting, jobs=self.experiment.workload.jobs, repeat=repeat)
-            observed = self._laboratory.observe(own, self.experiment.spec, line.update)
+            reporter = self._reporter.begin(self._step(Stage.OBSERVING, request.title, repeat))
+            own = replace(request, jobs=self.experiment.workload.jobs, repeat=repeat)
+            observed = self._executor.observe(own, self.experiment.spec, reporter.update)
             self.runs.append(replace(observed, notes=(*observed.notes, *notes)))
             self._changed(self)
+
+    def _step(self, stage: Stage, column: str, repeat: int) -> Step:
+        return Step(stage, column, repeat, len(self.experiment.workload.jobs))
 
     def _has(self, column: str, repeat: int) -> bool:
         return any((run.policy, run.repeat) == (column, repeat) for run in self.runs)

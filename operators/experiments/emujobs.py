@@ -1,10 +1,11 @@
-"""The jobs of a workload as EmuJobs: the same work in the same configurations, in the cluster's words."""
+"""The EmuJob for each job of a workload: the same work in the same configurations, marked with its run and its prediction."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
@@ -12,19 +13,21 @@ from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
 from emulator_runtime.domain.units import to_ns
 from operators.kube.api import Json
-from operators.objects.names import EXPERIMENT_LABEL, JOB_ID
+from operators.kube.timestamps import rfc3339_micro
+from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, REPEAT
 from operators.scheduling.names import BATCH, ROW
 
-_MOST_OF_NAME = 50
-"""A pod's name is the job's, an index and a random end, 63 characters in all."""
-_MOST_OF_TENANT = 63
+_MAX_NAME = 50
+"""A pod is named after the EmuJob, an index and a random suffix: 63 characters in all."""
+_MAX_TENANT = _MAX_LABEL = 63
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
-    """Where the EmuJobs of a run go. `scheduler` empty: Kubernetes' scheduler `pod_scheduler` places the pods by itself.
+class RunTarget:
+    """Where the EmuJobs of one run go, and how they are marked.
 
-    `actuator`: how `scheduler` starts and stops them (docs/schedulers.md).
+    `scheduler` empty: the Kubernetes scheduler `pod_scheduler` places their pods. `actuator`: how `scheduler` starts and stops
+    them (docs/schedulers.md). `policy` and `repeat` name the run. `predicted`: the predicted JCT of each job, seconds.
     """
 
     namespace: str
@@ -32,37 +35,60 @@ class Destination:
     scheduler: str = ""
     pod_scheduler: str = "default-scheduler"
     actuator: str = "jobs"
+    policy: str = ""
+    repeat: int = 1
+    predicted: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What a run is selected by: `kubectl get emujobs -A -l emugpu.dev/policy=srtf`."""
+        return {POLICY: as_label(self.policy)} if self.policy else {}
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """The policy with its options, exactly."""
+        return {POLICY: self.policy, REPEAT: str(self.repeat)} if self.policy else {}
+
+
+def as_label(policy: str) -> str:
+    """The policy's title as a label may have it: `las:threshold_s=300` gives `las-threshold_s-300`."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", policy)[:_MAX_LABEL].strip("._-")
 
 
 def names_of(jobs: Iterable[JobSpec]) -> dict[str, str]:
-    """Job id -> name of its EmuJob: a DNS label that begins with a letter, the job id itself where it is one."""
+    """The name of each job's EmuJob: a DNS label that begins with a letter; the job id itself where it is one."""
     names: dict[str, str] = {}
     for job in jobs:
         name, number = _label(job.job_id), job.row
         while name in names.values() or (number == job.row and name != job.job_id):
-            name = f"{_label(job.job_id)[: _MOST_OF_NAME - 8]}-{number}"
+            name = f"{_label(job.job_id)[: _MAX_NAME - 8]}-{number}"
             number += 1
         names[job.job_id] = name
     return names
 
 
-def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -> Json:
-    """The EmuJob to create, without its CPU ways where Kubernetes places it. Raises InputError where it has no such form.
+def emujob_document(job: JobSpec, name: str, to: RunTarget, batch: str = "", created_ns: int = 0) -> Json:
+    """The EmuJob to create; without its CPU configurations where a Kubernetes scheduler places it.
 
-    `batch`: NAME/NUMBER of the jobs that are submitted together with it; empty: it comes alone.
+    `batch`: NAME/NUMBER of the jobs that are submitted together with it; empty: it is submitted alone. `created_ns`: now.
+    Raises InputError for a job that can't be an EmuJob.
     """
     ways = [c for c in job.configurations if to.scheduler or c.on_gpu]
     if not ways:
-        problem = "runs on CPUs only, which Kubernetes' scheduler can't divide; leave --default-scheduler out"
+        problem = (
+            "runs on CPUs only, and Kubernetes' scheduler can't divide emulated CPUs; leave --default-scheduler out"
+        )
         raise InputError(f"job {job.job_id!r}", problem)
-    if len(job.user) > _MOST_OF_TENANT:
-        raise InputError(f"job {job.job_id!r}: user", f"may have {_MOST_OF_TENANT} characters on a cluster")
+    if len(job.user) > _MAX_TENANT:
+        raise InputError(f"job {job.job_id!r}: user", f"may have {_MAX_TENANT} characters on a cluster")
     if to.scheduler and to.actuator != "jobs" and len({way.gpus for way in ways}) > 1:
-        problem = f"has configurations with unlike numbers of GPUs, which actuator {to.actuator} can't choose among"
-        raise InputError(f"job {job.job_id!r}", f"{problem}; take actuator jobs")
+        problem = (
+            f"has configurations with different numbers of GPUs, and actuator {to.actuator} can't choose among them"
+        )
+        raise InputError(f"job {job.job_id!r}", f"{problem}; use actuator jobs")
     if len({way.min_tasks for way in ways}) > 1:
         problem = (
-            "its ways to run have different numbers of pods, an EmuJob has one (spec.nodes); leave one of them out"
+            "has configurations with different numbers of pods; an EmuJob has one number (spec.nodes): keep one of them"
         )
         raise InputError(f"job {job.job_id!r}", problem)
     return {
@@ -71,8 +97,14 @@ def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -
         "metadata": {
             "name": name,
             "namespace": to.namespace,
-            "labels": {EXPERIMENT_LABEL: to.experiment},
-            "annotations": {JOB_ID: job.job_id, ROW: str(job.row), **({BATCH: batch} if batch else {})},
+            "labels": {EXPERIMENT_LABEL: to.experiment, **to.labels},
+            "annotations": {
+                JOB_ID: job.job_id,
+                ROW: str(job.row),
+                **to.annotations,
+                **({BATCH: batch} if batch else {}),
+                **_prediction(to, job.job_id, created_ns),
+            },
         },
         "spec": {
             "tenant": job.user,
@@ -85,16 +117,28 @@ def emujob_document(job: JobSpec, name: str, to: Destination, batch: str = "") -
     }
 
 
-def _scheduler(to: Destination) -> Json:
+def _prediction(to: RunTarget, job_id: str, created_ns: int) -> dict[str, str]:
+    """The annotation that the operator copies to the EmuJob's status (operators/results/predicted.py)."""
+    seconds = to.predicted.get(job_id)
+    if seconds is None:
+        return {}
+    by = to.policy[:_MAX_LABEL]
+    text = json.dumps({"seconds": round(seconds, 6), "by": by, "at": rfc3339_micro(created_ns)}, separators=(",", ":"))
+    return {PREDICTED: text}
+
+
+def _scheduler(to: RunTarget) -> Json:
     if not to.scheduler:
         return {"schedulerName": to.pod_scheduler}
-    bound = {"schedulerName": to.scheduler} if to.actuator == "binding" else {}  # Kubernetes' own must not be faster
+    bound = (
+        {"schedulerName": to.scheduler} if to.actuator == "binding" else {}
+    )  # else kube-scheduler would bind the pods
     return {"actuator": to.actuator, "name": to.scheduler, **bound}
 
 
 def _label(text: str) -> str:
     label = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    return (label if label[:1].isalpha() else f"j-{label}")[:_MOST_OF_NAME].strip("-")
+    return (label if label[:1].isalpha() else f"j-{label}")[:_MAX_NAME].strip("-")
 
 
 def _configuration(job: JobSpec, way: Configuration) -> Json:
@@ -107,12 +151,14 @@ def _profile(job: JobSpec, way: Configuration) -> Json:
     work = job.work[way.name]
     if not isinstance(work, TimedWork):
         if work.input_cpu_s:
-            problem = "jobs on a cluster have no input pipeline yet; leave the column out"
+            problem = "EmuJobs have no input pipeline; remove the column"
             raise InputError(f"job {job.job_id!r}: input_cpu_s", problem)
         return {"model": work.model, "batchSize": work.batch_size * way.total_gpus}
     step_ns = round(to_ns(work.duration_s) / job.steps)
     if step_ns < 1:
-        raise InputError(f"job {job.job_id!r}: steps", f"{job.steps} steps in {work.duration_s:g} s are too many")
+        raise InputError(
+            f"job {job.job_id!r}: steps", f"{job.steps} steps in {work.duration_s:g} s are less than 1 ns each"
+        )
     memory = {"memory": str(way.device_memory_bytes)} if way.on_gpu and way.device_memory_bytes else {}
     sensitivity = {"sensitivity": _curves(work.sensitivity)} if work.sensitivity else {}
     return {"stepTime": f"{step_ns}ns", **memory, **sensitivity}

@@ -1,6 +1,6 @@
-"""Runs on a real cluster, each from nothing: a namespace, a scheduler, the jobs; and whatever happens, nothing of them is left.
+"""Executes runs on a cluster: each one in a new namespace with a scheduler program of its own, both removed at its end.
 
-Each part of a run is an event loop of its own, so that an interruption anywhere still comes to the part that clears up.
+Each part of a run is an event loop of its own, so that an interruption (Ctrl-C) anywhere still reaches the code that cleans up.
 """
 
 from __future__ import annotations
@@ -20,41 +20,61 @@ from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns, to_s
 from operators.experiments import run_namespace
 from operators.experiments.calibration import policy as probe_policy
-from operators.experiments.calibration.costs import Calibration, calibrated
-from operators.experiments.calibration.probes import probe_jobs, probes_of
-from operators.experiments.cluster_state import Present, look
-from operators.experiments.emujobs import Destination, emujob_document, names_of
-from operators.experiments.records import About, Told, run_record
-from operators.experiments.run import Orders, Progress, Surroundings, observe
+from operators.experiments.calibration.calibration import Calibration, calibrated
+from operators.experiments.calibration.observations import ProbeJobs, observations
+from operators.experiments.calibration.probes import PROBES
+from operators.experiments.cluster_state import ClusterState, read_cluster_state
+from operators.experiments.emujobs import RunTarget, emujob_document, names_of
+from operators.experiments.records import ObservedJob, RunInfo, run_record
+from operators.experiments.run import Hooks, Progress, RunJobs, observe, waits_for
 from operators.experiments.scheduler_process import READY_S, Files, SchedulerProcess
 from operators.kube.api import Api
 from operators.kube.timestamps import rfc3339_micro
 from operators.objects.names import EXPERIMENT_LABEL
 from scheduler_sims.inputs.cluster_file import ClusterSpec
+from scheduler_sims.loop.scheduler_loop import Explain
 from scheduler_sims.record import RunRecord
 
 GATHER_S = 0.3
-"""What comes within so many seconds is decided together. Jobs of one instant wait for each other however long it takes."""
+"""The scheduler decides together about events of so many seconds. Jobs of one batch wait for each other in any case."""
 LEAD_S = 5.0
-"""From a scheduler's start until time 0 of its run: it is ready by then, and counts rounds from the first submission on."""
-_PHASE_LIMIT_S = 240.0
-_TICK_S = 0.1
+"""From a scheduler's start until time 0 of its run: it is ready by then, and policies with rounds count from time 0."""
+_PROBE_LIMIT_S = 240.0
+_POLL_S = 0.1
 
 T = TypeVar("T")
 
 
 class Connection(Api, Protocol):
-    """An API server, until it's closed."""
+    """An API client that has to be closed."""
 
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What a laboratory is given. `scheduler_options`: of every scheduler program (the cluster, estimates, profiles).
+class StepReporter(Protocol):
+    """Gets the progress of one step of a comparison."""
 
-    `keep`: namespaces stay, for somebody to look at. `python`: what runs `-m emugpu`. `actuator`: of the EmuJobs that a
-    scheduler of ours has. `labels` and `annotations`: of the namespaces.
+    @property
+    def explain(self) -> Explain | None:
+        """Gets the policy's reasons; None: nobody wants them."""
+        ...
+
+    def update(self, ended: int, now_s: float) -> None:
+        """Jobs that have ended, and the seconds of the run."""
+        ...
+
+    def describe(self, text: str) -> None:
+        """Which part of the step is being done."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSettings:
+    """What runs are executed with. `directory`: for the output of schedulers and probes. `say` gets sentences for the user.
+
+    `scheduler_options`: of every scheduler program (kubeconfig, estimates, profiles). `python`: the command that runs
+    `-m emugpu`. `actuator`: how EmuJobs are started and stopped. `labels` and `annotations` go on the runs' namespaces.
+    `keep`: don't delete the namespaces.
     """
 
     api: Callable[[], Connection]
@@ -70,8 +90,11 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One observed run. `policy` empty: no scheduler of ours, Kubernetes' own called `pod_scheduler` places the pods."""
+class RunRequest:
+    """One observed run. `policy` empty: no scheduler program; the Kubernetes scheduler `pod_scheduler` places the pods.
+
+    `gather_s`: for how long the scheduler gathers events. `predicted`: the predicted JCT of each job, seconds.
+    """
 
     title: str
     jobs: Sequence[JobSpec]
@@ -80,13 +103,14 @@ class Setting:
     gather_s: float = 0.0
     repeat: int = 1
     pod_scheduler: str = "default-scheduler"
+    predicted: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class _Field:
-    """Where a run takes place, and what is noted about it on the way."""
+class _RunContext:
+    """A run that has a namespace, and a scheduler where it needs one. `begin_ns`: the wall clock at its time 0."""
 
-    to: Destination
+    to: RunTarget
     begin_ns: int
     scheduler: SchedulerProcess | None = None
 
@@ -95,131 +119,157 @@ class _Field:
             self.scheduler.check()
 
 
-class Laboratory:
-    """`experiment` names the runs: a few letters and digits, another one for each use of a cluster. They count from `first`."""
+class Executor:
+    """`experiment` is a few letters and digits, unique for each comparison; its runs are numbered from `first` on."""
 
-    def __init__(self, experiment: str, tools: Tools, first: int = 1) -> None:
+    def __init__(self, experiment: str, settings: ExecutorSettings, first: int = 1) -> None:
         self.experiment = experiment
-        self._tools = tools
+        self._settings = settings
         self._numbers = count(first)
 
-    def look(self) -> Present:
-        """What there is. Raises InputError where there is no emugpu, ClusterError where it can't be reached."""
-        return self._with_api(look)
+    def cluster_state(self) -> ClusterState:
+        """Raises InputError where emugpu is not installed, ClusterError where the cluster can't be reached."""
+        return self._with_api(read_cluster_state)
 
-    def calibrate(
-        self, cluster: ClusterSpec, gather_s: float, told: Callable[[str], None] = lambda _text: None
-    ) -> Calibration:
-        """Runs the probes with a scheduler that gathers events for so long. Raises ClusterError where they don't come through."""
-        jobs = probe_jobs(cluster)
-        setting = Setting("calibration", (), 0.0, policy=f"{probe_policy.__file__}:Probing", gather_s=gather_s)
-        with self._field(setting) as place:
-            told_by_all: list[Told] = []
-            phases = [phase for phase in jobs.phases if phase]
-            for number, phase in enumerate(phases, 1):
-                told(f"calibrating, part {number} of {len(phases)}")
-                told_by_all += self._run(place, phase, _PHASE_LIMIT_S, _unheard)
-            assert place.scheduler is not None
-            probes = probes_of(jobs, told_by_all, place.scheduler.decisions(), gather_s)
-            path = self._tools.directory / f"{place.to.scheduler}.probes.json"
-            path.write_text(json.dumps(asdict(probes), indent=1), encoding="utf-8")
-        return calibrated(probes)
+    def calibrate(self, probes: Mapping[str, ProbeJobs], gather_s: float, reporter: StepReporter) -> Calibration:
+        """Runs the probe jobs, one probe after the other, with a scheduler that gathers events for `gather_s`.
+
+        Raises ClusterError where no job of a probe ends, or too few jobs of all probes.
+        """
+        request = RunRequest("calibration", (), 0.0, policy=f"{probe_policy.__file__}:ProbePolicy", gather_s=gather_s)
+        with self._context(request) as context:
+            observed: list[ObservedJob] = []
+            described = {probe.name: probe.description for probe in PROBES}
+            for number, (name, probe) in enumerate(probes.items(), 1):
+                what = f"{len(probe.jobs)} probe jobs {described.get(name, name)}"
+                reporter.describe(f"probe {number} of {len(probes)}: {what}")
+                observed += self._probe(context, probe, what, reporter, len(observed))
+            assert context.scheduler is not None
+            seen = observations(probes, observed, context.scheduler.decisions(), gather_s)
+            path = self._settings.directory / f"{context.to.scheduler}.probes.json"
+            path.write_text(json.dumps(asdict(seen), indent=1), encoding="utf-8")
+        return calibrated(seen)
+
+    def _probe(
+        self, context: _RunContext, probe: ProbeJobs, what: str, reporter: StepReporter, before: int
+    ) -> list[ObservedJob]:
+        def progress(ended: int, now_s: float) -> None:
+            reporter.update(before + ended, now_s)
+
+        run = self._run_jobs(context, probe.jobs, _PROBE_LIMIT_S)
+        observed = self._follow(context, run, progress)
+        if not any(job.ended for job in observed):
+            waits = waits_for(run, observed)
+            raise ClusterError(f"none of the {what} ended within {_PROBE_LIMIT_S:g} s: {waits}")
+        return observed
 
     def check_jobs(self, jobs: Sequence[JobSpec], *, by_kubernetes: bool) -> None:
-        """Raises InputError for a job that has no form as an EmuJob, before anything runs."""
+        """Raises InputError for a job that can't be an EmuJob, before anything runs."""
         names = names_of(jobs)
+        to = RunTarget("any", "any", "" if by_kubernetes else "any", actuator=self._settings.actuator)
         for job in jobs:
-            emujob_document(job, names[job.job_id], self._to("any", "any", "" if by_kubernetes else "any"))
+            emujob_document(job, names[job.job_id], to)
 
-    def observe(self, setting: Setting, cluster: ClusterSpec, progress: Progress) -> RunRecord:
-        """The record of one run. Raises ClusterError where it can't be brought to its end."""
-        began_ns = self._tools.wall_ns()
-        with self._field(setting) as place:
-            told = self._run(place, setting.jobs, setting.limit_s, progress)
-            ended_ns = self._tools.wall_ns()
+    def observe(self, request: RunRequest, cluster: ClusterSpec, progress: Progress) -> RunRecord:
+        """The record of one run. Raises ClusterError where it can't be completed."""
+        began_ns = self._settings.wall_ns()
+        with self._context(request) as context:
+            run = self._run_jobs(context, request.jobs, request.limit_s)
+            observed = self._follow(context, run, progress)
+            ended_ns = self._settings.wall_ns()
             notes: list[str] = []
             decisions = 0
-            if place.scheduler is not None:
-                made = place.scheduler.decisions()
+            if context.scheduler is not None:
+                made = context.scheduler.decisions()
                 decisions = len(made)
-                notes += [*place.scheduler.notes(), *_too_early(setting.jobs, [one.jobs for one in made])]
-        about = About(setting.title, setting.repeat, ended_ns, to_s(ended_ns - began_ns), decisions, tuple(notes))
-        return run_record(about, setting.jobs, told, cluster)
+                notes += [*context.scheduler.notes(), *_too_early(request.jobs, [one.jobs for one in made])]
+        info = RunInfo(request.title, request.repeat, ended_ns, to_s(ended_ns - began_ns), decisions, tuple(notes))
+        return run_record(info, request.jobs, observed, cluster)
 
     # --- parts of a run -----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _field(self, setting: Setting) -> Iterator[_Field]:
+    def _context(self, request: RunRequest) -> Iterator[_RunContext]:
+        to = self._target(request)
+        with self._namespace(to):
+            context = _RunContext(to, self._settings.wall_ns() + to_ns(LEAD_S if to.scheduler else 0.0))
+            with self._scheduler(request, context) as context.scheduler:
+                yield context
+
+    def _target(self, request: RunRequest) -> RunTarget:
         number = next(self._numbers)
-        name = f"emugpu-exp-{self.experiment}-{number}"
-        scheduler = f"exp-{self.experiment}-{number}" if setting.policy else ""
-        to = self._to(name, f"{self.experiment}-{number}", scheduler, setting.pod_scheduler)
-        with self._namespace(name):
-            place = _Field(to, self._tools.wall_ns() + to_ns(LEAD_S if scheduler else 0.0))
-            with self._scheduler(setting, place) as place.scheduler:
-                yield place
+        return RunTarget(
+            namespace=f"emugpu-exp-{self.experiment}-{number}",
+            experiment=f"{self.experiment}-{number}",
+            scheduler=f"exp-{self.experiment}-{number}" if request.policy else "",
+            pod_scheduler=request.pod_scheduler,
+            actuator=self._settings.actuator,
+            policy=request.title,
+            repeat=request.repeat,
+            predicted=request.predicted,
+        )
 
     @contextmanager
-    def _namespace(self, name: str) -> Iterator[None]:
-        """Gone afterwards, unless it's to be kept. Where something failed before, that is raised and this only said."""
+    def _namespace(self, to: RunTarget) -> Iterator[None]:
+        """Removed afterwards. Where the run has failed, a failure to remove it is only reported: the run's error is raised."""
         ours = True
         try:
             try:
-                marks = self._tools.labels, self._tools.annotations
-                self._with_api(lambda api: run_namespace.make(api, name, self.experiment, *marks))
+                labels = {**self._settings.labels, **to.labels}
+                annotations = {**self._settings.annotations, **to.annotations}
+                self._with_api(
+                    lambda api: run_namespace.create(api, to.namespace, self.experiment, labels, annotations)
+                )
             except EmuGpuError as error:
-                ours = error.retry_helps  # it may be there, and only the answer didn't come
+                ours = error.retry_helps  # it may have been created, and only the reply was lost
                 raise
             yield
         except BaseException:
             if ours:
                 try:
-                    self._clear(name)
+                    self._remove(to.namespace)
                 except EmuGpuError as error:
-                    self._tools.say(str(error))
+                    self._settings.say(str(error))
             raise
-        self._clear(name)
+        self._remove(to.namespace)
 
-    def _clear(self, name: str) -> None:
-        if not self._tools.keep:
-            self._with_api(lambda api: run_namespace.clear(api, name, self._tools.wall_ns))
-
-    def _to(
-        self, namespace: str, experiment: str, scheduler: str, pod_scheduler: str = "default-scheduler"
-    ) -> Destination:
-        return Destination(namespace, experiment, scheduler, pod_scheduler, self._tools.actuator)
+    def _remove(self, namespace: str) -> None:
+        if not self._settings.keep:
+            self._with_api(lambda api: run_namespace.remove(api, namespace, self._settings.wall_ns))
 
     @contextmanager
-    def _scheduler(self, setting: Setting, place: _Field) -> Iterator[SchedulerProcess | None]:
-        if not setting.policy:
+    def _scheduler(self, request: RunRequest, context: _RunContext) -> Iterator[SchedulerProcess | None]:
+        if not request.policy:
             yield None
             return
-        files = Files.within(self._tools.directory, place.to.scheduler)
-        with SchedulerProcess(self._command(setting, place), files, self._tools.say) as process:
+        files = Files.within(self._settings.directory, context.to.scheduler)
+        with SchedulerProcess(self._command(request, context), files, self._settings.say) as process:
             asyncio.run(_until_ready(process))
             yield process
 
-    def _command(self, setting: Setting, place: _Field) -> list[str]:
-        to = place.to
-        until = ("--until-done", f"{EXPERIMENT_LABEL}={to.experiment}", "--jobs", str(len(setting.jobs)))
+    def _command(self, request: RunRequest, context: _RunContext) -> list[str]:
+        to = context.to
+        until = ("--until-done", f"{EXPERIMENT_LABEL}={to.experiment}", "--jobs", str(len(request.jobs)))
         return [
-            *(*self._tools.python, "scheduler", "--policy", setting.policy, "--name", to.scheduler),
-            *("--namespace", to.namespace, "--decide-every", f"{setting.gather_s:g}", "--json"),
-            # Forecasts of single jobs would be made while the first of them start, and an experiment has one for all of them.
-            *("--epoch", rfc3339_micro(place.begin_ns), "--no-predictions"),
-            *(until if setting.jobs else ()),
-            *self._tools.scheduler_options,
+            *(*self._settings.python, "scheduler", "--policy", request.policy, "--name", to.scheduler),
+            *("--namespace", to.namespace, "--decide-every", f"{request.gather_s:g}", "--json"),
+            # No forecasts: they would be computed while the first jobs start, and all jobs of a run have a prediction.
+            *("--epoch", rfc3339_micro(context.begin_ns), "--no-predictions"),
+            *(until if request.jobs else ()),
+            *self._settings.scheduler_options,
         ]
 
-    def _run(self, place: _Field, jobs: Sequence[JobSpec], limit_s: float, progress: Progress) -> list[Told]:
-        begin_ns = max(place.begin_ns, self._tools.wall_ns())
-        orders = Orders(jobs, names_of(jobs), place.to, begin_ns, limit_s)
-        around = Surroundings(self._tools.wall_ns, progress, place.check)
-        return self._with_api(lambda api: observe(api, orders, around))
+    def _run_jobs(self, context: _RunContext, jobs: Sequence[JobSpec], limit_s: float) -> RunJobs:
+        begin_ns = max(context.begin_ns, self._settings.wall_ns())
+        return RunJobs(jobs, names_of(jobs), context.to, begin_ns, limit_s)
+
+    def _follow(self, context: _RunContext, run: RunJobs, progress: Progress) -> list[ObservedJob]:
+        hooks = Hooks(self._settings.wall_ns, progress, context.check, self._settings.say)
+        return self._with_api(lambda api: observe(api, run, hooks))
 
     def _with_api(self, work: Callable[[Api], Coroutine[Any, Any, T]]) -> T:
         async def run() -> T:
-            api = self._tools.api()
+            api = self._settings.api()
             try:
                 return await work(api)
             finally:
@@ -228,25 +278,26 @@ class Laboratory:
         return asyncio.run(run())
 
 
+def limit_s(predicted_makespan_s: float) -> float:
+    """When an observed run is given up: after three times its predicted makespan and ten minutes."""
+    return 3 * predicted_makespan_s + 600.0
+
+
 async def _until_ready(process: SchedulerProcess) -> None:
-    """Raises ClusterError where it never is, or has ended."""
+    """Raises ClusterError where the scheduler doesn't get ready, or has ended."""
     loop = asyncio.get_running_loop()
     limit = loop.time() + READY_S
     while not process.ready:
         process.check()
         if loop.time() > limit:
-            raise ClusterError(f"the scheduler is not ready after {READY_S:g} s: {process.last_words()}")
-        await asyncio.sleep(_TICK_S)
+            raise ClusterError(f"the scheduler is not ready after {READY_S:g} s: {process.last_lines()}")
+        await asyncio.sleep(_POLL_S)
 
 
 def _too_early(jobs: Sequence[JobSpec], known: Sequence[int]) -> list[str]:
-    """Whether the first decision about any job was about all jobs of that instant, as it is in the prediction."""
+    """A note where the first decision did not know all jobs of the first instant, as it does in the prediction."""
     first_s = min((job.submit_s for job in jobs), default=0.0)
     wanted, seen = sum(job.submit_s == first_s for job in jobs), next((number for number in known if number), 0)
     if not 0 < seen < wanted:
         return []
-    return [f"the scheduler decided when {seen} of the {wanted} jobs submitted together had come"]
-
-
-def _unheard(_ended: int, _now_s: float) -> None:
-    """Nobody watches."""
+    return [f"the scheduler's first decision knew {seen} of the {wanted} jobs that were submitted together"]

@@ -1,7 +1,8 @@
-"""What the EmuJobs of a run say at its end, as the same record that the local cluster leaves behind.
+"""EmuJob statuses of a run, and the run record made from them: the same record that a simulated and a local run leave.
 
-All times are the operator's clock. The run's epoch is when the first job would have been submitted at 0: a job's submission is
-when the operator saw it, so what the submitter was late with moves jobs, and never their completion times.
+All times are the operator's clock. Time 0 of the run is the first job's observed submission minus its submission time in the
+workload. A job's submission is when the operator saw the EmuJob; so a late submission moves the job, and its completion time
+stays what it was.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ KUBERNETES = "kubernetes"
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
-    """A job held these devices (UUIDs; none: CPUs only) of `node` and did `steps` there; nanoseconds since 1970."""
+class JobRun:
+    """One run of a job: it held these devices (UUIDs; none: CPUs only) of `node` and did `steps`. Nanoseconds since 1970."""
 
     node: str
     devices: tuple[str, ...]
@@ -36,21 +37,26 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What an EmuJob says of itself; nanoseconds since 1970, None: it doesn't say. `reason` why it did not finish."""
+class ObservedJob:
+    """The status of one EmuJob; nanoseconds since 1970, None where it has no such time.
+
+    `reason`: why it did not finish. `waiting`: why its pods have no node, where they have none. `tasks`: its pods, each of which
+    has a run of its own whenever the job runs. `logged`: its end comes from the event log (the end of its last step), not from
+    Kubernetes (the end of the pod, in whole seconds).
+    """
 
     job_id: str
     phase: str = ""
     reason: str = ""
+    waiting: str = ""
     submitted_ns: int | None = None
     started_ns: int | None = None
     finished_ns: int | None = None
     preemptions: int = 0
-    stays: tuple[Stay, ...] = ()
+    steps_done: int = 0
+    runs: tuple[JobRun, ...] = ()
     tasks: int = 1
-    """Its pods: each has a run of its own whenever the job runs."""
     logged: bool = True
-    """Whether its end is the event log's (that of its last step), not Kubernetes' (of the pod, in whole seconds)."""
 
     @property
     def ended(self) -> bool:
@@ -58,13 +64,13 @@ class Told:
 
     @property
     def settled(self) -> bool:
-        """Ended, and the event log has told when."""
+        """Whether it has ended and, if it succeeded, its end comes from the event log."""
         return self.ended and (self.phase != "Succeeded" or self.logged)
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """What a run is called and how it went for those who ran it. `ended_ns`: when nobody waited any longer."""
+class RunInfo:
+    """What else a run record needs. `ended_ns`: when the run was over or was given up."""
 
     policy: str
     repeat: int
@@ -74,134 +80,141 @@ class About:
     notes: Sequence[str] = ()
 
 
-def told_by(document: Mapping[str, Any]) -> Told:
-    """An EmuJob as the API server sends it; what is missing or odd in its status is not there."""
+def observed_job(document: Mapping[str, Any]) -> ObservedJob:
+    """From an EmuJob as the API server sends it; missing or malformed members of its status are ignored."""
     status, metadata = object_at(document, "status"), object_at(document, "metadata")
     phase, finished_ns = text_at(status, "phase"), ns_of(text_at(status, "finishedAt"))
-    stays = [stay for run in objects_in(status, "runs") if (stay := _stay(run)) is not None]
-    last_ns = max((stay.until_ns for stay in stays), default=None)
-    return Told(
+    runs = [found for run in objects_in(status, "runs") if (found := _run(run)) is not None]
+    last_ns = max((run.until_ns for run in runs), default=None)
+    return ObservedJob(
         job_id=text_at(object_at(metadata, "annotations"), JOB_ID) or text_at(metadata, "name"),
         phase=phase,
         reason=_reason(status, phase),
+        waiting="" if phase in ENDED else text_at(condition_of(status, "Scheduled"), "message"),
         submitted_ns=ns_of(text_at(status, "submittedAt")),
         started_ns=ns_of(text_at(status, "startedAt")),
         finished_ns=finished_ns,
         preemptions=whole_at(status, "preemptions"),
-        stays=tuple(stays),
+        steps_done=whole_at(status, "stepsDone"),
+        runs=tuple(runs),
         tasks=whole_at(object_at(document, "spec"), "nodes") or 1,
         logged=finished_ns is not None and finished_ns == last_ns,
     )
 
 
-def run_record(about: About, jobs: Sequence[JobSpec], told: Iterable[Told], cluster: ClusterSpec) -> RunRecord:
-    """The record of a run of these jobs; one that nobody tells of, or that hasn't ended, is a failed one."""
-    by_id = {one.job_id: one for one in told}
+def run_record(
+    info: RunInfo, jobs: Sequence[JobSpec], observed: Iterable[ObservedJob], cluster: ClusterSpec
+) -> RunRecord:
+    """The record of a run of these jobs. A job that was not observed, or has not ended, is a failed one."""
+    by_id = {job.job_id: job for job in observed}
     starts = [
-        one.submitted_ns - to_ns(job.submit_s) for job in jobs if (one := by_id.get(job.job_id)) and one.submitted_ns
+        seen.submitted_ns - to_ns(job.submit_s)
+        for job in jobs
+        if (seen := by_id.get(job.job_id)) is not None and seen.submitted_ns
     ]
-    books = _Books(cluster, min(starts, default=0), about.ended_ns)
-    pairs = [(job, by_id.get(job.job_id, Told(job.job_id))) for job in jobs]
+    timeline = _Timeline(cluster, min(starts, default=0), info.ended_ns)
+    pairs = [(job, by_id.get(job.job_id, ObservedJob(job.job_id))) for job in jobs]
     late = LagHistogram()
-    for job, one in pairs:
-        if one.submitted_ns is not None:
-            late.add(one.submitted_ns - books.epoch_ns - to_ns(job.submit_s))
+    for job, seen in pairs:
+        if seen.submitted_ns is not None:
+            late.add(seen.submitted_ns - timeline.epoch_ns - to_ns(job.submit_s))
     return RunRecord(
-        policy=about.policy,
+        policy=info.policy,
         cluster=KUBERNETES,
-        repeat=about.repeat,
+        repeat=info.repeat,
         gpus=cluster.gpus,
         nodes=tuple(node.name for node in cluster.nodes),
-        jobs=tuple(books.job(job, one) for job, one in pairs),
-        spans=tuple(span for _, one in pairs for span in books.spans(one)),
-        wall_s=about.wall_s,
-        decisions=about.decisions,
+        jobs=tuple(timeline.job(job, seen) for job, seen in pairs),
+        spans=tuple(span for _, seen in pairs for span in timeline.spans(seen)),
+        wall_s=info.wall_s,
+        decisions=info.decisions,
         lag={"submit": LagAccount.of(late)} if late.count else {},
-        notes=(*about.notes, *_notes([one for _, one in pairs])),
+        notes=(*info.notes, *_notes([seen for _, seen in pairs])),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Books:
-    """Turns times since 1970 into seconds of the run. `end_ns`: when nobody waited any longer."""
+class _Timeline:
+    """Converts times since 1970 into seconds of the run. `epoch_ns` is time 0, `end_ns` the end of the run."""
 
     cluster: ClusterSpec
     epoch_ns: int
     end_ns: int
 
-    def job(self, job: JobSpec, told: Told) -> JobRecord:
-        submit_s = job.submit_s if told.submitted_ns is None else self._s(told.submitted_ns)
-        finished = told.phase == "Succeeded" and told.finished_ns is not None
-        end_ns = told.finished_ns if told.finished_ns is not None and told.ended else self.end_ns
+    def job(self, job: JobSpec, seen: ObservedJob) -> JobRecord:
+        submit_s = job.submit_s if seen.submitted_ns is None else self._s(seen.submitted_ns)
+        finished = seen.phase == "Succeeded" and seen.finished_ns is not None
+        end_ns = seen.finished_ns if seen.finished_ns is not None and seen.ended else self.end_ns
         return JobRecord(
             job_id=job.job_id,
             user=job.user,
             row=job.row,
             submit_s=submit_s,
-            start_s=None if told.started_ns is None else self._s(told.started_ns),
+            start_s=None if seen.started_ns is None else self._s(seen.started_ns),
             finish_s=max(submit_s, self._s(end_ns)),
-            preemptions=told.preemptions,
-            devices=tuple(dict.fromkeys(place for stay in told.stays for place in self._places(stay))),
+            preemptions=seen.preemptions,
+            devices=tuple(dict.fromkeys(place for run in seen.runs for place in self._places(run))),
             status="finished" if finished else "failed",
-            reason="" if finished else told.reason or _unfinished(told),
+            reason="" if finished else seen.reason or _unfinished(seen),
         )
 
-    def spans(self, told: Told) -> Iterator[Span]:
-        for stay in told.stays:
-            times = self._s(stay.from_ns), self._s(stay.until_ns)
-            for index in self._indexes(stay):
-                yield Span(told.job_id, stay.node, index, *times)
+    def spans(self, seen: ObservedJob) -> Iterator[Span]:
+        for run in seen.runs:
+            for index in self._indexes(run):
+                yield Span(seen.job_id, run.node, index, self._s(run.from_ns), self._s(run.until_ns))
 
-    def _places(self, stay: Stay) -> list[str]:
-        return [f"{stay.node}/{'cpu' if index is None else index}" for index in self._indexes(stay)]
+    def _places(self, run: JobRun) -> list[str]:
+        return [f"{run.node}/{'cpu' if index is None else index}" for index in self._indexes(run)]
 
-    def _indexes(self, stay: Stay) -> list[int | None]:
-        """Which devices of the node; None where it had none. A device that the cluster doesn't have is left out."""
-        if not stay.devices:
+    def _indexes(self, run: JobRun) -> list[int | None]:
+        """Indexes of the run's devices on their node; [None] where it had none. Unknown devices are left out."""
+        if not run.devices:
             return [None]
         known = {device.uuid: device.index for node in self.cluster.nodes for device in node.devices}
-        return [known[uuid] for uuid in stay.devices if uuid in known]
+        return [known[uuid] for uuid in run.devices if uuid in known]
 
     def _s(self, at_ns: int) -> float:
         return to_s(at_ns - self.epoch_ns)
 
 
-def _stay(run: Mapping[str, Any]) -> Stay | None:
+def _run(run: Mapping[str, Any]) -> JobRun | None:
     from_ns, until_ns = ns_of(text_at(run, "from")), ns_of(text_at(run, "to"))
     if from_ns is None or until_ns is None:
         return None
     devices = run.get("devices")
     uuids = tuple(str(uuid) for uuid in devices) if isinstance(devices, list) else ()
     steps = max(0, whole_at(run, "toStep") - whole_at(run, "fromStep"))
-    return Stay(text_at(run, "node"), uuids, from_ns, max(from_ns, until_ns), steps)
+    return JobRun(text_at(run, "node"), uuids, from_ns, max(from_ns, until_ns), steps)
 
 
 def _reason(status: Mapping[str, Any], phase: str) -> str:
-    """Why it did not finish, in the words of the condition that says so."""
+    """Why a job did not finish: the message of the condition that says so."""
     kind = {"Failed": "Failed", "Rejected": "Accepted"}.get(phase)
     if kind is None:
         return ""
-    found = condition_of(status, kind)
-    return text_at(found, "message") or text_at(found, "reason") or phase.lower()
+    condition = condition_of(status, kind)
+    return text_at(condition, "message") or text_at(condition, "reason") or phase.lower()
 
 
-def _runs(told: Told) -> int:
-    """So many runs its pods had at least."""
-    return (told.preemptions + 1) * told.tasks
-
-
-def _unfinished(told: Told) -> str:
-    if told.submitted_ns is None:
+def _unfinished(seen: ObservedJob) -> str:
+    if seen.submitted_ns is None:
         return "the operator never saw it"
-    return f"had not ended when the run was given up (phase {told.phase or 'unknown'})"
+    return f"had not ended when the run was given up (phase {seen.phase or 'unknown'})"
 
 
-def _notes(told: Sequence[Told]) -> list[str]:
-    coarse = [one.job_id for one in told if one.phase == "Succeeded" and not one.logged]
-    cut = [one.job_id for one in told if len(one.stays) >= MOST_RUNS and _runs(one) > MOST_RUNS]
-    found = []
+def _notes(observed: Sequence[ObservedJob]) -> list[str]:
+    coarse = [job.job_id for job in observed if job.phase == "Succeeded" and not job.logged]
+    cut = [job.job_id for job in observed if len(job.runs) >= MOST_RUNS and _min_runs(job) > MOST_RUNS]
+    notes = []
     if coarse:
-        found.append(f"the event log did not tell the end of {list_some(coarse)}: Kubernetes' times, in whole seconds")
+        notes.append(
+            f"the event log has no end of {list_some(coarse)}: their times are those of Kubernetes, in whole seconds"
+        )
     if cut:
-        found.append(f"of {list_some(cut)} only the newest {MOST_RUNS} runs are drawn")
-    return found
+        notes.append(f"the Gantt chart shows only the newest {MOST_RUNS} runs of {list_some(cut)}")
+    return notes
+
+
+def _min_runs(job: ObservedJob) -> int:
+    """How many runs its pods have had at least."""
+    return (job.preemptions + 1) * job.tasks

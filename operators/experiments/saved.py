@@ -1,6 +1,6 @@
-"""What a comparison has found so far, as bytes: so that one which breaks off goes on later with what is missing.
+"""The results of a comparison so far, as bytes: an interrupted comparison continues from them and runs only what is missing.
 
-Times are kept to the microsecond, which is all that reports show; so a report that is made from what was kept is the same.
+Times are saved to the microsecond, the precision of reports; so a report made from saved results is the same.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from emulator_runtime.domain.errors import InputError
-from operators.experiments.calibration.costs import Calibration
+from operators.experiments.calibration.calibration import Calibration
 from scheduler_sims.record import HostSpan, JobRecord, LagAccount, RunRecord, Span
 
-FORMAT = 2
+FORMAT = 3
 _DIGITS = 6
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """`inputs`: a digest of what is compared, by which it is told from another comparison. `attempts`: how often it was begun.
+class SavedComparison:
+    """`inputs`: a digest of what is compared; another digest means another comparison. `attempts`: how often it was started.
 
-    `meta` is the report's header. `runs`: those that were brought to their end, in order.
+    `meta` is the report's header. `runs`: the complete ones, in order.
     """
 
     inputs: str = ""
@@ -34,26 +34,26 @@ class Kept:
     meta: Mapping[str, Any] = field(default_factory=dict)
     runs: tuple[RunRecord, ...] = ()
 
-    def without_spans(self) -> Kept:
-        """Without what only the Gantt chart and utilisations are made of: the largest part."""
+    def without_spans(self) -> SavedComparison:
+        """Without the spans, the largest part, from which only the Gantt chart and utilisations are made."""
         return replace(self, runs=tuple(replace(run, spans=(), host_spans=()) for run in self.runs))
 
 
-def packed(kept: Kept) -> bytes:
-    """The same content gives the same bytes."""
+def packed(saved: SavedComparison) -> bytes:
+    """Equal content gives equal bytes."""
     document = {
         "format": FORMAT,
-        "inputs": kept.inputs,
-        "attempts": kept.attempts,
-        "calibration": None if kept.calibration is None else asdict(kept.calibration),
-        "meta": dict(kept.meta),
-        "runs": [_run_document(run) for run in kept.runs],
+        "inputs": saved.inputs,
+        "attempts": saved.attempts,
+        "calibration": None if saved.calibration is None else asdict(saved.calibration),
+        "meta": dict(saved.meta),
+        "runs": [_run_document(run) for run in saved.runs],
     }
     return gzip.compress(json.dumps(_rounded(document), separators=(",", ":")).encode(), mtime=0)
 
 
-def unpacked(data: bytes, place: str) -> Kept:
-    """Raises InputError at `place` for what `packed` has not written."""
+def unpacked(data: bytes, place: str) -> SavedComparison:
+    """Raises InputError at `place` for bytes that `packed` did not write."""
     try:
         document = json.loads(gzip.decompress(data))
         if document["format"] != FORMAT:
@@ -61,7 +61,7 @@ def unpacked(data: bytes, place: str) -> Kept:
                 place, f"was written by another version of emugpu (format {document['format']}, not {FORMAT})"
             )
         calibration = document["calibration"]
-        return Kept(
+        return SavedComparison(
             inputs=str(document["inputs"]),
             attempts=int(document["attempts"]),
             calibration=None if calibration is None else _calibration(calibration),
@@ -69,7 +69,7 @@ def unpacked(data: bytes, place: str) -> Kept:
             runs=tuple(_run(run) for run in document["runs"]),
         )
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise InputError(place, f"holds no runs of an experiment ({type(error).__name__}: {error})") from error
+        raise InputError(place, f"holds no saved comparison ({type(error).__name__}: {error})") from error
 
 
 def _calibration(document: Mapping[str, Any]) -> Calibration:
@@ -77,7 +77,7 @@ def _calibration(document: Mapping[str, Any]) -> Calibration:
 
 
 def _run_document(run: RunRecord) -> dict[str, Any]:
-    """Rows instead of objects: of thousands of jobs and spans the names of the columns would be the larger part."""
+    """Jobs and spans as rows, not as objects: of thousands of them the member names would take most of the space."""
     document = asdict(replace(run, jobs=(), spans=(), host_spans=()))
     for name in ("jobs", "spans", "host_spans"):
         document[name] = [[getattr(one, f.name) for f in fields(one)] for one in getattr(run, name)]

@@ -20,6 +20,8 @@ from scheduler_sims.inputs.workload import Workload
 from scheduler_sims.interface.plan import Allocation
 
 _Times = Callable[[str, str, str | None, HostShare, Spread], StepTimes]
+Remedy = Callable[[JobSpec, ClusterSpec], str]
+"""What to change so that a job, of which no configuration fits the cluster, does fit."""
 
 
 class WorkloadTruth:
@@ -103,15 +105,16 @@ class OpenTruth(WorkloadTruth):
         return found[key]
 
 
-def check_fits(workload: Workload, cluster: ClusterSpec, place: str) -> None:
+def check_fits(workload: Workload, cluster: ClusterSpec, place: str, remedy: Remedy | None = None) -> None:
     """Raises InputError for the first job of which no configuration fits the empty cluster, and says why.
 
-    `place`: of the workload; the line of the job is added where it is known.
+    `place`: of the workload; the line of the job is added where it is known. `remedy`: what to change.
     """
     for number, job in enumerate(workload.jobs):
         reasons = [reason for c in job.configurations if (reason := _misfit(c, cluster))]
         if len(reasons) == len(job.configurations):
             where = f"{place}:{workload.lines[number]}" if workload.lines else place
+            reasons += [remedy(job, cluster)] if remedy is not None else []
             raise InputError(where, f"job {quoted(job.job_id)} is larger than the cluster: {'; '.join(reasons)}")
 
 

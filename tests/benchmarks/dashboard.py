@@ -26,7 +26,7 @@ from scheduler_sims.record import JobRecord, RunRecord, Span
 from scheduler_sims.reports.files import write_jobs_csv
 from scheduler_sims.reports.spans_file import write_spans_csv
 
-JOBS, QUICK_JOBS = 10_000, 1_000
+JOBS, QUICK_JOBS = 10_000, 200
 PAGES = {
     "jobs": ("/jobs", "document.querySelector('#jobs[data-shown]') !== null"),
     "overview, figures": ("/", "document.querySelector('#tiles li') !== null"),

@@ -10,6 +10,7 @@ until a pod with a device trains.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import statistics
 import subprocess
@@ -32,8 +33,12 @@ _TICKS = 100  # USER_HZ on Linux, for /proc/<pid>/stat
 def main(argv: list[str]) -> int:
     """Print the table; 1 where there is no such cluster."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks kubernetes", description=__doc__)
-    parser.add_argument("--name", default="emugpu", help="the cluster (default: emugpu)")
-    parser.add_argument("--quick", action="store_true", help="fewer pods, 10 s of idling")
+    parser.add_argument(
+        "--name",
+        default=os.environ.get("EMUGPU_E2E_CLUSTER", "emugpu"),
+        help="the cluster (default: that of EMUGPU_E2E_CLUSTER, else emugpu)",
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer pods, 5 s of idling")
     options = parser.parse_args(argv)
     try:
         lab = Lab(options.name)
@@ -47,7 +52,7 @@ def main(argv: list[str]) -> int:
         print(f"no node of cluster {options.name} offers {RESOURCE}: nothing to measure", file=sys.stderr)
         return 1
     print(f"{len(nodes)} nodes with emugpu's daemons", flush=True)
-    idle(nodes, 10.0 if options.quick else IDLE_S)
+    idle(nodes, 5.0 if options.quick else IDLE_S)
     memory(nodes)
     starts(kubectl, pods // 5)
     for busy in (False, True):

@@ -31,7 +31,7 @@ from emulator_runtime.domain.lease import Lease
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.client import ManagerClient
 from emulator_runtime.ipc.replies import raise_for
-from scheduler_sims.clusters.local.processes import END_S, Child
+from scheduler_sims.clusters.local.processes import END_S, Child, ForkServer
 
 NODE, DEVICES = "bench", 64
 LEASE_NS = 1_000
@@ -161,7 +161,10 @@ class OurManager:
             "EMUGPU_MANAGER_SOCKET_DIR": str(directory),
             "EMUGPU_MANAGER_STATE_DIR": str(directory / "state"),
         }
-        self._child = Child("sharing_manager", [], environment, directory / "stderr", "EMUGPU_MANAGER_LIFELINE_FD")
+        server = ForkServer(["sharing_manager.__main__"], directory / "fork-server")
+        stack.callback(server.close)
+        variable = "EMUGPU_MANAGER_LIFELINE_FD"
+        self._child = Child(server, "sharing_manager.__main__", directory / "stderr", environment, fd_variable=variable)
         stack.callback(self._child.make_sure_it_ended, END_S)
         stack.callback(self._child.ask_to_end)
         self._admin = self._connect_admin()

@@ -21,7 +21,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,7 +38,7 @@ from emulator_runtime.ipc.replies import error_reply, raise_for
 from emulator_runtime.timing.anchors import Anchors, FixedAnchors
 from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import monotonic_ns
-from scheduler_sims.clusters.local.processes import END_S, Child
+from scheduler_sims.clusters.local.processes import END_S, Child, ForkServer
 from sharing_manager.arbitration import MODES
 from sharing_manager.daemon import FLUSH_S
 from sharing_manager.devices import DevicePool, load_inventory
@@ -66,7 +65,10 @@ def start(stack: ExitStack, directory: Path, node: str) -> list[RabbitDesign]:
     """Broker and manager, and both ways to answer. Raises FileNotFoundError where no broker is installed."""
     logging.getLogger("pika").setLevel(logging.CRITICAL)  # or each attempt before the broker is up prints an error
     broker, port = start_broker(stack, directory / "rabbitmq")
-    manager = Child("tests.benchmarks.rabbitmq_peer", [str(port), str(directory), node], {}, directory / "peer-stderr")
+    server = ForkServer([], directory / "peer-fork-server")
+    stack.callback(server.close)
+    arguments = [str(port), str(directory), node]
+    manager = Child(server, "tests.benchmarks.rabbitmq_peer", directory / "peer-stderr", {}, arguments)
     stack.callback(manager.make_sure_it_ended, END_S)
     stack.callback(manager.ask_to_end)
     pids = [broker.pid, manager.pid]
@@ -284,5 +286,7 @@ class RabbitManager:
             answers.send(error_reply(error))
 
 
-if __name__ == "__main__":
-    RabbitManager(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]).run()
+def main(argv: list[str]) -> int:
+    """The manager's process."""
+    RabbitManager(int(argv[0]), Path(argv[1]), argv[2]).run()
+    return 0

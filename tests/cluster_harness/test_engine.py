@@ -1,184 +1,62 @@
-"""Which engine is used, when we may start one, and that what we changed on the machine is taken back."""
+"""Which engine is used: the one that answers, ours, or one that is started."""
 
 from __future__ import annotations
 
-import json
-import os
-import stat
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cluster_harness import engine as engine_module
 from cluster_harness.cache import Cache
-from cluster_harness.engine import ensure_engine, running_engine, why_not_ours
-from cluster_harness.offline import runc_wrapper
-from cluster_harness.offline.docker_daemon import INOTIFY, OwnDaemon
-from cluster_harness.shell import Done, Shell
+from cluster_harness.engine import ensure_engine, running_engine
+from cluster_harness.offline.docker_daemon import OwnDaemon
 from emulator_runtime.domain.errors import ClusterError
 
-FAILED = Done(1, "", "Cannot connect to the Docker daemon")
+
+def test_an_engine_that_answers_is_used(tmp_path: Path, shell, steps) -> None:  # type: ignore[no-untyped-def]
+    engine = ensure_engine(Cache(tmp_path), shell, steps)
+    assert (engine.version, engine.own, steps.titles) == ("28.0", None, [])
 
 
-def program(directory: Path, name: str, text: str) -> None:
-    directory.mkdir(exist_ok=True)
-    file = directory / name
-    file.write_text(text)
-    file.chmod(0o755)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """A PATH with programs of the right names that do nothing."""
-    for name in ("docker", "dockerd"):
-        program(tmp_path / "bin", name, "#!/bin/sh\nexit 1\n")
-    return str(tmp_path / "bin")
-
-
-def test_an_engine_that_answers_is_used(tmp_path: Path, path: str, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
-    shell = make_shell({"docker version": "28.0\n"})
-    shell.environ["PATH"] = path
-    found = ensure_engine(Cache(tmp_path), shell, steps)
-    assert (found.version, found.own, steps.said) == ("28.0", None, [])
-
-
-def test_without_docker_nothing_answers(tmp_path: Path, make_shell) -> None:  # type: ignore[no-untyped-def]
-    shell = make_shell({"docker version": "28.0"})
+def test_without_docker_no_engine_answers(tmp_path: Path, shell) -> None:  # type: ignore[no-untyped-def]
     shell.environ["PATH"] = str(tmp_path)
     assert running_engine(Cache(tmp_path), shell) is None
 
 
-def test_no_engine_says_what_to_do(
-    tmp_path: Path,
-    path: str,
-    monkeypatch: pytest.MonkeyPatch,
-    make_shell,
-    steps,  # type: ignore[no-untyped-def]
-) -> None:
-    monkeypatch.setattr(engine_module, "why_not_ours", lambda _environ: "systemctl start docker")
-    shell = make_shell({"docker version": FAILED})
-    shell.environ["PATH"] = path
-    with pytest.raises(ClusterError, match="Docker doesn't answer, and systemctl start docker"):
-        ensure_engine(Cache(tmp_path), shell, steps)
-
-
-def test_reasons_not_to_start_one(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_systemd = tmp_path / "absent"
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert why_not_ours({"PATH": path}, no_systemd) is None
-    assert "unset" in str(why_not_ours({"PATH": path, "DOCKER_HOST": "tcp://x"}, no_systemd))
-    assert "systemctl start docker" in str(why_not_ours({"PATH": path}, tmp_path))
-    assert "apt-get install docker.io" in str(why_not_ours({"PATH": str(no_systemd)}, no_systemd))
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "root" in str(why_not_ours({"PATH": path}, no_systemd))
-
-
 @pytest.fixture
-def sysctl(tmp_path: Path) -> Path:
-    directory = tmp_path / "inotify"
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where engines of our own have their sockets, for this test alone."""
+    directory = tmp_path / "run"
     directory.mkdir()
-    (directory / "max_user_instances").write_text("128\n")
-    (directory / "max_user_watches").write_text(f"{INOTIFY['max_user_watches'] * 2}\n")
+    monkeypatch.setattr(engine_module, "OwnDaemon", lambda root: OwnDaemon(root, run=directory))
     return directory
 
 
-DAEMON = """#!{python} -IS
-import os, pathlib, signal, socket, sys
-arguments = sys.argv[1:]
-option = lambda name: arguments[arguments.index(name) + 1]
-path = option("--host").removeprefix("unix://")
-open("/proc/self/comm", "w").write("dockerd")
-server = socket.socket(socket.AF_UNIX)
-server.bind(path)
-pathlib.Path(option("--pidfile")).write_text(str(os.getpid()))
-signal.signal(signal.SIGTERM, lambda *_: (os.unlink(path), sys.exit()))
-signal.pause()
-"""
-
-
-@pytest.fixture
-def fake_docker(tmp_path: Path) -> dict[str, str]:
-    """A dockerd that binds its socket and waits, and a client that is content with any."""
-    program(tmp_path / "bin", "dockerd", DAEMON.format(python=sys.executable))
-    program(tmp_path / "bin", "docker", "#!/bin/sh\nexit 0\n")
-    program(tmp_path / "bin", "runc", "#!/bin/sh\n")
-    return {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-
-
-@pytest.mark.processes
-def test_our_own_lives_until_it_is_stopped(
-    tmp_path: Path, sysctl: Path, fake_docker: dict[str, str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("answers", [True, False])
+def test_one_is_started_where_none_answers(  # type: ignore[no-untyped-def]
+    tmp_path: Path, shell, steps, machine, run: Path, monkeypatch: pytest.MonkeyPatch, *, answers: bool
 ) -> None:
-    monkeypatch.setattr(runc_wrapper, "is_missing", lambda: True)
-    own = OwnDaemon(tmp_path / "cache", run=tmp_path / "run", sysctl=sysctl)
-    started = list(own.start(Shell(tmp_path / "log", fake_docker)))
-    assert any("max_user_instances: 128 -> 8192" in line for line in started)
-    assert not any("max_user_watches" in line for line in started)  # it was high enough
-    assert any("CAP_SYS_RESOURCE" in line for line in started)
-    configuration = json.loads((own.directory / "daemon.json").read_text())
-    assert configuration["default-runtime"] == "emugpu"
-    wrapper = Path(configuration["runtimes"]["emugpu"]["path"])
-    assert wrapper.stat().st_mode & stat.S_IXUSR
-    assert str(tmp_path / "bin" / "runc") in wrapper.read_text()
-    assert (sysctl / "max_user_instances").read_text() == "8192\n"
-    assert own.is_ours
-    assert not OwnDaemon(tmp_path / "another cache", run=tmp_path / "run", sysctl=sysctl).is_ours
-    stopped = list(own.stop())
-    assert any("has ended" in line for line in stopped)
-    assert (sysctl / "max_user_instances").read_text() == "128\n"
-    assert list(own.stop()) == []
+    machine.engine_runs = False
+
+    def start(_daemon: OwnDaemon, _shell: object) -> Iterator[str]:
+        machine.engine_runs = answers
+        yield "dockerd 1"
+
+    monkeypatch.setattr(OwnDaemon, "start", start)
+    if answers:
+        assert ensure_engine(Cache(tmp_path / "cache"), shell, steps).version == "28.0"
+        assert (steps.titles, steps.said) == (["start a Docker engine"], ["  dockerd 1"])
+    else:
+        with pytest.raises(ClusterError, match="that was started doesn't answer; the log says why"):
+            ensure_engine(Cache(tmp_path / "cache"), shell, steps)
 
 
-@pytest.mark.processes
-def test_where_the_capability_is_there_docker_is_left_alone(
-    tmp_path: Path, sysctl: Path, fake_docker: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runc_wrapper, "is_missing", lambda: False)
-    own = OwnDaemon(tmp_path / "cache", run=tmp_path / "run", sysctl=sysctl)
-    try:
-        list(own.start(Shell(tmp_path / "log", fake_docker)))
-        assert "default-runtime" not in json.loads((own.directory / "daemon.json").read_text())
-    finally:
-        list(own.stop())
-
-
-def test_one_that_ends_at_once_shows_why(tmp_path: Path, sysctl: Path, fake_docker: dict[str, str]) -> None:
-    program(tmp_path / "bin", "dockerd", "#!/bin/sh\necho 'no space left'\nexit 3\n")
-    own = OwnDaemon(tmp_path / "cache", run=tmp_path / "run", sysctl=sysctl)
-    with pytest.raises(ClusterError, match=r"ended with 3: no space left"):
-        list(own.start(Shell(tmp_path / "log", fake_docker)))
-
-
-def test_a_pid_that_is_somebody_elses_by_now_is_left_alone(tmp_path: Path, sysctl: Path) -> None:
-    own = OwnDaemon(tmp_path / "cache", run=tmp_path / "run", sysctl=sysctl)
-    own.run.mkdir()
-    own.directory.mkdir(parents=True)
-    with subprocess.Popen(["sleep", "30"]) as other:
-        (own.run / "docker.pid").write_text(str(other.pid))
-        assert list(own.stop()) == []
-        assert other.poll() is None
-        other.kill()
-
-
-def test_an_engine_of_another_cache_is_used_and_not_ended(
-    tmp_path: Path,
-    path: str,
-    monkeypatch: pytest.MonkeyPatch,
-    make_shell,  # type: ignore[no-untyped-def]
-) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
+def test_an_engine_of_another_cache_is_used_and_not_ended(tmp_path: Path, run: Path, shell, machine) -> None:  # type: ignore[no-untyped-def]
     (run / "docker.sock").touch()
     (run / "owner").write_text(str(tmp_path / "first" / "engine"))
-    monkeypatch.setattr(engine_module, "OwnDaemon", lambda root: OwnDaemon(root, run=run))
-    shell = make_shell()
-    shell.answers["docker version"] = lambda _words: "28.0" if "DOCKER_HOST" in shell.environ else FAILED
-    shell.environ["PATH"] = path
-    first = running_engine(Cache(tmp_path / "first"), shell)
+    machine.answers_at = f"unix://{run / 'docker.sock'}"
+    first, second = (running_engine(Cache(tmp_path / name), shell) for name in ("first", "second"))
     assert first is not None and first.own is not None
-    del shell.environ["DOCKER_HOST"]
-    second = running_engine(Cache(tmp_path / "second"), shell)
     assert second is not None and second.own is None
-    assert second.shell.environ["DOCKER_HOST"] == f"unix://{run / 'docker.sock'}"
+    assert second.shell.environ["DOCKER_HOST"] == machine.answers_at

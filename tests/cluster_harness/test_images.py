@@ -9,13 +9,18 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from cluster_harness import images as module
 from cluster_harness.cache import Cache
-from cluster_harness.images import CHECKOUT, OPTIONAL, PACKAGES, SPECS, ImageBuilder
+from cluster_harness.engine import Engine
+from cluster_harness.images import CHECKOUT, OPTIONAL, SPECS, Image, ImageBuilder, saved_image
+from cluster_harness.offline import image_assembly
+from cluster_harness.offline.image_archive import ImageSpec, write_image
+from cluster_harness.offline.image_assembly import PACKAGES
 from emulator_runtime.domain.errors import ClusterError
 
 IMAGES = CHECKOUT / "images"
@@ -35,144 +40,171 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-def builder(checkout: Path, shell, steps, *, on_the_spot: bool = False) -> ImageBuilder:  # type: ignore[no-untyped-def]
-    return ImageBuilder(Cache(checkout.parent / "cache"), shell, steps, on_the_spot, checkout)
+@pytest.fixture
+def make_builder(checkout: Path, shell, steps) -> Callable[..., ImageBuilder]:  # type: ignore[no-untyped-def]
+    def make(*, on_the_spot: bool = False) -> ImageBuilder:
+        return ImageBuilder(Cache(checkout.parent / "cache"), shell, steps, on_the_spot, checkout)
+
+    return make
 
 
-def test_the_product_changes_its_own_tag_only(checkout: Path, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
-    found = builder(checkout, make_shell(), steps)
-    before = {name: found.key(name) for name in SPECS}
+def test_the_product_changes_its_own_tag_only(checkout: Path, make_builder: Callable[..., ImageBuilder]) -> None:
+    builder = make_builder()
+    before = {name: builder.key(name) for name in SPECS}
     (checkout / "sharing_manager" / "__init__.py").write_text("changed = True\n")
-    after = {name: found.key(name) for name in SPECS}
+    after = {name: builder.key(name) for name in SPECS}
     assert [name for name in SPECS if before[name] != after[name]] == ["emugpu"]
     (checkout / "smi").mkdir()
     (checkout / "smi" / "go.mod").write_text("module smi\n")
-    assert found.key("emugpu") != after["emugpu"]
+    assert builder.key("emugpu") != after["emugpu"]
     (checkout / "images" / "assemble").write_text("")
-    assert all(found.key(name) != after[name] for name in SPECS)
+    assert all(builder.key(name) != after[name] for name in SPECS)
 
 
-def test_docker_builds_each_and_saves_it_once(checkout: Path, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
-    def save(words: list[str]) -> str:
-        Path(words[3]).write_text("archive")
-        return ""
-
-    shell = make_shell({"docker save": save})
-    found = builder(checkout, shell, steps).build()
-    assert {name: image.reference.partition(":")[0] for name, image in found.items()} == {name: name for name in SPECS}
-    assert shell.count("docker build") == shell.count("docker save") == 3
-    assert shell.environ["DOCKER_BUILDKIT"] == "1"
-    assert builder(checkout, shell, steps).build() == found
-    assert shell.count("docker build") == 3
-    assert f"docker tag {found['emugpu'].reference} emugpu:1.2.3" in shell.ran
-
-
-def test_no_checkout_says_what_to_do(tmp_path: Path, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ClusterError, match="give --image"):
-        ImageBuilder(Cache(tmp_path), make_shell(), steps, True, tmp_path).build()
+def test_docker_builds_each_and_saves_it_once(make_builder: Callable[..., ImageBuilder], machine, steps) -> None:  # type: ignore[no-untyped-def]
+    builder = make_builder()
+    assert builder.missing() == list(SPECS)
+    built = builder.build()
+    assert {name: image.reference.partition(":")[0] for name, image in built.items()} == {name: name for name in SPECS}
+    assert built["emugpu"].archive.read_text().split() == [built["emugpu"].reference, "emugpu:1.2.3"]
+    assert machine.images["emugpu:1.2.3"].endswith("images/emugpu/Dockerfile")
+    assert steps.titles == [
+        "image 1 of 3, emugpu: docker build",
+        "image 2 of 3, emugpu-redis: docker build",
+        "image 3 of 3, emugpu-base-any: docker build",
+    ]
+    assert builder.missing() == [] and make_builder().build() == built
+    assert machine.operations["docker build"] == 3
 
 
-def test_assembled_on_the_spot(
-    checkout: Path,
-    tmp_path: Path,
-    make_shell,
-    steps,
-    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
-) -> None:
-    rootfs = tmp_path / "rootfs"
+def test_no_checkout_says_what_to_do(tmp_path: Path, shell, steps) -> None:  # type: ignore[no-untyped-def]
+    builder = ImageBuilder(Cache(tmp_path), shell, steps, True, tmp_path)
+    assert builder.missing() == list(SPECS)
+    for build in (builder.build, lambda: builder.build_optional("emugpu-scheduler")):
+        with pytest.raises(ClusterError, match="give --image"):
+            build()
+
+
+@dataclass
+class Assembly:
+    """What the scripts of an assembly did: packages that pip installed, by folder, and chroots."""
+
+    installed: dict[str, list[str]] = field(default_factory=dict)
+    chroots: int = 0
+
+
+@pytest.fixture
+def assembly(tmp_path: Path, machine, monkeypatch: pytest.MonkeyPatch) -> Assembly:  # type: ignore[no-untyped-def]
+    """Scripts that leave directories as the real ones do, without root."""
+    rootfs, done = tmp_path / "rootfs", Assembly()
     (rootfs / "tmp").mkdir(parents=True)
     (rootfs / "etc").mkdir()
-    monkeypatch.setattr(module, "debian_rootfs", lambda *_: rootfs)
+    monkeypatch.setattr(image_assembly, "debian_rootfs", lambda *_: rootfs)
 
-    def assemble(words: list[str]) -> str:
+    def chroot(_words: list[str], _stdin: str) -> str:
+        done.chroots += 1
         out = rootfs / "tmp/images/out"
         (out / "usr/local/bin").mkdir(parents=True)
         (out / "base").write_text("debian")
         return ""
 
-    def copy(words: list[str]) -> str:
+    def copy(words: list[str], _stdin: str) -> str:
         shutil.copytree(words[2], words[3])
         return ""
 
-    def finish(words: list[str]) -> str:
-        (Path(words[1]) / "opt/emugpu/tools").mkdir(parents=True, exist_ok=True)
-        return ""
-
-    shell = make_shell(
-        {"chroot": assemble, "cp -al": copy, "finish": finish, "requirements.py": "a>=1\nb\n", "import pip": "/pip\n"}
-    )
-    found = builder(checkout, shell, steps, on_the_spot=True).build()
-    with tarfile.open(found["emugpu"].archive) as archive:
-        assert len([m for m in archive.getnames() if m.endswith("layer.tar")]) == 2
-    assert [line for line in shell.ran if "--target" in line and line.endswith("a>=1 b")]
-    assert not (rootfs / "tmp/images").exists()
-    assert not list((tmp_path / "cache/image-emugpu").glob("*product*"))
-    before = len(shell.ran)
-    (checkout / "operators" / "__init__.py").write_text("changed = True\n")
-    builder(checkout, shell, steps, on_the_spot=True).build()
-    assert not any("chroot" in line or "--target" in line for line in shell.ran[before:])  # only our packages again
-
-
-def test_the_schedulers_image_has_the_products_tag_too(checkout: Path, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
-    """By that the chart finds it; it is made where it is asked for only."""
-
-    def save(words: list[str]) -> str:
-        Path(words[3]).write_text("archive")
-        return ""
-
-    shell = make_shell({"docker save": save})
-    found = builder(checkout, shell, steps)
-    assert not any("scheduler" in name for name in found.build())
-    before = shell.count("docker build")
-    image = found.build_optional("emugpu-scheduler")
-    (line,) = [line for line in shell.ran if "docker build" in line and "images/scheduler/Dockerfile" in line]
-    assert f"--build-arg PRODUCT=emugpu:{found.key('emugpu')}" in line
-    assert shell.count("docker build") == before + 1
-    for other in ("1.2.3", found.key("emugpu")):
-        assert f"docker tag {image.reference} emugpu-scheduler:{other}" in shell.ran
-    (checkout / "scheduler_sims" / "__init__.py").write_text("changed = True\n")
-    assert found.key("emugpu-scheduler") != image.reference.partition(":")[2]
-
-
-def test_the_schedulers_image_is_assembled_on_top_of_the_products(
-    checkout: Path,
-    tmp_path: Path,
-    make_shell,
-    steps,
-    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
-) -> None:
-    rootfs = tmp_path / "rootfs"
-    for folder in ("tmp", "etc"):
-        (rootfs / folder).mkdir(parents=True)
-    monkeypatch.setattr(module, "debian_rootfs", lambda *_: rootfs)
-
-    def assemble(words: list[str]) -> str:
-        (rootfs / "tmp/images/out/usr/local/bin").mkdir(parents=True)
-        return ""
-
-    def copy(words: list[str]) -> str:
-        shutil.copytree(words[2], words[3])
-        return ""
-
-    def finish(words: list[str]) -> str:
+    def finish(words: list[str], _stdin: str) -> str:
         for folder in ("tools", "more"):
             (Path(words[1]) / "opt/emugpu" / folder).mkdir(parents=True, exist_ok=True)
         return ""
 
-    shell = make_shell(
-        {"chroot": assemble, "cp -al": copy, "finish": finish, "requirements.py": "numpy>=1\n", "import pip": "/pip\n"}
-    )
-    image = builder(checkout, shell, steps, on_the_spot=True).build_optional("emugpu-scheduler")
+    def pip(words: list[str], _stdin: str) -> str:
+        target = words.index("--target") + 1
+        done.installed.setdefault(Path(words[target]).name, []).extend(words[target + 1 :])
+        return ""
+
+    def interpreter(words: list[str], _stdin: str) -> str:
+        return "/pip\n" if words[1] == "-c" else "numpy>=1\n" if len(words) > 3 else "a>=1\nb\n"
+
+    scripts = {"chroot": chroot, "cp": copy, "finish": finish, "python": pip}
+    machine.programs |= scripts | {
+        Path(sys.executable).name: lambda w, i: (pip if "--target" in w else interpreter)(w, i)
+    }
+    return done
+
+
+def layers(image: Image) -> int:
     with tarfile.open(image.archive) as archive:
-        assert len([m for m in archive.getnames() if m.endswith("layer.tar")]) == 4
-    assert [line for line in shell.ran if "opt/emugpu/more" in line and line.endswith("--no-deps numpy>=1")]
-    left = [path.name for path in tmp_path.rglob("*") if path.name.endswith((".merged", ".product"))]
-    assert left == []
+        return sum(name.endswith("layer.tar") for name in archive.getnames())
 
 
-def test_no_checkout_makes_no_schedulers_image(tmp_path: Path, make_shell, steps) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ClusterError, match="give --image"):
-        ImageBuilder(Cache(tmp_path), make_shell(), steps, True, tmp_path).build_optional("emugpu-scheduler")
+def leftovers(directory: Path) -> list[str]:
+    return [path.name for path in directory.rglob("*") if path.name.endswith((".merged", ".product"))]
+
+
+def test_assembled_on_the_spot(
+    checkout: Path, tmp_path: Path, make_builder: Callable[..., ImageBuilder], assembly: Assembly
+) -> None:
+    builder = make_builder(on_the_spot=True)
+    assert layers(builder.build()["emugpu"]) == 2
+    assert assembly.installed == {"site": ["a>=1", "b"]}
+    assert not (tmp_path / "rootfs/tmp/images").exists() and leftovers(tmp_path) == []
+    before = assembly.chroots
+    (checkout / "operators" / "__init__.py").write_text("changed = True\n")
+    assert builder.missing() == ["emugpu"]
+    builder.build()
+    assert assembly.chroots == before and len(assembly.installed["site"]) == 2, "only our packages are copied again"
+
+
+def test_the_schedulers_image_has_the_products_tag_too(
+    checkout: Path, make_builder: Callable[..., ImageBuilder], machine
+) -> None:  # type: ignore[no-untyped-def]
+    """By that the chart refers to it; it is built only on request."""
+    builder = make_builder()
+    assert not any("scheduler" in name for name in builder.build())
+    image = builder.build_optional("emugpu-scheduler")
+    assert machine.images[image.reference].endswith("images/scheduler/Dockerfile")
+    assert machine.operations["docker build"] == 4
+    names = [image.reference, "emugpu-scheduler:1.2.3", f"emugpu-scheduler:{builder.key('emugpu')}"]
+    assert image.archive.read_text().split() == names
+    (checkout / "scheduler_sims" / "__init__.py").write_text("changed = True\n")
+    assert builder.key("emugpu-scheduler") != image.reference.partition(":")[2]
+
+
+def test_the_schedulers_image_is_assembled_on_top_of_the_products(
+    tmp_path: Path, make_builder: Callable[..., ImageBuilder], assembly: Assembly
+) -> None:
+    image = make_builder(on_the_spot=True).build_optional("emugpu-scheduler")
+    assert layers(image) == 4
+    assert assembly.installed["more"] == ["--no-deps", "numpy>=1"]
+    assert leftovers(tmp_path) == []
+
+
+def test_an_image_of_the_engine_is_saved_once(tmp_path: Path, shell, machine) -> None:  # type: ignore[no-untyped-def]
+    machine.images["name:1"] = "sha256:1"
+    engine, cache = Engine(shell, ""), Cache(tmp_path)
+    image = saved_image(cache, engine, "name:1")
+    assert (image.reference, image.archive.read_text()) == ("name:1", "name:1")
+    assert saved_image(cache, engine, "name:1") == image
+    assert machine.operations["docker save"] == 1
+    machine.images["name:1"] = "sha256:2"
+    assert saved_image(cache, engine, "name:1").archive != image.archive
+
+
+def test_an_archive_has_its_name_inside(tmp_path: Path, shell) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "tree").mkdir()
+    write_image(tmp_path / "image.tar", "name:tag", [tmp_path / "tree"], ImageSpec())
+    image = saved_image(Cache(tmp_path / "cache"), Engine(shell, ""), str(tmp_path / "image.tar"))
+    assert image.reference == "name:tag"
+    assert image.archive.read_bytes() == (tmp_path / "image.tar").read_bytes()
+
+
+def test_neither_image_nor_archive(tmp_path: Path, shell) -> None:  # type: ignore[no-untyped-def]
+    engine = Engine(shell, "")
+    with pytest.raises(ClusterError, match="nope:1: is no file, and the engine has no such image"):
+        saved_image(Cache(tmp_path), engine, "nope:1")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(ClusterError, match="is no image archive"):
+        saved_image(Cache(tmp_path), engine, str(tmp_path / "text"))
 
 
 def test_the_schedulers_dockerfile_and_the_builder_agree() -> None:

@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from cluster_harness.cluster import Clusters, Request
-from cluster_harness.kubectl import Node
+from cluster_harness.nodes.kubectl import Node
 from cluster_harness.product.status import ClusterReport, NodeReport
 from cluster_harness.request.spec import ClusterSpec, PoolSpec
 from cluster_harness.state import KIND, ClusterState
-from cluster_harness.steps import PlainSteps
+from cluster_harness.steps import Progress
 from emugpu.commands import cluster
 from emugpu.commands.cluster_progress import TerminalSteps
 from emulator_runtime.domain.errors import InputError
@@ -193,23 +193,12 @@ def test_no_cluster_of_that_name(
     assert "there is no cluster nothing" in capsys.readouterr().err
 
 
-def test_plain_lines_have_seconds() -> None:
-    written: list[str] = []
-    ticks = iter((0, 1_500_000_000))
-    steps = PlainSteps(written.append, lambda: next(ticks))
-    with steps.step("build") as note:
-        note("not shown")
-    steps.say("done")
-    assert written == ["build ...", "build: 1.5 s", "done"]
-    assert steps.taken == [("build", 1.5)]
-
-
 def test_terminal_lines_stay_when_a_step_is_over() -> None:
     out = io.StringIO()
     ticks = iter((0, 2_000_000_000, 2_000_000_000))
     steps = TerminalSteps(lambda: next(ticks), Console(file=out, force_terminal=False, width=100))
-    with steps.step("build") as note:
-        note("3 of 4")
+    with steps.step("build") as report:
+        report(Progress(3, 4, "packages", "k8s.io/api"))
     steps.say("[text] as it is")
     with pytest.raises(ZeroDivisionError), steps.step("fails"):
         raise ZeroDivisionError
@@ -217,3 +206,12 @@ def test_terminal_lines_stay_when_a_step_is_over() -> None:
     assert "[text] as it is" in out.getvalue()
     assert "✓ fails" not in out.getvalue()
     assert steps.taken == [("build", 2.0)]
+
+
+def test_a_terminal_shows_a_bar_with_the_progress() -> None:
+    out = io.StringIO()
+    steps = TerminalSteps(lambda: 0, Console(file=out, force_terminal=True, width=120, legacy_windows=False))
+    with steps.step("build") as report:
+        report(Progress(3, 4, "packages", "k8s.io/api"))
+    assert "3 of 4 packages (k8s.io/api)" in out.getvalue()
+    assert "\u2501" in out.getvalue() and "0:00:0" in out.getvalue()

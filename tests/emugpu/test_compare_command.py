@@ -58,6 +58,16 @@ def test_compare_puts_both_side_by_side(inputs: Path, capsys: pytest.CaptureFixt
     assert "observed" in table
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("options", "clock"),
+    [(("--warp",), "warp"), (("--warp", "--speed", "0.1"), "warp, between jumps 0.1 emulated seconds per second")],
+)
+def test_a_report_says_which_clock_it_was(inputs: Path, options: tuple[str, ...], clock: str) -> None:
+    assert run(inputs, "compare", "--policy", "sjf", *options, "--out", str(inputs / "out")) == 0
+    assert json.loads((inputs / "out" / "summary.json").read_text())["meta"]["clock"] == clock
+
+
 def test_explain_says_why(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(inputs, "simulate", "--policy", "sjf", "--explain") == 0
     assert "c: " in capsys.readouterr().err
@@ -221,7 +231,7 @@ def started_compare(inputs: Path) -> subprocess.Popen[bytes]:
     ]
     process = subprocess.Popen([sys.executable, "-m", "emugpu", *command], stderr=subprocess.PIPE, cwd=ROOT)
     give_up = time.monotonic() + 30
-    while len(descendants(process.pid)) < 6 and time.monotonic() < give_up:
+    while len(descendants(process.pid)) < 7 and time.monotonic() < give_up:
         time.sleep(0.05)
     time.sleep(0.5)
     return process
@@ -240,7 +250,7 @@ def test_ctrl_c_ends_everything_within_three_seconds(
 ) -> None:
     process = started_compare(inputs)
     children = descendants(process.pid)
-    assert len(children) == 6
+    assert len(children) == 7  # the fork server, managers and jobs
     asked = time.monotonic()
     process.send_signal(number)
     _, errors = process.communicate(timeout=40)

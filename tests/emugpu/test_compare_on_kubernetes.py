@@ -12,10 +12,9 @@ import pytest
 
 from emugpu.__main__ import main
 from emulator_runtime.domain.errors import ClusterError
-from operators import kube
 from operators.experiments import executor
-from operators.experiments.calibration.costs import Calibration
-from operators.experiments.executor import Setting
+from operators.experiments.calibration.calibration import Calibration
+from operators.experiments.executor import RunRequest
 from operators.kube.api import NODE, POD, POOL
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec
@@ -24,24 +23,21 @@ from scheduler_sims.record import JobRecord, RunRecord
 WORKLOAD = "job_id,user,gpu_duration_s,cpu_duration_s,cpu_cpus\na,u,300,,\nb,u,200,900,2\n"
 CLUSTER = "nodes: [{name: n, gpus: 1, gpu_type: V100, cpus: 8}]"
 MEASURED = Calibration(
-    alone=3,
-    burst=12,
-    wide=0,
-    together=0,
-    chain=10,
-    stops=3,
+    {
+        "arrive_s": 0.05,
+        "submit_s": 0.25,
+        "serial_submit_s": 0.1,
+        "start_s": 2.0,
+        "serial_start_s": 0.5,
+        "shared_start_s": 0.0,
+        "finish_s": 1.0,
+        "stop_s": 3.0,
+        "serial_stop_s": 0.2,
+        "shared_stop_s": 0.0,
+        "restart_s": 0.5,
+    },
     coalesce_s=0.3,
-    arrive_s=0.05,
-    submit_s=0.25,
-    serial_submit_s=0.1,
-    start_s=2.0,
-    serial_start_s=0.5,
-    shared_start_s=0.0,
-    finish_s=1.0,
-    stop_s=3.0,
-    serial_stop_s=0.2,
-    shared_stop_s=0.0,
-    restart_s=0.5,
+    usable={"alone": 3, "burst": 12, "wide": 0, "together": 0, "chain": 10, "stops": 3},
 )
 
 
@@ -53,8 +49,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake.put(POOL, {"metadata": {"name": "p", "uid": "p", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec})
     status = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": {"cpu": "2", "memory": "8Gi"}}
     fake.put(NODE, {"metadata": {"name": "w1", "uid": "w1"}, "status": status})
-    monkeypatch.setattr(kube, "configured", lambda _file, _context: None)
-    monkeypatch.setattr(kube, "KubeApi", lambda _config: fake)
+    monkeypatch.setattr("operators.kube.client.configured", lambda _file, _context: None)
+    monkeypatch.setattr("operators.kube.client.KubeApi", lambda _config: fake)
     return fake
 
 
@@ -74,9 +70,9 @@ class Runs:
     """Takes the place of what runs jobs: notes what it is asked for, and answers with times of its own."""
 
     def __init__(self) -> None:
-        self.settings: list[Setting] = []
+        self.settings: list[RunRequest] = []
 
-    def observe(self, _lab: Any, setting: Setting, cluster: ClusterSpec, progress: Any) -> RunRecord:
+    def observe(self, _lab: Any, setting: RunRequest, cluster: ClusterSpec, progress: Any) -> RunRecord:
         self.settings.append(setting)
         progress(len(setting.jobs), 1.0)
         ends = {"a": 305.5, "b": 205.5}
@@ -87,8 +83,8 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
-    monkeypatch.setattr(executor.Laboratory, "observe", lambda *arguments: made.observe(*arguments))
-    monkeypatch.setattr(executor.Laboratory, "calibrate", lambda _lab, _cluster, _gather_s, _told: MEASURED)
+    monkeypatch.setattr(executor.Executor, "observe", lambda *arguments: made.observe(*arguments))
+    monkeypatch.setattr(executor.Executor, "calibrate", lambda _executor, _probes, _gather_s, _reporter: MEASURED)
     return made
 
 
@@ -120,12 +116,12 @@ def test_predicted_and_observed_side_by_side_with_what_was_measured(
 def test_an_experiment_that_breaks_off_leaves_what_it_has(
     api: FakeApi, runs: Runs, compare: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def observe(_lab: Any, setting: Setting, *arguments: Any) -> RunRecord:
+    def observe(_lab: Any, setting: RunRequest, *arguments: Any) -> RunRecord:
         if setting.title == "sjf":
             raise ClusterError("the cluster is gone")
         return runs.observe(_lab, setting, *arguments)
 
-    monkeypatch.setattr(executor.Laboratory, "observe", observe)
+    monkeypatch.setattr(executor.Executor, "observe", observe)
     assert compare("--policy", "fifo", "--policy", "sjf", "--out", str(tmp_path / "out")) == 2
     assert list(json.loads((tmp_path / "out" / "summary.json").read_text())["policies"]) == ["fifo"]
     assert (tmp_path / "out" / "report.html").exists()
@@ -146,7 +142,7 @@ def test_what_was_measured_badly_is_a_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     measured = replace(MEASURED, notes=("calibration: only 1 of 12 probe jobs stopped at once can be used",))
-    monkeypatch.setattr(executor.Laboratory, "calibrate", lambda *_: measured)
+    monkeypatch.setattr(executor.Executor, "calibrate", lambda *_: measured)
     assert compare("--policy", "sjf") == 0
     assert "sjf: calibration: only 1 of 12 probe jobs" in " ".join(capsys.readouterr().out.split())
 
@@ -157,7 +153,7 @@ def test_without_calibration_the_file_s_costs_count(
     def calibrate(*_: object) -> Calibration:
         raise ClusterError("nobody asked for that")
 
-    monkeypatch.setattr(executor.Laboratory, "calibrate", calibrate)
+    monkeypatch.setattr(executor.Executor, "calibrate", calibrate)
     assert compare("--policy", "sjf", "--no-calibration", "--json") == 0
     assert runs.settings[0].gather_s == 0.0
 
@@ -172,7 +168,7 @@ def test_schedulers_are_told_what_policies_know(
             found.append(tools)
             raise ClusterError("far enough")
 
-    monkeypatch.setattr(executor, "Laboratory", Noted)
+    monkeypatch.setattr(executor, "Executor", Noted)
     options = ("--estimates", "error:0.2", "--seed", "7", "--context", "lab", "--kubeconfig", "/k", "--keep")
     assert compare("--policy", "sjf", *options) == 2
     assert list(found[0].scheduler_options) == [
@@ -258,12 +254,57 @@ def test_without_a_cluster_file_the_pools_nodes_are_simulated(
 def test_only_a_cluster_can_do_without_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "w.csv").write_text(WORKLOAD)
     assert main(["compare", str(tmp_path / "w.csv"), "--policy", "fifo"]) == 2
-    assert "--cluster: is missing; only --on kubernetes can do without" in capsys.readouterr().err
+    assert "--cluster: is missing; only --on kubernetes works without it" in capsys.readouterr().err
 
 
 def test_an_actuator_that_can_not_change_gpus_takes_no_such_workload(
     api: FakeApi, runs: Runs, compare: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare("--policy", "sjf", "--actuator", "gated") == 2
-    assert "job 'b': has configurations with unlike numbers of GPUs" in capsys.readouterr().err
+    assert "job 'b': has configurations with different numbers of GPUs" in capsys.readouterr().err
     assert api.log == []
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            "big,u,300,16",
+            "job 'big' is larger than the cluster: configuration gpu wants 1 GPUs, 16 CPUs on one node, and no node has that "
+            "(most on a node: 1 GPUs with up to 29.4 GiB usable, 8 CPUs, 64 GiB of memory); the most suitable node, w1, has 1 "
+            "Tesla_V100-PCIE-32GB, 8 CPUs, 64 GiB; let the job ask for less, or emulate more: "
+            "`emugpu cluster up --emulated-cpus 16` or spec.emulated of its EmuGPUPool",
+        ),
+    ],
+)
+def test_a_job_that_fits_no_node_is_refused_with_what_to_change(
+    api: FakeApi, tmp_path: Path, row: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "w.csv").write_text(f"job_id,user,gpu_duration_s,cpus\n{row}\n")
+    assert main(["compare", str(tmp_path / "w.csv"), "--on", "kubernetes", "--policy", "fifo"]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert api.log == []
+
+
+def test_messages_are_in_the_log_of_the_output_folder(
+    api: FakeApi,
+    runs: Runs,
+    compare: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def calibrate(made: executor.Executor, probes: Any, _gather_s: float, reporter: Any) -> Calibration:
+        reporter.describe("probe 1 of 1: 1 probe jobs submitted alone")
+        made._settings.say("the scheduler: the plan places job 'b' on n1, where it does not fit beside the rest")
+        return MEASURED
+
+    monkeypatch.setattr(executor.Executor, "calibrate", calibrate)
+    assert compare("--policy", "fifo", "--out", str(tmp_path / "out")) == 0
+    log, shown = (tmp_path / "out" / "experiment.log").read_text(), capsys.readouterr().err
+    complaint = "the scheduler: the plan places job 'b' on n1, where it does not fit beside the rest"
+    for line in (complaint, "calibration: probe 1 of 1: 1 probe jobs submitted alone", "fifo: observed ..."):
+        assert line in shown and line in log
+    assert f"messages are written to {tmp_path}/out/experiment.log too" in shown
+    assert runs.settings[0].predicted == pytest.approx({"a": 302.65, "b": 505.9})

@@ -1,46 +1,66 @@
-"""The policy of calibration: each probe job names its place, and one that yields gives it up for whoever comes.
+"""The scheduling policy of a calibration: each probe job runs in the place that its tenant names.
 
-It is run by the same scheduler program as the policies of the experiment, so that what is measured is what they will meet. A
-probe's user is its place: `p3` is the fourth of the cluster's places (each GPU, then each node without one, in the cluster's
-order), `p3/yields` may be stopped there.
+The scheduler program of the experiment runs this policy too, so that probes measure what the experiment's policies will meet.
+A place is one GPU, or one node without GPUs; places are numbered in the order of the cluster's nodes, GPUs first. The tenant
+`p3` means place 3; the tenant `p3/yields` means a job in place 3 that is stopped when another job waits for that place.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
+from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.plan import Allocation, DeviceShare, Plan, TaskPlacement
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
 
 YIELDS = "/yields"
-_PLACE = re.compile(r"p(\d{1,6})(/yields)?")
+_TENANT = re.compile(r"p(\d{1,6})(/yields)?")
+MIN_RUN_S = 2.0
+"""A yielding job is stopped after this time at the earliest: its first steps, which may be slow, have ended by then."""
 
 
-def user_of(place: int, *, yields: bool = False) -> str:
-    """What a probe's EmuJob gives as its tenant."""
-    return f"p{place}{YIELDS if yields else ''}"
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One GPU, or one node without GPUs. `share_milli`: the node's emulated CPUs (thousandths) divided by its places."""
+
+    number: int
+    node: str
+    gpu: bool
+    share_milli: int
+
+    def tenant(self, *, yields: bool = False) -> str:
+        """The tenant of a probe job for this place."""
+        return f"p{self.number}{YIELDS if yields else ''}"
 
 
-RUNS_S = 2.0
-"""So long a probe runs before it yields, so that its first steps are behind it."""
+def places_of(cluster: ClusterSpec) -> list[Place]:
+    """All places, one of each node before any node's second one: 2 nodes of 2 GPUs give the places 0, 2, 1, 3."""
+    found: list[tuple[int, Place]] = []
+    on_gpus = [(node, turn) for node in cluster.nodes for turn in range(len(node.devices))]
+    on_cpus = [(node, 0) for node in cluster.nodes if not node.devices]
+    for number, (node, turn) in enumerate([*on_gpus, *on_cpus]):
+        share_milli = node.cpu_milli // max(1, len(node.devices))
+        found.append((turn, Place(number, node.name, bool(node.devices), share_milli)))
+    return [place for _, place in sorted(found, key=lambda pair: pair[0])]
 
 
-class Probing:
-    """Starts each queued probe as soon as its place is free; stops a probe that yields when another one waits for its place."""
+class ProbePolicy:
+    """Starts each queued probe as soon as its place is free; stops a yielding probe when another one waits for its place."""
 
     needs_estimates = False
 
     def plan(self, view: ClusterView) -> Plan:
         places, visited = _places(view), view.state or frozenset()
         holders = {_place(job): job for job in view.holding()}
-        start = _nexts(view, [place for place in places if place not in holders], visited)
+        start = _next_jobs(view, [place for place in places if place not in holders], visited)
         stop: list[str] = []
         later_s: list[float] = []
         for job in view.queued():
             holder = holders.get(_place(job)) or start.get(_place(job))
             if holder is not None and _gives_way(holder, job):
-                at_s = RUNS_S + (view.now_s if holder.running_since_s is None else holder.running_since_s)
+                at_s = MIN_RUN_S + (view.now_s if holder.running_since_s is None else holder.running_since_s)
                 if at_s > view.now_s:
                     later_s.append(at_s)
                 else:
@@ -53,8 +73,9 @@ class Probing:
         )
 
 
-def _nexts(view: ClusterView, free: Iterable[int], visited: Collection[int]) -> dict[int, JobView]:
-    """Who gets these places: in order of submission, but visitors first, and after one of them who yields (`visited`)."""
+def _next_jobs(view: ClusterView, free: Iterable[int], visited: Collection[int]) -> dict[int, JobView]:
+    """The next job of each free place: in order of submission, but visitors before the yielding job, which comes back after
+    each visitor (`visited`: the places where the last job was a visitor)."""
     found: dict[int, JobView] = {}
     for place in free:
         waiting = [job for job in view.queued() if _place(job) == place]
@@ -72,12 +93,12 @@ def _yields(job: JobView | None) -> bool:
 
 
 def _place(job: JobView) -> int:
-    match = _PLACE.fullmatch(job.user)
+    match = _TENANT.fullmatch(job.user)
     return int(match[1]) if match else -1
 
 
 def _places(view: ClusterView) -> Mapping[int, tuple[str, DeviceShare | None]]:
-    """Node and device of each place."""
+    """Node and device by the place's number (places_of has the same order)."""
     on_gpus = [
         (node.name, DeviceShare(device.uuid, device.gpu_type))
         for node in view.nodes.values()

@@ -114,7 +114,7 @@ def _slow_start(phase: str, seen: Seen, now_ns: int) -> str:
 def doing(told: Told) -> str:
     """What a runner is at, for people."""
     if told.stage == "Calibrating":
-        return "measuring what the cluster itself takes"
+        return f"calibrating, {told.ended} of {told.jobs} probe jobs"
     if told.stage not in _DOING:
         return ""
     again = f" (repeat {told.repeat})" if told.repeat > 1 else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operators.experiments.controller.names import FIELD_MANAGER, KIND
 from operators.experiments.controller.plan import Action, CreateRunner, DeleteArena, DeleteExperiment, SetFinalizer
-from operators.experiments.run_namespace import delete
+from operators.experiments.run_namespace import request_deletion
 from operators.kube.api import EXPERIMENT, JOB, Api
 from operators.kube.writer import Author, exactly, write_common
 
@@ -20,7 +20,7 @@ async def write(api: Api, action: Action, wall_ns: int) -> None:
         case CreateRunner(document):
             await api.create(JOB, dict(document), FIELD_MANAGER)
         case DeleteArena(key):
-            await delete(api, key.name)
+            await request_deletion(api, key.name)
         case DeleteExperiment(key):
             await api.delete(EXPERIMENT, key.name, key.namespace, uid=key.uid)
         case _:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
-from operators.experiments.cluster_state import Present
-from operators.experiments.comparison import Plans
+from operators.experiments.cluster_state import ClusterState, remedy
+from operators.experiments.comparison import ComparisonPlan
 from operators.experiments.runner.settings import Settings
 from operators.kube.api import CONFIG_MAP, EXPERIMENT, Api, NotThereError
 from operators.kube.documents import object_at, text_at, texts_of
@@ -29,13 +29,13 @@ class Inputs:
     workload: str
     cluster: str | None
 
-    def digest(self, present: Present) -> str:
+    def digest(self, state: ClusterState) -> str:
         """Another one means another experiment, whose runs can't be put beside these."""
         said = (
             self.workload,
             self.cluster,
             self.spec.model_copy(update={"suspend": False, "ttl_s": None}),
-            present.spec,
+            state.spec,
         )
         return hashlib.sha256(repr(said).encode()).hexdigest()
 
@@ -51,11 +51,11 @@ async def read(api: Api, settings: Settings) -> Inputs:
     return Inputs(spec, workload, cluster)
 
 
-def load(inputs: Inputs, present: Present) -> tuple[Experiment, Plans]:
+def load(inputs: Inputs, state: ClusterState) -> tuple[Experiment, ComparisonPlan]:
     """Writes the files and reads them as a command line would. Raises InputError or PolicyError that says what is wrong."""
     spec = inputs.spec
     WORKLOAD.write_text(inputs.workload, encoding="utf-8")
-    cluster = present.spec
+    cluster = state.spec
     if inputs.cluster is not None:
         CLUSTER.write_text(inputs.cluster, encoding="utf-8")
         cluster = load_cluster(CLUSTER)
@@ -63,8 +63,10 @@ def load(inputs: Inputs, present: Present) -> tuple[Experiment, Plans]:
         raise InputError("spec.cluster", "the cluster's pools have no node; `kubectl get emugpupools` shows them")
     if spec.costs is not None:
         cluster = replace(cluster, costs=ClusterCosts(**spec.costs))
-    experiment = Experiment.load(WORKLOAD, cluster, estimates=spec.estimates, seed=spec.seed, stretch=spec.stretch)
-    plans = Plans(
+    experiment = Experiment.load(
+        WORKLOAD, cluster, estimates=spec.estimates, seed=spec.seed, stretch=spec.stretch, remedy=remedy
+    )
+    plan = ComparisonPlan(
         policies=experiment.check_policies(spec.policies),
         pod_schedulers=spec.pod_schedulers,
         repeats=spec.repeats,
@@ -73,7 +75,7 @@ def load(inputs: Inputs, present: Present) -> tuple[Experiment, Plans]:
         place="spec.cluster",
         where="the cluster",
     )
-    return experiment, plans
+    return experiment, plan
 
 
 async def _text(api: Api, source: Source, namespace: str, place: str) -> str:

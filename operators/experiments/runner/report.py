@@ -14,7 +14,7 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from operators.experiments.controller.names import KIND, REPORT_KEYS, RUNNER_MANAGER, report_name
 from operators.experiments.runner.settings import Settings
-from operators.experiments.saved import Kept, packed, unpacked
+from operators.experiments.saved import SavedComparison, packed, unpacked
 from operators.kube.api import CONFIG_MAP, Api, Json, NotThereError
 from operators.kube.documents import object_at, objects_in, texts_of
 
@@ -23,7 +23,7 @@ MOST_BYTES = 900 * 1024
 SUMMARY, JOBS, RUNS = REPORT_KEYS
 
 
-async def kept_before(api: Api, settings: Settings) -> Kept | None:
+async def kept_before(api: Api, settings: Settings) -> SavedComparison | None:
     """What earlier attempts found; None where there was none. Raises InputError where the ConfigMap is somebody else's."""
     name = report_name(settings.name)
     place = f"ConfigMap {settings.namespace}/{name}"
@@ -39,7 +39,9 @@ async def kept_before(api: Api, settings: Settings) -> Kept | None:
     return unpacked(base64.b64decode(data), place) if data else None
 
 
-async def keep(api: Api, settings: Settings, kept: Kept, files: Mapping[str, str], *, first: bool) -> dict[str, Any]:
+async def keep(
+    api: Api, settings: Settings, kept: SavedComparison, files: Mapping[str, str], *, first: bool
+) -> dict[str, Any]:
     """Write it, as much as there is room for; `files`: summary.json and jobs.csv. What the status says of it.
 
     `first`: it isn't there yet.
@@ -55,7 +57,7 @@ async def keep(api: Api, settings: Settings, kept: Kept, files: Mapping[str, str
     return {"configMap": report_name(settings.name), "keys": keys, **({"leftOut": left_out} if left_out else {})}
 
 
-def _document(settings: Settings, kept: Kept, files: Mapping[str, str]) -> tuple[Json, str]:
+def _document(settings: Settings, kept: SavedComparison, files: Mapping[str, str]) -> tuple[Json, str]:
     owner = {"apiVersion": "emugpu.dev/v1alpha1", "kind": KIND, "name": settings.name, "uid": settings.uid}
     texts, binary, left_out = next(
         found
@@ -76,7 +78,9 @@ def _document(settings: Settings, kept: Kept, files: Mapping[str, str]) -> tuple
     }, left_out
 
 
-def _choices(kept: Kept, files: Mapping[str, str]) -> Iterator[tuple[dict[str, bytes], dict[str, bytes], str]]:
+def _choices(
+    kept: SavedComparison, files: Mapping[str, str]
+) -> Iterator[tuple[dict[str, bytes], dict[str, bytes], str]]:
     """The most first: texts, bytes and what is missing."""
     summary = {SUMMARY: files["summary.json"].encode()} if files.get("summary.json") else {}
     jobs = {JOBS: gzip.compress(files["jobs.csv"].encode(), mtime=0)} if files.get("jobs.csv") else {}
@@ -84,4 +88,8 @@ def _choices(kept: Kept, files: Mapping[str, str]) -> Iterator[tuple[dict[str, b
     yield summary, {**jobs, **runs}, ""
     yield summary, {**jobs, **bare}, "who held which device when"
     yield {}, bare, "who held which device when; jobs.csv and summary.json, which are made from the runs"
-    yield {}, {RUNS: packed(Kept(kept.inputs, kept.attempts, kept.calibration))}, "all runs: they are too many jobs"
+    yield (
+        {},
+        {RUNS: packed(SavedComparison(kept.inputs, kept.attempts, kept.calibration))},
+        "all runs: they are too many jobs",
+    )

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from emulator_runtime.domain.errors import InputError
 from operators.experiments import run_namespace
-from operators.experiments.cluster_state import look
-from operators.experiments.comparison import Comparison, Line, Stage
+from operators.experiments.cluster_state import read_cluster_state
+from operators.experiments.comparison import Comparison, Step
 from operators.experiments.controller.names import OWNER, UID_LABEL
 from operators.experiments.controller.progress import DONE
-from operators.experiments.executor import Connection, Laboratory, Tools
+from operators.experiments.executor import Connection, Executor, ExecutorSettings, StepReporter
 from operators.experiments.runner.inputs import Inputs, load, read
 from operators.experiments.runner.report import JOBS, SUMMARY, keep, kept_before
 from operators.experiments.runner.results import decimal, results_of
 from operators.experiments.runner.settings import Settings
 from operators.experiments.runner.status_writer import Teller
-from operators.experiments.saved import Kept
+from operators.experiments.saved import SavedComparison
 from operators.kube.api import NAMESPACE, Api
 from scheduler_sims.loop.scheduler_loop import Explain
 from scheduler_sims.reports.comparison import compare
@@ -47,7 +47,7 @@ class Runner:
 
     def __init__(self, settings: Settings, means: Means, teller: Teller) -> None:
         self._settings, self._means, self._teller = settings, means, teller
-        self._kept = Kept()
+        self._kept = SavedComparison()
         self._is_there = False
         self._inputs: Inputs | None = None
 
@@ -59,27 +59,27 @@ class Runner:
         attempt = (before.attempts if before is not None else 0) + 1
         self._teller.tell(attempt=attempt, stage="Preparing")
         self._ask(lambda api: clear_remains(api, self._settings.uid, self._means.wall_ns))
-        present = self._ask(look)
-        digest = inputs.digest(present)
+        state = self._ask(read_cluster_state)
+        digest = inputs.digest(state)
         if before is not None and before.inputs and before.inputs != digest:
             problem = "the workload, or the cluster's nodes, are others than in the attempt before"
             raise InputError("the experiment", f"{problem}; delete it and make another one")
-        experiment, plans = load(inputs, present)
-        self._kept = replace(before or Kept(), inputs=digest, attempts=attempt)
+        experiment, plan = load(inputs, state)
+        self._kept = replace(before or SavedComparison(), inputs=digest, attempts=attempt)
         self._keep({})
         jobs = len(experiment.workload.jobs)
-        self._teller.tell(columns=plans.columns, jobs=jobs, nodes=len(present.spec.nodes), gpus=present.spec.gpus)
-        laboratory = Laboratory(self._settings.id, self._tools(inputs), NUMBERS * (attempt - 1) + 1)
-        comparison = Comparison(plans, laboratory, _Told(self._teller, jobs), self._changed, self._kept)
-        comparison.prepare(experiment, present)
+        self._teller.tell(columns=plan.columns, jobs=jobs, nodes=len(state.spec.nodes), gpus=state.spec.gpus)
+        executor = Executor(self._settings.id, self._executor_settings(inputs), NUMBERS * (attempt - 1) + 1)
+        comparison = Comparison(plan, executor, _Reporter(self._teller), self._changed, self._kept)
+        comparison.prepare(experiment, state)
         comparison.run()
         self._changed(comparison)
         self._teller.tell(stage=DONE, column="", repeat=0, ended=0)
         self._teller.flush()
 
-    def _tools(self, inputs: Inputs) -> Tools:
+    def _executor_settings(self, inputs: Inputs) -> ExecutorSettings:
         settings, spec = self._settings, inputs.spec
-        tools = Tools(
+        given = ExecutorSettings(
             api=self._means.connect,
             wall_ns=self._means.wall_ns,
             directory=self._means.directory,
@@ -89,14 +89,14 @@ class Runner:
             labels={UID_LABEL: settings.uid},
             annotations={OWNER: f"{settings.namespace}/{settings.name}"},
         )
-        return replace(tools, python=self._means.python) if self._means.python else tools
+        return replace(given, python=self._means.python) if self._means.python else given
 
     def _changed(self, comparison: Comparison) -> None:
         assert self._inputs is not None
         spec, clock = self._inputs.spec, "the cluster's own"
         place = "as its pools are" if spec.cluster is None else "spec.cluster"
         name = f"SchedulingExperiment {self._settings.namespace}/{self._settings.name}"
-        meta = comparison.experiment.described(name, place, clock, spec.stretch) | comparison.found()
+        meta = comparison.experiment.described(name, place, clock, spec.stretch) | comparison.meta()
         runs = tuple(comparison.runs)
         self._kept = replace(self._kept, calibration=comparison.calibration, runs=runs, meta=meta)
         files = self._files() if runs else {}
@@ -135,30 +135,35 @@ class Runner:
         return asyncio.run(ask())
 
 
-@dataclass(slots=True)
-class _Told:
-    """Hears of a comparison, and tells."""
+@dataclass(frozen=True, slots=True)
+class _Reporter:
+    """Writes each step of the comparison to the experiment's status."""
 
     teller: Teller
-    jobs: int
-    explain: Explain | None = field(default=None)
 
-    def begin(self, stage: Stage, column: str, repeat: int) -> Line:
-        self.teller.tell(stage=str(stage), column=column, repeat=repeat, ended=0)
-        return self
+    def begin(self, step: Step) -> StepReporter:
+        self.teller.tell(stage=str(step.stage), column=step.column, repeat=step.repeat, ended=0, jobs=step.jobs)
+        return _StepReporter(self.teller, step.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class _StepReporter:
+    teller: Teller
+    jobs: int
+    explain: Explain | None = None
 
     def update(self, ended: int, _now_s: float) -> None:
         self.teller.tell(ended=min(ended, self.jobs))
 
-    def tell(self, text: str) -> None:
-        """Parts of a calibration are too small to be told."""
+    def describe(self, _text: str) -> None:
+        """The status shows how many probe jobs have ended, which is enough."""
 
 
 async def clear_remains(api: Api, uid: str, wall_ns: Callable[[], int]) -> None:
     """What a runner that died has left, until it's gone: jobs there would run beside the next ones."""
     _, found = await api.list(NAMESPACE, labels={UID_LABEL: uid})
     for document in found:
-        await run_namespace.clear(api, str(document["metadata"]["name"]), wall_ns)
+        await run_namespace.remove(api, str(document["metadata"]["name"]), wall_ns)
 
 
 def _camel(name: str) -> str:

@@ -15,6 +15,7 @@ from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.timing.host import monotonic_ns, prepare_waiting, shorten_slice
 from emulator_runtime.workloads.order import RunOrder
 from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue, StopQueue
+from scheduler_sims.clusters.local import job_process, manager_process
 from scheduler_sims.clusters.local.fleet import Fleet
 from scheduler_sims.clusters.local.grants import Grants
 from scheduler_sims.clusters.local.inbox import Inbox
@@ -22,6 +23,7 @@ from scheduler_sims.clusters.local.job_process import JobProcess
 from scheduler_sims.clusters.local.lags import Lags
 from scheduler_sims.clusters.local.manager_process import ManagerProcess
 from scheduler_sims.clusters.local.options import LocalOptions
+from scheduler_sims.clusters.local.processes import ForkServer
 from scheduler_sims.clusters.local.run_directory import new_run_directory, remove_run_directory
 from scheduler_sims.clusters.local.time_keeper import RunningTime, TimeKeeper, WarpTime
 from scheduler_sims.inputs.cluster_file import ClusterSpec
@@ -63,15 +65,16 @@ class LocalCluster:
         self._managers: dict[str, ManagerProcess] = {}
         clock = self._directory / "clock"
         self._time: TimeKeeper = (
-            WarpTime(clock, self._poller, lambda job_id: self._fleet.wake(job_id))
+            WarpTime(clock, self._poller, options.speed, lambda job_id: self._fleet.wake(job_id))
             if options.warp
             else RunningTime(clock, self._poller, options.speed)
         )
+        self._server: ForkServer | None = None
         self._fleet = Fleet(
+            self._fork_server,
             self._directory,
-            self._time.path,
             self._poller,
-            self._time.participants,
+            self._time,
             options=options,
             on_ended=self._on_ended,
             on_death=self._on_death,
@@ -92,7 +95,7 @@ class LocalCluster:
         for number, node in enumerate(self._spec.nodes):
             directory = self._directory / "nodes" / str(number)  # a node's name may be too long for a socket's path
             self._managers[node.name] = ManagerProcess(
-                node, directory, self._time.path, self._poller, self._on_manager_event
+                self._fork_server(), node, directory, self._time.path, self._poller, self._on_manager_event
             )
         ordered = sorted(jobs, key=lambda job: (job.submit_s, job.row))
         self._jobs = {job.job_id: job for job in ordered}
@@ -112,9 +115,18 @@ class LocalCluster:
         deadline_ns = monotonic_ns() + round(_END_S * NS_PER_S)
         for child in children:
             child.make_sure_it_ended(max(0.01, (deadline_ns - monotonic_ns()) / NS_PER_S))
+        if self._server is not None:
+            self._server.close()
         self._poller.close()
         self._time.close()
         remove_run_directory(self._directory)
+
+    def _fork_server(self) -> ForkServer:
+        """Started by the first process that is needed, after `prepare` has set how this thread waits: children inherit that."""
+        if self._server is None:
+            modules = (manager_process.MODULE, job_process.MODULE)
+            self._server = ForkServer(modules, self._directory / "fork-server")
+        return self._server
 
     # --- the loop's side ----------------------------------------------------------------------------------------------
 

@@ -14,10 +14,11 @@ from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.ipc.warp import WAKE
 from emulator_runtime.timing.host import monotonic_ns
-from emulator_runtime.timing.warp import WarpCoordinator
 from emulator_runtime.workloads.order import RunOrder
 from scheduler_sims.clusters.local.job_process import JobProcess
 from scheduler_sims.clusters.local.options import LocalOptions
+from scheduler_sims.clusters.local.processes import ForkServer
+from scheduler_sims.clusters.local.time_keeper import TimeKeeper
 
 READY_S = 120.0
 _SETTLE_S = 1.0
@@ -32,21 +33,22 @@ class Fleet:
 
     def __init__(
         self,
+        server: Callable[[], ForkServer],
         directory: Path,
-        clock: Path,
         poller: Poller,
-        participants: WarpCoordinator,
+        time: TimeKeeper,
         *,
         options: LocalOptions,
         on_ended: Callable[[str, Message], None],
         on_death: Callable[[str, str, bool], None],
     ) -> None:
+        self._server = server
         self._logs = directory / "jobs"
         self._logs.mkdir()
         self._poller = poller
-        self._participants = participants
+        self._participants = time.participants
         self._standby = options.standby
-        self._environment = {"EMUGPU_CLOCK": str(clock)} | ({"EMUGPU_REALTIME": "1"} if options.realtime else {})
+        self._environment = {"EMUGPU_CLOCK": str(time.path)} | ({"EMUGPU_REALTIME": "1"} if options.realtime else {})
         self._on_ended = on_ended
         self._on_death = on_death
         self._rows: dict[str, int] = {}
@@ -118,7 +120,7 @@ class Fleet:
     def _spawn(self, job_id: str) -> JobProcess:
         self._participants.register(job_id)  # before it exists: time can't jump while it starts
         log = self._logs / str(self._rows[job_id])
-        process = JobProcess(job_id, log, self._environment, self._poller, self._message, self._death)
+        process = JobProcess(self._server(), job_id, log, self._environment, self._poller, self._message, self._death)
         self.processes[job_id] = process
         self._to_spawn.pop(job_id, None)
         return process

@@ -8,8 +8,9 @@ from pathlib import Path
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Connection, Poller
 from emulator_runtime.workloads.order import RunOrder
-from scheduler_sims.clusters.local.processes import Child
+from scheduler_sims.clusters.local.processes import FD, Child, ForkServer
 
+MODULE = "emulator_runtime.workloads.__main__"
 OnMessage = Callable[[str, Message], None]
 OnDeath = Callable[[str, str], None]
 
@@ -19,6 +20,7 @@ class JobProcess:
 
     def __init__(
         self,
+        server: ForkServer,
         job_id: str,
         log: Path,
         environment: Mapping[str, str],
@@ -32,7 +34,7 @@ class JobProcess:
         self._closing = False
         self._on_message = on_message
         self._on_death = on_death
-        self._child = Child("emulator_runtime.workloads", ["--standby", "{fd}"], environment, log)
+        self._child = Child(server, MODULE, log, environment, ["--standby", FD])
         self._connection = Connection(poller, self._child.socket, self._message, self._closed)
 
     @property

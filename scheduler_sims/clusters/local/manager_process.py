@@ -13,9 +13,10 @@ from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Connection, Poller
 from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
-from scheduler_sims.clusters.local.processes import Child
+from scheduler_sims.clusters.local.processes import Child, ForkServer
 from scheduler_sims.inputs.cluster_file import NodeSpec
 
+MODULE = "sharing_manager.__main__"
 START_S = 60.0
 MAX_RESTARTS = 5
 _ADMIN_TIMEOUT_S = 10.0
@@ -27,8 +28,11 @@ OnEvent = Callable[[str, Message], None]
 class ManagerProcess:
     """The manager of one node."""
 
-    def __init__(self, node: NodeSpec, directory: Path, clock: Path, poller: Poller, on_event: OnEvent) -> None:
+    def __init__(
+        self, server: ForkServer, node: NodeSpec, directory: Path, clock: Path, poller: Poller, on_event: OnEvent
+    ) -> None:
         self.node = node.name
+        self._server = server
         self._directory = directory
         self._poller = poller
         self._on_event = on_event
@@ -110,7 +114,7 @@ class ManagerProcess:
 
     def _spawn(self) -> Child:
         log = self._directory / "stderr"
-        return Child("sharing_manager", [], self._environment, log, "EMUGPU_MANAGER_LIFELINE_FD")
+        return Child(self._server, MODULE, log, self._environment, fd_variable="EMUGPU_MANAGER_LIFELINE_FD")
 
     def _on_message(self, _: Connection, message: Message) -> None:
         if "event" in message:

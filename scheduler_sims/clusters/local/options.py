@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LocalOptions:
-    """`speed`: emulated seconds per host second. `warp`: jump over waiting instead. `standby`: how many job processes are
-    started ahead of their start (each takes about 15 MB); more jobs than that start their process when they start.
+    """How time passes and how many processes wait for work.
+
+    `speed`: emulated seconds per host second. `warp`: time jumps over waiting; `speed` holds between the jumps then.
+    `standby`: how many job processes are started before their job starts; further jobs start theirs when they start.
     `realtime`: job processes ask for SCHED_FIFO, so that other work on this machine doesn't delay them. `profiles`: a file
-    of the user's own."""
+    with profiles of the user's own.
+    """
 
     speed: float = 1.0
     warp: bool = False

@@ -92,17 +92,20 @@ class WarpTime(TimeKeeper):
     """Time jumps when every participant waits and a poll without waiting finds nothing.
 
     What a process sent on a Unix socket before it said that it waits is readable by then, so nothing is in flight. Between
-    jumps time runs like the host's, so real work takes its time. `wake` tells a participant that its deadline has come.
+    jumps time runs at `speed` emulated seconds per host second: at 1 real work takes its time; at 0.1 it takes a tenth, so
+    that a host that is busy with other work distorts a tenth as much, without a longer run. `wake` tells a participant that
+    its deadline has come.
     """
 
     mode: Mode = "warp"
 
-    def __init__(self, path: Path, poller: Poller, wake: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, poller: Poller, speed: float, wake: Callable[[str], None]) -> None:
         super().__init__(path, poller)
+        self._speed = speed
         self._wake = wake
 
     def run(self) -> None:
-        self._clock.set_rate(1.0)
+        self._clock.set_rate(self._speed)
 
     def _advance(self, until_ns: int | None, now_ns: int) -> None:
         if self._wake_due(now_ns):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from cluster_harness import kubectl as kubectl_module
-from cluster_harness.kubectl import Kubectl, Node, parse_node
+from cluster_harness.nodes import kubectl as kubectl_module
+from cluster_harness.nodes.kubectl import Node, parse_node
 from cluster_harness.offline.node_network import connect, local_corefile, routes
 from emulator_runtime.domain.errors import ClusterError
 
@@ -66,27 +63,25 @@ def test_a_node_gets_the_way_to_all_others() -> None:
     )
 
 
-def test_connect_tells_each_node_and_coredns(make_shell) -> None:  # type: ignore[no-untyped-def]
-    shell = make_shell(
-        {
-            "get nodes": json.dumps({"items": [node("n1", 1), node("n2", 2)]}),
-            "configmap coredns": json.dumps({"data": {"Corefile": COREFILE}}),
-        }
-    )
-    connect(Kubectl(shell, Path("kubectl"), Path("k")), shell, 2)
-    told = {line.split()[3]: text for line, text in shell.inputs.items() if line.startswith("docker exec -i")}
-    assert told == {
+def test_nodes_get_routes_and_dns_works_without_a_resolver(shell, kubectl, machine, make_node) -> None:  # type: ignore[no-untyped-def]
+    machine.corefile = COREFILE
+    for index in (1, 2):
+        machine.add_nodes(make_node(f"n{index}", pod_range=f"10.244.{index}.0/24", address=f"172.18.0.{index}"))
+    connect(kubectl, shell, 2)
+    assert {node.name: node.routes for node in machine.nodes.values()} == {
         "n1": "route replace 10.244.2.0/24 via 172.18.0.2\n",
         "n2": "route replace 10.244.1.0/24 via 172.18.0.1\n",
     }
-    (replaced,) = [text for line, text in shell.inputs.items() if " replace " in line]
-    assert json.loads(replaced)["data"]["Corefile"] == local_corefile(COREFILE)
-    assert shell.count("delete pods -l k8s-app=kube-dns") == 1
+    assert (machine.corefile, machine.dns_restarts) == (local_corefile(COREFILE), 1)
+    connect(kubectl, shell, 2)
+    assert machine.dns_restarts == 1, "a configuration that is right already stays"
 
 
-def test_a_node_without_a_pod_range_is_named(monkeypatch: pytest.MonkeyPatch, make_shell) -> None:  # type: ignore[no-untyped-def]
+def test_a_node_without_a_pod_range_is_named(  # type: ignore[no-untyped-def]
+    shell, kubectl, machine, make_node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("cluster_harness.offline.node_network._REGISTERED_TIMEOUT_S", 0.0)
     monkeypatch.setattr(kubectl_module, "sleep_ns", lambda _duration: None)
-    shell = make_shell({"get nodes": json.dumps({"items": [node("n1", 1), node("n2", 2, pod_range=False)]})})
+    machine.add_nodes(make_node("n1", pod_range="10.244.1.0/24", address="172.18.0.1"), make_node("n2"))
     with pytest.raises(ClusterError, match=r"pod ranges: not after 0 s: 2 of 3 nodes, no range: \['n2'\]"):
-        connect(Kubectl(shell, Path("kubectl"), Path("k")), shell, 3)
+        connect(kubectl, shell, 3)

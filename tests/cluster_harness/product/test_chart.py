@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from cluster_harness.kubectl import CONTROL_PLANE_LABEL, Kubectl, Node
-from cluster_harness.product.chart import NAMESPACE, POOL_LABEL, Chart, assign_pools, label_nodes, unlabel_nodes, values
+from cluster_harness.nodes.kubectl import CONTROL_PLANE_LABEL, Kubectl, Node
+from cluster_harness.product.chart import (
+    NAMESPACE,
+    POOL_LABEL,
+    Chart,
+    assign_pools,
+    label_nodes,
+    namespace,
+    unlabel_nodes,
+    values,
+)
 from cluster_harness.product.readiness import gpus_of, missing_gpus
 from cluster_harness.request.flags import plan, with_emulated_resources
 from cluster_harness.request.spec import ClusterSpec, PoolSpec
@@ -82,89 +90,86 @@ def test_too_few_nodes_are_counted_without_the_control_plane() -> None:
         assign_pools(SPEC, NODES[:4])
 
 
-def kubectl(shell, nodes: list[Node]) -> Kubectl:  # type: ignore[no-untyped-def]
-    items = [{"metadata": {"name": n.name, "labels": n.labels}} for n in nodes]
-    shell.answers["get nodes"] = json.dumps({"items": items})
-    return Kubectl(shell, Path("kubectl"), Path("k"))
+def pools_of(machine) -> dict[str, str]:  # type: ignore[no-untyped-def]
+    return {name: node.labels.get(POOL_LABEL, "") for name, node in machine.nodes.items()}
 
 
-def test_only_what_differs_is_labelled(make_shell) -> None:  # type: ignore[no-untyped-def]
-    shell = make_shell()
-    label_nodes(
-        kubectl(shell, [node("a", "old"), node("b"), node("c", "new"), node("d", "cpu"), node("e", "old")]), SPEC
-    )
-    assert shell.count("label") == 0
-    label_nodes(kubectl(shell, [node("a"), node("b"), node("c", "new"), node("d", "cpu"), node("e", "gone")]), SPEC)
-    labelled = [line for line in shell.ran if " label " in line]
-    assert any(line.endswith(f"a b {POOL_LABEL}=old") for line in labelled)
-    assert any(line.endswith(f"e {POOL_LABEL}-") for line in labelled)
-    assert len(labelled) == 2
+def fill(machine, make_node, pools: dict[str, str]) -> None:  # type: ignore[no-untyped-def]
+    machine.add_nodes(*(make_node(name, {POOL_LABEL: pool} if pool else {}) for name, pool in pools.items()))
 
 
-def test_labels_go_with_us(make_shell) -> None:  # type: ignore[no-untyped-def]
-    shell = make_shell()
-    unlabel_nodes(kubectl(shell, [node("a", "old"), node("b")]))
-    assert shell.ran[-1].endswith(f"label nodes a {POOL_LABEL}-")
-    unlabel_nodes(kubectl(shell, [node("b")]))
-    assert shell.count(" label ") == 1
+def test_only_nodes_of_another_pool_are_labelled(machine, kubectl, make_node) -> None:  # type: ignore[no-untyped-def]
+    right = {"a": "old", "b": "old", "c": "new", "d": "cpu"}
+    fill(machine, make_node, right)
+    label_nodes(kubectl, SPEC)
+    assert machine.operations["kubectl label"] == 0
+    fill(machine, make_node, right | {"a": "", "b": "", "e": "gone"})
+    label_nodes(kubectl, SPEC)
+    assert pools_of(machine) == right | {"e": ""}
+    assert machine.operations["kubectl label"] == 2, "one change for each label"
 
 
-def test_install_makes_the_namespace_first(tmp_path: Path, make_shell) -> None:  # type: ignore[no-untyped-def]
-    (tmp_path / "Chart.yaml").write_text("")
-    shell = make_shell()
-    chart = Chart(shell, Path("helm"), Kubectl(shell, Path("kubectl"), Path("k"), "lab"), tmp_path)
-    shell.answers["create"] = "uid-1"
-    assert chart.make_namespace() == "uid-1"
-    chart.install({"pools": []}, ("--set", "a=b"), wait=True)
-    _asked, first, second = shell.ran
-    assert (
-        yaml.safe_load(shell.inputs[first])["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
-    )
-    assert second.startswith("helm upgrade --install emugpu")
-    assert "--wait" in second and "--set a=b" in second and f"--namespace {NAMESPACE}" in second
-    assert "--kube-context lab" in second and "--context lab" in first
-    chart.install({}, wait=False)
-    assert "--wait" not in shell.ran[-1]
+def test_our_labels_are_removed(machine, kubectl, make_node) -> None:  # type: ignore[no-untyped-def]
+    fill(machine, make_node, {"a": "old", "b": ""})
+    for _ in range(2):
+        unlabel_nodes(kubectl)
+    assert pools_of(machine) == {"a": "", "b": ""}
+    assert machine.operations["kubectl label"] == 1
 
 
 @pytest.fixture
-def chart_of(tmp_path: Path):  # type: ignore[no-untyped-def]
+def chart(tmp_path: Path, shell) -> Chart:  # type: ignore[no-untyped-def]
     (tmp_path / "Chart.yaml").write_text("")
-    return lambda shell: Chart(shell, Path("helm"), Kubectl(shell, Path("kubectl"), Path("k")), tmp_path)
+    return Chart(shell, Path("helm"), Kubectl(shell, Path("kubectl"), Path("k"), "lab"), tmp_path)
 
 
-def test_a_namespace_that_is_there_gets_the_labels_and_is_not_ours(chart_of, make_shell) -> None:  # type: ignore[no-untyped-def]
-    shell = make_shell({"get namespace": "uid-of-somebody"})
-    assert chart_of(shell).make_namespace() == ""
-    assert "privileged" in shell.inputs[shell.ran[-1]]
-    assert shell.count(" create ") == 0
+def test_the_release_has_our_values_in_a_namespace_of_ours(chart: Chart, machine) -> None:  # type: ignore[no-untyped-def]
+    uid = chart.make_namespace()
+    assert machine.namespaces[NAMESPACE]["uid"] == uid != ""
+    assert machine.namespaces[NAMESPACE]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert not chart.is_installed()
+    chart.install({"pools": []}, ("--set", "a=b"), wait=True)
+    release = machine.releases["emugpu"]
+    assert (release.values, release.settings, release.waited) == ({"pools": []}, ["a=b"], True)
+    assert chart.is_installed()
+    chart.install({"pools": []}, wait=False)
+    assert not machine.releases["emugpu"].waited
+    assert machine.contexts == {"lab"}
 
 
-@pytest.mark.parametrize(("listed", "there"), [("emugpu\n", True), ("", False)])
-def test_whether_a_release_is_there(chart_of, make_shell, listed: str, *, there: bool) -> None:  # type: ignore[no-untyped-def]
-    shell = make_shell({"helm list": listed})
-    assert chart_of(shell).is_installed() is there
-    assert f"--namespace {NAMESPACE}" in shell.ran[-1] and "--filter ^emugpu$" in shell.ran[-1]
+def test_an_existing_namespace_gets_the_labels_and_is_not_ours(chart: Chart, machine) -> None:  # type: ignore[no-untyped-def]
+    machine.namespaces[NAMESPACE] = {"uid": "somebody's", "labels": {}}
+    assert chart.make_namespace() == ""
+    assert machine.namespaces[NAMESPACE] == {"uid": "somebody's", "labels": namespace()["metadata"]["labels"]}
 
 
 @pytest.mark.parametrize(
-    ("there", "made", "deleted", "gone"),
-    [("u1", "u1", 1, True), ("u1", "", 0, False), ("u2", "u1", 0, False), ("", "u1", 0, True), ("", "", 0, True)],
+    ("existing", "created", "stays", "gone"),
+    [
+        ("u1", "u1", False, True),
+        ("u1", "", True, False),
+        ("u2", "u1", True, False),
+        ("", "u1", False, True),
+        ("", "", False, True),
+    ],
 )
-def test_only_the_namespace_that_we_made_is_deleted(  # type: ignore[no-untyped-def]
-    chart_of, make_shell, there: str, made: str, deleted: int, gone: bool
+def test_only_the_namespace_that_we_created_is_deleted(  # type: ignore[no-untyped-def]
+    chart: Chart, machine, existing: str, created: str, *, stays: bool, gone: bool
 ) -> None:
-    shell = make_shell({"get namespace": there})
-    assert chart_of(shell).uninstall(made) is gone
-    assert shell.count("helm uninstall emugpu") == 1
-    assert shell.count("delete namespace") == deleted
+    chart.install({"pools": []}, wait=False)
+    if existing:
+        machine.namespaces[NAMESPACE] = {"uid": existing, "labels": {}}
+    assert chart.uninstall(created) is gone
+    assert machine.releases == {}
+    assert (NAMESPACE in machine.namespaces) is stays
 
 
-def test_no_chart_says_where_one_is_expected(tmp_path: Path, make_shell) -> None:  # type: ignore[no-untyped-def]
-    chart = Chart(make_shell(), Path("helm"), Kubectl(make_shell(), Path("kubectl"), Path("k")), tmp_path)
+def test_no_chart_says_where_one_is_expected(tmp_path: Path, shell, kubectl, machine) -> None:  # type: ignore[no-untyped-def]
+    chart = Chart(shell, Path("helm"), kubectl, tmp_path)
     for act in (chart.make_namespace, lambda: chart.install({}, wait=False)):
         with pytest.raises(ClusterError, match=f"{tmp_path}: has no chart"):
             act()
+    assert machine.namespaces == machine.releases == {}
 
 
 def test_gpus_that_are_missing_are_named() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster_harness.kubectl import Node
+from cluster_harness.nodes.kubectl import Node
 from cluster_harness.product.reshape import CONTROLLERS_LABEL, behind, leaving, renames, side_by_side, unseen
 from cluster_harness.request.spec import ClusterSpec, PoolSpec
 

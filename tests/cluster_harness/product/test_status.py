@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Callable
 
-from cluster_harness.kubectl import Kubectl
+import pytest
+
 from cluster_harness.product.chart import NAMESPACE, POOL_LABEL
 from cluster_harness.product.status import ClusterReport, devices_in_use, report
 from cluster_harness.request.spec import ClusterSpec, PoolSpec
@@ -23,16 +23,15 @@ def pod(
     return {"metadata": {"name": f"{phase}-{gpus}", "namespace": namespace}, "spec": spec, "status": status}
 
 
-def ask(make_shell, pods: list[dict[str, object]], gpus: int = 8, *, ready: bool = True) -> ClusterReport:  # type: ignore[no-untyped-def]
-    node = {
-        "metadata": {"name": "n1", "labels": {POOL_LABEL: "default"}},
-        "status": {
-            "conditions": [{"type": "Ready", "status": "True" if ready else "Unknown"}],
-            "allocatable": {"emugpu.dev/emuGPU": str(gpus)},
-        },
-    }
-    shell = make_shell({"get nodes": json.dumps({"items": [node]}), "get pods": json.dumps({"items": pods})})
-    return report(STATE, Kubectl(shell, Path("kubectl"), Path("k")))
+@pytest.fixture
+def ask(machine, kubectl, make_node) -> Callable[..., ClusterReport]:  # type: ignore[no-untyped-def]
+    def report_of(pods: list[dict[str, object]], gpus: int = 8, *, ready: bool = True) -> ClusterReport:
+        allocatable = {"emugpu.dev/emuGPU": str(gpus)}
+        machine.add_nodes(make_node("n1", {POOL_LABEL: "default"}, ready, allocatable=allocatable))
+        machine.pods = pods
+        return report(STATE, kubectl)
+
+    return report_of
 
 
 def test_devices_of_pods_that_hold_them() -> None:
@@ -43,19 +42,17 @@ def test_devices_of_pods_that_hold_them() -> None:
     assert devices_in_use([placed]) == {"n1": {"emugpu.dev/emuGPU": 1}}
 
 
-def test_all_is_well(make_shell) -> None:  # type: ignore[no-untyped-def]
-    found = ask(
-        make_shell, [pod("Running", 4), pod("Running", namespace=NAMESPACE), pod("Succeeded", namespace=NAMESPACE)]
-    )
+def test_all_is_well(ask: Callable[..., ClusterReport]) -> None:
+    found = ask([pod("Running", 4), pod("Running", namespace=NAMESPACE), pod("Succeeded", namespace=NAMESPACE)])
     assert found.healthy
     (node,) = found.nodes
     assert (node.pool, node.gpus, node.used) == ("default", {"emugpu.dev/emuGPU": 8}, {"emugpu.dev/emuGPU": 4})
     assert found.programs == {"Running-0": (2, 2)}
 
 
-def test_each_thing_that_is_missing_counts(make_shell) -> None:  # type: ignore[no-untyped-def]
-    assert not ask(make_shell, [], ready=False).healthy
-    short = ask(make_shell, [], gpus=7)
+def test_each_thing_that_is_missing_counts(ask: Callable[..., ClusterReport]) -> None:
+    assert not ask([], ready=False).healthy
+    short = ask([], gpus=7)
     assert (short.healthy, short.missing) == (False, "n1 has 7 of 8 GPUs")
-    unready = ask(make_shell, [pod("Running", namespace=NAMESPACE, ready=False)])
+    unready = ask([pod("Running", namespace=NAMESPACE, ready=False)])
     assert (unready.healthy, unready.programs) == (False, {"Running-0": (1, 2)})

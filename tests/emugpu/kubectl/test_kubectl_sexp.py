@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from operators.experiments.saved import Kept, packed
+from operators.experiments.saved import SavedComparison, packed
 from operators.kube.api import CONFIG_MAP, EXPERIMENT, ForbiddenError
 from scheduler_sims.record import JobRecord, RunRecord
 from scheduler_sims.reports.files import read_jobs_csv
@@ -29,7 +29,9 @@ def experiment(world: Any) -> Callable[..., None]:
         metadata = {"name": "nightly", "namespace": namespace, "uid": namespace}
         world.api.put(EXPERIMENT, {"metadata": metadata, "spec": {}, "status": status})
         if runs:
-            kept = Kept("digest", 1, None, {"workload": "nightly", "jobs": 2, "cluster": "as its pools are"}, runs)
+            kept = SavedComparison(
+                "digest", 1, None, {"workload": "nightly", "jobs": 2, "cluster": "as its pools are"}, runs
+            )
             data = {"runs.json.gz": base64.b64encode(packed(kept)).decode()}
             world.api.put(CONFIG_MAP, {"metadata": {**metadata, "name": "nightly-report"}, "binaryData": data})
 

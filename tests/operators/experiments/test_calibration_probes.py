@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.units import GIB, to_ns
 from emulator_runtime.profiles.table import ProfileTable
-from operators.experiments.calibration.costs import KINDS, calibrated
-from operators.experiments.calibration.policy import Probing
-from operators.experiments.calibration.probes import (
-    ALONE,
-    BURST,
-    CHAIN,
-    VISITS,
-    WIDE,
-    Decision,
-    ProbeJobs,
-    probe_jobs,
-    probes_of,
-)
-from operators.experiments.records import Stay, Told
+from operators.experiments.calibration.calibration import calibrated
+from operators.experiments.calibration.observations import ProbeJobs, observations
+from operators.experiments.calibration.policy import ProbePolicy
+from operators.experiments.calibration.probes import ALONE, BURST, CHAIN, PROBES, VISITS, WIDE, probe_jobs
+from operators.experiments.records import JobRun, ObservedJob
+from operators.experiments.scheduler_output import Decision
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.simulated import SimulatedCluster
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
@@ -73,20 +68,22 @@ class Watched(SimulatedCluster):
         return to_ns(self._charged.release_s() + self._charged.shared_stop_s * self._beside[event.job_id])
 
 
-def run_phases(cluster: ClusterSpec, jobs: ProbeJobs) -> tuple[list[Told], list[Decision]]:
+def run_phases(cluster: ClusterSpec, jobs: Mapping[str, ProbeJobs]) -> tuple[list[ObservedJob], list[Decision]]:
     told, decisions = [], []
-    for phase in jobs.phases:
+    for phase in (probe.jobs for probe in jobs.values()):
         truth = WorkloadTruth(Workload("probes", phase, ProfileTable.bundled()), cluster)
         watched = Watched(truth, cluster.costs)
-        SchedulerLoop(watched, cluster, Probing(), parse_estimates("none", truth, 0), phase).run()
+        SchedulerLoop(watched, cluster, ProbePolicy(), parse_estimates("none", truth, 0), phase).run()
         decisions += watched.decisions
         for job in phase:
             stays, done = [], 0
             for at_ns, steps in watched.ends[job.job_id]:
-                stays.append(Stay("w", (), 0, DAY_NS + at_ns, steps - done))
+                stays.append(JobRun("w", (), 0, DAY_NS + at_ns, steps - done))
                 done = steps
             submitted_ns = DAY_NS + to_ns(job.submit_s)
-            told.append(Told(job.job_id, "Succeeded", submitted_ns=submitted_ns, stays=tuple(stays), finished_ns=1))
+            told.append(
+                ObservedJob(job.job_id, "Succeeded", submitted_ns=submitted_ns, runs=tuple(stays), finished_ns=1)
+            )
     return told, decisions
 
 
@@ -126,29 +123,34 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
     cluster = cluster_of(gpus, cpu_nodes, costs)
     jobs = probe_jobs(cluster)
     told, decisions = run_phases(cluster, jobs)
-    probes = probes_of(jobs, told, decisions, costs.coalesce_s)
-    kinds = (probes.alone, probes.burst, probes.wide, probes.chain, probes.stops, probes.together)
+    seen = observations(jobs, told, decisions, costs.coalesce_s)
     places = gpus + cpu_nodes
     few, many = min(BURST, places), min(WIDE, places)
-    assert [len(kind) for kind in kinds] == [ALONE, few, many * (many > few), CHAIN, VISITS, few * (few > 1)]
-    assert [probes.planned[kind] for kind in KINDS] == [len(kind) for kind in kinds]
-    assert {stop.others for stop in probes.stops} == {0}
-    found = calibrated(probes)
-    assert found.notes == () or 2 * found.together < len(probes.together)
-    assert found.submit_s == pytest.approx(costs.submit_s)
-    assert found.serial_submit_s == pytest.approx(costs.serial_submit_s)
-    assert found.start_s == pytest.approx(costs.start_s)
-    assert found.restart_s == pytest.approx(costs.restore_s)
-    assert found.finish_s == pytest.approx(costs.finish_s)
-    if len(probes.burst) > 1:
-        assert found.serial_start_s == pytest.approx(costs.serial_start_s)
-        assert found.shared_start_s == pytest.approx(costs.shared_start_s)
-    assert found.stop_s == pytest.approx(costs.stop_s, abs=0.1)  # a step of the one that yields
-    if found.together > 1:
-        assert found.together == len(probes.together)
-        assert {stop.others + 1 for stop in probes.together} == {found.together}
-        assert found.serial_stop_s == pytest.approx(costs.serial_stop_s, abs=0.05)
-        assert found.shared_stop_s == pytest.approx(costs.shared_stop_s, abs=0.05)
+    runs = [len(seen.runs_of(name)) for name in ("alone", "burst", "wide", "chain")]
+    assert runs == [ALONE, few, many * (many > few), CHAIN]
+    assert [len(seen.stops_of(name)) for name in ("stops", "together")] == [VISITS, few * (few > 1)]
+    for probe in PROBES[1:]:
+        observed = seen.stops_of(probe.name) if probe.stops else seen.runs_of(probe.name)
+        assert seen.planned.get(probe.name, 0) == len(observed)
+    assert {stop.others for stop in seen.stops_of("stops")} == {0}
+    calibration = calibrated(seen)
+    found, together = calibration.seconds, calibration.usable["together"]
+    assert calibration.notes == () or 2 * together < len(seen.stops_of("together"))
+    charged = asdict(costs)
+    for name in ("submit_s", "serial_submit_s", "start_s", "finish_s"):
+        assert found[name] == pytest.approx(charged[name]), name
+    assert found["restart_s"] == pytest.approx(costs.restore_s)
+    if few > 1:
+        assert found["serial_start_s"] == pytest.approx(costs.serial_start_s)
+        assert found["shared_start_s"] == pytest.approx(costs.shared_start_s)
+    assert found["stop_s"] == pytest.approx(costs.stop_s, abs=0.1)  # a step of the yielding job
+    if together > 1:
+        stops = seen.stops_of("together")
+        assert together == len(stops)
+        assert {stop.others + 1 for stop in stops} == {together}
+        assert found["serial_stop_s"] == pytest.approx(costs.serial_stop_s, abs=0.05)
+        assert found["shared_stop_s"] == pytest.approx(costs.shared_stop_s, abs=0.05)
+    assert calibration.costs(costs.coalesce_s).start_s == found["start_s"]
 
 
 @pytest.mark.parametrize(
@@ -164,8 +166,32 @@ def test_probes_go_round_the_nodes(gpus_of: tuple[int, ...], first: list[int], w
         for n, gpus in enumerate(gpus_of)
     ]
     jobs = probe_jobs(ClusterSpec(tuple(nodes)))
-    assert [job.user for job in jobs.wide] == [f"p{place}" for place in wide]
-    for phase in (jobs.warm_up, jobs.burst):
+    assert [job.user for job in jobs.get("wide", ProbeJobs()).jobs] == [f"p{place}" for place in wide]
+    for phase in (jobs["warm_up"].jobs, jobs["burst"].jobs):
         assert [job.user for job in phase][: len(first)] == [f"p{place}" for place in first]
         assert len(phase) == min(BURST, sum(gpus or 1 for gpus in gpus_of))
         assert [job.user for job in phase if not job.configurations[0].gpus] == ["p6"] * (0 in gpus_of)
+
+
+@pytest.mark.parametrize(("cpu_milli", "wanted"), [(64_000, 1000), (8000, 1000), (2000, 250), (100, 12)])
+def test_probes_ask_for_no_more_cpus_than_their_places_have(cpu_milli: int, wanted: int) -> None:
+    """Two nodes of 8 GPUs and 2 CPUs: a probe on each GPU gets 250 millicores, so a burst on all GPUs of a node fits."""
+    costs = ClusterCosts(start_s=0.5)
+    nodes = tuple(
+        NodeSpec(f"n{n}", cpu_milli, 0, tuple(Device(f"n{n}", i, "Tesla_V100-PCIE-32GB", 32 * GIB) for i in range(8)))
+        for n in range(2)
+    )
+    cluster = ClusterSpec(nodes, costs)
+    jobs = probe_jobs(cluster)
+    asked = {job.configurations[0].cpu_milli for probe in jobs.values() for job in probe.jobs}
+    assert asked == {wanted}
+    told, decisions = run_phases(cluster, jobs)
+    assert calibrated(observations(jobs, told, decisions, 0.0)).seconds["start_s"] == pytest.approx(0.5)
+
+
+def test_a_node_without_cpus_for_probes_is_refused_with_the_fix() -> None:
+    devices = tuple(Device("n", i, "Tesla_V100-PCIE-32GB", 32 * GIB) for i in range(8))
+    with pytest.raises(InputError, match=r"node n has no CPUs for a probe job on each of its GPUs; .*--emulated-cpus"):
+        probe_jobs(ClusterSpec((NodeSpec("n", 7, 0, devices),)))
+    with pytest.raises(InputError, match="pools have no node"):
+        probe_jobs(ClusterSpec(()))

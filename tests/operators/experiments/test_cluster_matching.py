@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from emulator_runtime.domain.errors import InputError
-from operators.experiments.matching import match
+from operators.experiments.cluster_state import match
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 
 Nodes = Callable[..., NodeSpec]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.errors import InputError
-from operators.experiments.cluster_state import look
+from operators.experiments.cluster_state import read_cluster_state
 from operators.kube.api import NODE, POD, POOL, NotThereError
 
 POOL_DOCUMENT = {
@@ -37,7 +37,7 @@ def test_the_pools_nodes_with_their_emulated_amounts(world: Any) -> None:
     world.put(POOL, POOL_DOCUMENT)
     for name in ("w2", "w1"):
         world.put(NODE, node(name))
-    present = asyncio.run(look(world.api()))
+    present = asyncio.run(read_cluster_state(world.api()))
     present.check_idle()
     assert [(n.name, n.cpu_milli, len(n.devices)) for n in present.spec.nodes] == [("w1", 96_000, 2), ("w2", 96_000, 2)]
 
@@ -47,21 +47,21 @@ def test_a_cluster_that_somebody_uses_is_refused(world: Any) -> None:
     world.put(NODE, node("w1"))
     for document in (pod("done", "Succeeded", emuGPU="1"), pod("none", emuGPU="0"), pod("other")):
         world.put(POD, document)
-    asyncio.run(look(world.api())).check_idle()
+    asyncio.run(read_cluster_state(world.api())).check_idle()
     world.put(POD, pod("busy", emuGPU="1"))
     world.put(POD, pod("waits", "Pending", host="1"))
     with pytest.raises(InputError, match="lab/busy, lab/waits use emulated devices; an experiment needs"):
-        asyncio.run(look(world.api())).check_idle()
+        asyncio.run(read_cluster_state(world.api())).check_idle()
 
 
 def test_a_node_that_does_not_answer_is_told(world: Any) -> None:
     world.put(POOL, POOL_DOCUMENT)
     world.put(NODE, node("w1", "Unknown"))
-    with pytest.raises(InputError, match="w1 don't answer"):
-        asyncio.run(look(world.api())).check_idle()
+    with pytest.raises(InputError, match="nodes that are not ready: w1"):
+        asyncio.run(read_cluster_state(world.api())).check_idle()
 
 
 def test_a_cluster_without_emugpu_is_told(world: Any) -> None:
     world.failures["list"] = [NotThereError("the server could not find the requested resource")]
     with pytest.raises(InputError, match="doesn't know EmuJobs; install the chart"):
-        asyncio.run(look(world.api()))
+        asyncio.run(read_cluster_state(world.api()))

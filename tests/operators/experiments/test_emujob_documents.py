@@ -11,10 +11,10 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.units import GIB
-from operators.experiments.emujobs import Destination, emujob_document, names_of
+from operators.experiments.emujobs import RunTarget, emujob_document, names_of
 from operators.objects.emujob import parse_spec
 
-TO = Destination("exp-1", "exp", "allox-1")
+TO = RunTarget("exp-1", "exp", "allox-1")
 V100 = "Tesla_V100-PCIE-32GB"
 ON_GPU = Configuration("gpu", 1, 20_000, 0, (V100,), 2 * GIB)
 ON_CPU = Configuration("cpu", 0, 90_000, 8 * GIB)
@@ -64,7 +64,7 @@ def test_a_sensitivity_goes_with_the_step_time() -> None:
 
 
 def test_kubernetes_scheduler_gets_the_gpu_way_only() -> None:
-    document = emujob_document(job(), "a", Destination("exp-1", "exp", pod_scheduler="volcano"))
+    document = emujob_document(job(), "a", RunTarget("exp-1", "exp", pod_scheduler="volcano"))
     assert document["spec"]["scheduler"] == {"schedulerName": "volcano"}
     assert [way["name"] for way in document["spec"]["configurations"]] == ["gpu"]
     assert parse_spec("exp-1", "a", document["spec"]).pod_scheduler == "volcano"
@@ -73,13 +73,13 @@ def test_kubernetes_scheduler_gets_the_gpu_way_only() -> None:
 @pytest.mark.parametrize(
     ("change", "to", "says"),
     [
-        ({"configurations": (ON_CPU,)}, Destination("n", "e"), "runs on CPUs only.*leave --default-scheduler out"),
+        ({"configurations": (ON_CPU,)}, RunTarget("n", "e"), "runs on CPUs only.*leave --default-scheduler out"),
         ({"user": "u" * 64}, TO, "job 'a': user: may have 63 characters"),
         ({"work": {"gpu": ModelWork("resnet50", 16, 0.5)}, "configurations": (ON_GPU,)}, TO, "job 'a': input_cpu_s"),
-        ({"steps": 10**12, "configurations": (ON_GPU,)}, TO, "1000000000000 steps in 40 s are too many"),
+        ({"steps": 10**12, "configurations": (ON_GPU,)}, TO, "1000000000000 steps in 40 s are less than 1 ns each"),
     ],
 )
-def test_what_has_no_form_on_a_cluster_is_told(change: dict[str, object], to: Destination, says: str) -> None:
+def test_what_has_no_form_on_a_cluster_is_told(change: dict[str, object], to: RunTarget, says: str) -> None:
     with pytest.raises(InputError, match=says):
         emujob_document(job(**change), "a", to)
 

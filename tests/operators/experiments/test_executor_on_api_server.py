@@ -15,10 +15,10 @@ from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments import run_namespace
-from operators.experiments.cluster_state import look
-from operators.experiments.emujobs import Destination, emujob_document, names_of
-from operators.experiments.records import Told
-from operators.experiments.run import Orders, Surroundings, observe
+from operators.experiments.cluster_state import read_cluster_state
+from operators.experiments.emujobs import RunTarget, emujob_document, names_of
+from operators.experiments.records import ObservedJob
+from operators.experiments.run import Hooks, RunJobs, observe
 from operators.kube.api import EMUJOB
 from operators.kube.client import KubeApi
 from operators.kube.timestamps import rfc3339_micro
@@ -50,7 +50,7 @@ def test_the_schema_takes_every_kind_of_job(cluster: ApiServer, job_spec: Specs,
     job = kinds_of_jobs(job_spec)[kind]
     if kind == "on CPUs" and not scheduler:
         pytest.skip("has no form there, see test_exp_manifests")
-    document = emujob_document(job, "job-a-0", Destination("default", "e-1", scheduler, "volcano"))
+    document = emujob_document(job, "job-a-0", RunTarget("default", "e-1", scheduler, "volcano"))
     status, reply = cluster.request("POST", "/apis/emugpu.dev/v1alpha1/namespaces/default/emujobs?dryRun=All", document)
     assert status == 201, reply
 
@@ -62,18 +62,18 @@ def test_jobs_are_submitted_followed_and_cleared(cluster: ApiServer, job_spec: S
         "a": ("Succeeded", True),
         "B": ("Succeeded", True),
     }
-    assert [one.stays[0].steps for one in told] == [100, 100]
+    assert [one.runs[0].steps for one in told] == [100, 100]
 
 
-async def _whole_run(server: ApiServer, jobs: list[JobSpec]) -> list[Told]:
+async def _whole_run(server: ApiServer, jobs: list[JobSpec]) -> list[ObservedJob]:
     api = connect(server)
     try:
-        await look(api)
-        await run_namespace.make(api, "exp-run", "1f")
+        await read_cluster_state(api)
+        await run_namespace.create(api, "exp-run", "1f")
         names = names_of(jobs)
-        orders = Orders(jobs, names, Destination("exp-run", "1f-1", "exp-1"), wall_ns(), 30.0)
+        orders = RunJobs(jobs, names, RunTarget("exp-run", "1f-1", "exp-1"), wall_ns(), 30.0)
         operator = asyncio.create_task(_operate(server, api, list(names.values())))
-        told = await observe(api, orders, Surroundings(wall_ns, lambda _ended, _now_s: None))
+        told = await observe(api, orders, Hooks(wall_ns, lambda _ended, _now_s: None))
         await operator
         for document in (await api.list(EMUJOB, namespace="exp-run"))[1]:
             await api.delete(EMUJOB, document["metadata"]["name"], "exp-run")

@@ -17,8 +17,8 @@ from emulator_runtime.workloads.request import Layout, plan_step
 from emulator_runtime.workloads.train_arguments import add_arguments, request_of
 from operators.emujob.offers import NodeOffer, first_fit
 from operators.emujob.workload import job_spec
-from operators.experiments.emujobs import Destination, emujob_document
-from operators.experiments.records import About, run_record, told_by
+from operators.experiments.emujobs import RunTarget, emujob_document
+from operators.experiments.records import RunInfo, observed_job, run_record
 from operators.jobs.manifests import RENDEZVOUS_PORT, Images, arguments, job_document
 from operators.objects.emujob import EmuJob, parse_spec
 from scheduler_sims.inputs.cluster_file import load_cluster
@@ -27,7 +27,7 @@ from scheduler_sims.inputs.workload import load_workload
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gangs-24"
-TO = Destination("lab", "exp", "s")
+TO = RunTarget("lab", "exp", "s")
 V100 = "Tesla_V100-PCIE-32GB"
 PROFILES = ProfileTable.bundled()
 WORKLOAD, CLUSTER = load_workload(EXAMPLE / "workload.csv"), load_cluster(EXAMPLE / "cluster.yaml")
@@ -99,9 +99,9 @@ def test_a_job_of_one_node_says_nothing_of_nodes() -> None:
 def test_ways_of_different_numbers_of_pods_have_no_form() -> None:
     ways = (Configuration("gpu", 2, 1000, min_tasks=2, max_tasks=2), Configuration("cpu", 0, 1000))
     job = JobSpec("a", "ann", 0, 10, ways, {"gpu": TimedWork(9), "cpu": TimedWork(90)}, 0)
-    with pytest.raises(InputError, match="job 'a': its ways to run have different numbers of pods"):
+    with pytest.raises(InputError, match="job 'a': has configurations with different numbers of pods"):
         emujob_document(job, "a", TO)
-    by_kubernetes = emujob_document(job, "a", Destination("n", "e"))  # which takes GPUs only
+    by_kubernetes = emujob_document(job, "a", RunTarget("n", "e"))  # which takes GPUs only
     assert by_kubernetes["spec"]["nodes"] == 2
 
 
@@ -117,7 +117,9 @@ def test_what_a_gang_uses_of_hosts_is_of_each_pod(tmp_path: Path) -> None:
     assert job_spec("a", spec, 0, 0, OFFERS, PROFILES).work["gpu"] == job.work["gpu"]
 
 
-@pytest.mark.parametrize(("preemptions", "notes"), [(9, ()), (10, ("of a only the newest 20 runs are drawn",))])
+@pytest.mark.parametrize(
+    ("preemptions", "notes"), [(9, ()), (10, ("the Gantt chart shows only the newest 20 runs of a",))]
+)
 def test_a_status_keeps_the_newest_runs_of_all_pods(
     time_at: Callable[[float], str], preemptions: int, notes: tuple[str, ...]
 ) -> None:
@@ -128,13 +130,13 @@ def test_a_status_keeps_the_newest_runs_of_all_pods(
         for pod in (0, 1)
     ]
     status = {"phase": "Succeeded", "submittedAt": time_at(0), "finishedAt": time_at(10), "runs": runs}
-    told = told_by(
+    told = observed_job(
         {
             "metadata": {"name": "a"},
             "spec": {"nodes": 2},
             "status": {**status, "preemptions": preemptions, "startedAt": time_at(0)},
         }
     )
-    record = run_record(About("fifo", 1, 0), [replace(SHAPES[1, 1], job_id="a", submit_s=0.0)], [told], CLUSTER)
+    record = run_record(RunInfo("fifo", 1, 0), [replace(SHAPES[1, 1], job_id="a", submit_s=0.0)], [told], CLUSTER)
     assert (record.jobs[0].finish_s, record.notes) == (10, notes)
     assert {span.node for span in record.spans} == {"server-1", "server-2"}

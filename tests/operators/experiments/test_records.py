@@ -8,13 +8,13 @@ import pytest
 
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.job import JobSpec
-from operators.experiments.records import About, run_record, told_by
+from operators.experiments.records import RunInfo, observed_job, run_record
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import Span
 
 START_NS = 1_767_225_600_000_000_000
 S = 1_000_000_000
-ABOUT = About("allox", 1, START_NS + 100 * S, wall_s=99.5, decisions=7, notes=("scheduler restarted",))
+ABOUT = RunInfo("allox", 1, START_NS + 100 * S, wall_s=99.5, decisions=7, notes=("scheduler restarted",))
 
 EmuJob = Callable[..., dict[str, Any]]
 Specs = Callable[..., JobSpec]
@@ -43,7 +43,7 @@ def test_a_preempted_job_on_gpu_and_cpu(
         "startedAt": time_at(3),
         "finishedAt": time_at(20.000001),
     }
-    told = told_by(emujob("A", **status, runs=runs, preemptions=1))
+    told = observed_job(emujob("A", **status, runs=runs, preemptions=1))
     assert told.settled
     record = run_record(ABOUT, [job_spec("A", submit_s=1.0)], [told], two_nodes)
     (job,) = record.jobs
@@ -59,7 +59,7 @@ def test_the_epoch_is_the_best_submission_and_the_others_are_late(
     emujob: EmuJob, job_spec: Specs, two_nodes: ClusterSpec, time_at: Callable[[float], str]
 ) -> None:
     told = [
-        told_by(emujob(name, phase="Failed", submittedAt=time_at(50 + at)))
+        observed_job(emujob(name, phase="Failed", submittedAt=time_at(50 + at)))
         for name, at in (("a", 0.25), ("b", 0.5), ("c", 10.2))
     ]
     jobs = [job_spec("a"), job_spec("b", row=1), job_spec("c", row=2, submit_s=10.0)]
@@ -80,7 +80,7 @@ def test_what_did_not_finish_is_a_failure_with_a_reason(
         emujob("n"),
     ]
     jobs = [job_spec(name, row=row) for row, name in enumerate("frqn?")]
-    record = run_record(ABOUT, jobs, map(told_by, documents), two_nodes)
+    record = run_record(ABOUT, jobs, map(observed_job, documents), two_nodes)
     assert [(job.status, job.reason, job.finish_s) for job in record.jobs] == [
         ("failed", "too often", 9.0),
         ("failed", "needs 8 GPUs", 100.0),
@@ -96,27 +96,27 @@ def test_an_end_that_only_kubernetes_told_is_not_settled_and_is_noted(
     open_run = {"node": "w1", "devices": [GPU], "from": time_at(1)}
     status = {"phase": "Succeeded", "submittedAt": time_at(0), "finishedAt": time_at(9)}
     for runs in ([], [open_run], [run("w1", 1, 8.2, GPU)]):
-        told = told_by(emujob("a", **status, runs=runs))
+        told = observed_job(emujob("a", **status, runs=runs))
         assert told.ended and not told.settled
         record = run_record(replace(ABOUT, notes=()), [job_spec("a")], [told], two_nodes)
         assert record.jobs[0].finish_s == 9.0
-        assert record.notes == ("the event log did not tell the end of a: Kubernetes' times, in whole seconds",)
+        assert record.notes == ("the event log has no end of a: their times are those of Kubernetes, in whole seconds",)
 
 
 def test_a_job_of_many_runs_says_that_some_are_missing(
     emujob: EmuJob, job_spec: Specs, run: EmuJob, two_nodes: ClusterSpec, time_at: Callable[[float], str]
 ) -> None:
     runs = [run("w1", at, at + 1, GPU) for at in range(20)]
-    told = told_by(
+    told = observed_job(
         emujob("a", phase="Succeeded", submittedAt=time_at(0), finishedAt=time_at(20), runs=runs, preemptions=25)
     )
     record = run_record(replace(ABOUT, notes=()), [job_spec("a")], [told], two_nodes)
-    assert (len(record.spans), record.notes) == (20, ("of a only the newest 20 runs are drawn",))
+    assert (len(record.spans), record.notes) == (20, ("the Gantt chart shows only the newest 20 runs of a",))
 
 
 def test_odd_statuses_are_read_as_nothing(emujob: EmuJob, job_spec: Specs, two_nodes: ClusterSpec) -> None:
-    told = told_by({"metadata": {"name": "a"}, "status": {"runs": [{"from": "soon"}, 3], "submittedAt": 7}})
-    assert (told.job_id, told.stays, told.submitted_ns, told.ended) == ("a", (), None, False)
+    told = observed_job({"metadata": {"name": "a"}, "status": {"runs": [{"from": "soon"}, 3], "submittedAt": 7}})
+    assert (told.job_id, told.runs, told.submitted_ns, told.ended) == ("a", (), None, False)
     record = run_record(ABOUT, [job_spec("a")], [told], two_nodes)
     assert record.lag == {}
 
@@ -125,6 +125,6 @@ def test_a_device_that_the_cluster_does_not_have_is_left_out(
     emujob: EmuJob, job_spec: Specs, run: EmuJob, two_nodes: ClusterSpec, time_at: Callable[[float], str]
 ) -> None:
     status = {"phase": "Succeeded", "submittedAt": time_at(0), "finishedAt": time_at(9)}
-    told = told_by(emujob("a", **status, runs=[run("w1", 1, 9, "GPU-of-elsewhere", GPU)]))
+    told = observed_job(emujob("a", **status, runs=[run("w1", 1, 9, "GPU-of-elsewhere", GPU)]))
     record = run_record(ABOUT, [job_spec("a")], [told], two_nodes)
     assert record.jobs[0].devices == ("w1/0",)

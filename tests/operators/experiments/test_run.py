@@ -13,9 +13,9 @@ from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments import run as observing
-from operators.experiments.emujobs import Destination, names_of
-from operators.experiments.records import Told
-from operators.experiments.run import Orders, Surroundings, observe
+from operators.experiments.emujobs import RunTarget, names_of
+from operators.experiments.records import ObservedJob
+from operators.experiments.run import Hooks, RunJobs, observe
 from operators.kube.api import EMUJOB, ApiAwayError, ConflictError
 from operators.kube.informer import Pauses
 
@@ -25,16 +25,16 @@ QUICK = Pauses(settle=0.0, first=0.01, longest=0.02)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "_TICK_S", 0.01)
+    monkeypatch.setattr(observing, "_POLL_S", 0.01)
 
 
-def orders_of(jobs: list[JobSpec], limit_s: float = 10.0) -> Orders:
-    return Orders(jobs, names_of(jobs), Destination("exp", "e-1", "s"), wall_ns(), limit_s)
+def orders_of(jobs: list[JobSpec], limit_s: float = 10.0) -> RunJobs:
+    return RunJobs(jobs, names_of(jobs), RunTarget("exp", "e-1", "s"), wall_ns(), limit_s)
 
 
-def run(world: Any, orders: Orders, **around: Any) -> dict[str, Told]:
+def run(world: Any, orders: RunJobs, **around: Any) -> dict[str, ObservedJob]:
     heard: list[tuple[int, float]] = []
-    surroundings = Surroundings(wall_ns, lambda *news: heard.append(news), pauses=QUICK, **around)
+    surroundings = Hooks(wall_ns, lambda *news: heard.append(news), pauses=QUICK, **around)
     told = asyncio.run(observe(world.api(), orders, surroundings))
     assert heard and all(before[0] <= after[0] for before, after in pairwise(heard))
     return {one.job_id: one for one in told}
@@ -72,7 +72,7 @@ def test_a_create_whose_answer_was_lost_is_done(world: Any, job_spec: Specs) -> 
 async def _create_first(world: Any, job: JobSpec) -> None:
     from operators.experiments.emujobs import emujob_document
 
-    await world.api().create(EMUJOB, emujob_document(job, "a", Destination("exp", "e-1", "s")))
+    await world.api().create(EMUJOB, emujob_document(job, "a", RunTarget("exp", "e-1", "s")))
     await asyncio.sleep(0.1)
 
 

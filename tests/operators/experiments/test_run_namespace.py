@@ -7,12 +7,13 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from operators.experiments import run_namespace
+from operators.experiments.executor import limit_s
 from operators.kube.api import EMUJOB, NAMESPACE, ApiAwayError, ConflictError, ForbiddenError, NotThereError
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_namespace, "_LOOK_S", 0.01)
+    monkeypatch.setattr(run_namespace, "_POLL_S", 0.01)
 
 
 def clock() -> Any:
@@ -22,14 +23,14 @@ def clock() -> Any:
 
 
 def test_a_namespace_comes_and_goes_with_what_is_in_it(world: Any) -> None:
-    asyncio.run(run_namespace.make(world.api(), "exp-1", "1f"))
+    asyncio.run(run_namespace.create(world.api(), "exp-1", "1f"))
     labels = world.stored(NAMESPACE, "exp-1")["metadata"]["labels"]
     assert labels["emugpu.dev/experiment"] == "1f"
     job = {"metadata": {"name": "a", "namespace": "exp-1"}, "spec": {"steps": 1}}
     other = {"metadata": {"name": "a", "namespace": "other"}, "spec": {"steps": 1}}
     world.put(EMUJOB, job)
     world.put(EMUJOB, other)
-    asyncio.run(run_namespace.clear(world.api(), "exp-1", clock()))
+    asyncio.run(run_namespace.remove(world.api(), "exp-1", clock()))
     assert world.log[-2:] == [("delete", "emujobs", "a"), ("delete", "namespaces", "exp-1")]
     assert list(world.objects["emujobs"]) == ["other/a"]
 
@@ -37,45 +38,45 @@ def test_a_namespace_comes_and_goes_with_what_is_in_it(world: Any) -> None:
 def test_somebody_else_s_namespace_is_left_alone(world: Any) -> None:
     world.put(NAMESPACE, {"metadata": {"name": "exp-1"}})
     with pytest.raises(ConflictError):
-        asyncio.run(run_namespace.make(world.api(), "exp-1", "1f"))
+        asyncio.run(run_namespace.create(world.api(), "exp-1", "1f"))
 
 
 def test_what_is_not_there_needs_no_clearing(world: Any) -> None:
     world.failures["list"] = [NotThereError("the server has no such kind")]
-    asyncio.run(run_namespace.clear(world.api(), "exp-1", clock()))
+    asyncio.run(run_namespace.remove(world.api(), "exp-1", clock()))
 
 
 def test_a_namespace_that_stays_is_told(world: Any) -> None:
-    asyncio.run(run_namespace.make(world.api(), "exp-1", "1f"))
+    asyncio.run(run_namespace.create(world.api(), "exp-1", "1f"))
     world.stays = True
     with pytest.raises(ClusterError, match="namespace exp-1 is still being deleted after 180 s; see `kubectl get"):
-        asyncio.run(run_namespace.clear(world.api(), "exp-1", clock()))
+        asyncio.run(run_namespace.remove(world.api(), "exp-1", clock()))
 
 
 @pytest.mark.parametrize("failing", ["list", "delete", "get"])
 def test_an_api_server_that_is_away_for_a_while_is_asked_again(world: Any, failing: str) -> None:
-    asyncio.run(run_namespace.make(world.api(), "exp-1", "1f"))
+    asyncio.run(run_namespace.create(world.api(), "exp-1", "1f"))
     world.put(EMUJOB, {"metadata": {"name": "a", "namespace": "exp-1"}, "spec": {"steps": 1}})
     world.failures[failing] = [ApiAwayError("the API server is away")] * 2
-    asyncio.run(run_namespace.clear(world.api(), "exp-1", clock()))
+    asyncio.run(run_namespace.remove(world.api(), "exp-1", clock()))
     assert world.objects["namespaces"] == {} and world.objects["emujobs"] == {}
 
 
 def test_an_api_server_that_stays_away_is_told_with_what_is_left(world: Any) -> None:
-    asyncio.run(run_namespace.make(world.api(), "exp-1", "1f"))
+    asyncio.run(run_namespace.create(world.api(), "exp-1", "1f"))
     world.failures["list"] = [ApiAwayError("the API server is away")] * 99
     with pytest.raises(
-        ClusterError, match=r"namespace exp-1 may still be there \(the API server is away\) after 180 s"
+        ClusterError, match=r"namespace exp-1 may not be deleted yet \(the API server is away\) after 180 s"
     ):
-        asyncio.run(run_namespace.clear(world.api(), "exp-1", clock()))
+        asyncio.run(run_namespace.remove(world.api(), "exp-1", clock()))
 
 
 def test_what_does_not_heal_is_not_tried_again(world: Any) -> None:
-    asyncio.run(run_namespace.make(world.api(), "exp-1", "1f"))
+    asyncio.run(run_namespace.create(world.api(), "exp-1", "1f"))
     world.failures["delete"] = [ForbiddenError("delete namespaces exp-1: forbidden")]
     with pytest.raises(ForbiddenError):
-        asyncio.run(run_namespace.clear(world.api(), "exp-1", clock()))
+        asyncio.run(run_namespace.remove(world.api(), "exp-1", clock()))
 
 
 def test_a_run_may_take_three_times_as_long_as_predicted() -> None:
-    assert (run_namespace.limit_s(0.0), run_namespace.limit_s(100.0)) == (600.0, 900.0)
+    assert (limit_s(0.0), limit_s(100.0)) == (600.0, 900.0)

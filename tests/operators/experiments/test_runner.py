@@ -14,10 +14,10 @@ import pytest
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError, InputError, PolicyError
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments import executor
-from operators.experiments.calibration.costs import Calibration
+from operators.experiments.calibration.calibration import Calibration
 from operators.experiments.controller.names import PROGRESS
 from operators.experiments.controller.progress import Told, told_of
-from operators.experiments.executor import Setting
+from operators.experiments.executor import RunRequest
 from operators.experiments.runner import __main__ as program
 from operators.experiments.runner import report as keeping
 from operators.experiments.runner import status_writer as teller
@@ -66,11 +66,11 @@ class Observed:
     """Takes the place of what runs jobs; fails where it is told to."""
 
     def __init__(self) -> None:
-        self.settings: list[Setting] = []
+        self.settings: list[RunRequest] = []
         self.numbers: list[int] = []
         self.fails: dict[str, EmuGpuError] = {}
 
-    def __call__(self, lab: Any, setting: Setting, _cluster: ClusterSpec, progress: Any) -> RunRecord:
+    def __call__(self, lab: Any, setting: RunRequest, _cluster: ClusterSpec, progress: Any) -> RunRecord:
         self.numbers.append(next(lab._numbers))
         if setting.title in self.fails:
             raise self.fails[setting.title]
@@ -84,7 +84,7 @@ class Observed:
 @pytest.fixture
 def observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Observed:
     made = Observed()
-    monkeypatch.setattr(executor.Laboratory, "observe", lambda *arguments: made(*arguments))
+    monkeypatch.setattr(executor.Executor, "observe", lambda *arguments: made(*arguments))
     monkeypatch.chdir(tmp_path)
     return made
 
@@ -169,10 +169,10 @@ def test_what_was_measured_is_not_measured_again(
         "shared_start_s": 0.0,
     }
     seconds |= {"finish_s": 1.0, "stop_s": 3.0, "serial_stop_s": 0.0, "shared_stop_s": 0.0, "restart_s": 0.5}
-    measured = Calibration(alone=3, burst=1, wide=0, chain=10, stops=3, together=0, coalesce_s=0.3, **seconds)
+    measured = Calibration(seconds, 0.3, {"alone": 3, "burst": 1})
     calls: list[float] = []
     monkeypatch.setattr(
-        executor.Laboratory, "calibrate", lambda _lab, _c, gather_s, _t: calls.append(gather_s) or measured
+        executor.Executor, "calibrate", lambda _lab, _c, gather_s, _t: calls.append(gather_s) or measured
     )
     put_experiment(cluster, costs=None)
     observed.fails["fifo"] = ApiAwayError("gone")
@@ -277,7 +277,7 @@ def test_a_whole_run_with_a_scheduler_program(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(executor, "LEAD_S", 0.2)
-    monkeypatch.setattr("operators.experiments.run_namespace._LOOK_S", 0.01)
+    monkeypatch.setattr("operators.experiments.run_namespace._POLL_S", 0.01)
     monkeypatch.chdir(tmp_path)
     put_experiment(cluster, policies=["fifo"], podSchedulers=["volcano"], actuator="gated", seed=7)
     told = attempt(scheduler())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from emulator_runtime.domain.errors import InputError
-from operators.experiments.calibration.costs import Calibration
-from operators.experiments.saved import Kept, packed, unpacked
+from operators.experiments.calibration.calibration import Calibration
+from operators.experiments.saved import SavedComparison, packed, unpacked
 from scheduler_sims.record import HostSpan, JobRecord, LagAccount, RunRecord, Span
 
 
@@ -27,21 +27,21 @@ def record() -> RunRecord:
 
 
 def test_what_is_packed_comes_back() -> None:
-    kept = Kept("digest", 2, None, {"jobs": 2, "nodes by name": {"n": "w1"}}, (record(), replace(record(), repeat=2)))
+    kept = SavedComparison(
+        "digest", 2, None, {"jobs": 2, "nodes by name": {"n": "w1"}}, (record(), replace(record(), repeat=2))
+    )
     assert unpacked(packed(kept), "here") == kept
     assert packed(kept) == packed(unpacked(packed(kept), "here"))
     assert unpacked(packed(kept.without_spans()), "here").runs[0] == replace(record(), spans=(), host_spans=())
 
 
 def test_what_was_measured_comes_back_with_what_is_known_badly() -> None:
-    counts = dict.fromkeys(("alone", "burst", "wide", "chain", "stops", "together"), 1)
-    seconds = {field.name: 0.5 for field in fields(Calibration) if field.name.endswith("_s")}
-    measured = Calibration(**counts, **seconds, notes=("few came",))
-    assert unpacked(packed(Kept(calibration=measured)), "here").calibration == measured
+    measured = Calibration({"start_s": 0.5, "finish_s": 1.5}, 0.3, {"alone": 1}, notes=("few came",))
+    assert unpacked(packed(SavedComparison(calibration=measured)), "here").calibration == measured
 
 
 def test_times_are_kept_to_the_microsecond() -> None:
-    found = unpacked(packed(Kept(runs=(replace(record(), wall_s=1 / 3),))), "here")
+    found = unpacked(packed(SavedComparison(runs=(replace(record(), wall_s=1 / 3),))), "here")
     assert found.runs[0].wall_s == 0.333333
 
 
@@ -52,11 +52,11 @@ def zipped(document: Any) -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"no gzip", "holds no runs of an experiment"),
-        (packed(Kept())[:-9], "holds no runs of an experiment"),
-        (zipped([]), "holds no runs of an experiment"),
+        (b"no gzip", "holds no saved comparison"),
+        (packed(SavedComparison())[:-9], "holds no saved comparison"),
+        (zipped([]), "holds no saved comparison"),
         (zipped({"format": 1}), "was written by another version of emugpu"),
-        (zipped({"format": 2, "inputs": ""}), "holds no runs of an experiment"),
+        (zipped({"format": 3, "inputs": ""}), "holds no saved comparison"),
     ],
 )
 def test_what_is_something_else_is_told_with_its_place(data: bytes, message: str) -> None:

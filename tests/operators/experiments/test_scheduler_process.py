@@ -11,8 +11,8 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import sleep_ns
-from operators.experiments.calibration.probes import Decision
-from operators.experiments.scheduler_process import MOST_RESTARTS, Files, SchedulerProcess
+from operators.experiments.scheduler_output import Decision
+from operators.experiments.scheduler_process import MAX_RESTARTS, Files, SchedulerProcess
 
 pytestmark = pytest.mark.processes
 Commands = Callable[..., list[str]]
@@ -87,15 +87,15 @@ def test_one_that_dies_is_started_again_and_the_report_says_so(
     until(lambda: over(first))
     process.check()
     assert process.pid != first
-    assert said == ["the scheduler ended with status -9; it is started again"]
-    assert process.notes() == ["the scheduler died and was started again once"]
+    assert said == ["the scheduler ended with status -9 and is restarted"]
+    assert process.notes() == ["the scheduler died and was restarted once"]
 
 
 def test_one_that_dies_again_and_again_ends_the_run(begin: Begin, scheduler: Commands) -> None:
     process = begin(scheduler("print('no room', file=sys.stderr); sys.exit(3)"))
     with pytest.raises(ClusterError, match=r"ended with status 3: .*no room"):
         until(lambda: process.check() is not None)
-    assert process.restarts == MOST_RESTARTS
+    assert process.restarts == MAX_RESTARTS
 
 
 def test_a_mistake_in_its_arguments_is_no_accident(begin: Begin, scheduler: Commands) -> None:
@@ -120,3 +120,34 @@ def test_one_that_will_not_end_is_killed(begin: Begin, scheduler: Commands, monk
     pid = process.pid
     process.end()
     assert over(pid)
+
+
+def test_complaints_are_passed_on_once_and_are_no_decisions(begin: Begin, scheduler: Commands, said: list[str]) -> None:
+    """A line that is not complete yet is read when it is."""
+    code = """
+line = {"at": "2026-01-01T00:00:01Z", "complaint": "the plan places job 'b' on n1, where it does not fit beside the rest",
+        "kind": "plan-refused", "job": "b", "retry": True, "count": 3}
+text = json.dumps(line) + "\\n"
+print(text[:60], end="", flush=True)
+time.sleep(1)
+print(text[60:], end="", flush=True)
+time.sleep(600)
+"""
+    process = begin(scheduler(code))
+    until(lambda: "complaint" in process._files.decisions.read_text())
+    process.check()
+    assert said == []
+    until(lambda: process.check() is None and bool(said))
+    process.check()
+    assert said == ["the scheduler: the plan places job 'b' on n1, where it does not fit beside the rest (3 times)"]
+    assert process.decisions() == []
+
+
+def test_a_complaint_that_nothing_can_resolve_ends_the_run(begin: Begin, scheduler: Commands) -> None:
+    code = """
+print(json.dumps({"complaint": "needs 8 CPUs on a node, the largest has 2", "job": "b", "retry": False}), flush=True)
+time.sleep(600)
+"""
+    process = begin(scheduler(code))
+    with pytest.raises(ClusterError, match="can't go on: job b: needs 8 CPUs on a node, the largest has 2"):
+        until(lambda: process.check() is not None)

@@ -48,12 +48,30 @@ def test_predictions_alone_have_no_error_table(runs):
 
 
 def test_lag_above_a_hundredth_of_the_mean_jct_is_the_first_line(runs):
-    late = [replace(r, lag={"start": LagAccount(9, 0.1, 1.0, 2.0)}) if r.cluster == "local" else r for r in runs]
+    late = [replace(r, lag={"start": LagAccount(9, 0.01, 1.0, 2.0)}) if r.cluster == "local" else r for r in runs]
     assert shown(late).startswith(
         "warning: fifo: the local cluster was late: start lag p99 1.00 s is 3.67% of the mean JCT"
     )
-    just = [replace(r, lag={"start": LagAccount(9, 0.1, 0.27, 2.0)}) if r.cluster == "local" else r for r in runs]
+    just = [replace(r, lag={"start": LagAccount(9, 0.01, 0.27, 2.0)}) if r.cluster == "local" else r for r in runs]
     assert warnings(compare(just)) == ()
+
+
+def test_small_lags_before_every_start_add_up_to_a_busy_host(runs):
+    """3 jobs that run 23.9 s on average, 2 repeats: 0.24 s for each start and decision of a job is 1% of that."""
+
+    def lines(p50_s, *kinds):
+        lag = dict.fromkeys(kinds, LagAccount(3, p50_s, p50_s, p50_s))
+        return warnings(
+            compare([replace(r, lag=lag) if r.cluster == "local" else r for r in runs if r.policy == "fifo"])
+        )
+
+    (line,) = lines(0.13, "start", "decide")
+    assert line.startswith(
+        "fifo: this host was too busy to be exact: decisions and process starts delayed each job by 0.260 s, 1.09%"
+    )
+    assert "use --warp" in line
+    assert lines(0.11, "start", "decide") == ()
+    assert lines(0.2, "start", "step", "submit") == ()
 
 
 def test_notes_and_failed_jobs_are_named(runs, job):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
+
+import pytest
 
 from emulator_runtime.ipc.poller import Poller
-from scheduler_sims.clusters.local.time_keeper import RunningTime
+from scheduler_sims.clusters.local.time_keeper import RunningTime, WarpTime
 
 YEARS_NS = 10**18
 """31 of them, as LAS asks for whose threshold no job gets to."""
@@ -32,3 +35,21 @@ def test_a_wait_of_years_ends_with_news(tmp_path):
         poller.unwatch(mine)
         keeper.close()
     assert heard.is_set()
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.1])
+def test_between_jumps_a_warp_clock_runs_at_its_speed(tmp_path, speed):
+    woken = []
+    with contextlib.closing(Poller()) as poller:
+        keeper = WarpTime(tmp_path / "clock", poller, speed, woken.append)
+        keeper.participants.register("job")
+        began_ns = time.monotonic_ns()
+        keeper.run()
+        time.sleep(0.1)
+        passed_ns = keeper.now_ns()
+        assert 0.1 * speed <= passed_ns / 1e9 <= (time.monotonic_ns() - began_ns) * speed / 1e9
+        keeper.participants.waits("job", 10**12)
+        keeper.wait(None, lambda: bool(woken))
+        assert keeper.now_ns() >= 10**12
+        keeper.close()
+    assert woken == ["job"]

@@ -1,23 +1,46 @@
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.experiments.calibration.costs import (
-    Calibration,
-    ProbeRun,
-    Probes,
-    ProbeStop,
-    as_submitted,
-    calibrated,
-    warnings,
-)
+from operators.experiments.calibration import calibration
+from operators.experiments.calibration.calibration import Calibration, as_submitted
+from operators.experiments.calibration.observations import Observations, ProbeRun, ProbeStop
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.record import JobRecord, RunRecord
 
 S = 1_000_000_000
+
+
+class Found(Calibration):
+    """A calibration whose costs and numbers of usable observations are attributes, for short assertions."""
+
+    def __getattr__(self, name: str) -> float:
+        return self.seconds[name] if name in self.seconds else self.usable[name]
+
+
+def seen(
+    alone: Sequence[ProbeRun],
+    burst: Sequence[ProbeRun],
+    chain: Sequence[ProbeRun],
+    stops: Sequence[ProbeStop] = (),
+    together: Sequence[ProbeStop] = (),
+    *,
+    wide: Sequence[ProbeRun] = (),
+    coalesce_s: float = 0.0,
+    planned: Mapping[str, int] | None = None,
+) -> Observations:
+    runs = {"alone": alone, "burst": burst, "wide": wide, "chain": chain}
+    return Observations(runs, {"stops": stops, "together": together}, planned or {}, coalesce_s)
+
+
+def calibrated(observed: Observations) -> Found:
+    found = calibration.calibrated(observed)
+    return Found(found.seconds, found.coalesce_s, found.usable, found.notes)
 
 
 def probe(submitted: float, asked: float, begin: float, end: float | None = None) -> ProbeRun:
@@ -45,27 +68,24 @@ def test_figures_by_hand() -> None:
     times = zip((20, 40, 60), again, strict=True)
     stops = [ProbeStop(round(t * S), round((t + 1) * S), round((t + 2.25) * S), run) for t, run in times]
     late = [probe(0, 1.85, 1.85 + 2.0 + 0.25 * k) for k in range(12)]  # heard 1.1 s later than one alone: 11 x 0.1
-    found = calibrated(Probes(ALONE, late, chain(10, first=1.65), stops, coalesce_s=0.5))
-    assert found == Calibration(
-        alone=3,
-        burst=12,
-        wide=0,
-        chain=10,
-        stops=3,
-        together=0,
-        coalesce_s=0.5,
-        arrive_s=0.0,
-        submit_s=pytest.approx(0.25),
-        serial_submit_s=pytest.approx(0.1),
-        start_s=pytest.approx(2.0),
-        serial_start_s=pytest.approx(0.25),
-        shared_start_s=0.0,
-        finish_s=pytest.approx(1.0),
-        stop_s=pytest.approx(1.75),
-        serial_stop_s=0.0,
-        shared_stop_s=0.0,
-        restart_s=pytest.approx(0.5),
+    found = calibrated(seen(ALONE, late, chain(10, first=1.65), stops, coalesce_s=0.5))
+    assert found.seconds == pytest.approx(
+        {
+            "arrive_s": 0.0,
+            "submit_s": 0.25,
+            "serial_submit_s": 0.1,
+            "start_s": 2.0,
+            "serial_start_s": 0.25,
+            "shared_start_s": 0.0,
+            "finish_s": 1.0,
+            "stop_s": 1.75,
+            "serial_stop_s": 0.0,
+            "shared_stop_s": 0.0,
+            "restart_s": 0.5,
+        }
     )
+    assert found.usable == {"alone": 3, "burst": 12, "wide": 0, "chain": 10, "stops": 3, "together": 0}
+    assert found.coalesce_s == 0.5
     assert found.hand_over_s == pytest.approx(3.5)
     assert found.figures()["hand_over_s"] == 3.5
     assert found.costs(2.0) == ClusterCosts(
@@ -82,7 +102,7 @@ def test_figures_by_hand() -> None:
 
 def test_submissions_of_an_instant_come_one_after_the_other() -> None:
     drip = [probe(0.05 * k, 0.75, 2.75) for k in range(12)]
-    assert calibrated(Probes(ALONE, drip, chain(3))).arrive_s == pytest.approx(0.05)
+    assert calibrated(seen(ALONE, drip, chain(3))).arrive_s == pytest.approx(0.05)
 
 
 def test_a_prediction_s_jobs_are_seen_as_late_as_they_would_be() -> None:
@@ -99,14 +119,14 @@ def test_a_prediction_s_jobs_are_seen_as_late_as_they_would_be() -> None:
 
 def test_one_straggler_tells_nothing_of_the_rest() -> None:
     slow = [*burst(11), probe(0, 0.75, 60.0)]
-    assert calibrated(Probes(ALONE, slow, chain(10))).serial_start_s == pytest.approx(0.25)
+    assert calibrated(seen(ALONE, slow, chain(10))).serial_start_s == pytest.approx(0.25)
     late = [*chain(9)[:4], probe(0, 50, 90), *(probe(0, 100 + 10 * k, 102 + 10 * k) for k in range(5))]
-    assert calibrated(Probes(ALONE, burst(12), late)).start_s == pytest.approx(2.0)
+    assert calibrated(seen(ALONE, burst(12), late)).start_s == pytest.approx(2.0)
 
 
 def test_a_burst_whose_first_start_is_late_shares_the_machines() -> None:
     """All of twelve begin 3.3 s later than one alone: 0.3 s for each of the other eleven."""
-    found = calibrated(Probes(ALONE, burst(12, base=5.3), chain(10)))
+    found = calibrated(seen(ALONE, burst(12, base=5.3), chain(10)))
     assert (found.start_s, found.serial_start_s) == (pytest.approx(2.0), pytest.approx(0.25))
     assert found.shared_start_s == pytest.approx(0.3)
     assert found.costs(0.5).shared_start_s == pytest.approx(0.3)
@@ -115,14 +135,14 @@ def test_a_burst_whose_first_start_is_late_shares_the_machines() -> None:
 def test_a_wider_burst_tells_serial_and_shared_starts_apart() -> None:
     """Bursts of 12 and 32 that begin 0.05 s later for each other start, then one every 0.4 s: no noise, so both are found."""
     few, many = burst(12, base=2.0 + 11 * 0.05, serial=0.4), burst(32, base=2.0 + 31 * 0.05, serial=0.4)
-    found = calibrated(Probes(ALONE, few, chain(10), wide=many))
+    found = calibrated(seen(ALONE, few, chain(10), wide=many))
     assert (found.burst, found.wide) == (12, 32)
     assert (found.serial_start_s, found.shared_start_s) == (pytest.approx(0.4), pytest.approx(0.05))
 
 
 def test_where_two_bursts_disagree_the_wider_one_counts_more() -> None:
     """The twelve all come at once after 4 s, as if they shared the machines; the 32 come one every 0.45 s from the start on."""
-    found = calibrated(Probes(ALONE, burst(12, base=4.0, serial=0.0), chain(10), wide=burst(32, serial=0.45)))
+    found = calibrated(seen(ALONE, burst(12, base=4.0, serial=0.0), chain(10), wide=burst(32, serial=0.45)))
     assert found.serial_start_s == pytest.approx(0.45)
     assert found.shared_start_s == pytest.approx(0.0)
 
@@ -136,7 +156,7 @@ def test_stops_of_one_decision_are_heard_one_by_one_and_share_the_machines() -> 
     alone = [stopped(t, t + 0.1, t + 1.6) for t in (20, 40, 60)]
     together = [stopped(80, 80.1 + 0.2 * k, 80.1 + 0.2 * k + 2.6, others=11) for k in range(12)]
     strays = [stopped(90, 95, 130), stopped(91, 95, 130)]  # of other decisions
-    found = calibrated(Probes(ALONE, burst(12), chain(10), alone, [*strays, *reversed(together)], coalesce_s=0.3))
+    found = calibrated(seen(ALONE, burst(12), chain(10), alone, [*strays, *reversed(together)], coalesce_s=0.3))
     assert (found.stops, found.together) == (3, 12)
     assert found.stop_s == pytest.approx(1.3)
     assert found.serial_stop_s == pytest.approx(0.2)
@@ -149,48 +169,48 @@ def test_of_devices_whose_news_was_gathered_only_the_first_counts() -> None:
     """Each pair is heard of together, when the scheduler has gathered: the second one of a pair waited for less."""
     alone = [stopped(20, 20.0, 21.0)]
     pairs = [stopped(80, 80 + 0.5 * k, 80 + 0.5 * (k - k % 2) + 3.0, others=3) for k in range(4)]
-    assert calibrated(Probes(ALONE, burst(2), chain(2), alone, pairs)).shared_stop_s == pytest.approx(2 / 3)
+    assert calibrated(seen(ALONE, burst(2), chain(2), alone, pairs)).shared_stop_s == pytest.approx(2 / 3)
 
 
 def test_one_stop_of_a_decision_tells_nothing_about_many() -> None:
-    found = calibrated(Probes(ALONE, burst(2), chain(2), [stopped(20, 20, 21)], [stopped(80, 80, 85)]))
+    found = calibrated(seen(ALONE, burst(2), chain(2), [stopped(20, 20, 21)], [stopped(80, 80, 85)]))
     assert (found.together, found.serial_stop_s, found.shared_stop_s) == (1, 0.0, 0.0)
 
 
 def test_only_starts_of_one_decision_are_a_burst() -> None:
     late = [probe(0, 10.0, 12.0), probe(0, 10.0, 12.25)]
-    assert calibrated(Probes(ALONE, [*burst(6), *late], chain(3))).serial_start_s == pytest.approx(0.25)
+    assert calibrated(seen(ALONE, [*burst(6), *late], chain(3))).serial_start_s == pytest.approx(0.25)
 
 
 def test_noise_never_makes_a_cost_negative() -> None:
     early = [probe(0, 0, 0.5), probe(0, 0.4, 0.9), probe(0, 0.8, 1.3)]
     stop = ProbeStop(0, 0, 0, probe(0, 5, 5.1))
-    found = calibrated(Probes(ALONE, [probe(0, 0, 1)], early, [stop], coalesce_s=1.0))
+    found = calibrated(seen(ALONE, [probe(0, 0, 1)], early, [stop], coalesce_s=1.0))
     assert (found.submit_s, found.serial_start_s, found.finish_s, found.stop_s, found.restart_s) == (0, 0, 0, 0, 0)
 
 
 def test_a_place_of_one_burst_and_no_stops_are_enough() -> None:
-    found = calibrated(Probes(ALONE, burst(1), chain(2)))
+    found = calibrated(seen(ALONE, burst(1), chain(2)))
     assert (found.burst, found.stops, found.serial_start_s, found.stop_s) == (1, 0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(("alone", "bursts", "chains"), [(3, 0, 5), (3, 3, 1), (0, 3, 3)])
 def test_too_few_probes_are_refused(alone: int, bursts: int, chains: int) -> None:
     with pytest.raises(ClusterError, match=f"{alone} alone, {bursts} of the burst and {chains} of the chain"):
-        calibrated(Probes(ALONE[:alone], burst(bursts), chain(chains)))
+        calibrated(seen(ALONE[:alone], burst(bursts), chain(chains)))
 
 
 @given(st.permutations(range(8)))
 def test_the_order_in_which_a_burst_is_told_is_no_matter(order: list[int]) -> None:
     runs = burst(8)
-    assert calibrated(Probes(ALONE, [runs[k] for k in order], chain(3))) == calibrated(Probes(ALONE, runs, chain(3)))
+    assert calibrated(seen(ALONE, [runs[k] for k in order], chain(3))) == calibrated(seen(ALONE, runs, chain(3)))
 
 
 def test_large_costs_are_a_warning() -> None:
-    found = calibrated(Probes(ALONE, burst(12), chain(10)))  # 1.5 + 2 s from end to beginning
-    assert warnings(found, 71.0) == []
-    assert warnings(found, None) == []
-    (said,) = warnings(found, 60.0)
+    found = calibrated(seen(ALONE, burst(12), chain(10)))  # 1.5 + 2 s from end to beginning
+    assert found.warnings(71.0) == []
+    assert found.warnings(None) == []
+    (said,) = found.warnings(60.0)
     assert "takes 3.50 s on this cluster, 5.8% of the predicted mean JCT" in said
 
 
@@ -201,20 +221,20 @@ def test_kinds_of_which_too_few_came_through_are_told() -> None:
     """Four of twelve were started with the first, one of twelve was stopped with others, no wide one came; the rest is enough."""
     apart = [*burst(4), *(probe(0, 10 + n, 13 + n) for n in range(8))]
     alone = [stopped(t, t + 0.1, t + 1.6) for t in (20, 40)]
-    found = calibrated(Probes(ALONE[:2], apart, chain(5), alone, [stopped(80, 80, 85)], planned=PLANNED))
+    found = calibrated(seen(ALONE[:2], apart, chain(5), alone, [stopped(80, 80, 85)], planned=PLANNED))
     assert found.notes == (
         "calibration: only 4 of 12 probe jobs started at once can be used; serial_start_s and shared_start_s may be wrong",
         "calibration: only 0 of 32 probe jobs of the larger burst can be used; serial_start_s and shared_start_s may be wrong",
         "calibration: only 1 of 12 probe jobs stopped at once can be used; serial_stop_s and shared_stop_s may be wrong",
     )
-    assert warnings(found, None) == list(found.notes)
-    assert len(warnings(found, 1.0)) == 4
+    assert found.warnings(None) == list(found.notes)
+    assert len(found.warnings(1.0)) == 4
     assert "notes" not in found.figures()
 
 
 def test_what_was_not_planned_is_not_missed() -> None:
     found = calibrated(
-        Probes(ALONE, burst(1), chain(10), planned={**PLANNED, "burst": 1, "wide": 0, "stops": 0, "together": 0})
+        seen(ALONE, burst(1), chain(10), planned={**PLANNED, "burst": 1, "wide": 0, "stops": 0, "together": 0})
     )
     assert found.notes == ()
 
@@ -224,12 +244,12 @@ def test_stops_of_which_half_were_lost_cost_what_they_did() -> None:
     alone = [stopped(t, t + 0.1, t + 1.6) for t in (20, 40, 60)]
     all_of_them = [stopped(80, 80.1 + 0.2 * k, 80.1 + 0.2 * k + 2.6, others=11) for k in range(12)]
     known = [all_of_them[k] for k in (0, 2, 4, 7, 9, 11)]
-    found = calibrated(Probes(ALONE, burst(12), chain(10), alone, known, planned=PLANNED))
+    found = calibrated(seen(ALONE, burst(12), chain(10), alone, known, planned=PLANNED))
     assert (found.together, found.shared_stop_s) == (6, pytest.approx(0.1))
     assert found.serial_stop_s == pytest.approx(0.2, rel=0.25)
     assert not [note for note in found.notes if "stopped" in note]
 
 
 def test_one_known_stop_of_many_tells_what_they_share() -> None:
-    found = calibrated(Probes(ALONE, burst(2), chain(2), [stopped(20, 20, 21)], [stopped(80, 80, 85, others=4)]))
+    found = calibrated(seen(ALONE, burst(2), chain(2), [stopped(20, 20, 21)], [stopped(80, 80, 85, others=4)]))
     assert (found.together, found.serial_stop_s, found.shared_stop_s) == (1, 0.0, pytest.approx(1.0))

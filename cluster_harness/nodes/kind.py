@@ -15,7 +15,7 @@ from cluster_harness import versions
 from cluster_harness.engine import Engine
 from cluster_harness.offline.image_commit import NodeImages
 from cluster_harness.offline.node_image import FILES
-from cluster_harness.steps import Note
+from cluster_harness.steps import Progress, Report
 
 _IMPORT = ("ctr", "-n", "k8s.io", "images", "import", "--all-platforms", "--digests", "--snapshotter=overlayfs", "-")
 _PARALLEL_IMPORTS = 4
@@ -62,12 +62,12 @@ class Kind:
     def export_kubeconfig(self, path: Path) -> None:
         self.engine.shell.run(self.program, "export", "kubeconfig", "--name", self.name, "--kubeconfig", path)
 
-    def load(self, archives: Sequence[Path], nodes: Sequence[str], note: Note) -> None:
+    def load(self, archives: Sequence[Path], nodes: Sequence[str], report: Report) -> None:
         """Imports image archives into the nodes' containerd, several nodes at a time. Raises ClusterError."""
         pairs = [(archive, node) for archive in archives for node in nodes]
         with ThreadPoolExecutor(max_workers=_PARALLEL_IMPORTS) as pool:
             for done, _ in enumerate(pool.map(lambda pair: self._import(*pair), pairs), start=1):
-                note(f"{done} of {len(pairs)}")
+                report(Progress(done, len(pairs), "copies"))
 
     def _import(self, archive: Path, node: str) -> None:
         with archive.open("rb") as file:

@@ -1,38 +1,38 @@
-"""Three ways to a cluster behind one interface: kind with its own node image, kind with ours, or a cluster that is there."""
+"""Where a cluster's nodes come from, behind one interface: kind with its stock image or ours, or an existing cluster."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from cluster_harness import versions
-from cluster_harness.cache import Cache, content_key
 from cluster_harness.engine import Engine
 from cluster_harness.images import Image
-from cluster_harness.kind import Kind
-from cluster_harness.kubectl import Kubectl
+from cluster_harness.nodes.kind import Kind
+from cluster_harness.nodes.kubectl import Kubectl
 from cluster_harness.offline import node_network
-from cluster_harness.offline.image_archive import reference_of
 from cluster_harness.offline.image_commit import NodeImages
-from cluster_harness.offline.node_image import node_images
 from cluster_harness.product.chart import worker_labels
 from cluster_harness.programs import Clients
 from cluster_harness.request.spec import ClusterSpec
 from cluster_harness.shell import Shell
 from cluster_harness.state import ClusterDirectory
-from cluster_harness.steps import Note, Steps
+from cluster_harness.steps import Progress, Report, Steps
 from emulator_runtime.domain.errors import ClusterError
 
 _REGISTRY_TIMEOUT_S = 20.0
+_CONNECT_TIMEOUT_S = 5.0
+_REGISTRY = ("registry-1.docker.io", 443)
 _PULL_TIMEOUT_S = 1200.0
 _READY_TIMEOUT_S = 300.0
 
 
-class Way(Protocol):
+class Provider(Protocol):
     """How nodes come to be. All methods raise ClusterError."""
 
     @property
@@ -42,34 +42,63 @@ class Way(Protocol):
 
     def create(self, spec: ClusterSpec, steps: Steps) -> None: ...
 
-    def load(self, images: Sequence[Image], note: Note) -> None: ...
+    def load(self, images: Sequence[Image], report: Report) -> None: ...
 
     def delete(self) -> None: ...
 
 
-def obtain_node_images(cache: Cache, engine: Engine, shell: Shell, steps: Steps) -> tuple[NodeImages, bool]:
-    """kind's own node image where the engine has it or a registry answers in 20 s, else ours; True: it is ours."""
-    stock = versions.STOCK_NODE_IMAGE
-    if not engine.has_image(stock):
-        asked = _registry_answers(engine, stock)
-        if asked:
-            with steps.step(f"pull {stock.partition('@')[0]}"):
-                engine.shell.run("docker", "pull", "--quiet", stock, timeout_s=_PULL_TIMEOUT_S)
-        else:
-            steps.say(f"no registry gives {stock.partition('@')[0]}: the node image is built here")
-            return node_images(cache, engine, shell, steps), True
-    return NodeImages(stock, stock), False
+def has_stock_image(engine: Engine | None) -> bool:
+    return engine is not None and engine.has_image(versions.STOCK_NODE_IMAGE)
 
 
-def _registry_answers(engine: Engine, reference: str) -> bool:
+def registry_answers(shell: Shell) -> bool:
+    """Whether a registry gives kind's stock node image, asked for 20 s at most; `docker manifest` needs no engine.
+
+    Without a docker client: whether Docker Hub can be connected to."""
+    if shutil.which("docker", path=shell.environ.get("PATH")) is None:
+        return _connects(*_REGISTRY)
     try:
-        return engine.shell.attempt("docker", "manifest", "inspect", reference, timeout_s=_REGISTRY_TIMEOUT_S).ok
+        return shell.attempt(
+            "docker", "manifest", "inspect", versions.STOCK_NODE_IMAGE, timeout_s=_REGISTRY_TIMEOUT_S
+        ).ok
     except ClusterError:  # no answer in time
         return False
 
 
+def _connects(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def pull_stock_image(engine: Engine, steps: Steps) -> NodeImages:
+    """kind's own node image, pulled unless the engine has it. Raises ClusterError."""
+    stock = versions.STOCK_NODE_IMAGE
+    if not engine.has_image(stock):
+        with steps.step(f"pull {stock.partition('@')[0]}") as report:
+            layers = PulledLayers(report)
+            engine.shell.stream("docker", "pull", stock, on_line=layers.read, timeout_s=_PULL_TIMEOUT_S)
+    return NodeImages(stock, stock)
+
+
+class PulledLayers:
+    """Counts the layers in the output of `docker pull`: `LAYER: Pulling fs layer`, later `LAYER: Pull complete`."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._done: dict[str, bool] = {}
+
+    def read(self, line: str) -> None:
+        layer, _, state = line.partition(": ")
+        if state in ("Pulling fs layer", "Waiting", "Pull complete", "Already exists"):
+            self._done[layer] = state in ("Pull complete", "Already exists")
+            self._report(Progress(sum(self._done.values()), len(self._done), "layers"))
+
+
 @dataclass(frozen=True)
-class KindWay:
+class KindProvider:
     """Nodes are containers of this machine's engine."""
 
     kind: Kind
@@ -85,25 +114,25 @@ class KindWay:
         if self.kind.on_the_spot:
             with steps.step("routes and DNS"):
                 node_network.connect(self.kubectl, self.kind.engine.shell, spec.workers + 1)
-        with steps.step("wait for the nodes") as note:
-            self.kubectl.wait("nodes ready", lambda: self._not_ready(spec.workers + 1, note), _READY_TIMEOUT_S)
+        with steps.step("wait for the nodes") as report:
+            self.kubectl.wait("nodes ready", lambda: self._not_ready(spec.workers + 1, report), _READY_TIMEOUT_S)
             self.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", timeout_s=_READY_TIMEOUT_S)
 
-    def _not_ready(self, count: int, note: Note) -> str | None:
+    def _not_ready(self, count: int, report: Report) -> str | None:
         nodes = self.kubectl.nodes()
         ready = sum(node.ready for node in nodes)
-        note(f"{ready} of {count}")
+        report(Progress(ready, count, "nodes are ready"))
         return None if ready == count else f"{ready} of {count} nodes are ready"
 
-    def load(self, images: Sequence[Image], note: Note) -> None:
-        self.kind.load([image.archive for image in images], self.kind.node_names(), note)
+    def load(self, images: Sequence[Image], report: Report) -> None:
+        self.kind.load([image.archive for image in images], self.kind.node_names(), report)
 
     def delete(self) -> None:
         self.kind.delete(self.directory.path)
 
 
 @dataclass(frozen=True)
-class ExistingWay:
+class ExistingCluster:
     """Somebody else's cluster: never created or deleted, only the chart, its namespace and our labels come and go."""
 
     kubectl: Kubectl
@@ -115,7 +144,7 @@ class ExistingWay:
     def create(self, spec: ClusterSpec, steps: Steps) -> None:
         raise ClusterError(f"{self.kubectl.kubeconfig}: is a cluster that exists; nothing to create for {spec.name}")
 
-    def load(self, images: Sequence[Image], note: Note) -> None:
+    def load(self, images: Sequence[Image], report: Report) -> None:
         names = ", ".join(image.reference for image in images)
         raise ClusterError(
             f"{names}: nodes of an existing cluster pull images themselves; push it to their registry, give --image"
@@ -125,28 +154,14 @@ class ExistingWay:
         return
 
 
-def existing_way(clients: Clients, shell: Shell, kubeconfig: Path, context: str) -> ExistingWay:
+def existing_cluster(clients: Clients, shell: Shell, kubeconfig: Path, context: str) -> ExistingCluster:
     """Raises ClusterError where there is no such file."""
     if not kubeconfig.exists():
         raise ClusterError(f"{kubeconfig}: there is no such kubeconfig; give another with --kubeconfig")
-    return ExistingWay(Kubectl(shell, clients.kubectl, kubeconfig, context))
+    return ExistingCluster(Kubectl(shell, clients.kubectl, kubeconfig, context))
 
 
 def default_kubeconfig(environ: Mapping[str, str] = os.environ) -> Path:
     """What kubectl would use: the first file of KUBECONFIG, or ~/.kube/config."""
     first = environ.get("KUBECONFIG", "").partition(os.pathsep)[0]
     return Path(first) if first else Path.home() / ".kube" / "config"
-
-
-def saved_image(cache: Cache, engine: Engine, given: str) -> Image:
-    """An image of the engine, or the archive at a path, ready to be loaded. Raises ClusterError for neither."""
-    path = Path(given)
-    if path.is_file():
-        reference = reference_of(path)
-        return Image(reference, cache.ensure("saved-images", content_key(path), lambda to: shutil.copyfile(path, to)))
-    done = engine.shell.attempt("docker", "image", "inspect", "-f", "{{.Id}}", given)
-    if not done.ok:
-        raise ClusterError(f"{given}: is no file, and the engine has no such image (`docker images` lists them)")
-    key = content_key(given, done.stdout.strip())
-    archive = cache.ensure("saved-images", key, lambda to: engine.shell.run("docker", "save", "-o", to, given))
-    return Image(given, archive)
