@@ -37,7 +37,7 @@ OWN_SIGNALS = frozenset({"train", "scheduler", "dashboard"})
 EXTRAS = {
     "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "cluster_harness"),
     "node": ("grpc", "google", "prometheus_client", "redis", "sharing_manager", "deviceplugin"),
-    "operator": ("fastapi", "pydantic", "lightkube", "starlette", "uvicorn", "operators"),
+    "operator": ("fastapi", "pydantic", "kubernetes", "starlette", "uvicorn", "operators"),
     "kubectl": ("msgspec",),
 }
 """What brings a package that is missing, by the name under which it is imported; ours may be missing in an image."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -159,9 +158,3 @@ def existing_cluster(clients: Clients, shell: Shell, kubeconfig: Path, context: 
     if not kubeconfig.exists():
         raise ClusterError(f"{kubeconfig}: there is no such kubeconfig; give another with --kubeconfig")
     return ExistingCluster(Kubectl(shell, clients.kubectl, kubeconfig, context))
-
-
-def default_kubeconfig(environ: Mapping[str, str] = os.environ) -> Path:
-    """What kubectl would use: the first file of KUBECONFIG, or ~/.kube/config."""
-    first = environ.get("KUBECONFIG", "").partition(os.pathsep)[0]
-    return Path(first) if first else Path.home() / ".kube" / "config"

@@ -26,7 +26,8 @@ from e2e.cases.ledger import Ledger, Reported, check_every_step_once
 from e2e.cases.test_emujobs import at_s, check_runs
 from operators.experiments.cluster_state import read_cluster_state
 from operators.experiments.emujobs import EXPERIMENT_LABEL
-from operators.kube.client import KubeApi, configured
+from operators.kube.client import KubeApi
+from operators.kube.kubeconfig import connection
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 
 pytestmark = [pytest.mark.alone, pytest.mark.long]
@@ -74,7 +75,7 @@ def cluster_file(spec: ClusterSpec) -> str:
 
 def nodes_of(kubeconfig: Path) -> ClusterSpec:
     async def ask() -> ClusterSpec:
-        api = KubeApi(configured(kubeconfig))
+        api = KubeApi(connection(kubeconfig))
         try:
             return (await read_cluster_state(api)).spec
         finally:

@@ -15,7 +15,6 @@ from rich.table import Table
 
 from cluster_harness.cache import Cache, default_root
 from cluster_harness.cluster import Clusters
-from cluster_harness.nodes.providers import default_kubeconfig
 from cluster_harness.product.readiness import gpus_of
 from cluster_harness.product.status import ClusterReport, report
 from cluster_harness.request.chart_values import helm_arguments
@@ -136,7 +135,7 @@ def run_up(args: argparse.Namespace) -> int:
         cpu_nodes=args.cpu_nodes,
     )
     spec = with_emulated_resources(spec, args.emulated_cpus, args.emulated_memory)
-    kubeconfig = args.kubeconfig or (default_kubeconfig() if args.context else None)
+    kubeconfig = args.kubeconfig or (_file_with(args.context) if args.context else None)
     request = Request(
         spec,
         kubeconfig=kubeconfig,
@@ -230,3 +229,10 @@ def _print_report(found: ClusterReport) -> None:
         console.print("emugpu isn't installed on it")
     elif found.missing:
         console.print(f"missing: {found.missing}")
+
+
+def _file_with(context: str) -> Path:
+    """PyYAML is not needed by any other choice of cluster."""
+    from operators.kube.kubeconfig import file_with
+
+    return file_with(context)

@@ -29,7 +29,8 @@ from operators.api.sources.compare_output import CompareOutput
 from operators.api.sources.output_files import SUMMARY
 from operators.api.sources.source import Source
 from operators.api.web_server import listening, serve
-from operators.kube.client import KubeApi, configured
+from operators.kube.client import KubeApi
+from operators.kube.kubeconfig import connection
 
 DEFAULT_PORT = 8765
 LOOPBACK = "127.0.0.1"
@@ -89,9 +90,9 @@ async def _dashboard(args: argparse.Namespace, directories: Sequence[Path], list
 
 def _cluster(args: argparse.Namespace, changes: Changes) -> Source:
     """What the caller's kubeconfig lets them see; what they change is checked by the API server as theirs."""
-    config = configured(args.kubeconfig, args.context)
-    naming = Naming(f"{config.context_name or 'cluster'} ({config.cluster.server})")
-    return ClusterSource(KubeApi(config), changes, wall_ns, naming)
+    target = connection(args.kubeconfig, args.context)
+    naming = Naming(f"{target.context or 'cluster'} ({target.server})")
+    return ClusterSource(KubeApi(target), changes, wall_ns, naming)
 
 
 def _open(link: str) -> None:

@@ -143,9 +143,10 @@ class _Titles:
 def _executor(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Executor]:
     """The schedulers' output is kept in the output directory; without --out it is deleted."""
     from operators.experiments.executor import Executor, ExecutorSettings
-    from operators.kube.client import KubeApi, configured
+    from operators.kube import kubeconfig
+    from operators.kube.client import KubeApi
 
-    config = configured(args.kubeconfig, args.context)
+    config = kubeconfig.connection(args.kubeconfig, args.context)
     with tempfile.TemporaryDirectory(prefix="emugpu-experiment-") as temporary:
         directory = Path(temporary) if args.out is None else args.out / SCHEDULERS
         directory.mkdir(exist_ok=True)

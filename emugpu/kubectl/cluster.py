@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import wall_ns
-from operators.kube.api import Api, ForbiddenError, Json, NotThereError
+from operators.kube.api import Api, ForbiddenError, Json, NotThereError, Resource
 
 T = TypeVar("T")
 RIGHTS = "docs/kubectl.md lists the rights that each command needs"
@@ -58,9 +58,9 @@ def refusal(error: Exception) -> str:
     return str(error).partition("; the chart's RBAC")[0]
 
 
-async def listed(api: Api, resource: type[Any], **options: Any) -> list[Json]:
+async def listed(api: Api, resource: Resource, *, namespace: str = "", labels: str = "") -> list[Json]:
     """All objects. Raises NotThereError where the cluster has no such resource."""
-    return (await api.list(resource, **options))[1]
+    return (await api.list(resource, namespace=namespace, labels=labels))[1]
 
 
 async def if_allowed(answer: Awaitable[T], otherwise: T, missing: list[str]) -> T:

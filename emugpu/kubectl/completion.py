@@ -8,7 +8,6 @@ description after a tab, then a number: :4 tells the shell not to offer files, :
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 from emugpu.kubectl import options
 from emugpu.kubectl.__main__ import COMMANDS, command_in, parser
-from emugpu.kubectl.access import access, context_names
 from emugpu.kubectl.cluster import Cluster, listed
 from emugpu.kubectl.commands.jobs import PHASES
 from emugpu.kubectl.jobs_seen import jobs_in
@@ -25,6 +23,7 @@ from emulator_runtime.domain.errors import EmuGpuError
 from operators.kube.api import NAMESPACE, NODE, POD, Api, Json
 from operators.kube.client import KubeApi
 from operators.kube.documents import object_at, text_at
+from operators.kube.kubeconfig import connection, context_names
 
 NO_FILES, FILES = ":4", ":0"
 _PATIENCE_S = 2.0
@@ -98,7 +97,7 @@ def _values(action: argparse.Action, before: Sequence[str], connect: options.Con
         return [(phase, "") for phase in PHASES]
     args, _ = _connection(before)
     if action.dest == "context":
-        return [(name, "") for name in context_names(os.environ, args.kubeconfig)]
+        return [(name, "") for name in context_names(args.kubeconfig)]
     question = _QUESTIONS.get(action.dest)
     if question is None:
         return []
@@ -112,8 +111,8 @@ def _connection(before: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def _connect(args: argparse.Namespace) -> Cluster:
     """Quick to give up: a shell waits."""
-    found = access(os.environ, args.kubeconfig, args.context, args.namespace)
-    return Cluster(KubeApi(found.config, timeout_s=_PATIENCE_S), found.namespace)
+    found = connection(args.kubeconfig, args.context, args.namespace)
+    return Cluster(KubeApi(found, timeout_s=_PATIENCE_S), found.namespace)
 
 
 # -- what the cluster knows --------------------------------------------------------------------------------------------

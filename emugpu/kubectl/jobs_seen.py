@@ -92,11 +92,10 @@ class JobSeen:
         return None if self.submitted_s is None else max(0.0, end_s - self.submitted_s)
 
 
-async def jobs_in(api: Api, namespace: str, labels: Mapping[str, object] | None = None) -> list[JobSeen]:
+async def jobs_in(api: Api, namespace: str, labels: str = "") -> list[JobSeen]:
     """All EmuJobs of a namespace (`*`: of all), in order of submission. Raises ClusterError where there are no EmuJobs."""
-    options = {"labels": labels} if labels else {}
     try:
-        documents = await listed(api, EMUJOB, namespace=namespace, **options)
+        documents = await listed(api, EMUJOB, namespace=namespace, labels=labels)
     except NotThereError as error:
         raise ClusterError(NO_EMUJOBS) from error
     return sorted(map(job_seen, documents), key=lambda job: (job.submitted_s or float("inf"), job.namespace, job.name))

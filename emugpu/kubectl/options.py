@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from emugpu.kubectl.access import access
 from emugpu.kubectl.cluster import Cluster
 from emulator_runtime.command_line import OneLineParser
 from emulator_runtime.domain.errors import InputError
 from operators.kube.client import KubeApi
+from operators.kube.kubeconfig import connection as chosen_connection
 
 Connect = Callable[[argparse.Namespace], Cluster]
 EVERY_S = 2.0
@@ -63,8 +62,8 @@ def scope(args: argparse.Namespace, cluster: Cluster) -> str:
 
 def connect(args: argparse.Namespace) -> Cluster:
     """Raises InputError or ClusterError where no cluster is configured."""
-    found = access(os.environ, args.kubeconfig, args.context, args.namespace)
-    return Cluster(KubeApi(found.config), found.namespace)
+    found = chosen_connection(args.kubeconfig, args.context, args.namespace)
+    return Cluster(KubeApi(found), found.namespace)
 
 
 def cluster_of(args: argparse.Namespace) -> Cluster:

@@ -12,7 +12,7 @@ from emulator_runtime.domain.job import Configuration, JobSpec
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.emujob.workload import cluster_spec
-from operators.kube.api import EMUJOB, NODE, POD, POOL, Api, NotThereError, everywhere
+from operators.kube.api import EMUJOB, NODE, POD, POOL, Api, NotThereError
 from operators.objects.node import Node
 from operators.objects.pod import Pod
 from operators.objects.pool import Pool
@@ -44,14 +44,14 @@ class ClusterState:
 async def read_cluster_state(api: Api) -> ClusterState:
     """Raises InputError where emugpu is not installed, and what Api raises."""
     try:
-        await api.list(EMUJOB, **everywhere())
+        await api.list(EMUJOB)
         _, pools = await api.list(POOL)
     except NotThereError as error:
         raise InputError(
             "--on kubernetes", "the cluster doesn't know EmuJobs; install the chart (emugpu cluster up)"
         ) from error
     _, nodes = await api.list(NODE)
-    _, pods = await api.list(POD, **everywhere())
+    _, pods = await api.list(POD)
     facts = [Node.read(document) for document in nodes]
     spec = cluster_spec([Pool.read(document) for document in pools], facts)
     ready = {node.name for node in facts if node.ready}

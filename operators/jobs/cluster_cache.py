@@ -11,7 +11,7 @@ from operators.jobs.observer import ClusterView
 from operators.jobs.plan import Action, CreateJob, CreateService, Observed, ResizePod
 from operators.jobs.resizing import ResizeRefusals
 from operators.kube.actions import SuspendJob, WriteStatus
-from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json, everywhere
+from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json
 from operators.kube.documents import Key
 from operators.kube.informer import Followed
 from operators.kube.store import Heard, Index, Store
@@ -45,10 +45,10 @@ class ClusterCache:
         self._vanished = False
         self._offers: tuple[NodeOffer, ...] | None = None
         self.followed = (
-            Followed(EMUJOB, self.emujobs, everywhere()),
-            Followed(JOB, self.jobs, everywhere()),
-            Followed(POD, self.pods, everywhere()),  # who asks for emulated GPUs bears no label
-            Followed(SERVICE, self.services, everywhere(JOB_LABEL)),
+            Followed(EMUJOB, self.emujobs),
+            Followed(JOB, self.jobs),
+            Followed(POD, self.pods),  # who asks for emulated GPUs bears no label
+            Followed(SERVICE, self.services, {"labels": JOB_LABEL}),
             Followed(POOL, self.pools),
             Followed(NODE, self.nodes),
         )

@@ -2,74 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from lightkube.core.resource import ApiInfo, NamespacedSubResource, ResourceDef
-from lightkube.generic_resource import Generic, create_global_resource, create_namespaced_resource
-from lightkube.operators import exists, not_equal
-
 from emulator_runtime.domain.errors import ClusterError
-
-NODE = create_global_resource("", "v1", "Node", "nodes")
-NAMESPACE = create_global_resource("", "v1", "Namespace", "namespaces")
-POD = create_namespaced_resource("", "v1", "Pod", "pods")
-POOL = create_global_resource("emugpu.dev", "v1alpha1", "EmuGPUPool", "emugpupools")
-EVENT = create_namespaced_resource("events.k8s.io", "v1", "Event", "events")
-EMUJOB = create_namespaced_resource("emugpu.dev", "v1alpha1", "EmuJob", "emujobs")
-EXPERIMENT = create_namespaced_resource("emugpu.dev", "v1alpha1", "SchedulingExperiment", "schedulingexperiments")
-JOB = create_namespaced_resource("batch", "v1", "Job", "jobs")
-SERVICE = create_namespaced_resource("", "v1", "Service", "services")
-LEASE = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
-TOKEN_REVIEW = create_global_resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews")
-ACCESS_REVIEW = create_global_resource("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews")
-CRD = create_global_resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
-CONFIG_MAP = create_namespaced_resource("", "v1", "ConfigMap", "configmaps")
-
-
-class Binding(NamespacedSubResource, Generic):  # type: ignore[misc]
-    """A pod's node, set once (Kubernetes API, core/v1 Binding)."""
-
-    _api_info = ApiInfo(
-        resource=ResourceDef("", "v1", "Binding"),
-        parent=POD._api_info.resource,
-        plural="pods",
-        verbs=["post"],
-        action="binding",
-    )
-
-
-class Resize(NamespacedSubResource, Generic):  # type: ignore[misc]
-    """The CPUs and memory that a pod's containers ask for, while it runs (Kubernetes API, pods/resize, stable since 1.35)."""
-
-    _api_info = ApiInfo(
-        resource=POD._api_info.resource,
-        parent=POD._api_info.resource,
-        plural="pods",
-        verbs=["patch"],
-        action="resize",
-    )
-
-
-POD_SIZE: type[Any] = Resize
 
 Json = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of objects, and how its URLs are made (Kubernetes documentation, "Kubernetes API Concepts")."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+    subresource: str = ""
+
+    @property
+    def api_version(self) -> str:
+        """As `apiVersion` of an object: `v1`, `batch/v1`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def status(self) -> Resource:
+        """The status subresource."""
+        return replace(self, subresource="status")
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """The path of one object, or of a list: of all namespaces where `namespace` is empty or `*`.
+
+        `JOB.path("lab", "a")` is `/apis/batch/v1/namespaces/lab/jobs/a`.
+        """
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if namespace not in ("", "*") and self.namespaced:
+            parts += ["namespaces", namespace]
+        return "/" + "/".join([*parts, self.plural, *filter(None, (name, name and self.subresource))])
+
+
+NODE = Resource("", "v1", "Node", "nodes", namespaced=False)
+NAMESPACE = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
+POD = Resource("", "v1", "Pod", "pods")
+POD_BINDING = replace(POD, kind="Binding", subresource="binding")
+POD_SIZE = replace(POD, subresource="resize")
+"""CPUs and memory that the containers of a running pod request (Kubernetes API, pods/resize, stable since 1.35)."""
+SERVICE = Resource("", "v1", "Service", "services")
+CONFIG_MAP = Resource("", "v1", "ConfigMap", "configmaps")
+EVENT = Resource("events.k8s.io", "v1", "Event", "events")
+JOB = Resource("batch", "v1", "Job", "jobs")
+LEASE = Resource("coordination.k8s.io", "v1", "Lease", "leases")
+POOL = Resource("emugpu.dev", "v1alpha1", "EmuGPUPool", "emugpupools", namespaced=False)
+EMUJOB = Resource("emugpu.dev", "v1alpha1", "EmuJob", "emujobs")
+EXPERIMENT = Resource("emugpu.dev", "v1alpha1", "SchedulingExperiment", "schedulingexperiments")
+TOKEN_REVIEW = Resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
+ACCESS_REVIEW = Resource("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
+CRD = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
+
+
 class NotThereError(ClusterError):
-    """The object (or the version of it that was meant) is gone; asking again gives the same answer."""
+    """The object, or the requested version of it, does not exist; a retry gives the same answer."""
 
     code = "not-there"
 
 
 class ConflictError(ClusterError):
-    """Somebody else was faster: the object is there already, or is not the version that was meant; look again first."""
+    """The object exists already, or has another version than the request names; read it again before a retry."""
 
     code = "conflict"
 
 
 class ForbiddenError(ClusterError):
-    """The API server doesn't know who asks, or doesn't allow it; asking again gives the same answer."""
+    """The API server refuses the request, or does not know the user; a retry gives the same answer."""
 
     code = "forbidden"
 
@@ -82,72 +88,77 @@ class ApiAwayError(ClusterError):
 
 
 class Api(Protocol):
-    """What the controllers need of an API server; resources are the constants of this module."""
+    """What the programs of this package need of an API server.
 
-    async def list(self, resource: type[Any], **options: Any) -> tuple[str, list[Json]]:
-        """All objects, with the version of the list."""
+    A list or watch covers all namespaces where `namespace` is empty or `*`; `labels` and `fields` are selectors in Kubernetes'
+    syntax, such as `a=b,!c` (Kubernetes documentation, "Labels and Selectors").
+    """
+
+    async def list(
+        self, resource: Resource, *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> tuple[str, list[Json]]:
+        """The resourceVersion of the list, and all objects."""
         ...
 
-    def watch(self, resource: type[Any], version: str, **options: Any) -> AsyncIterator[tuple[str, Json]]:
-        """Changes since `version`, for WATCH_S at most: ADDED, MODIFIED or DELETED with the object."""
+    def watch(
+        self, resource: Resource, version: str, *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> AsyncIterator[tuple[str, Json]]:
+        """Changes since `version`, for WATCH_S at most: ADDED, MODIFIED or DELETED with the object.
+
+        Raises NotThereError where the API server has forgotten the version (410 Gone): list again.
+        """
         ...
 
-    async def get(self, resource: type[Any], name: str, namespace: str = "") -> Json:
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
         """The object as it is now."""
         ...
 
     async def text(self, path: str) -> str:
-        """What a GET of this path answers, such as /metrics through a pod's proxy."""
+        """The body of a GET of this path, such as /metrics through a pod's proxy."""
         ...
 
-    async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
-        """Server-side apply with force; the object as it is then. A namespaced object names its namespace itself."""
+    async def apply(self, resource: Resource, name: str, document: Json, manager: str) -> Json:
+        """Server-side apply with force; returns the object afterwards. A namespaced object names its namespace itself."""
         ...
 
-    async def patch(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
-        """Merge these members into the object (null removes one); the object as it is then.
+    async def patch(self, resource: Resource, name: str, document: Json, manager: str) -> Json:
+        """Merge these members into the object (null removes one); returns the object afterwards.
 
-        A uid or version in the metadata is a precondition. Containers of a built-in kind are merged by name, as kubectl does.
+        A uid or resourceVersion in the metadata is a precondition. In objects of a built-in kind containers are merged by
+        name (strategic merge patch), as kubectl does.
         """
         ...
 
     async def bind(self, pod: str, namespace: str, uid: str, node: str) -> None:
-        """Give the pod with this uid, which no node has yet, to a node."""
+        """Bind the pod with this uid to a node. Raises ConflictError where it has a node, or another uid."""
         ...
 
-    async def create(self, resource: type[Any], document: Json, manager: str = "") -> Json:
-        """Create; the object as it is then. A namespaced object names its namespace itself."""
+    async def create(self, resource: Resource, document: Json, manager: str = "") -> Json:
+        """Create; returns the object afterwards. A namespaced object names its namespace itself."""
         ...
 
-    async def replace(self, resource: type[Any], document: Json) -> Json:
-        """Put this in the place of the version that the document names; the object as it is then."""
+    async def replace(self, resource: Resource, document: Json) -> Json:
+        """Replace the version that the document names; returns the object afterwards."""
         ...
 
-    async def delete(self, resource: type[Any], name: str, namespace: str = "", *, uid: str = "") -> None:
-        """Delete; no error where it's gone already.
+    async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> None:
+        """Delete; no error where the object does not exist.
 
-        With `uid` only the object with this one, which stays until all that it owns is gone (foreground).
+        With `uid` only the object with this uid, which then stays until its dependents are gone (foreground deletion).
         """
         ...
 
 
-def everywhere(label: str = "") -> Json:
-    """Options of list and watch: in all namespaces, and only what has this label."""
-    return {"namespace": "*", **({"labels": {label: exists()}} if label else {})}
+def selector_of(labels: Mapping[str, str]) -> str:
+    """The selector of objects that have all these labels: `{"a": "b", "c": "d"}` is `a=b,c=d`."""
+    return ",".join(f"{name}={value}" for name, value in labels.items())
 
 
-def on_nodes() -> Json:
-    """Options of list and watch: pods of all namespaces that have a node."""
-    return {"namespace": "*", "fields": {"spec.nodeName": not_equal("")}}
+ON_NODES = "spec.nodeName!="
+"""Field selector of pods that are bound to a node."""
 
 
-def applied(resource: type[Any], name: str, uid: str, **members: Any) -> Json:
+def applied(resource: Resource, name: str, uid: str, **members: Any) -> Json:
     """An object to apply: what it is, which one (by uid), and the given members."""
-    info = resource._api_info.resource
     metadata = {"name": name, **({"uid": uid} if uid else {}), **members.pop("metadata", {})}
-    return {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata, **members}
-
-
-def plural_of(resource: type[Any]) -> str:
-    """The name of a kind of objects, as in URLs and as kubectl says it."""
-    return str(resource._api_info.plural)
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **members}

@@ -1,98 +1,127 @@
-"""The border to the API server: no other file talks through the client library; its errors become ours here, once.
+"""The border to the API server: no other file uses the client library (`kubernetes.aio`); its errors become ours here, once.
 
-Only `emugpu.kubectl` knows a part of it too: kubeconfigs and the forms of selectors.
+Requests and answers are plain JSON through the library's ApiClient, whose connections, TLS and credentials come from its own
+kubeconfig loader. The library costs half a second and 25 MB (DESIGN.md), so it is imported where a KubeApi is made, not here.
 
-Everything written is a server-side apply with one field manager, so what others own on the same object stays theirs.
-A `uid` in an applied object makes it a precondition: a Node that was deleted and made anew is not touched, and one that is
-gone is not made (Kubernetes API concepts, server-side apply).
+Everything applied is a server-side apply with one field manager, so other managers keep their fields of the same object.
+A `uid` in an applied object is a precondition: a Node that was deleted and created anew is not changed, and one that was
+deleted is not created again (Kubernetes documentation, "Server-Side Apply").
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from pathlib import Path
-from typing import Any, cast
-
-import httpx2
-from lightkube import AsyncClient
-from lightkube.config.kubeconfig import KubeConfig, SingleConfig
-from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
-from lightkube.core.generic_client import BasicRequest
-from lightkube.types import PatchType
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
-from operators.kube.api import POD, ApiAwayError, Binding, ConflictError, ForbiddenError, Json, NotThereError, plural_of
+from operators.kube.api import (
+    POD,
+    POD_BINDING,
+    ApiAwayError,
+    ConflictError,
+    ForbiddenError,
+    Json,
+    NotThereError,
+    Resource,
+)
+from operators.kube.credentials import Credentials
+from operators.kube.documents import object_at, text_at, whole_at
+from operators.kube.kubeconfig import HOW, Connection, connection
 
 WATCH_S = 300.0
 """A watch ends after this time and everything is listed anew: the resync, and the end of a connection that died silently."""
+CHUNK = 500
+"""Objects per request of a list, as client-go."""
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+_STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class KubeApi:
-    """Api over lightkube. Raises NotThereError, ConflictError, ForbiddenError, ApiAwayError, else ClusterError.
+    """Api over HTTP. Raises NotThereError, ConflictError, ForbiddenError, ApiAwayError, else ClusterError.
 
-    Each names what was tried.
+    Each names what was tried. Use it within one event loop, and close it there. `timeout_s`: maximum wait for a connection, and
+    for each part of an answer.
     """
 
-    def __init__(self, config: SingleConfig | None = None, *, timeout_s: float = 10.0) -> None:
-        self._client = _client(config or configured(), httpx2.Timeout(timeout_s))
+    def __init__(self, to: Connection | None = None, *, timeout_s: float = 10.0) -> None:
+        import kubernetes.aio.config.kube_config  # noqa: F401  (now: a first request that takes a second may cost a lease)
 
-    async def list(self, resource: type[Any], **options: Any) -> tuple[str, list[Json]]:
-        try:
-            found = self._client.list(resource, chunk_size=500, **options)
-            documents = [_plain(item) async for item in found]
-        except Exception as error:
-            raise translated(error, f"list {plural_of(resource)}") from error
-        return found.resourceVersion, documents
+        self._connection = to if to is not None else connection()
+        self._credentials = Credentials(self._connection)
+        self._timeout_s = timeout_s
+        self._client: Any = None  # kubernetes.aio.client.ApiClient
+        self._opening = asyncio.Lock()
 
-    async def watch(self, resource: type[Any], version: str, **options: Any) -> AsyncIterator[tuple[str, Json]]:
+    async def list(
+        self, resource: Resource, *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> tuple[str, list[Json]]:
+        query = {"limit": str(CHUNK), **_selection(labels, fields)}
+        documents: list[Json] = []
+        while True:
+            found = await self._json(f"list {resource.plural}", "GET", resource.path(namespace), query)
+            documents += found.get("items") or ()
+            metadata = object_at(found, "metadata")
+            if not text_at(metadata, "continue"):
+                return text_at(metadata, "resourceVersion"), documents
+            query["continue"] = text_at(metadata, "continue")
+
+    async def watch(
+        self, resource: Resource, version: str, *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> AsyncIterator[tuple[str, Json]]:
+        doing = f"watch {resource.plural}"
         deadline = asyncio.get_running_loop().time() + WATCH_S
-        events = self._client.watch(resource, resource_version=version, **options)
+        query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(round(WATCH_S))}
+        with _translated(doing):
+            response = await self._send("GET", resource.path(namespace), query | _selection(labels, fields), lasts=True)
         try:
-            async with aclosing(cast(AsyncGenerator[tuple[str, Any], None], events)) as stream:
-                while True:
-                    async with asyncio.timeout_at(deadline):  # Python 3.11's wait_for can lose a cancellation
-                        kind, item = await anext(stream)
-                    yield kind, _plain(item)
-        except (TimeoutError, StopAsyncIteration):
-            return
-        except Exception as error:
-            raise translated(error, f"watch {plural_of(resource)}") from error
+            if response.status >= 400:
+                with _translated(doing):
+                    data = await response.read()
+                raise refused(doing, response.status, data)
+            buffer = bytearray()
+            while True:
+                with _translated(doing):
+                    try:
+                        async with asyncio.timeout_at(
+                            deadline
+                        ) as limit:  # Python 3.11's wait_for can lose a cancellation
+                            data = await response.response.content.readany()
+                    except TimeoutError:
+                        if limit.expired():
+                            return
+                        raise
+                if not data:
+                    return
+                buffer += data
+                if b"\n" in data:
+                    *lines, rest = buffer.split(b"\n")
+                    buffer = rest
+                    for line in filter(None, lines):
+                        yield _event(doing, line)
+        finally:
+            response.response.close()
 
-    async def get(self, resource: type[Any], name: str, namespace: str = "") -> Json:
-        try:
-            return _plain(await self._client.get(resource, name, **_within(namespace)))
-        except Exception as error:
-            raise translated(error, f"get {plural_of(resource)} {name}") from error
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
+        return await self._json(f"get {resource.plural} {name}", "GET", resource.path(namespace, name))
 
     async def text(self, path: str) -> str:
-        client: Any = self._client._client
-        try:
-            response = await client.send(client.build_adapter_request(BasicRequest("GET", path)))
-            client.raise_for_status(response)
-        except Exception as error:
-            raise translated(error, f"get {path}") from error
-        return str(response.text)
+        return (await self._read(f"get {path}", "GET", path)).decode(errors="replace")
 
-    async def apply(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
-        options: Json = {"patch_type": PatchType.APPLY, "field_manager": manager, "force": True}
-        within = _within(document["metadata"].get("namespace", ""))
-        try:
-            patched = await self._client.patch(resource, name, document, **options, **within)
-        except Exception as error:
-            raise translated(error, f"apply {plural_of(resource)} {name}") from error
-        return _plain(patched)
+    async def apply(self, resource: Resource, name: str, document: Json, manager: str) -> Json:
+        path, query = resource.path(_namespace(document), name), {"fieldManager": manager, "force": "true"}
+        return await self._json(f"apply {resource.plural} {name}", "PATCH", path, query, document, _APPLY)
 
-    async def patch(self, resource: type[Any], name: str, document: Json, manager: str) -> Json:
-        own = resource._api_info.resource.group.endswith("emugpu.dev")
-        options: Json = {"patch_type": PatchType.MERGE if own else PatchType.STRATEGIC, "field_manager": manager}
-        within = _within(document["metadata"].get("namespace", ""))
-        try:
-            return _plain(await self._client.patch(resource, name, document, **options, **within))
-        except Exception as error:
-            raise translated(error, f"patch {plural_of(resource)} {name}") from error
+    async def patch(self, resource: Resource, name: str, document: Json, manager: str) -> Json:
+        path, query = resource.path(_namespace(document), name), {"fieldManager": manager}
+        form = (
+            _MERGE if resource.group.endswith("emugpu.dev") else _STRATEGIC
+        )  # custom resources have no strategic merge
+        return await self._json(f"patch {resource.plural} {name}", "PATCH", path, query, document, form)
 
     async def bind(self, pod: str, namespace: str, uid: str, node: str) -> None:
         document = {
@@ -101,105 +130,181 @@ class KubeApi:
             "metadata": {"name": pod, "namespace": namespace, "uid": uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        try:
-            await self._client.create(Binding.from_dict(document), pod)
-        except Exception as error:
-            raise translated(error, f"bind pod {pod}") from error
+        await self._json(f"bind pod {pod}", "POST", POD_BINDING.path(namespace, pod), body=document)
 
-    async def create(self, resource: type[Any], document: Json, manager: str = "") -> Json:
-        try:
-            return _plain(await self._client.create(resource(document), field_manager=manager or None))
-        except Exception as error:
-            raise translated(error, f"create {plural_of(resource)}") from error
+    async def create(self, resource: Resource, document: Json, manager: str = "") -> Json:
+        query = {"fieldManager": manager} if manager else {}
+        whole = {"apiVersion": resource.api_version, "kind": resource.kind, **document}
+        return await self._json(f"create {resource.plural}", "POST", resource.path(_namespace(document)), query, whole)
 
-    async def replace(self, resource: type[Any], document: Json) -> Json:
-        try:
-            return _plain(await self._client.replace(resource(document)))
-        except Exception as error:
-            raise translated(error, f"replace {plural_of(resource)} {document['metadata']['name']}") from error
+    async def replace(self, resource: Resource, document: Json) -> Json:
+        name = str(document["metadata"]["name"])
+        whole = {"apiVersion": resource.api_version, "kind": resource.kind, **document}
+        return await self._json(
+            f"replace {resource.plural} {name}", "PUT", resource.path(_namespace(document), name), body=whole
+        )
 
-    async def delete(self, resource: type[Any], name: str, namespace: str = "", *, uid: str = "") -> None:
+    async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> None:
+        policy = "Background" if resource == POD else "Foreground"  # a pod has no dependents to wait for
+        options: Json = {"propagationPolicy": policy, "preconditions": {"uid": uid}} if uid else {}
         try:
-            if uid:
-                await self._delete_exactly(resource, name, namespace, uid)
-            else:
-                await self._client.delete(resource, name, **_within(namespace))
-        except Exception as error:
-            problem = (
-                error if isinstance(error, EmuGpuError) else translated(error, f"delete {plural_of(resource)} {name}")
-            )
-            if not isinstance(problem, NotThereError):
-                raise problem from error
-
-    async def _delete_exactly(self, resource: type[Any], name: str, namespace: str, uid: str) -> None:
-        """What AsyncClient.delete does, with a body: preconditions can be said in no other way."""
-        client: Any = self._client._client
-        request = client.prepare_request("delete", resource, None, name, **_within(namespace))
-        policy = "Background" if resource is POD else "Foreground"  # pods own nothing, and would wait for the collector
-        request.data = {"propagationPolicy": policy, "preconditions": {"uid": uid}}
-        client.handle_response("delete", await client.send(client.build_adapter_request(request)), request)
+            await self._json(f"delete {resource.plural} {name}", "DELETE", resource.path(namespace, name), body=options)
+        except NotThereError:
+            return
 
     async def close(self) -> None:
-        await self._client.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def _json(
+        self,
+        doing: str,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        body: Json | None = None,
+        form: str = "application/json",
+    ) -> Json:
+        data = await self._read(doing, method, path, query, body, form)
+        try:
+            found = json.loads(data)
+        except ValueError as error:
+            raise ClusterError(f"{doing}: the answer is no JSON: {_beginning(data)}") from error
+        if not isinstance(found, dict):
+            raise ClusterError(f"{doing}: the answer is no object: {_beginning(data)}")
+        return found
+
+    async def _read(
+        self,
+        doing: str,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        body: Json | None = None,
+        form: str = "application/json",
+    ) -> bytes:
+        with _translated(doing):
+            response = await self._send(method, path, query or {}, body, form)
+            data: bytes = await response.read()
+        if response.status >= 400:
+            raise refused(doing, response.status, data)
+        return data
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: Json | None = None,
+        form: str = "application/json",
+        *,
+        lasts: bool = False,
+    ) -> Any:
+        """The answer, whose body isn't read yet. `lasts`: a watch, which may be silent for long."""
+        from aiohttp import ClientTimeout
+
+        wait_s = self._timeout_s
+        timeout = ClientTimeout(total=None, connect=wait_s, sock_connect=wait_s, sock_read=None if lasts else wait_s)
+        for again in (True, False):
+            client = await self._open()
+            method_, url, headers, body_, _ = await client.param_serialize(
+                method,
+                f"{path}?{urlencode(query)}" if query else path,
+                header_params={"Accept": "application/json", "Content-Type": form},
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            response = await client.call_api(method_, url, headers, body_, _request_timeout=timeout)
+            if response.status != 401 or not again or not self._credentials.renewable:
+                break
+            self._credentials.expire()
+            response.response.release()
+        return response
+
+    async def _open(self) -> Any:
+        """The client, with credentials that hold."""
+        if self._client is not None and not self._credentials.due:
+            return self._client
+        async with self._opening:
+            if self._client is None or self._credentials.due:
+                self._client = await _configured(self._connection, self._credentials, self._client)
+            return self._client
 
 
-def configured(kubeconfig: Path | None = None, context: str = "") -> SingleConfig:
-    """The cluster and the user that a program is told (--kubeconfig, --context), else those of its surroundings.
+async def _configured(to: Connection, credentials: Credentials, client: Any) -> Any:
+    """A new client, or the old one with new credentials. Raises ClusterError naming the files."""
+    from kubernetes.aio.client import ApiClient, Configuration
+    from kubernetes.aio.config.kube_config import KubeConfigLoader
 
-    Raises ClusterError where there are none.
-    """
+    loader: Any = KubeConfigLoader  # without types
+    user = await credentials.user()
+    configuration = Configuration() if client is None else client.configuration
+    configuration.disable_strict_ssl_verification = True  # as kubectl: the CAs of old clusters have no key identifiers
+    document = {
+        "current-context": "this",
+        "contexts": [{"name": "this", "context": {"cluster": "this", "user": "this"}}],
+        "clusters": [{"name": "this", "cluster": dict(to.cluster)}],
+        "users": [{"name": "this", "user": user}],
+    }
     try:
-        found = KubeConfig.from_file(kubeconfig) if kubeconfig is not None else KubeConfig.from_env()
-        config = found.get(context or None)
-        if config is None or not isinstance(config.cluster.server, str):
-            raise ConfigError("it names no cluster with a server")
-    except Exception as error:  # a text that is no kubeconfig may end in any error of yaml, msgspec or Python
-        raise _no_way(error, kubeconfig) from error
-    return config
+        await loader(document, config_base_path=None).load_and_set(configuration)
+        if client is None:
+            client = ApiClient(configuration)
+            client.user_agent = "emugpu"
+            if to.user.get("as"):
+                client.set_default_header("Impersonate-User", to.user["as"])
+        elif configuration.cert_file:
+            client.rest_client.ssl_context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    except Exception as error:  # a certificate or key that is none may end in any error of ssl, base64 or the library
+        what = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ClusterError(f"{to.source}: its cluster or user can't be used ({what}); {HOW}") from error
+    return client
 
 
-def _client(config: SingleConfig, timeout: httpx2.Timeout) -> AsyncClient:
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _translated(doing: str) -> Iterator[None]:
+    """Errors of the network become ApiAwayError."""
     try:
-        return AsyncClient(config=config, timeout=timeout)
-    except Exception as error:  # a certificate that is none, an address that is none, no user
-        raise _no_way(error, config.fname) from error
+        yield
+    except EmuGpuError:
+        raise
+    except Exception as error:
+        import aiohttp
+
+        if isinstance(error, aiohttp.InvalidURL):
+            raise ClusterError(f"{doing}: {error} is no address of an API server; {HOW}") from error
+        if isinstance(error, (aiohttp.ClientError, OSError)):
+            what = " ".join(str(error).split()) or type(error).__name__
+            raise ApiAwayError(f"{doing}: the API server can't be reached: {what}") from error
+        raise
 
 
-def _no_way(error: Exception, kubeconfig: Path | None) -> ClusterError:
-    """One line that names the file, where it's known which one."""
-    fix = "name a file with --kubeconfig, or set KUBECONFIG"
-    environment = os.environ.get("KUBECONFIG")
-    file = kubeconfig or (Path(environment) if environment else None)
-    what = " ".join(str(error).split())[:200] or type(error).__name__
-    if isinstance(error, KeyError):
-        what = f"it has no {what}"
-    elif isinstance(error, (TypeError, AttributeError)):
-        what = "its clusters, contexts and users aren't lists of objects with names"
-    if file is None or not file.is_file():
-        return ClusterError(f"no way to an API server is configured ({what}); run in a pod, {fix}")
-    return ClusterError(f"no way to an API server is configured: {file} can't be used as a kubeconfig ({what}); {fix}")
+def refused(doing: str, code: int, body: bytes) -> EmuGpuError:
+    """The error of an answer with this HTTP status: a Status object, or the text of a proxy."""
+    try:
+        status = json.loads(body)
+    except ValueError:
+        status = None
+    message = text_at(status, "message") if isinstance(status, dict) else ""
+    return _of_status(doing, code, message or _beginning(body) or f"HTTP status {code}")
 
 
-def translated(error: Exception, doing: str) -> EmuGpuError:
-    """The error of ours that a client library's error is; what is no error of the network or the API is raised as it is."""
-    if isinstance(error, ApiError):
-        code, message = error.status.code or 0, str(error.status.message)
-        # Another uid: 409 where there is no object to apply to, 422 where there is another one.
-        if code in (404, 410) or "uid mismatch" in message or "metadata.uid: Invalid value" in message:
-            return NotThereError(f"{doing}: {message}")
-        if code == 409:
-            return ConflictError(f"{doing}: {message}")
-        if code in (401, 403):
-            return ForbiddenError(f"{doing}: {message}{_fix_of_right(code, message)}")
-        kind = ApiAwayError if code == 429 or code >= 500 else ClusterError
-        return kind(f"{doing}: {message}")
-    if isinstance(error, httpx2.HTTPStatusError):  # an answer in plain text: of a proxy, or of no API group at all
-        return _of_status(error.response.status_code, f"{doing}: {_body(error.response) or error}")
-    if isinstance(error, (httpx2.HTTPError, OSError)):
-        return ApiAwayError(f"{doing}: the API server can't be reached: {error or type(error).__name__}")
-    if isinstance(error, (ConfigError, LoadResourceError)):
-        return ClusterError(f"{doing}: {error}")
-    raise error
+def _of_status(doing: str, code: int, message: str) -> EmuGpuError:
+    # Another uid: 409 where there is no object to apply to, 422 where there is another one.
+    if code in (404, 410) or "uid mismatch" in message or "metadata.uid: Invalid value" in message:
+        return NotThereError(f"{doing}: {message}")
+    if code == 409:
+        return ConflictError(f"{doing}: {message}")
+    if code in (401, 403):
+        return ForbiddenError(f"{doing}: {message}{_fix_of_right(code, message)}")
+    kind = ApiAwayError if code == 429 or code >= 500 else ClusterError
+    return kind(f"{doing}: {message}")
 
 
 def _fix_of_right(code: int, message: str) -> str:
@@ -208,22 +313,24 @@ def _fix_of_right(code: int, message: str) -> str:
     return "; the chart's RBAC gives this right, is it installed as a whole?" if missing else ""
 
 
-def _of_status(code: int, message: str) -> EmuGpuError:
-    if code in (404, 410):
-        return NotThereError(message)
-    if code in (401, 403):
-        return ForbiddenError(message)
-    return (ApiAwayError if code == 429 or code >= 500 else ClusterError)(message)
+def _event(doing: str, line: bytes | bytearray) -> tuple[str, Json]:
+    try:
+        event = json.loads(line)
+    except ValueError as error:
+        raise ClusterError(f"{doing}: an event is no JSON: {_beginning(line)}") from error
+    kind, document = text_at(event, "type"), dict(object_at(event, "object"))
+    if kind == "ERROR":  # such as 410 Gone: the version is older than what the API server remembers
+        raise _of_status(doing, whole_at(document, "code"), text_at(document, "message") or "the watch failed")
+    return kind, document
 
 
-def _body(response: httpx2.Response) -> str:
-    """The beginning of the answer; empty for a watch, whose answer isn't read."""
-    return str(response.text).strip()[:200] if response.is_stream_consumed else ""
+def _beginning(data: bytes | bytearray) -> str:
+    return " ".join(bytes(data[:800]).decode(errors="replace").split())[:200]
 
 
-def _within(namespace: str) -> dict[str, Any]:
-    return {"namespace": namespace} if namespace else {}
+def _selection(labels: str, fields: str) -> dict[str, str]:
+    return ({"labelSelector": labels} if labels else {}) | ({"fieldSelector": fields} if fields else {})
 
 
-def _plain(item: Any) -> Json:
-    return item if type(item) is dict else dict(item)
+def _namespace(document: Json) -> str:
+    return text_at(object_at(document, "metadata"), "namespace")

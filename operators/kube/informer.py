@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from emulator_runtime.domain.errors import EmuGpuError
-from operators.kube.api import Api, NotThereError, plural_of
+from operators.kube.api import Api, NotThereError, Resource
 from operators.kube.store import Store
 
 _LASTS_S = 10.0
@@ -32,14 +32,14 @@ class Pauses:
 class Followed:
     """One kind of object, where it is kept, and which of them (`options` of list and watch: namespace, labels)."""
 
-    resource: type[Any]
+    resource: Resource
     store: Store[Any]
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
         """As kubectl says it."""
-        return plural_of(self.resource)
+        return self.resource.plural
 
 
 async def follow(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from operators.kube.actions import CommonAction, DeleteJob, SuspendJob, Tell, WriteStatus
-from operators.kube.api import EVENT, JOB, Api, Json, applied
+from operators.kube.api import EVENT, JOB, Api, Json, Resource, applied
 from operators.kube.documents import Key
 from operators.kube.events import Regarding, event_document
 
@@ -16,7 +15,7 @@ class Author:
     """Who writes: under which name it owns fields, on which kind of objects it reports, and what it's called in events."""
 
     field_manager: str
-    resource: type[Any]
+    resource: Resource
     kind: str
     reporter: str
 
@@ -32,7 +31,7 @@ async def write_common(api: Api, action: CommonAction, author: Author, wall_ns: 
             return None
         case WriteStatus(key, status):
             document = applied(author.resource, key.name, key.uid, metadata=exactly(key), status=dict(status))
-            return await api.apply(author.resource.Status, key.name, document, author.field_manager)
+            return await api.apply(author.resource.status, key.name, document, author.field_manager)
         case Tell(key, news):
             about = Regarding(author.kind, key.name, key.uid, key.namespace)
             await api.create(EVENT, event_document(about, news, author.reporter, wall_ns))

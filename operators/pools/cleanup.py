@@ -15,7 +15,7 @@ from typing import Any
 
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
-from operators.kube.api import NODE, POD, POOL, Api, Json, NotThereError, applied
+from operators.kube.api import NODE, POD, POOL, Api, Json, NotThereError, applied, selector_of
 from operators.objects.node import FIELD_MANAGER, Node
 
 _POLL_S = 0.5
@@ -65,7 +65,7 @@ async def _wait_for_daemons(api: Api, nodes: set[str], pods: NodePods) -> list[s
     """The nodes of `nodes` with a daemon pod that is still ready when the patience is at its end."""
     deadline = asyncio.get_running_loop().time() + pods.patience_s
     while True:
-        _, documents = await api.list(POD, namespace=pods.namespace, labels=dict(pods.labels))
+        _, documents = await api.list(POD, namespace=pods.namespace, labels=selector_of(pods.labels))
         busy = sorted(nodes & {_node_of(document) for document in documents if _is_ready(document)})
         if not busy or asyncio.get_running_loop().time() >= deadline:
             return busy

@@ -15,7 +15,7 @@ async def write(api: Api, action: Action, wall_ns: int) -> Json | None:
             metadata = {"labels": dict(labels), "annotations": dict(annotations)}
             return await api.apply(NODE, name, applied(NODE, name, uid, metadata=metadata), FIELD_MANAGER)
         case PatchStatus(name, uid, status):
-            return await api.apply(POOL.Status, name, applied(POOL, name, uid, status=dict(status)), FIELD_MANAGER)
+            return await api.apply(POOL.status, name, applied(POOL, name, uid, status=dict(status)), FIELD_MANAGER)
         case RecordEvent():
             await api.create(EVENT, event_of(action, wall_ns))
             return None

@@ -291,7 +291,7 @@ class KubernetesCluster:
 
 async def _check(api: Api, namespace: str) -> None:
     """What is needed is there, and may be read."""
-    for resource, within in ((EMUJOB, {"namespace": namespace or "*"}), (POOL, {}), (NODE, {})):
+    for resource, within in ((EMUJOB, {"namespace": namespace}), (POOL, {}), (NODE, {})):
         try:
             await api.list(resource, **within)
         except NotThereError as error:

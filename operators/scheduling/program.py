@@ -15,8 +15,9 @@ from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.http_server import HttpServer
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from operators.kube import kubeconfig
 from operators.kube.api import Api
-from operators.kube.client import KubeApi, configured
+from operators.kube.client import KubeApi
 from operators.kube.leader_election import Candidate, Leader, LeadershipLostError
 from operators.kube.status_server import loop_alive, status_server
 from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
@@ -105,7 +106,7 @@ class Program:
 
     def _make_cluster(self) -> KubernetesCluster:
         options = self._options
-        config = configured(options.kubeconfig, options.context)
+        config = kubeconfig.connection(options.kubeconfig, options.context)
         namespace, lasting = self.lease_namespace, lasting_name(self.name)
 
         def leader(api: Api) -> Leader:

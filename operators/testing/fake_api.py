@@ -7,7 +7,7 @@ import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
-from operators.kube.api import POD, ConflictError, NotThereError
+from operators.kube.api import POD, ConflictError, NotThereError, Resource
 from operators.kube.store import full_name_of
 
 
@@ -28,27 +28,27 @@ class FakeApi:
         self._changes: list[tuple[int, str, str, dict[str, Any]]] = []
         self._news = asyncio.Condition()
 
-    def put(self, resource: type[Any], document: dict[str, Any]) -> None:
+    def put(self, resource: Resource, document: dict[str, Any]) -> None:
         """Create or replace, as a user would."""
         found = self._all(resource)
         name = full_name_of(document)
         self._store(resource, "MODIFIED" if name in found else "ADDED", copy.deepcopy(document))
 
-    def remove(self, resource: type[Any], name: str) -> None:
+    def remove(self, resource: Resource, name: str) -> None:
         self._store(resource, "DELETED", self._all(resource)[name])
 
-    def stored(self, resource: type[Any], name: str) -> dict[str, Any]:
+    def stored(self, resource: Resource, name: str) -> dict[str, Any]:
         """The object itself."""
         return self._all(resource)[name]
 
-    async def get(self, resource: type[Any], name: str, namespace: str = "") -> dict[str, Any]:
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:
         self._fail("get")
         found = self._all(resource).get(_key(namespace, name))
         if found is None:
             raise NotThereError(f"{_plural(resource)} {name}: not found")
         return copy.deepcopy(found)
 
-    async def list(self, resource: type[Any], **options: Any) -> tuple[str, list[dict[str, Any]]]:
+    async def list(self, resource: Resource, **options: Any) -> tuple[str, list[dict[str, Any]]]:
         self._fail("list")
         found = [each for each in self._all(resource).values() if _is_within(each, options)]
         return str(self._version), copy.deepcopy(found)
@@ -60,7 +60,7 @@ class FakeApi:
         return self.texts[path]
 
     async def watch(
-        self, resource: type[Any], version: str, **options: Any
+        self, resource: Resource, version: str, **options: Any
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         seen = int(version)
         while True:
@@ -77,7 +77,7 @@ class FakeApi:
         async with self._news:
             self._news.notify_all()
 
-    async def apply(self, resource: type[Any], name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
+    async def apply(self, resource: Resource, name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
         self._fail("apply")
         found = self._all(resource).get(_key(document["metadata"].get("namespace", ""), name))
         if found is None or document["metadata"].get("uid", found["metadata"].get("uid")) != found["metadata"].get(
@@ -108,7 +108,7 @@ class FakeApi:
         await self.wake()
         return copy.deepcopy(merged)
 
-    async def patch(self, resource: type[Any], name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
+    async def patch(self, resource: Resource, name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
         self._fail("patch")
         metadata = document["metadata"]
         found = self._all(resource).get(_key(metadata.get("namespace", ""), name))
@@ -133,7 +133,7 @@ class FakeApi:
         self._store(POD, "MODIFIED", _merged(found, {"spec": {"nodeName": node}}))
         await self.wake()
 
-    async def create(self, resource: type[Any], document: dict[str, Any], manager: str = "") -> dict[str, Any]:
+    async def create(self, resource: Resource, document: dict[str, Any], manager: str = "") -> dict[str, Any]:
         self._fail("create")
         if full_name_of(document) in self._all(resource):
             raise ConflictError(f"{_plural(resource)} {full_name_of(document)}: already exists")
@@ -143,7 +143,7 @@ class FakeApi:
         self._store(resource, "ADDED", made)
         return copy.deepcopy(made)
 
-    async def replace(self, resource: type[Any], document: dict[str, Any]) -> dict[str, Any]:
+    async def replace(self, resource: Resource, document: dict[str, Any]) -> dict[str, Any]:
         self._fail("replace")
         found = self._all(resource).get(full_name_of(document))
         if found is None:
@@ -153,7 +153,7 @@ class FakeApi:
         self._store(resource, "MODIFIED", copy.deepcopy(document))
         return copy.deepcopy(self._all(resource)[full_name_of(document)])
 
-    async def delete(self, resource: type[Any], name: str, namespace: str = "", *, uid: str = "") -> None:
+    async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> None:
         self._fail("delete")
         key = _key(namespace, name)
         found = self._all(resource).get(key)
@@ -166,15 +166,15 @@ class FakeApi:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _check_version(self, resource: type[Any], document: dict[str, Any], found: dict[str, Any]) -> None:
+    def _check_version(self, resource: Resource, document: dict[str, Any], found: dict[str, Any]) -> None:
         version = document["metadata"].get("resourceVersion")
         if version not in (None, "", found["metadata"]["resourceVersion"]):
             raise ConflictError(f"{_plural(resource)} {full_name_of(document)}: the object has been modified")
 
-    def _all(self, resource: type[Any]) -> dict[str, dict[str, Any]]:
+    def _all(self, resource: Resource) -> dict[str, dict[str, Any]]:
         return self.objects.setdefault(_plural(resource), {})
 
-    def _store(self, resource: type[Any], kind: str, document: dict[str, Any]) -> None:
+    def _store(self, resource: Resource, kind: str, document: dict[str, Any]) -> None:
         self._version += 1
         document["metadata"]["resourceVersion"] = str(self._version)
         if kind == "DELETED":
@@ -216,8 +216,8 @@ def _is_within(document: dict[str, Any], options: dict[str, Any]) -> bool:
     return options.get("namespace", "*") in ("*", document["metadata"].get("namespace", ""))
 
 
-def _plural(resource: type[Any]) -> str:
-    return str(resource._api_info.plural)
+def _plural(resource: Resource) -> str:
+    return resource.plural
 
 
 def _key(namespace: str, name: str) -> str:

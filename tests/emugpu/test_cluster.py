@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,11 +92,18 @@ def test_up_with_everything(fake: FakeClusters) -> None:
     assert (request.chart, request.helm_arguments, request.wait) == (Path("/chart"), ("--set", "a=b"), False)
 
 
-def test_a_context_alone_means_the_users_kubeconfig(fake: FakeClusters, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", "/mine")
+def test_a_context_alone_means_the_file_of_kubeconfig_that_defines_it(
+    fake: FakeClusters, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files = [tmp_path / name for name in ("east", "west")]
+    for file in files:
+        file.write_text(f"contexts: [{{name: {file.name}, context: {{cluster: c}}}}]\n", encoding="utf-8")
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, files)))
     run("up", "--context", "west", "--no-chart")
     (request,) = fake.requests
-    assert (request.kubeconfig, request.with_chart) == (Path("/mine"), False)
+    assert (request.kubeconfig, request.with_chart) == (files[1], False)
+    with pytest.raises(InputError, match="--context: unknown context 'north'; known: east, west"):
+        run("up", "--context", "north")
 
 
 def test_a_wrong_flag_reaches_nobody(fake: FakeClusters) -> None:

@@ -49,7 +49,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake.put(POOL, {"metadata": {"name": "p", "uid": "p", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec})
     status = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": {"cpu": "2", "memory": "8Gi"}}
     fake.put(NODE, {"metadata": {"name": "w1", "uid": "w1"}, "status": status})
-    monkeypatch.setattr("operators.kube.client.configured", lambda _file, _context: None)
+    monkeypatch.setattr("operators.kube.kubeconfig.connection", lambda _file, _context: None)
     monkeypatch.setattr("operators.kube.client.KubeApi", lambda _config: fake)
     return fake
 

@@ -100,8 +100,8 @@ def test_a_folder_of_comparisons_shows_all(out: Path, tmp_path: Path) -> None:
         (["nowhere"], "nowhere: has no summary.json"),
         (["x", "--context", "lab"], "DIR: is about comparisons"),
         (["--port", "70000"], "--port: must be from 0 to 65535"),
-        (["--kubeconfig", "nowhere.yaml"], "name a file with --kubeconfig"),
-        (["--kubeconfig", __file__], f"{__file__} can't be used as a kubeconfig"),
+        (["--kubeconfig", "nowhere.yaml"], "give --kubeconfig FILE"),
+        (["--kubeconfig", __file__], f"{__file__}: can't be read as a kubeconfig"),
     ],
 )
 def test_what_is_wrong_is_one_line(

@@ -203,7 +203,7 @@ def test_the_copy_in_job_containers_does_the_same() -> None:
     [
         ("rich", "package rich is missing: pip install 'emugpu[scheduler]'"),
         ("grpc", "package grpc is missing: pip install 'emugpu[node]'"),
-        ("lightkube.core", "package lightkube is missing: pip install 'emugpu[operator]'"),
+        ("kubernetes.aio", "package kubernetes is missing: pip install 'emugpu[operator]'"),
         ("somebodys", "package somebodys is missing: pip install 'somebodys'"),
     ],
 )

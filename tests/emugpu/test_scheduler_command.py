@@ -19,7 +19,7 @@ PLAIN = ("scheduler", "--policy", "fifo")
         (("--policy", "nowhere.py:P"), "nowhere.py: no such file"),
         ((*PLAIN[1:], "--name", "My_Name"), "--name: 'My_Name' must be at most 40 small letters, digits and -"),
         ((*PLAIN[1:], "--label", "team"), "--label: 'team' is no label; write LABEL=VALUE"),
-        ((*PLAIN[1:], "--label", "a==b=c"), "--label: '=b=c' is no value of a label; write 63 letters, digits"),
+        ((*PLAIN[1:], "--label", "a==b=c"), "--label: '=b=c' is no value of a label; write at most 63 letters, digits"),
         ((*PLAIN[1:], "--label", "a b=c"), "--label: 'a b' is no key of a label; write a name such as zone"),
         ((*PLAIN[1:], "--label", "a=" + "b" * 64), f"--label: '{'b' * 57}...' is no value of a label"),
         ((*PLAIN[1:], "--until-done", "a==b", "--jobs", "1"), "--until-done: '=b' is no value of a label"),
@@ -40,7 +40,7 @@ PLAIN = ("scheduler", "--policy", "fifo")
         ),
         (
             (*PLAIN[1:], "--kubeconfig", "none"),
-            "no way to an API server is configured (Configuration file none not found); ",
+            "--kubeconfig: none is no file; give --kubeconfig FILE or set KUBECONFIG",
         ),
     ],
 )
@@ -72,13 +72,13 @@ def test_a_context_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_pat
     config = tmp_path / "config"
     config.write_text(CONFIG)
     assert main([*PLAIN, "--kubeconfig", str(config), "--context", "b"]) == 2
-    assert f"{config} can't be used as a kubeconfig (Context 'b' not found)" in capsys.readouterr().err
+    assert "--context: unknown context 'b'; known: a" in capsys.readouterr().err
 
 
 def test_a_file_that_is_no_kubeconfig(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*PLAIN, "--kubeconfig", __file__]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{__file__} can't be used as a kubeconfig" in line and "name a file with --kubeconfig" in line
+    assert f"{__file__}: can't be read as a kubeconfig" in line and "give --kubeconfig FILE" in line
 
 
 def test_an_api_server_that_is_away(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

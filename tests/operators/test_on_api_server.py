@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightkube.config.kubeconfig import KubeConfig
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import wall_ns
 from operators.kube.api import CRD, NODE, POD, POOL, ApiAwayError, NotThereError, applied
 from operators.kube.client import KubeApi
 from operators.kube.informer import Pauses
+from operators.kube.kubeconfig import from_document
 from operators.pools.actions import RecordEvent
 from operators.pools.cleanup import NodePods, cleanup
 from operators.pools.controller import Controller
@@ -46,7 +46,7 @@ POOLS = "/apis/emugpu.dev/v1alpha1/emugpupools"
 
 
 def as_account(server: ApiServer, name: str) -> KubeApi:
-    return KubeApi(KubeConfig.from_dict(server.kubeconfig(name)).get())
+    return KubeApi(from_document(server.kubeconfig(name)))
 
 
 def pod_spec(document: dict[str, Any]) -> Any:
@@ -472,7 +472,7 @@ def test_a_server_that_is_away_is_worth_a_retry(cluster: ApiServer) -> None:
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
 
     async def play() -> None:
-        api = KubeApi(KubeConfig.from_dict(config).get())
+        api = KubeApi(from_document(config))
         with pytest.raises(ApiAwayError, match="list nodes: the API server can't be reached") as caught:
             await api.list(NODE)
         assert caught.value.retry_helps

@@ -250,4 +250,4 @@ def test_cleanup_without_definitions_or_nodes() -> None:
 
 def test_events_are_kept_in_the_namespace_default() -> None:
     assert event_of(RecordEvent("p", "u", "Normal", "R", ""), 0)["metadata"]["namespace"] == "default"
-    assert EVENT._api_info.plural == "events"
+    assert EVENT.plural == "events"

@@ -70,7 +70,7 @@ def test_times_have_the_forms_of_kubernetes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "environment", "words"),
     [
-        ([], {"KUBECONFIG": "/nowhere"}, "no way to an API server is configured"),
+        ([], {"KUBECONFIG": "/nowhere"}, "KUBECONFIG: names no file that exists (/nowhere)"),
         (
             [],
             {"EMUGPU_POOLS_METRICS_PORT": "x"},
@@ -124,12 +124,12 @@ def test_prepare_needs_definitions_where_it_is_given_a_directory(
     asyncio.run(prepare(FakeApi(), PrepareSettings(), lambda _text: pytest.fail("there is nothing to do")))
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
     assert prepare_main([]) == 2
-    assert "prepare: no way to an API server is configured" in capsys.readouterr().err
+    assert "prepare: KUBECONFIG: names no file that exists (/nowhere)" in capsys.readouterr().err
 
 
 def test_no_configuration_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(ClusterError, match="run in a pod, name a file with --kubeconfig, or set KUBECONFIG"):
+    with pytest.raises(InputError, match="give --kubeconfig FILE or set KUBECONFIG"):
         KubeApi()
 
 
@@ -184,7 +184,7 @@ def test_the_program_runs_and_ends_on_a_signal(cluster: ApiServer, tmp_path: Pat
         ({}, "EMUGPU_JOBS_IMAGE: is missing"),
         ({"IMAGE": "i", "IDENTITY": "p", "PULL_POLICY": "Sometimes"}, "EMUGPU_JOBS_PULL_POLICY: unknown pull policy"),
         ({"IMAGE": "i", "IDENTITY": "p", "LEASE_S": "2"}, "EMUGPU_JOBS_LEASE_S: must be a whole number from 3 to 300"),
-        ({"IMAGE": "i", "IDENTITY": "p"}, "no way to an API server is configured"),
+        ({"IMAGE": "i", "IDENTITY": "p"}, "KUBECONFIG: names no file that exists (/nowhere)"),
     ],
 )
 def test_the_controller_of_emujobs_says_why_it_cannot_start(

@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lightkube.operators import exists
-
 from emugpu.commands.runs import check_out, folder, leave
 from emugpu.kubectl import options, output
 from emugpu.kubectl.cluster import NO_EMUJOBS, Cluster, listed
@@ -120,7 +118,7 @@ async def _look(api: Api, namespace: str) -> tuple[list[Run], Grounds]:
     """Raises ClusterError where there are no EmuJobs."""
     try:
         jobs, pools, nodes = await asyncio.gather(
-            listed(api, EMUJOB, namespace=namespace, labels={EXPERIMENT_LABEL: exists()}),
+            listed(api, EMUJOB, namespace=namespace, labels=EXPERIMENT_LABEL),
             listed(api, POOL),
             listed(api, NODE),
         )

@@ -22,10 +22,10 @@ from emugpu.kubectl.charts import by_device, by_job
 from emugpu.kubectl.cluster import if_allowed, listed
 from emugpu.kubectl.jobs_seen import JobSeen, jobs_in
 from emugpu.kubectl.output import Answer, duration, timestamp
-from emugpu.kubectl.selectors import parse_selector
 from emugpu.kubectl.spans import Places, Window, clipped, live_record, shortened, stays, window_of
 from emulator_runtime.domain.errors import InputError
 from operators.kube.api import NODE, Api, Json
+from operators.kube.selectors import selector
 from scheduler_sims.reports.html import write_gantt
 from scheduler_sims.reports.palette import JOB_COLOURS
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0. Raises errors of the tree."""
-    labels, since_s, every_s = parse_selector(args.selector), _since_s(args.since), options.every_s(args)
+    labels, since_s, every_s = selector(args.selector, "-l"), _since_s(args.since), options.every_s(args)
     with options.cluster_of(args) as cluster:
         namespace = options.scope(args, cluster)
 
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _look(api: Api, namespace: str, labels: dict[str, object]) -> Seen:
+async def _look(api: Api, namespace: str, labels: str) -> Seen:
     missing: list[str] = []
     none: list[Json] = []
     jobs, nodes = await asyncio.gather(

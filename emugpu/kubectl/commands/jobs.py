@@ -11,8 +11,8 @@ from emugpu.kubectl import options, output
 from emugpu.kubectl.cluster import Cluster
 from emugpu.kubectl.jobs_seen import JobSeen, jobs_in
 from emugpu.kubectl.output import Answer, Cell, count, number, phase, seconds, timestamp
-from emugpu.kubectl.selectors import parse_selector
 from emulator_runtime.domain.errors import UnknownNameError
+from operators.kube.selectors import selector
 
 PHASES = ("Pending", "Queued", "Starting", "Running", "Preempted", "Succeeded", "Failed", "Rejected")
 _HEADINGS = (
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0. Raises errors of the tree."""
-    labels, phases, every_s = parse_selector(args.selector), _phases(args.phase), options.every_s(args)
+    labels, phases, every_s = selector(args.selector, "-l"), _phases(args.phase), options.every_s(args)
     with options.cluster_of(args) as cluster:
 
         def look() -> Answer:

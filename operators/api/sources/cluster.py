@@ -13,7 +13,7 @@ from operators.api.model.snapshot import Cluster, Device, Experiment, Job, JobRu
 from operators.api.sources.emujobs import Seen, placed, progress_of_runs, run_of, seen
 from operators.api.sources.hardware import Hardware, hardware_of, with_holders
 from operators.api.sources.results import StoredResults
-from operators.kube.api import EMUJOB, NODE, POOL, Api, NotThereError, applied, everywhere
+from operators.kube.api import EMUJOB, NODE, POOL, Api, NotThereError, applied
 from operators.kube.informer import Followed, Pauses, follow
 from operators.kube.store import Store
 from operators.objects.node import Node as ClusterNode
@@ -51,7 +51,7 @@ class ClusterSource:
         self._pools: Store[Pool] = Store(Pool.read)
         self._nodes: Store[ClusterNode] = Store(ClusterNode.read)
         self._followed = (
-            Followed(EMUJOB, self._emujobs, everywhere()),
+            Followed(EMUJOB, self._emujobs),
             Followed(POOL, self._pools),
             Followed(NODE, self._nodes),
         )
@@ -65,7 +65,7 @@ class ClusterSource:
         return self._snapshot
 
     def waits_for(self) -> str:
-        missing = [str(each.resource._api_info.plural) for each in self._followed if not each.store.synced]
+        missing = [each.resource.plural for each in self._followed if not each.store.synced]
         return f"the first list of {', '.join(missing)}" if missing else ""
 
     async def timeline(self, uid: str) -> Timeline | None:
@@ -109,7 +109,7 @@ class ClusterSource:
     # --- what is known ----------------------------------------------------------------------------------------------------
 
     async def _follow(self, followed: Followed) -> None:
-        kind = str(followed.resource._api_info.plural)
+        kind = followed.resource.plural
 
         def changed() -> None:
             self._rebuilt = self._rebuilt or followed.resource is not EMUJOB

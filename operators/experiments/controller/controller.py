@@ -26,7 +26,7 @@ from operators.experiments.controller.runner_job import RunnerSettings
 from operators.experiments.controller.status import Seen
 from operators.experiments.controller.turns import FINAL, turn
 from operators.experiments.controller.writer import write
-from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, ConflictError, NotThereError, everywhere
+from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, ConflictError, NotThereError
 from operators.kube.informer import Followed, Pauses, follow
 from operators.kube.leader_election import LeadershipLostError
 from operators.kube.store import Store
@@ -55,10 +55,10 @@ class Controller:
         self._experiments: Store[ExperimentFacts] = Store(experiment_facts)
         self._runners: Store[RunnerFacts] = Store(runner_facts)
         self._arenas: Store[ArenaFacts] = Store(arena_facts)
-        here = {**everywhere(UID_LABEL), "namespace": surroundings.settings.namespace}
-        labelled = {"labels": everywhere(UID_LABEL)["labels"]}
+        here = {"labels": UID_LABEL, "namespace": surroundings.settings.namespace}
+        labelled = {"labels": UID_LABEL}
         self._followed = (
-            Followed(EXPERIMENT, self._experiments, everywhere()),
+            Followed(EXPERIMENT, self._experiments),
             Followed(JOB, self._runners, here),
             Followed(NAMESPACE, self._arenas, labelled),
         )

@@ -11,19 +11,18 @@ from contextlib import suppress
 from operators.experiments.controller.names import FIELD_MANAGER, FINALIZER, UID_LABEL
 from operators.experiments.controller.objects import ExperimentFacts, arena_facts, experiment_facts, runner_facts
 from operators.experiments.controller.turns import FINAL
-from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, NotThereError, everywhere
+from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, NotThereError
 
 
 async def leave(api: Api, namespace: str, say: Callable[[str], None]) -> None:
     """`namespace`: where runners are. What has ended stays as it is. Raises what Api raises."""
-    labelled = everywhere(UID_LABEL)["labels"]
     for facts in await _experiments(api):
         if facts.phase not in FINAL and facts.spec.get("suspend") is not True:
             await _patch(api, facts, {"spec": {"suspend": True}})
             say(f"experiment {facts.key} is held")
-    for runner in map(runner_facts, (await api.list(JOB, namespace=namespace, labels=labelled))[1]):
+    for runner in map(runner_facts, (await api.list(JOB, namespace=namespace, labels=UID_LABEL))[1]):
         await api.delete(JOB, runner.key.name, runner.key.namespace, uid=runner.key.uid)
-    for arena in map(arena_facts, (await api.list(NAMESPACE, labels=labelled))[1]):
+    for arena in map(arena_facts, (await api.list(NAMESPACE, labels=UID_LABEL))[1]):
         await api.delete(NAMESPACE, arena.key.name)
         say(f"namespace {arena.key.name} deleted")
     for facts in await _experiments(api):
@@ -33,7 +32,7 @@ async def leave(api: Api, namespace: str, say: Callable[[str], None]) -> None:
 
 async def _experiments(api: Api) -> list[ExperimentFacts]:
     try:
-        return [experiment_facts(document) for document in (await api.list(EXPERIMENT, **everywhere()))[1]]
+        return [experiment_facts(document) for document in (await api.list(EXPERIMENT))[1]]
     except NotThereError:  # the CRD is gone, and all experiments with it
         return []
 

@@ -16,7 +16,8 @@ from operators.experiments.runner.runner import Means, Runner
 from operators.experiments.runner.settings import Settings
 from operators.experiments.runner.status_writer import Teller
 from operators.kube.api import ForbiddenError, NotThereError
-from operators.kube.client import KubeApi, configured
+from operators.kube.client import KubeApi
+from operators.kube.kubeconfig import connection
 
 _USAGE = """usage: python -m operators.experiments.runner
 
@@ -49,10 +50,10 @@ def main(argv: list[str]) -> int:
 
 
 def _attempt(settings: Settings) -> int:
-    config = configured()
+    target = connection()
     with tempfile.TemporaryDirectory(prefix="emugpu-experiment-") as temporary:
         os.chdir(temporary)  # what is wrong with a text is told by the name of a file here
-        means = Means(lambda: KubeApi(config), wall_ns, _say, Path(temporary))
+        means = Means(lambda: KubeApi(target), wall_ns, _say, Path(temporary))
         with Teller(settings, means.connect, wall_ns) as teller:
             try:
                 Runner(settings, means, teller).run()

@@ -21,7 +21,7 @@ from operators.experiments.runner.results import decimal, results_of
 from operators.experiments.runner.settings import Settings
 from operators.experiments.runner.status_writer import Teller
 from operators.experiments.saved import SavedComparison
-from operators.kube.api import NAMESPACE, Api
+from operators.kube.api import NAMESPACE, Api, selector_of
 from scheduler_sims.loop.scheduler_loop import Explain
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import write_jobs_csv, write_summary
@@ -86,7 +86,7 @@ class Runner:
             say=self._means.say,
             scheduler_options=("--estimates", spec.estimates, "--seed", str(spec.seed)),
             actuator=spec.actuator,
-            labels={UID_LABEL: settings.uid},
+            labels=selector_of({UID_LABEL: settings.uid}),
             annotations={OWNER: f"{settings.namespace}/{settings.name}"},
         )
         return replace(given, python=self._means.python) if self._means.python else given
@@ -161,7 +161,7 @@ class _StepReporter:
 
 async def clear_remains(api: Api, uid: str, wall_ns: Callable[[], int]) -> None:
     """What a runner that died has left, until it's gone: jobs there would run beside the next ones."""
-    _, found = await api.list(NAMESPACE, labels={UID_LABEL: uid})
+    _, found = await api.list(NAMESPACE, labels=selector_of({UID_LABEL: uid}))
     for document in found:
         await run_namespace.remove(api, str(document["metadata"]["name"]), wall_ns)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.kube.api import POD, Api, Json, NotThereError
+from operators.kube.api import POD, Api, Json, NotThereError, Resource
 from operators.kube.documents import Key
 from operators.kube.leader_election import LeadershipLostError
 from operators.kube.store import Store
@@ -36,11 +36,11 @@ class Writer:
     """Writes for one scheduler, as long as it may act; what comes back is known at once, before any watch tells it."""
 
     def __init__(
-        self, api: Api, stores: Mapping[type[Any], Store[Any]], may_act: Callable[[], bool], changed: Callable[[], None]
+        self, api: Api, stores: Mapping[Resource, Store[Any]], may_act: Callable[[], bool], changed: Callable[[], None]
     ) -> None:
         self._api, self._stores, self._may_act, self._changed = api, stores, may_act, changed
 
-    async def patch(self, resource: type[Any], key: Key, document: Json) -> None:
+    async def patch(self, resource: Resource, key: Key, document: Json) -> None:
         """Merge into this very version of the object (of any version where the key has none).
 
         Raises ConflictError, NotThereError, LeadershipLostError and what Api raises.
@@ -63,7 +63,7 @@ class Writer:
         await self._api.delete(POD, key.name, key.namespace, uid=key.uid)
         await self.look_again(POD, key)
 
-    async def look_again(self, resource: type[Any], key: Key) -> None:
+    async def look_again(self, resource: Resource, key: Key) -> None:
         """Don't wait for the watch."""
         try:
             found = await self._api.get(resource, key.name, key.namespace)
@@ -73,7 +73,7 @@ class Writer:
             return
         self._learn(resource, "MODIFIED", found)
 
-    def _learn(self, resource: type[Any], kind: str, document: Json) -> None:
+    def _learn(self, resource: Resource, kind: str, document: Json) -> None:
         if self._stores[resource].update(kind, document):
             self._changed()
 

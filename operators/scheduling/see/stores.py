@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Set
 from typing import Any, Generic, Protocol, TypeVar
 
-from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, everywhere, on_nodes
+from operators.kube.api import EMUJOB, JOB, NODE, ON_NODES, POD, POOL, Resource
 from operators.kube.informer import Followed
 from operators.kube.store import Heard, Store, full_name_of
 from operators.objects.names import JOB_LABEL
@@ -50,8 +50,8 @@ class ClusterObjects:
 
     def followed(self, namespace: str) -> tuple[Followed, ...]:
         """What must be listed before anything is done, of one namespace or all (empty)."""
-        within = {"namespace": namespace or "*"}
-        labelled = {**everywhere(JOB_LABEL), **within}
+        within = {"namespace": namespace}
+        labelled = {"labels": JOB_LABEL, **within}
         return (
             Followed(EMUJOB, self.orders, within),
             Followed(JOB, self.jobs, labelled),
@@ -62,10 +62,10 @@ class ClusterObjects:
 
     def followed_beside(self) -> Followed:
         """Other people's pods."""
-        return Followed(POD, self.usages, on_nodes())
+        return Followed(POD, self.usages, {"fields": ON_NODES})
 
     @property
-    def written(self) -> Mapping[type[Any], Store[Any]]:
+    def written(self) -> Mapping[Resource, Store[Any]]:
         """The stores of what a scheduler writes."""
         return {EMUJOB: self.orders, JOB: self.jobs, POD: self.pods}
 

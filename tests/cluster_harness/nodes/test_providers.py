@@ -11,7 +11,6 @@ from cluster_harness.engine import Engine
 from cluster_harness.nodes import providers
 from cluster_harness.nodes.providers import (
     ExistingCluster,
-    default_kubeconfig,
     has_stock_image,
     pull_stock_image,
     registry_answers,
@@ -62,8 +61,3 @@ def test_an_existing_cluster_must_answer(kubectl, machine) -> None:  # type: ign
     machine.failures["kubectl version"] = Done(1, "", "connection refused")
     with pytest.raises(ClusterError, match="connection refused"):
         ExistingCluster(kubectl).is_there()
-
-
-def test_the_users_kubeconfig() -> None:
-    assert default_kubeconfig({"KUBECONFIG": "/a:/b"}) == Path("/a")
-    assert default_kubeconfig({}) == Path.home() / ".kube" / "config"

@@ -1,4 +1,4 @@
-"""The parts of `kubectl emugpu` one by one: selectors, figures, charts, watching, completion, refusals."""
+"""The parts of `kubectl emugpu` one by one: figures, charts, watching, completion, refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lightkube.operators import exists, in_, not_equal, not_exists, not_in
 from rich.console import Console
 from rich.text import Text
 
@@ -25,44 +24,12 @@ from emugpu.kubectl.jobs_seen import job_seen
 from emugpu.kubectl.nodes_seen import managers_of
 from emugpu.kubectl.output import Answer, duration
 from emugpu.kubectl.samples import device_figures
-from emugpu.kubectl.selectors import parse_selector
-from emulator_runtime.domain.errors import ClusterError, InputError, ProtocolError
+from emulator_runtime.domain.errors import ClusterError, ProtocolError
 from operators.kube.api import EMUJOB, NODE, POD, ApiAwayError, ForbiddenError, NotThereError
 from operators.kube.documents import Key
 from operators.objects.pod import Pod
 
 Printed = Callable[..., tuple[int, str, str]]
-
-
-# -- selectors ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", {}),
-        ("a=b", {"a": "b"}),
-        ("a==b, x.dev/c != d", {"a": "b", "x.dev/c": not_equal("d")}),
-        ("a in (b, c),d notin (e)", {"a": in_(["b", "c"]), "d": not_in(["e"])}),
-        ("a,!b", {"a": exists(), "b": not_exists()}),
-        ("a=", {"a": ""}),
-    ],
-)
-def test_selectors_are_those_of_kubernetes(text: str, expected: dict[str, object]) -> None:
-    found = parse_selector(text)
-    assert found.keys() == expected.keys()
-    for key, requirement in expected.items():
-        assert vars_of(found[key]) == vars_of(requirement)
-
-
-def vars_of(requirement: object) -> object:
-    return vars(requirement) if not isinstance(requirement, str) else requirement
-
-
-@pytest.mark.parametrize("text", ["a=b=c", "=b", "a in b", "a in (b c)", "-a", "a=b,a=c", "a b"])
-def test_what_is_no_selector_is_named(text: str) -> None:
-    with pytest.raises(InputError, match="-l: "):
-        parse_selector(text)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
@@ -269,7 +236,7 @@ def test_explain_tells_what_it_could_not_see(world: Any, printed: Printed) -> No
 
     async def list_some(resource: Any, **options: Any) -> Any:
         if resource in refused:
-            raise ForbiddenError(f"list {resource.__name__}: no")
+            raise ForbiddenError(f"list {resource.plural}: no")
         return await real(resource, **options)
 
     world.api.list = list_some

@@ -18,7 +18,8 @@ from operators.api.authentication.access import Principal
 from operators.api.authentication.token_reviews import ReviewAccess
 from operators.api.replies.policies import bundled_policies
 from operators.api.settings import Settings
-from operators.kube.client import KubeApi, configured
+from operators.kube.client import KubeApi
+from operators.kube.kubeconfig import connection
 from operators.testing.api_server import ApiServer
 
 
@@ -82,7 +83,7 @@ BINDING = {
 
 def access_over(server: ApiServer, token: str, path: Path) -> tuple[KubeApi, ReviewAccess]:
     path.write_text(json.dumps(server.kubeconfig(token)), encoding="utf-8")
-    api = KubeApi(configured(path))
+    api = KubeApi(connection(path))
     return api, ReviewAccess(api, lambda: 0)
 
 

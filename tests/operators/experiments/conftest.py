@@ -14,7 +14,7 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.timing.host import wall_ns
-from operators.kube.api import EMUJOB, NAMESPACE
+from operators.kube.api import EMUJOB, NAMESPACE, Resource
 from operators.kube.timestamps import rfc3339_micro
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
@@ -93,7 +93,7 @@ class World(FakeApi):
         self._news = asyncio.Condition()
         return self
 
-    async def create(self, resource: type[Any], document: dict[str, Any], manager: str = "") -> dict[str, Any]:
+    async def create(self, resource: Resource, document: dict[str, Any], manager: str = "") -> dict[str, Any]:
         made = await super().create(resource, document, manager)
         if resource is EMUJOB:
             name = document["metadata"]["name"]
@@ -104,7 +104,7 @@ class World(FakeApi):
         await self.wake()
         return made
 
-    async def delete(self, resource: type[Any], name: str, namespace: str = "", *, uid: str = "") -> None:
+    async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> None:
         if resource is NAMESPACE and self.stays:
             return
         await super().delete(resource, name, namespace, uid=uid)

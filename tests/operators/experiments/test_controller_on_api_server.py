@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 import yaml
-from lightkube.config.kubeconfig import KubeConfig
 from prometheus_client import CollectorRegistry
 
 from emulator_runtime.timing.host import wall_ns
@@ -30,6 +29,7 @@ from operators.experiments.controller.runner_job import RunnerSettings
 from operators.experiments.controller.uninstall import leave
 from operators.kube.client import KubeApi
 from operators.kube.informer import Pauses
+from operators.kube.kubeconfig import from_document
 from operators.objects.experiment import parse_spec
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import running, until
@@ -64,7 +64,7 @@ def experiment(name: str = "e", **spec: Any) -> dict[str, Any]:
 
 
 def as_account(server: ApiServer, name: str) -> KubeApi:
-    return KubeApi(KubeConfig.from_dict(server.kubeconfig(name)).get())
+    return KubeApi(from_document(server.kubeconfig(name)))
 
 
 # -- the schema --------------------------------------------------------------------------------------------------------

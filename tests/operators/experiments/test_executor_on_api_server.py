@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lightkube.config.kubeconfig import KubeConfig
 
 from emulator_runtime.domain.job import JobSpec, ModelWork, TimedWork
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
@@ -21,6 +20,7 @@ from operators.experiments.records import ObservedJob
 from operators.experiments.run import Hooks, RunJobs, observe
 from operators.kube.api import EMUJOB
 from operators.kube.client import KubeApi
+from operators.kube.kubeconfig import from_document
 from operators.kube.timestamps import rfc3339_micro
 from operators.testing.api_server import ApiServer
 
@@ -29,7 +29,7 @@ MERGE = "application/merge-patch+json"
 
 
 def connect(server: ApiServer) -> KubeApi:
-    return KubeApi(KubeConfig.from_dict(server.kubeconfig()).get())
+    return KubeApi(from_document(server.kubeconfig()))
 
 
 def kinds_of_jobs(job_spec: Specs) -> dict[str, JobSpec]:

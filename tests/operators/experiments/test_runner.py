@@ -341,7 +341,7 @@ def test_how_a_runner_ends_says_whether_another_attempt_helps(
         if error is not None:
             raise error
 
-    monkeypatch.setattr(program, "configured", lambda: None)
+    monkeypatch.setattr(program, "connection", lambda: None)
     monkeypatch.setattr(program, "KubeApi", lambda _config: api)
     monkeypatch.setattr(program.Runner, "run", run)
     monkeypatch.setattr(program.signal, "signal", lambda _number, _handler: None)

@@ -25,6 +25,7 @@ from operators.kube.api import (
     ConflictError,
     ForbiddenError,
     NotThereError,
+    Resource,
 )
 from operators.kube.informer import Pauses
 from operators.kube.leader_election import LeadershipLostError
@@ -97,8 +98,8 @@ class Running:
         found: dict[str, Any] = self.api.stored(EMUJOB, f"lab/{name}").get("status", {})
         return found
 
-    def has(self, resource: type[Any], name: str) -> bool:
-        return name in self.api.objects.get(str(resource._api_info.plural), {})
+    def has(self, resource: Resource, name: str) -> bool:
+        return name in self.api.objects.get(resource.plural, {})
 
     def failures(self, doing: str) -> float:
         return self.metrics.registry.get_sample_value("emugpu_jobs_failures_total", {"doing": doing}) or 0.0
@@ -198,7 +199,7 @@ def test_a_job_that_stays_refused_says_why_in_its_status(capsys: pytest.CaptureF
     refusals: list[Exception] = []
     create = api.create
 
-    async def refuse(resource: type[Any], document: dict[str, Any], manager: str = "") -> dict[str, Any]:
+    async def refuse(resource: Resource, document: dict[str, Any], manager: str = "") -> dict[str, Any]:
         if resource is JOB and refusals:
             raise refusals[0]
         return await create(resource, document, manager)
@@ -235,7 +236,7 @@ def test_what_fails_while_a_refusal_stands_is_tried_ever_less_often(failing: str
         asked_s.append(asyncio.get_running_loop().time())
         return ApiAwayError(f"{failing}: away")
 
-    async def refuse(resource: type[Any], document: dict[str, Any], manager: str = "") -> dict[str, Any]:
+    async def refuse(resource: Resource, document: dict[str, Any], manager: str = "") -> dict[str, Any]:
         nonlocal refusals
         if resource is not JOB:
             return await create(resource, document, manager)
@@ -244,7 +245,7 @@ def test_what_fails_while_a_refusal_stands_is_tried_ever_less_often(failing: str
             raise ForbiddenError("create jobs: exceeded quota")
         raise away()
 
-    async def lose(resource: type[Any], name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
+    async def lose(resource: Resource, name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
         if failing == "apply" and refusals >= 2:
             raise away()
         return await apply(resource, name, document, manager)

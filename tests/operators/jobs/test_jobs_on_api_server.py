@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightkube.config.kubeconfig import KubeConfig
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.profiles.table import ProfileTable
@@ -34,6 +33,7 @@ from operators.kube.api import JOB, LEASE, ConflictError, NotThereError
 from operators.kube.client import KubeApi
 from operators.kube.documents import Key
 from operators.kube.informer import Pauses
+from operators.kube.kubeconfig import from_document
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import running, until
 
@@ -58,7 +58,7 @@ def emujob(name: str = "j", **spec: Any) -> dict[str, Any]:
 
 
 def as_account(server: ApiServer, name: str = "emugpu-jobs") -> KubeApi:
-    return KubeApi(KubeConfig.from_dict(server.kubeconfig(name)).get())
+    return KubeApi(from_document(server.kubeconfig(name)))
 
 
 # -- the schema --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from operators.kube import informer
-from operators.kube.api import NODE, ApiAwayError, NotThereError
+from operators.kube.api import NODE, ApiAwayError, NotThereError, Resource
 from operators.kube.informer import Followed, Pauses, follow
 from operators.kube.store import Store
 from operators.testing.fake_api import FakeApi
@@ -27,11 +27,11 @@ class Watched(FakeApi):
         self._watches = list(watches)
         self.lists = 0
 
-    async def list(self, resource: type[Any], **options: Any) -> Any:
+    async def list(self, resource: Resource, **options: Any) -> Any:
         self.lists += 1
         return await super().list(resource, **options)
 
-    async def watch(self, resource: type[Any], version: str, **options: Any) -> AsyncIterator[tuple[str, Any]]:
+    async def watch(self, resource: Resource, version: str, **options: Any) -> AsyncIterator[tuple[str, Any]]:
         for step in self._watches.pop(0) if self._watches else [3600.0]:
             if isinstance(step, Exception):
                 raise step

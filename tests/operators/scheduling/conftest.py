@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from emulator_runtime.profiles.table import ProfileTable
-from operators.kube.api import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL
+from operators.kube.api import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL, Resource
 from operators.kube.informer import Pauses
 from operators.kube.timestamps import rfc3339, rfc3339_micro
 from operators.scheduling.remember.handover import AttainedService, Handover, Written
@@ -66,7 +66,7 @@ class MiniatureApi(FakeApi):
         self.kill_after = False
         self.now_ns = START_NS
 
-    async def patch(self, resource: type[Any], name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
+    async def patch(self, resource: Resource, name: str, document: dict[str, Any], manager: str) -> dict[str, Any]:
         pending = self.failures.pop("patch", []) if resource is CONFIG_MAP else []  # they are meant for jobs and pods
         try:
             return await self._counted(super().patch(resource, name, document, manager))
@@ -76,13 +76,13 @@ class MiniatureApi(FakeApi):
     async def bind(self, pod: str, namespace: str, uid: str, node: str) -> None:
         await self._counted(super().bind(pod, namespace, uid, node))
 
-    async def create(self, resource: type[Any], document: dict[str, Any], manager: str = "") -> dict[str, Any]:
+    async def create(self, resource: Resource, document: dict[str, Any], manager: str = "") -> dict[str, Any]:
         return await self._counted(super().create(resource, document, manager))
 
-    async def delete(self, resource: type[Any], name: str, namespace: str = "", *, uid: str = "") -> None:
+    async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> None:
         await self._counted(self._delete(resource, name, namespace, uid))
 
-    async def _delete(self, resource: type[Any], name: str, namespace: str, uid: str) -> None:
+    async def _delete(self, resource: Resource, name: str, namespace: str, uid: str) -> None:
         pod = self.objects.get("pods", {}).get(f"{namespace}/{name}")
         if resource is not POD or pod is None or uid not in ("", pod["metadata"]["uid"]):
             await super().delete(resource, name, namespace, uid=uid)

@@ -14,7 +14,7 @@ from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
-from operators.kube.api import CONFIG_MAP, EMUJOB, LEASE, NODE, ApiAwayError, ForbiddenError
+from operators.kube.api import CONFIG_MAP, EMUJOB, LEASE, NODE, ApiAwayError, ForbiddenError, Resource
 from operators.kube.leader_election import Candidate, Leader, Terms
 from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
 from operators.scheduling.remember.handover import Handover, from_document
@@ -93,11 +93,11 @@ def test_a_job_that_has_come_back_is_not_forgotten(side: Callable[..., Side]) ->
 class Broken(FakeApi):
     """It lists what is asked for once; what it lists from then on is up to `then`."""
 
-    def __init__(self, kind: type[Any], then: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, kind: Resource, then: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
         self._kind, self._then, self._asked = kind, then, 0
 
-    async def list(self, resource: type[Any], **options: Any) -> Any:
+    async def list(self, resource: Resource, **options: Any) -> Any:
         if resource is self._kind:
             self._asked += 1
             if self._asked > 1:

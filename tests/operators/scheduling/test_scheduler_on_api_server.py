@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightkube.config.kubeconfig import KubeConfig
 
 from operators.jobs.manifests import Images, job_document
-from operators.kube.api import EMUJOB, JOB, POD, ConflictError
+from operators.kube.api import EMUJOB, JOB, POD, ConflictError, Resource
 from operators.kube.client import KubeApi
+from operators.kube.kubeconfig import from_document
 from operators.kube.store import Store
 from operators.objects.allocation import Allocation
 from operators.objects.emujob import EmuJob, parse_spec
@@ -148,8 +148,8 @@ def with_writer(server: ApiServer, story: Callable[[KubeApi, Writer], Awaitable[
     """Under the scheduler's own account."""
 
     async def play() -> None:
-        api = KubeApi(KubeConfig.from_dict(server.kubeconfig("emugpu-scheduler")).get())
-        stores: dict[type[Any], Store[Any]] = {
+        api = KubeApi(from_document(server.kubeconfig("emugpu-scheduler")))
+        stores: dict[Resource, Store[Any]] = {
             EMUJOB: Store(order_of),
             JOB: Store(scheduled_job),
             POD: Store(scheduled_pod),
