@@ -86,7 +86,7 @@ class Runner:
             say=self._means.say,
             scheduler_options=("--estimates", spec.estimates, "--seed", str(spec.seed)),
             actuator=spec.actuator,
-            labels=selector_of({UID_LABEL: settings.uid}),
+            labels={UID_LABEL: settings.uid},
             annotations={OWNER: f"{settings.namespace}/{settings.name}"},
         )
         return replace(given, python=self._means.python) if self._means.python else given
