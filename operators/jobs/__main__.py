@@ -26,7 +26,7 @@ from operators.kube.status_server import loop_alive, status_server
 
 _USAGE = """usage: python -m operators.jobs
 
-Makes a Job of Kubernetes for each EmuJob and reports what became of it. Settings:
+Creates a Job for each EmuJob and reports what became of it. Settings:
 """
 Work = Callable[[], Coroutine[Any, Any, None]]
 _POLICIES = ("Always", "IfNotPresent", "Never")
@@ -35,7 +35,7 @@ EXIT_LOST = 1
 
 
 def main(argv: list[str]) -> int:
-    """0 after a signal, 1 when another replica may act now, 2 where a setting is wrong."""
+    """Returns 0 after a signal, 1 if another replica may act now, 2 for a wrong setting."""
     if argv in (["-h"], ["--help"]):
         print(_USAGE + Settings.help())
         return 0
@@ -73,8 +73,7 @@ async def _serve(settings: Settings) -> int:
     experiments = _experiments(settings, api, metrics, leader)
 
     def ready() -> str:
-        """One that waits for its turn does all it should; so does one whose store or Redis is away, which metrics and its log
-        tell: the API is in the same pod, and has what Kubernetes says."""
+        """A replica that waits for the lease is ready; so is one whose store or Redis is away, which metrics report."""
         return controller.problem if leader.holds else ""
 
     server = status_server(port, metrics.registry, healthy=loop_alive(loop), ready=ready) if port else None
@@ -114,7 +113,7 @@ async def _work(leader: Leader, works: Sequence[Work], metrics: JobMetrics, reco
 
 
 def _experiments(settings: Settings, api: Api, metrics: JobMetrics, leader: Leader) -> inside.Controller | None:
-    """The controller of SchedulingExperiments, where runners have an image."""
+    """The controller of SchedulingExperiments, if runners have an image."""
     if not settings.experiment_image:
         return None
     runners = inside.runner_settings(

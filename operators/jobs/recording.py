@@ -1,7 +1,7 @@
-"""What the controller runs beside itself while it leads: the collector, and the results.
+"""The threads beside the controller while it leads: the collector and the results.
 
-Each has a thread and a connection to the store of its own. They begin with the lease and end before it is given up, because
-two readers would take events away from each other.
+Each has a connection to the store of its own. They start with the lease and end before it is given up, because two readers would
+take events away from each other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What the threads call: whether this replica leads, and whose outcome (uids) has changed."""
+    """Callbacks of the threads: whether this replica leads, and the jobs (uids) whose outcome has changed."""
 
     leads: Callable[[], bool]
     changed: Callable[[Collection[str]], None]
@@ -82,9 +82,9 @@ class Recording:
                 part.start()
 
     def stop(self) -> None:
-        """Twice is once. What is under way comes again after the next start."""
+        """Idempotent. Unfinished work is repeated after the next start."""
         parts = [part for part in (self._collector, self.results) if part is not None]
-        for timeout_s in (0.0, _STOP_S):  # all are told before any is waited for
+        for timeout_s in (0.0, _STOP_S):  # all are asked to stop before the first wait
             for part in parts:
                 part.stop(timeout_s)
         self._undo.close()

@@ -414,7 +414,7 @@ def test_pods_of_an_older_job_are_waited_for(world: Worlds) -> None:
     for kind in ("Scheduled", "Progressing"):
         assert at.condition(kind) == ("False", "PodLeft")
     (scheduled,) = [c for c in at.status["conditions"] if c["type"] == "Scheduled"]
-    assert scheduled["message"].startswith("pod j-0 is left of a Job that was deleted without its pods")
+    assert scheduled["message"].startswith("pod j-0 belongs to a Job that was deleted without its pods")
     assert "`kubectl delete pod -n lab j-0`" in scheduled["message"]
     at.pods = [replace(at.pods[0], deleting=True)]
     at.settle()
