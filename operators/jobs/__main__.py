@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
-from emulator_runtime.domain.errors import EmuGpuError, UnknownNameError
+from emulator_runtime.domain.errors import ClusterError, EmuGpuError, UnknownNameError
+from emulator_runtime.http_server import HttpServer
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.experiments.controller import inside
@@ -23,6 +24,7 @@ from operators.kube.api import Api
 from operators.kube.client import KubeApi
 from operators.kube.leader_election import Candidate, Leader, LeadershipLostError, Terms
 from operators.kube.status_server import loop_alive, status_server
+from operators.results_feed.server import TokenCheck, feed_pages
 
 _USAGE = """usage: python -m operators.jobs
 
@@ -77,8 +79,10 @@ async def _serve(settings: Settings) -> int:
         return controller.problem if leader.holds else ""
 
     server = status_server(port, metrics.registry, healthy=loop_alive(loop), ready=ready) if port else None
-    if server is not None:
-        server.start()
+    feed = _results_feed(settings, api, recording, lambda: leader.holds)
+    servers = [each for each in (server, feed) if each is not None]
+    for each in servers:
+        each.start()
     works = [controller.run, *([experiments.run] if experiments is not None else [])]
     working = asyncio.create_task(_work(leader, works, metrics, recording))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -89,8 +93,8 @@ async def _serve(settings: Settings) -> int:
         return 0
     finally:
         await leader.release()
-        if server is not None:
-            server.close()
+        for each in servers:
+            each.close()
         await api.close()
 
 
@@ -110,6 +114,20 @@ async def _work(leader: Leader, works: Sequence[Work], metrics: JobMetrics, reco
     finally:
         recording.stop()  # the loop has nothing else to do any more
     return status
+
+
+def _results_feed(settings: Settings, api: Api, recording: Recording, leads: Callable[[], bool]) -> HttpServer | None:
+    """The results for the API, where it is to read them. Raises ClusterError where the port is taken."""
+    port = settings.whole("results_port", least=0, most=65535)
+    readers = frozenset(name.strip() for name in settings.results_readers.split(",") if name.strip())
+    if not port or not readers:
+        return None
+    accepted = TokenCheck(api, asyncio.get_running_loop(), readers, monotonic_ns)
+    try:
+        return HttpServer.of_requests(port, feed_pages(recording.feed, accepted, leads), monotonic_ns)
+    except OSError as error:
+        variable = settings.variable("results_port")
+        raise ClusterError(f"{variable}: port {port} can't be opened: {error.strerror}; choose another one") from error
 
 
 def _experiments(settings: Settings, api: Api, metrics: JobMetrics, leader: Leader) -> inside.Controller | None:

@@ -19,15 +19,13 @@ from operators.kube.documents import text_at
 from operators.kube.timestamps import ns_of
 from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob, submission_ns
-from operators.objects.names import FINAL
+from operators.objects.names import FINAL, RUN_NAMESPACE_PREFIX
 from operators.objects.pod import Pod
 from operators.results import job as results_job
 from operators.results.events import ENDS, JobEvent, events_of_pod
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome
 
-RUN_NAMESPACE_PREFIX = "emugpu-exp-"
-"""The namespaces that `compare` and runners make for the runs of an experiment."""
 _LONGEST_POLICY = 128
 
 

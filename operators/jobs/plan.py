@@ -28,6 +28,7 @@ from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob
 from operators.objects.names import FINAL
 from operators.objects.pod import Pod
+from operators.objects.scheduling_problem import REASONS as SCHEDULING_PROBLEMS
 from operators.results.status import Outcome
 
 _LONGEST_PAUSE_S = 60.0
@@ -228,6 +229,8 @@ def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]
     waits, waited = condition_of(after, "Scheduled"), condition_of(before, "Scheduled")
     if waits["reason"] == NOT_CARRIED_OUT and waits["message"] != waited.get("message"):
         yield News("Warning", NOT_CARRIED_OUT, str(waits["message"]))
+    if waits["reason"] in SCHEDULING_PROBLEMS and waits["reason"] != waited.get("reason"):
+        yield News("Warning", str(waits["reason"]), str(waits["message"]))
     predicted = condition_of(after, "Predicted")
     if predicted.get("status") == "False" and condition_of(before, "Predicted").get("status") != "False":
         yield News("Warning", "PredictionUnreadable", str(predicted["message"]))

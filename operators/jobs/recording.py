@@ -20,6 +20,7 @@ from operators.results.collector import Collector, Hooks
 from operators.results.metrics import CollectorMetrics, ResultMetrics
 from operators.results.results import Keeping, Results
 from operators.results.store import ResultStore
+from operators.results_feed.feed import StoreFeed
 from sharing_manager.store.client import client_of, place_of
 
 _STOP_S = 3.0
@@ -48,6 +49,7 @@ class Recording:
     def __init__(self, settings: Settings, registry: CollectorRegistry, clocks: Clocks, links: Links) -> None:
         self._undo = ExitStack()
         self._path = Path(settings.store) if settings.store else None
+        self._owner = settings.identity
         keeping = Keeping(
             settings.whole("keep_events_s", least=0, most=_FOREVER_S),
             settings.whole("keep_results_s", least=0, most=_FOREVER_S),
@@ -68,6 +70,10 @@ class Recording:
     def log_connected(self) -> bool:
         """Whether what is told of a job comes here now, so that it is worth waiting for; true while nothing was tried yet."""
         return not (self._collector is not None and self._collector.away) and not self.results.problem
+
+    def feed(self) -> StoreFeed | None:
+        """The store as others may read it; None before `start`."""
+        return StoreFeed(self._path, self._owner) if self._path is not None else None
 
     def start(self) -> None:
         if self._collector is None:

@@ -33,3 +33,5 @@ class Settings(EnvSettings):
     experiment_pod: str = setting(
         "resources, nodeSelector, tolerations and priorityClassName of the runners' pods, as JSON", "{}"
     )
+    results_port: str = setting("port of the results feed, which the API reads; 0: off", "0")
+    results_readers: str = setting("users who may read the feed, by commas, such as the API's service account", "")

@@ -18,6 +18,7 @@ from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob, submission_ns
 from operators.objects.names import FINAL
 from operators.objects.pod import Pod
+from operators.objects.scheduling_problem import read_problem
 from operators.results.job import EVENT_LOG
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
@@ -257,7 +258,7 @@ def _conditions(
     failure = (seen.job.failure_reason, seen.job.failure) if seen.job is not None else ("", "")
     verdicts: dict[str, Verdict] = {
         "Accepted": accepted,
-        "Scheduled": _scheduled(spec, seen, phase),
+        "Scheduled": _scheduled(facts, spec, seen, phase),
         "Progressing": _progressing(spec, seen, accepted, phase),
         "Complete": ("True", "AllStepsDone", "") if phase == "Succeeded" else ("False", "NotFinished", ""),
         "Failed": ("True", failure[0] or "JobFailed", failure[1]) if phase == "Failed" else ("False", "NotFailed", ""),
@@ -288,7 +289,7 @@ def _predicted(facts: EmuJob) -> dict[str, Verdict]:
     return {} if prediction is None else {"Predicted": ("True", "AtSubmission", "")}
 
 
-def _scheduled(spec: EmuJobSpec | None, seen: JobObjects, phase: str) -> Verdict:
+def _scheduled(facts: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, phase: str) -> Verdict:
     if phase in FINAL:
         return "False", "Finished", ""
     if phase == "Rejected":
@@ -302,6 +303,8 @@ def _scheduled(spec: EmuJobSpec | None, seen: JobObjects, phase: str) -> Verdict
     if spec is not None and spec.suspend:
         return "False", "Held", "spec.suspend is true"
     if spec is not None and spec.actuator != "none" and not bound:
+        if (problem := read_problem(facts.scheduling_problem)) is not None:
+            return "False", problem.reason, problem.message
         return "False", "WaitingForScheduler", f"scheduler {spec.scheduler} has not allocated anything"
     return "False", "WaitingForNodes", f"{bound} of {wanted} pods have a node"
 

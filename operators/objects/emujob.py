@@ -43,6 +43,7 @@ from operators.objects.forms import (
 )
 from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, SCHEDULER_NAME_FORM
 from operators.objects.native import Native
+from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
 from operators.objects.template import Template
 
 ACTUATORS = ("none", "jobs", "gated", "binding")
@@ -607,6 +608,11 @@ class EmuJob:
     def predicted(self) -> str:
         """The annotation of a forecast."""
         return self.annotations.get(PREDICTED, "")
+
+    @property
+    def scheduling_problem(self) -> str:
+        """The annotation that says why its scheduler can't start it."""
+        return self.annotations.get(SCHEDULING_PROBLEM, "")
 
 
 def parse_spec(namespace: str, name: str, spec: object) -> EmuJobSpec:

@@ -104,6 +104,18 @@ class ResultReader:
             )
             return [row[0] for row in rows]
 
+    def changes_page(self, version: int, most: int) -> tuple[int, list[str], bool]:
+        """At most about `most` of the jobs (uids) that changed after `version`, the version up to which these are all changes,
+        and whether there are more. Jobs that changed together are never divided between pages."""
+        with self._moment():
+            select = "select uid, number from changes where uid <> '' and number > ? order by number, uid limit ?"
+            rows = self._db.execute(select, (version, most)).fetchall()
+            if len(rows) < most:
+                return self.version(), [uid for uid, _ in rows], False
+            last_uid, last = rows[-1]
+            rest = self._db.execute("select uid from changes where number = ? and uid > ?", (last, last_uid))
+            return last, [*(uid for uid, _ in rows), *(uid for (uid,) in rest)], True
+
     # --- predictions ----------------------------------------------------------------------------------------------------
 
     def predictions(self) -> dict[str, Prediction]:

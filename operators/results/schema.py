@@ -96,7 +96,7 @@ def unreadable(path: Path, error: sqlite3.Error) -> ClusterError:
     return ClusterError(f"{path}: can't read this file as the operator's store: {error}; {fix}")
 
 
-def left_out(path: Path, uids: Iterable[str]) -> ClusterError:
+def left_out(path: Path | str, uids: Iterable[str]) -> ClusterError:
     """The archived results of these jobs are damaged; all others can be read."""
     names = sorted(uids)
     deletion = f"delete from results where uid in ({', '.join(map(repr, names))})"

@@ -150,9 +150,14 @@ class ResultStore(ResultReader):
                 f"select uid from results where finished_ns < ? or uid in ({rank})", (before_ns, most)
             ).fetchall()
             if rows:
-                self._changed({""})  # no job has this uid, and the version must grow though numbers go
-            for table in ("results", "predictions", "changes"):
-                self._db.executemany(f"delete from {table} where uid = ?", rows)
+                self._changed(
+                    {""}
+                )  # no job has this uid; it keeps the version growing when rows of `changes` are deleted
+                known = "select uid from jobs union select uid from results union select ''"
+                self._db.execute(f"delete from changes where uid not in ({known})")  # what was forgotten last time
+                for table in ("results", "predictions"):
+                    self._db.executemany(f"delete from {table} where uid = ?", rows)
+                self._changed(uid for (uid,) in rows)  # stays until the next time, so that readers learn of it
         return [uid for (uid,) in rows]
 
     def _archived(self, uids: Iterable[str]) -> set[str]:

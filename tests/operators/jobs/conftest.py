@@ -22,6 +22,7 @@ from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
 from operators.objects.names import ALLOCATION, PREDICTED
 from operators.objects.pod import ContainerRun, Pod, sizing_of
+from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
 from operators.results.status import Outcome
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
@@ -46,6 +47,7 @@ class World:
     documents: list[dict[str, Any]] = field(default_factory=list)
     deleting: bool = False
     predicted: str = ""
+    scheduling_problem: str = ""
     log_connected: bool = True
     refusals: dict[str, Refusal] = field(default_factory=dict)
     refused_creation: RefusedCreation | None = None
@@ -53,13 +55,14 @@ class World:
 
     @property
     def facts(self) -> EmuJob:
+        notes = {PREDICTED: self.predicted, SCHEDULING_PROBLEM: self.scheduling_problem}
         return EmuJob(
             Key("lab", "j", "uid", "1"),
             rfc3339(START_NS),
             deleting=self.deleting,
             spec_json=self.spec,
             status_json=self.status,
-            annotations={PREDICTED: self.predicted} if self.predicted else {},
+            annotations={key: text for key, text in notes.items() if text},
         )
 
     def whole_plan(self) -> Plan:
