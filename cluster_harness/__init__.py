@@ -1,1 +1,1 @@
-"""Brings a cluster with emulated GPUs up and down: an engine, node images, kind, routes, the product's images, the chart."""
+"""Creates and deletes Kubernetes clusters with emulated GPUs: a Docker engine, nodes by kind, the product's images, the chart."""

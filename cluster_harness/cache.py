@@ -1,4 +1,4 @@
-"""What takes minutes to make is kept: entries named by a hash of what they are made from, made under a lock, renamed in place."""
+"""A cache for what takes minutes to build: entries are named by a hash of their sources, built under a lock, renamed in place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from emulator_runtime.domain.errors import ClusterError
 
 KEPT_PER_KIND = 3
-"""Entries of one kind that stay: today's, and those of two other branches or checkouts."""
+"""Entries of one kind that are kept: the current one, and those of two other branches or checkouts."""
 
 _KEY_DIGITS = 16
 
@@ -27,9 +27,9 @@ def default_root(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def content_key(*parts: str | Path) -> str:
-    """A hash of texts and of files' or trees' contents, names and execute bits; times and places don't count.
+    """A hash of texts and of the contents, names and execute bits of files or directories; times and locations don't count.
 
-    Raises ClusterError for a path that isn't there.
+    Raises ClusterError for a path that doesn't exist.
     """
     digest = hashlib.sha256()
     for part in parts:
@@ -37,7 +37,7 @@ def content_key(*parts: str | Path) -> str:
             _feed(digest, b"text", part.encode())
             continue
         if not part.exists():
-            raise ClusterError(f"{part}: isn't there; is the checkout complete?")
+            raise ClusterError(f"{part}: doesn't exist; is the checkout complete?")
         for path in _files(part):
             name = path.relative_to(part).as_posix() if path != part else path.name
             _feed(digest, name.encode(), path.read_bytes(), b"x" if os.access(path, os.X_OK) else b"")
@@ -56,7 +56,7 @@ def _files(root: Path) -> Iterable[Path]:
 
 
 class Cache:
-    """A directory of finished entries; a half-made one is never seen under its name."""
+    """A directory of finished entries; an unfinished one never has its final name."""
 
     def __init__(self, root: Path, say: Callable[[str], None] = lambda _text: None) -> None:
         self.root = root
@@ -69,9 +69,9 @@ class Cache:
         return self.path(kind, key).exists()
 
     def ensure(self, kind: str, key: str, make: Callable[[Path], object]) -> Path:
-        """The entry; `make` is called with a path to fill (file or directory) where there is none yet.
+        """The path of the entry; `make` is called with a path to fill (file or directory) if there is no entry yet.
 
-        Two runs at once: the second waits and finds the first one's. Raises what `make` raises; nothing is left then.
+        Of two runs at once the second waits and uses the first one's entry. Raises what `make` raises, and removes its files.
         """
         path = self.path(kind, key)
         if path.exists():
@@ -80,27 +80,27 @@ class Cache:
         with self.lock(kind):
             if path.exists():
                 return path
-            half_made = path.with_name(f".{key}.tmp")
-            for left in path.parent.glob(".*.tmp*"):  # of runs that were killed: we hold the lock
-                _remove(left)
+            unfinished = path.with_name(f".{key}.tmp")
+            for leftover in path.parent.glob(".*.tmp*"):  # of killed runs: no other run works here, as we hold the lock
+                _remove(leftover)
             try:
-                make(half_made)
-                half_made.rename(path)
+                make(unfinished)
+                unfinished.rename(path)
             finally:
-                _remove(half_made)
+                _remove(unfinished)
             self._prune(path)
         return path
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """One holder at a time on this machine; says so before it waits."""
+        """Held by one run at a time on this machine; a message is shown before waiting."""
         directory = self.root / name
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / ".lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._say(f"waiting for another run that works on {directory}")
+                self._say(f"waiting for another run that uses {directory}")
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

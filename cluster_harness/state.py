@@ -1,4 +1,4 @@
-"""What must be known about a cluster after the command that made it has ended: one directory below the cache for each."""
+"""What is stored about a cluster between two commands: a directory for each cluster, below the cache."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ EXISTING = "existing"
 
 @dataclass(frozen=True)
 class ClusterState:
-    """`way`: KIND or EXISTING. `complete`: its nodes were made to the end. `images`: references by image name.
-    `namespace_uid`: the chart's namespace where `up` made it, which is then ours to delete; "": it was there before."""
+    """`way`: KIND or EXISTING. `on_the_spot`: its node image was built here. `complete`: all its nodes were created.
+
+    `images`: references by image name. `namespace_uid`: of the chart's namespace if `up` created it, so that `down` deletes
+    it; "" if it existed before.
+    """
 
     spec: ClusterSpec
     way: str
@@ -34,13 +37,13 @@ class ClusterState:
 
     @classmethod
     def from_json(cls, text: str) -> ClusterState:
-        """What `to_json` wrote; raises ValueError, KeyError or TypeError for anything else."""
+        """Parses the output of `to_json`. Raises ValueError, KeyError or TypeError for anything else."""
         content = json.loads(text)
         return replace(cls(**content), spec=ClusterSpec.from_json(json.dumps(content["spec"])))
 
 
 class ClusterDirectory:
-    """<cache>/clusters/<name>: state, kubeconfig, what kind was given, the log."""
+    """<cache>/clusters/<name>: state, kubeconfig, kind's configuration, the log."""
 
     def __init__(self, cache_root: Path, name: str) -> None:
         self.path = cache_root / "clusters" / name
@@ -49,7 +52,7 @@ class ClusterDirectory:
         self._file = self.path / "cluster.json"
 
     def load(self) -> ClusterState | None:
-        """The state; None where there is no such cluster. Raises ClusterError for a damaged file."""
+        """The state; None if there is no such cluster. Raises ClusterError for a damaged file."""
         try:
             return ClusterState.from_json(self._file.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -60,12 +63,12 @@ class ClusterDirectory:
             ) from error
 
     def save(self, state: ClusterState) -> None:
-        """Writes it so that a reader sees the old or the new one."""
+        """Replaces the file atomically."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_whole(self._file, state.to_json(), sync=False)
 
     def forget(self) -> None:
-        """There is no cluster any more; the log stays."""
+        """Removes the state of a cluster that no longer exists; the log stays."""
         self._file.unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -73,5 +76,5 @@ class ClusterDirectory:
 
 
 def cluster_names(cache_root: Path) -> list[str]:
-    """All clusters that have a directory, complete or not."""
+    """All clusters with a state, complete or not."""
     return sorted(path.parent.name for path in (cache_root / "clusters").glob("*/cluster.json"))

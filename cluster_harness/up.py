@@ -21,7 +21,7 @@ from cluster_harness.offline.image_commit import with_product
 from cluster_harness.offline.node_image import node_images
 from cluster_harness.product import chart as product
 from cluster_harness.product.readiness import missing_gpus
-from cluster_harness.product.reshape import behind, leaving, renames, side_by_side, unseen
+from cluster_harness.product.reshape import not_moved, removed_pools, renames, side_by_side, unobserved
 from cluster_harness.programs import clients, components
 from cluster_harness.request.spec import ClusterSpec, differences
 from cluster_harness.requirements.work import EXISTING, OFFLINE, REGISTRY, Work
@@ -118,7 +118,7 @@ class Up:
         """Nothing is stored before the cluster has answered and has enough nodes."""
         self.site.require(self._work_on_existing(state))
         provider = self.site.existing(state)
-        provider.is_there()
+        provider.exists()
         state = self._with_images_of_registries(state)
         product.assign_pools(state.spec, provider.kubectl.nodes())
         return provider, state
@@ -147,11 +147,11 @@ class Up:
         if work.builds_components:
             components(self.site.cache, shell, self.site.steps)  # they have the clients too
         provider = self.site.kind(state, engine, clients(self.site.cache, shell, self.site.steps))
-        if state.complete and provider.is_there():
+        if state.complete and provider.exists():
             self._check_answer(provider)
             self.site.steps.say(f"cluster {self._name} exists")
             return provider, state, False
-        if provider.is_there():
+        if provider.exists():
             self._delete_unfinished(provider)
         return self._create_kind(provider, replace(state, complete=False, images={}), work)
 
@@ -259,15 +259,15 @@ class Up:
 
     def _move_nodes(self, provider: Provider, chart: product.Chart, state: ClusterState, current: ClusterSpec) -> None:
         """Moves nodes to pools with other names; the module `reshape` says why it takes two installs."""
-        kubectl, removed = provider.kubectl, leaving(current, state.spec)
+        kubectl, removed = provider.kubectl, removed_pools(current, state.spec)
         with self.site.steps.step("install the new pools beside the old ones"):
             both = product.values(side_by_side(current, state.spec), state.images)
             chart.install(both, self.request.helm_arguments, wait=False)
             pools = ("emugpupools.emugpu.dev",)
-            kubectl.wait("pools", lambda: unseen(kubectl.get(*pools)["items"]), _POOLS_TIMEOUT_S)
+            kubectl.wait("pools", lambda: unobserved(kubectl.get(*pools)["items"]), _POOLS_TIMEOUT_S)
         self._label(provider, state)
         with self.site.steps.step("wait for the nodes to change pools"):
-            kubectl.wait("nodes", lambda: behind(kubectl.nodes(), removed), _POOLS_TIMEOUT_S)
+            kubectl.wait("nodes", lambda: not_moved(kubectl.nodes(), removed), _POOLS_TIMEOUT_S)
 
     def _load_images(self, provider: Provider, state: ClusterState) -> dict[str, str]:
         built = self._built(self.site.running_engine(self._name), state)

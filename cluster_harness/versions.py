@@ -1,4 +1,4 @@
-"""Every pinned version in one place: read from the Go module where it stands there, written here where it doesn't."""
+"""All pinned versions: those of Go modules are read from go.mod, the others are written here."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ STOCK_NODE_IMAGE = "kindest/node:v1.37.0@sha256:a1ed56cfb0e7b93589bdf97c8cd56640
 """The node image that kind v0.33.0 names as its default (kind, pkg/apis/config/defaults/image.go)."""
 
 DEBIAN_SUITE = "bookworm"
-"""What a node image built on the spot is made of: systemd 252 still runs on cgroup v1; its Python is 3.11."""
+"""The release of Debian in node images that are built here: its systemd 252 still runs on cgroup v1; its Python is 3.11."""
 
 IMAGE_REPOSITORY = "emugpu.local"
-"""Prefix of images that exist in node images only; nothing can be pulled from there."""
+"""Prefix of images that exist only in node images; it is no registry."""
 
 _REQUIREMENT = r"^\s*(?:require )?{module} (v\S+)"
 
 
 def go_version(module: str, go_mod: Path = TOOLS_MODULE / "go.mod") -> str:
-    """The version of a Go module as go.mod has it, with its `v`. Raises ClusterError where it isn't there."""
+    """The version of a Go module in go.mod, such as v1.36.3. Raises ClusterError if go.mod doesn't require it."""
     found = re.search(_REQUIREMENT.format(module=re.escape(module)), go_mod.read_text(encoding="utf-8"), re.MULTILINE)
     if not found:
         raise ClusterError(f"{go_mod}: has no line for {module}; add it with `go get {module}`")

@@ -1,4 +1,4 @@
-"""Nodes as containers: kind's configuration for a specification, creation, deletion, and images brought onto the nodes."""
+"""Nodes as containers: kind's configuration, creation and deletion of a cluster, and images imported into its nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CREATE_TIMEOUT_S = 900.0
 
 @dataclass(frozen=True)
 class Kind:
-    """One cluster of kind's. `on_the_spot`: its nodes are of our own image, so that we do what kind's image does itself."""
+    """One kind cluster. `on_the_spot`: its nodes have our own image, so we do here what kind's stock image does itself."""
 
     program: Path
     engine: Engine
@@ -39,9 +39,10 @@ class Kind:
         return sorted(self.engine.shell.run(self.program, "get", "nodes", "--name", self.name).split())
 
     def create(self, workers: Sequence[Mapping[str, str]], directory: Path) -> None:
-        """Creates it: a worker for each set of labels, which its kubelet brings along whenever it registers.
+        """Creates the cluster: a worker for each set of labels, which its kubelet registers the node with.
 
-        kubeconfig and what the nodes mount lie in `directory`. Raises ClusterError; nothing is left then.
+        The kubeconfig and the files that nodes mount are written to `directory`. Raises ClusterError, after kind has
+        deleted the nodes.
         """
         memlock = directory / "memlock.conf"
         memlock.write_text((FILES / "memlock.conf").read_text(encoding="utf-8"), encoding="utf-8")
@@ -55,7 +56,7 @@ class Kind:
         )
 
     def delete(self, directory: Path) -> None:
-        """Removes its containers, also half-made ones. Raises ClusterError."""
+        """Deletes its containers, also unfinished ones. Raises ClusterError."""
         kubeconfig = ("--kubeconfig", directory / "kubeconfig")
         self.engine.shell.run(self.program, "delete", "cluster", "--name", self.name, *kubeconfig)
 
@@ -87,12 +88,12 @@ class Kind:
         }
         if self.on_the_spot:
             configuration["networking"] = {"kubeProxyMode": "nftables"}  # our kube-proxy image has nft and no iptables
-        return json.loads(json.dumps(configuration))  # type: ignore[no-any-return]  # no YAML anchors: nothing is shared
+        return json.loads(json.dumps(configuration))  # type: ignore[no-any-return]  # no objects are shared, so YAML has no anchors
 
     def _patches(self) -> list[dict[str, Any]]:
         kubelet: dict[str, Any] = {
             "kind": "KubeletConfiguration",
-            # a container that is killed comes back in a second: tests kill many (default: up to 5 minutes apart)
+            # a killed container restarts after a second: tests kill many (default: up to 5 minutes)
             "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
             "failCgroupV1": False,  # the default from Kubernetes 1.35 on would be to refuse
         }

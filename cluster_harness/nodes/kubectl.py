@@ -1,4 +1,4 @@
-"""kubectl for one cluster: its kubeconfig and context always given, never the user's current one."""
+"""kubectl for one cluster: kubeconfig and context are always given, so the user's current context doesn't matter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 
 @dataclass(frozen=True)
 class Node:
-    """What we need of a Node object. `pod_range` is empty until the control plane has given it one."""
+    """The facts about a Node object that are used here. `pod_range` is empty until the control plane has assigned one."""
 
     name: str
     address: str
@@ -32,7 +32,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Kubectl:
-    """Runs kubectl against one cluster; every method raises ClusterError where the cluster says no or doesn't answer."""
+    """Runs kubectl against one cluster; every method raises ClusterError if the cluster refuses or doesn't answer."""
 
     shell: Shell
     program: Path
@@ -46,15 +46,15 @@ class Kubectl:
         )
 
     def get(self, *arguments: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self("get", *arguments, "-o", "json"))
-        return found
+        content: dict[str, Any] = json.loads(self("get", *arguments, "-o", "json"))
+        return content
 
     def nodes(self) -> list[Node]:
         """All nodes, by name."""
         return sorted((parse_node(item) for item in self.get("nodes")["items"]), key=lambda node: node.name)
 
     def wait(self, what: str, condition: Callable[[], str | None], timeout_s: float) -> None:
-        """Until `condition` says None; it says what is missing otherwise. Raises ClusterError with its last answer."""
+        """Waits until `condition` returns None; until then it returns what is missing. Raises ClusterError with it."""
         deadline_ns = monotonic_ns() + int(timeout_s * NS_PER_S)
         while missing := condition():
             if monotonic_ns() > deadline_ns:

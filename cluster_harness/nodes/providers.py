@@ -32,12 +32,12 @@ _READY_TIMEOUT_S = 300.0
 
 
 class Provider(Protocol):
-    """How nodes come to be. All methods raise ClusterError."""
+    """Creates, finds and deletes the nodes of a cluster. All methods raise ClusterError."""
 
     @property
     def kubectl(self) -> Kubectl: ...
 
-    def is_there(self) -> bool: ...
+    def exists(self) -> bool: ...
 
     def create(self, spec: ClusterSpec, steps: Steps) -> None: ...
 
@@ -98,13 +98,13 @@ class PulledLayers:
 
 @dataclass(frozen=True)
 class KindProvider:
-    """Nodes are containers of this machine's engine."""
+    """Nodes are containers of this machine's Docker engine."""
 
     kind: Kind
     directory: ClusterDirectory
     kubectl: Kubectl
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         return self.kind.exists()
 
     def create(self, spec: ClusterSpec, steps: Steps) -> None:
@@ -132,16 +132,16 @@ class KindProvider:
 
 @dataclass(frozen=True)
 class ExistingCluster:
-    """Somebody else's cluster: never created or deleted, only the chart, its namespace and our labels come and go."""
+    """A cluster that emugpu neither creates nor deletes: only the chart, its namespace and our labels are added and removed."""
 
     kubectl: Kubectl
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         self.kubectl("version", "-o", "json", timeout_s=30)
         return True
 
     def create(self, spec: ClusterSpec, steps: Steps) -> None:
-        raise ClusterError(f"{self.kubectl.kubeconfig}: is a cluster that exists; nothing to create for {spec.name}")
+        raise ClusterError(f"{self.kubectl.kubeconfig}: is an existing cluster; nothing to create for {spec.name}")
 
     def load(self, images: Sequence[Image], report: Report) -> None:
         names = ", ".join(image.reference for image in images)

@@ -1,1 +1,1 @@
-"""What only a machine without a container registry needs: an engine, an image writer, and the image that nodes are made from."""
+"""Only for machines without a container registry: a Docker engine of our own, an image writer, the node image."""

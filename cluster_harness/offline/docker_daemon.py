@@ -1,6 +1,7 @@
-"""A Docker engine of our own, for a machine with root and no systemd: its files below the cache, its end with the last cluster.
+"""A Docker engine of our own, for a machine with root and without systemd: its files are below the cache, and it ends with the
+last cluster.
 
-What it changes on the machine (two kernel settings, where they are too low) it says, writes down and takes back.
+It changes up to two kernel settings that are too low; it reports and stores the old values, and restores them at its end.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ _STOP_TIMEOUT_NS = 30 * 10**9
 _POLL_NS = 100 * 10**6
 
 INOTIFY = {"max_user_instances": 8192, "max_user_watches": 1_048_576}
-"""Enough for 13 kubelets on one machine; with the kernel's 128 instances they die from the fifth on."""
+"""Enough for 13 kubelets on one machine; with the kernel's default of 128 instances the fifth one ends."""
 
 _SYSCTL = Path("/proc/sys/fs/inotify")
 
 
 class OwnDaemon:
-    """dockerd with a configuration, a data directory and a socket of its own."""
+    """dockerd with its own configuration, data directory and socket."""
 
     def __init__(self, cache_root: Path, run: Path = Path("/run/emugpu-engine"), sysctl: Path = _SYSCTL) -> None:
         self.directory = cache_root / "engine"
-        self.run = run  # a socket's path may have 107 bytes at most: not below the cache
+        self.run = run  # not below the cache: a socket's path has at most 107 bytes
         self.socket = run / "docker.sock"
         self.log = self.directory / "dockerd.log"
         self._pid_file = run / "docker.pid"
         self._owner_file = run / "owner"
         self._sysctl = sysctl
-        self._process: subprocess.Popen[bytes] | None = None  # known to the run that started it
+        self._process: subprocess.Popen[bytes] | None = None  # set in the run that started it
 
     @property
     def host(self) -> str:
@@ -49,16 +50,16 @@ class OwnDaemon:
 
     @property
     def is_ours(self) -> bool:
-        """Whether a run with this cache started it: other caches of the machine may use it, and must not end it."""
+        """Whether a run with this cache started it: runs with other caches may use it but must not end it."""
         try:
             return self._owner_file.read_text(encoding="utf-8") == str(self.directory)
         except FileNotFoundError:
             return False
 
     def start(self, shell: Shell) -> Iterator[str]:
-        """Starts it detached from us; yields a line for everything that it changes on this machine.
+        """Starts it as a daemon; yields a line for each change to this machine.
 
-        Raises ClusterError with the log's last line where it ends instead of answering within a minute.
+        Raises ClusterError with the log's last line if it ends, or doesn't answer within a minute.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         self.run.mkdir(parents=True, exist_ok=True)
@@ -67,9 +68,9 @@ class OwnDaemon:
         configuration = self.directory / "daemon.json"
         configuration.write_text(json.dumps(self._configuration(shell), indent=2), encoding="utf-8")
         if (self.directory / "runc").exists():
-            yield "CAP_SYS_RESOURCE is missing: privileged containers get all other capabilities"
+            yield "this machine lacks CAP_SYS_RESOURCE: privileged containers get all other capabilities"
             if (limit := resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]) != resource.RLIM_INFINITY:
-                yield f"and pods can lock {limit >> 20} MiB of memory at most, unless they have CAP_IPC_LOCK"
+                yield f"pods can lock at most {limit >> 20} MiB of memory unless they have CAP_IPC_LOCK"
         argv = ["dockerd", "--config-file", str(configuration), "--host", self.host, "--pidfile", str(self._pid_file)]
         with self.log.open("ab") as log:
             self._process = process = subprocess.Popen(
@@ -100,11 +101,11 @@ class OwnDaemon:
 
     def _wait_until_up(self, process: subprocess.Popen[bytes], shell: Shell) -> None:
         deadline_ns = monotonic_ns() + _START_TIMEOUT_NS
-        asking = shell.with_env(DOCKER_HOST=self.host)
+        client = shell.with_env(DOCKER_HOST=self.host)
         while monotonic_ns() < deadline_ns:
             if process.poll() is not None:
                 raise ClusterError(f"dockerd ended with {process.returncode}: {self._last_line()} (log: {self.log})")
-            if self.socket.exists() and asking.attempt("docker", "version").ok:
+            if self.socket.exists() and client.attempt("docker", "version").ok:
                 return
             sleep_ns(_POLL_NS)
         os.killpg(process.pid, signal.SIGTERM)
@@ -117,7 +118,7 @@ class OwnDaemon:
         return next((line for line in reversed(lines) if line.strip()), "no output")
 
     def stop(self) -> Iterator[str]:
-        """Ends it and takes the kernel settings back; the images stay. Raises ClusterError where it doesn't end."""
+        """Ends it and restores the kernel settings; its images stay. Raises ClusterError if it doesn't end."""
         pid = self._pid()
         if pid is not None:
             os.kill(pid, signal.SIGTERM)
@@ -134,7 +135,7 @@ class OwnDaemon:
         yield from self._restore_limits()
 
     def _pid(self) -> int | None:
-        """The daemon's process; None where it has ended (its pid may be another program's by now)."""
+        """The daemon's process; None if it has ended, also where another program has its process number by now."""
         try:
             pid = int(self._pid_file.read_text(encoding="ascii"))
             state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
@@ -147,17 +148,17 @@ class OwnDaemon:
         before = self._limits_before()
         for name, wanted in INOTIFY.items():
             file = self._sysctl / name
-            found = int(file.read_text(encoding="ascii"))
-            if found < wanted:
-                before.setdefault(name, found)
+            current = int(file.read_text(encoding="ascii"))
+            if current < wanted:
+                before.setdefault(name, current)
                 file.write_text(f"{wanted}\n", encoding="ascii")
-                yield f"fs.inotify.{name}: {found} -> {wanted} until the last cluster is down"
+                yield f"fs.inotify.{name}: {current} -> {wanted} until the last cluster is deleted"
         (self.directory / "sysctl.json").write_text(json.dumps(before), encoding="utf-8")
 
     def _restore_limits(self) -> Iterator[str]:
         for name, value in self._limits_before().items():
             (self._sysctl / name).write_text(f"{value}\n", encoding="ascii")
-            yield f"fs.inotify.{name}: back to {value}"
+            yield f"fs.inotify.{name}: restored to {value}"
         (self.directory / "sysctl.json").unlink(missing_ok=True)
 
     def _limits_before(self) -> dict[str, int]:

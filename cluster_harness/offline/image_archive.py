@@ -31,7 +31,7 @@ class ImageSpec:
 
 
 def write_image(path: Path, tag: str, trees: Sequence[Path], spec: ImageSpec, also: Sequence[str] = ()) -> None:
-    """Writes the image `tag` (and `also` by these names) to `path`: one layer for each tree, owned by root, times at 0."""
+    """Writes the image `tag`, with further names `also`, to `path`: a layer for each tree, owned by root, all times 0."""
     layers = [path.with_name(f"{path.name}.layer{index}") for index in range(len(trees))]
     try:
         digests = [_write_layer(layer, tree) for layer, tree in zip(layers, trees, strict=True)]
@@ -52,17 +52,17 @@ def write_image(path: Path, tag: str, trees: Sequence[Path], spec: ImageSpec, al
 
 
 def _write_layer(path: Path, tree: Path) -> str:
-    """Writes it compressed (each node writes and syncs it once); the digest is that of the tar inside."""
+    """Writes a compressed layer, as each node stores it; returns the digest of the uncompressed tar."""
     with path.open("wb") as file, gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as compressed:
         digest = _Digest(compressed)
         with tarfile.open(fileobj=digest, mode="w|", format=tarfile.PAX_FORMAT) as layer:  # type: ignore[call-overload]
-            for found in sorted(tree.rglob("*")):
-                layer.add(found, found.relative_to(tree).as_posix(), recursive=False, filter=_anonymous)
+            for path_in_tree in sorted(tree.rglob("*")):
+                layer.add(path_in_tree, path_in_tree.relative_to(tree).as_posix(), recursive=False, filter=_anonymous)
     return digest.sha256.hexdigest()
 
 
 class _Digest:
-    """A file to write to that hashes what passes through."""
+    """A writable file that hashes what is written and passes it on."""
 
     def __init__(self, inner: gzip.GzipFile) -> None:
         self.sha256 = hashlib.sha256()
@@ -97,12 +97,10 @@ def _configuration(spec: ImageSpec, digests: Sequence[str]) -> dict[str, object]
 
 
 def reference_of(path: Path) -> str:
-    """The first name:tag of an archive of `docker save`. Raises ClusterError for any other file."""
+    """The first NAME:TAG in an archive of `docker save`. Raises ClusterError for any other file."""
     try:
         with tarfile.open(path) as archive:
             member = archive.extractfile("manifest.json")
             return str(json.load(member)[0]["RepoTags"][0]) if member else ""
     except (tarfile.TarError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise ClusterError(
-            f"{path}: is no image archive with a name in it (docker save NAME:TAG writes one)"
-        ) from error
+        raise ClusterError(f"{path}: is no image archive with a name (`docker save NAME:TAG` writes one)") from error

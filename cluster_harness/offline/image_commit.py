@@ -1,4 +1,4 @@
-"""Images put into a node image of ours: cheaper than bringing them onto each node once it runs, since nodes are copies of it."""
+"""Adds images to our node image: cheaper than importing them into each running node, since nodes are copies of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cluster_harness.shell import DEFAULT_TIMEOUT_S
 from cluster_harness.steps import Progress, Report, Steps
 
 LOADED = "emugpu-node-loaded"
-"""Repository of node images with the product in them: one or two for each version of it, the old ones are removed."""
+"""Repository of node images that contain the product's images; old ones are removed."""
 
 _IMPORT = "ctr -n k8s.io images import --label=io.cri-containerd.image=managed --no-unpack"
 _IMPORTED = "emugpu: imported"
@@ -21,15 +21,15 @@ _IMPORTED = "emugpu: imported"
 
 @dataclass(frozen=True)
 class NodeImages:
-    """Image references: a worker's lacks the control plane's programs, which each node would copy into its own volume."""
+    """Image references. The worker's lacks the control plane's images, which each node would copy into its own volume."""
 
     control_plane: str
     worker: str
 
 
 def with_product(images: NodeImages, archives: Sequence[Path], engine: Engine, steps: Steps) -> NodeImages:
-    """Node images that have these archives as well; unpacked on a node when its first pod needs them. Raises ClusterError."""
-    key = content_key(*(f"{path.parent.name}/{path.name}" for path in archives))  # named by their content already
+    """Node images that also contain these archives, which a node unpacks for its first pod. Raises ClusterError."""
+    key = content_key(*(f"{path.parent.name}/{path.name}" for path in archives))  # the names are hashes of the content
     loaded = {base: f"{LOADED}:{base.partition(':')[2]}-{key}" for base in (images.worker, images.control_plane)}
     missing = {base: reference for base, reference in loaded.items() if not engine.has_image(reference)}
     if missing:
@@ -41,7 +41,7 @@ def with_product(images: NodeImages, archives: Sequence[Path], engine: Engine, s
 
 
 def remove_other_images(engine: Engine, repository: str, keep: Sequence[str]) -> None:
-    """Removes a repository's images that nobody wants any more; the engine keeps those that containers were made from."""
+    """Removes the other images of a repository; the engine refuses to remove those that containers use."""
     for reference in engine.shell.run("docker", "images", "--format", "{{.Repository}}:{{.Tag}}", repository).split():
         if reference not in keep:
             engine.shell.attempt("docker", "rmi", reference)
@@ -65,7 +65,7 @@ def commit_with_archives(reference: str, base: str, archives: Sequence[Path], en
 
     engine.shell.attempt("docker", "rm", "-f", container)
     try:
-        # `commit` keeps the container's stop signal, and has no way to set one itself
+        # `docker commit` copies the container's stop signal and has no option for it
         options = ("--name", container, "--network=none", "--stop-signal=SIGRTMIN+3", *mounts)
         container_command = ("docker", "run", *options, "--entrypoint=/bin/bash", base, "-mc", script)
         engine.shell.stream(*container_command, on_line=read, timeout_s=DEFAULT_TIMEOUT_S)

@@ -1,6 +1,6 @@
-"""The image that kind makes nodes from, built on the spot where kind's own can't be had.
+"""The image that kind creates nodes from, built here where no registry gives kind's own.
 
-What must be in it follows from kind v0.33.0 (images/base, pkg/build/nodeimage) and kubeadm's image names.
+Its contents follow from kind v0.33.0 (images/base, pkg/build/nodeimage) and kubeadm's image names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ON_NODES = ("containerd", "containerd-shim-runc-v2", "ctr", "kubeadm", "kubectl
 _UNITS = ("containerd.service", "kubelet.service", "emugpu-routes.service")
 _WORKER_IMAGES = ("kube-proxy", "coredns", "pause")
 _ANY_OBJECT = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: kube-system}\n"
-"""kind applies two manifests, a network and a storage class; neither is needed, both must be there."""
+"""kind applies two manifests, a network and a storage class: both files must exist, and neither has to do anything."""
 
 
 def has_node_images(engine: Engine) -> bool:
@@ -82,7 +82,7 @@ def _import_base(work: Path, base: str, rootfs: Path, binaries: Path, engine: En
 
 
 def _add_programs(root: Path, binaries: Path, shell: Shell) -> None:
-    """Lays our programs, units and kind's files over Debian's."""
+    """Adds our programs, units and kind's files to Debian's."""
     for name in _ON_NODES:
         _copy(binaries / name, root / "usr/local/bin" / name, 0o755)
     _copy(FILES / "entrypoint", root / "usr/local/bin/entrypoint", 0o755)
@@ -100,18 +100,18 @@ def _add_programs(root: Path, binaries: Path, shell: Shell) -> None:
     _write(root / "kind/version", versions.kubernetes())
     for name in ("default-cni", "default-storage"):
         _write(root / f"kind/manifests/{name}.yaml", _ANY_OBJECT % name)
-    (root / "etc/resolv.conf").touch()  # Docker mounts its own over it
+    (root / "etc/resolv.conf").touch()  # Docker mounts a file of its own here
 
 
 def base_specification(generated: str) -> str:
-    """What each container starts from: containerd's default less its limits, so that a node's own are inherited."""
+    """containerd's default specification of containers without resource limits, so that they inherit the node's."""
     specification = json.loads(generated)
     specification["process"].pop("rlimits", None)
     return json.dumps(specification)
 
 
 def kubeadm_images(binaries: Path, shell: Shell) -> list[str]:
-    """The exact names that kubeadm and its manifests use, under our prefix."""
+    """The images that kubeadm and its manifests refer to, with our prefix."""
     prefix = ("--image-repository", versions.IMAGE_REPOSITORY)
     version = ("--kubernetes-version", versions.kubernetes())
     return shell.run(binaries / "kubeadm", "config", "images", "list", *prefix, *version).split()
@@ -136,7 +136,7 @@ def _write_archives(path: Path, binaries: Path, rootfs: Path, shell: Shell, step
 
 
 def program_files(rootfs: Path, programs: Iterable[str], shell: Shell) -> list[str]:
-    """Programs of `rootfs` and the shared libraries that its own linker finds for them, as absolute paths inside."""
+    """Programs of `rootfs` and their shared libraries according to its own linker, as absolute paths inside."""
     files: dict[str, None] = {}
     for program in programs:
         files[program] = None

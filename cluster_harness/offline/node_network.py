@@ -1,4 +1,4 @@
-"""Pods of different nodes reach each other over plain routes, for nodes of our own image; kind's image brings a daemon for it."""
+"""Routes between the pods of different nodes, for our node image; kind's stock image has a daemon for this."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _REGISTERED_TIMEOUT_S = 120.0
 
 
 def connect(kubectl: Kubectl, engine_shell: Shell, count: int) -> None:
-    """Gives each of the `count` nodes its routes, and CoreDNS a configuration that works without an outside resolver.
+    """Sets the routes on each of the `count` nodes, and a CoreDNS configuration that needs no other resolver.
 
-    Raises ClusterError, for example where a node got no pod range within two minutes.
+    Raises ClusterError, for example if a node has no pod range after two minutes.
     """
 
     def missing() -> str | None:
@@ -32,7 +32,7 @@ def connect(kubectl: Kubectl, engine_shell: Shell, count: int) -> None:
 
 
 def routes(node: Node, nodes: Sequence[Node]) -> str:
-    """Lines for `ip -batch`: the way to every other node's pods."""
+    """Lines for `ip -batch`: a route to every other node's pods."""
     return "".join(f"route replace {n.pod_range} via {n.address}\n" for n in nodes if n.name != node.name)
 
 
@@ -42,7 +42,7 @@ def _route(node: Node, nodes: Sequence[Node], shell: Shell) -> None:
 
 
 def patch_dns(kubectl: Kubectl) -> None:
-    """Removes `forward` (pods can't reach Docker's resolver at 127.0.0.11) and `loop` (which ends CoreDNS on seeing it)."""
+    """Removes `forward` (pods can't reach Docker's resolver at 127.0.0.11) and `loop`, which ends CoreDNS then."""
     configuration = kubectl.get("-n", "kube-system", "configmap", "coredns")
     before = configuration["data"]["Corefile"]
     after = local_corefile(before)

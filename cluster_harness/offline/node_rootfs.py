@@ -1,4 +1,4 @@
-"""The root file system of a node that is built on the spot: Debian packages, with what a machine would start taken out."""
+"""The root file system of our node image: Debian packages, without the services that only real machines need."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class DebootstrapProgress:
 
 
 def strip_for_node(root: Path) -> None:
-    """Removes what is only read by people and everything that Debian would start; changes `root` in place."""
+    """Removes documentation and all services that Debian would start; changes `root` in place."""
     for name in _UNUSED:
         shutil.rmtree(root / name, ignore_errors=True)
     for wants in (root / "etc/systemd/system").glob("*.wants"):

@@ -1,4 +1,4 @@
-"""The product on a cluster: values from the specification, `helm upgrade --install`, and the labels that its pools select by."""
+"""The product on a cluster: the chart's values for a specification, its Helm release, and node labels for its pools."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from emulator_runtime.domain.errors import ClusterError
 RELEASE = "emugpu"
 NAMESPACE = "emugpu-system"
 POOL_LABEL = "cluster.emugpu.dev/pool"
-"""On nodes, by us: which pool of the specification a node belongs to; the chart's pools select by it."""
+"""Node label with the name of the node's pool; `up` sets it, and the EmuGPUPools select by it."""
 
 _TIMEOUT = "5m"
 
 
 @dataclass(frozen=True)
 class Chart:
-    """One Helm release. Every method raises ClusterError with Helm's words."""
+    """One Helm release. Every method raises ClusterError with Helm's message."""
 
     shell: Shell
     helm: Path
@@ -32,31 +32,31 @@ class Chart:
     directory: Path
 
     def make_namespace(self) -> str:
-        """Makes the namespace with the Pod Security labels that the node pods need, or puts them on the one that is there.
+        """Creates the namespace with the Pod Security labels that the node pods need, or labels an existing one.
 
-        Answers its UID where it was made now, "" where somebody else's was there before.
+        Returns the UID of a namespace that was created now, "" for one that existed.
         """
-        self._must_be_there()
+        self._check_directory()
         text = yaml.safe_dump(namespace())
         if self._namespace_uid():
             self.kubectl("apply", "-f", "-", stdin=text)
             return ""
-        made = ("create", "--save-config", "-f", "-", "-o", "jsonpath={.metadata.uid}")
-        return self.kubectl(*made, stdin=text).strip()  # fails where somebody else was faster: then it is theirs
+        create = ("create", "--save-config", "-f", "-", "-o", "jsonpath={.metadata.uid}")
+        return self.kubectl(*create, stdin=text).strip()  # fails if somebody else creates it at the same moment
 
     def install(self, values: Mapping[str, Any], extra: Sequence[str] = (), *, wait: bool) -> None:
-        """Installs or upgrades, into a namespace that is there (`make_namespace`)."""
-        self._must_be_there()
+        """Installs or upgrades the release; the namespace must exist (`make_namespace`)."""
+        self._check_directory()
         waiting = ("--wait", "--timeout", _TIMEOUT) if wait else ()
         arguments = ("upgrade", "--install", RELEASE, self.directory, "--values", "-", *waiting, *extra)
         self._helm(*arguments, stdin=yaml.safe_dump(dict(values)))
 
     def is_installed(self) -> bool:
-        """Whether there is a release of ours, in whatever state."""
+        """Whether the release exists, in whatever state."""
         return RELEASE in self._helm("list", "--short", "--filter", f"^{RELEASE}$").split()
 
     def uninstall(self, namespace_uid: str) -> bool:
-        """Takes the release away, and the namespace if it is the one that `make_namespace` made; True: it is gone."""
+        """Deletes the release, and the namespace if it has this UID; returns whether there is no namespace any more."""
         self._helm("uninstall", RELEASE, "--ignore-not-found", "--wait", "--timeout", _TIMEOUT)
         uid = self._namespace_uid()
         if uid and uid == namespace_uid:
@@ -64,11 +64,11 @@ class Chart:
         return uid in ("", namespace_uid)
 
     def _namespace_uid(self) -> str:
-        """ "" where there is none."""
-        asked = ("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
-        return self.kubectl(*asked).strip()
+        """ "" if there is none."""
+        query = ("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+        return self.kubectl(*query).strip()
 
-    def _must_be_there(self) -> None:
+    def _check_directory(self) -> None:
         if not (self.directory / "Chart.yaml").exists():
             raise ClusterError(f"{self.directory}: has no chart; run this in a checkout, or give --chart")
 
@@ -86,12 +86,12 @@ def namespace() -> dict[str, Any]:
 
 def values(spec: ClusterSpec, images: Mapping[str, str]) -> dict[str, Any]:
     """The chart's values for a specification; `images`: references of `emugpu` and `emugpu-redis`."""
-    found: dict[str, Any] = {"pools": [_pool(pool) for pool in spec.offering_pools]}
+    chart_values: dict[str, Any] = {"pools": [_pool(pool) for pool in spec.offering_pools]}
     if "emugpu" in images:
-        found["image"] = _image(images["emugpu"])
+        chart_values["image"] = _image(images["emugpu"])
     if "emugpu-redis" in images:
-        found["redis"] = {"image": _image(images["emugpu-redis"])}
-    return found
+        chart_values["redis"] = {"image": _image(images["emugpu-redis"])}
+    return chart_values
 
 
 def _pool(pool: PoolSpec) -> dict[str, Any]:
@@ -110,9 +110,9 @@ def _image(reference: str) -> dict[str, str]:
 
 
 def assign_pools(spec: ClusterSpec, nodes: Sequence[Node]) -> dict[str, str]:
-    """Which pool each worker belongs to; workers that have a pool keep it where it still wants them.
+    """The pool of each worker. A worker keeps its pool as long as that pool wants nodes.
 
-    Raises ClusterError where there are fewer workers than the pools want.
+    Raises ClusterError if there are fewer workers than the pools want.
     """
     workers = [node for node in sorted(nodes, key=_natural) if not node.control_plane]
     if len(workers) < spec.workers:
@@ -138,12 +138,12 @@ def _natural(node: Node) -> tuple[int, str]:
 
 
 def worker_labels(spec: ClusterSpec) -> list[dict[str, str]]:
-    """The labels of each worker of a new cluster, in the order in which kind numbers them; as assign_pools would choose."""
+    """The labels of each worker of a new cluster in kind's order; the same choice as that of `assign_pools`."""
     return [{POOL_LABEL: pool.name} for pool in spec.pools for _ in range(pool.nodes)]
 
 
 def label_nodes(kubectl: Kubectl, spec: ClusterSpec) -> None:
-    """Puts the pool labels on the nodes, and takes them from nodes that no pool wants any more. Raises ClusterError."""
+    """Sets the pool label of each node; removes it from nodes that no pool wants. Raises ClusterError."""
     nodes = kubectl.nodes()
     assigned = assign_pools(spec, nodes)
     changes: dict[str, list[str]] = {}

@@ -1,6 +1,6 @@
-"""What nodes offer, as the kubelets report it: how we know that a cluster is ready, and its status.
+"""Whether nodes offer what their pools describe, according to their kubelets.
 
-Emulated GPUs; and on nodes without any, the places that jobs on CPUs alone take (HOST_RESOURCE).
+A node offers emulated GPUs, or host slots (HOST_RESOURCE) if its pool has no GPUs.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from cluster_harness.request.spec import ClusterSpec
 from emulator_runtime.node.layout import HOST_RESOURCE
 
 PREFIX = "emugpu.dev/"
-_NO_DEVICES = (
+_OTHER_RESOURCES = (
     HOST_RESOURCE,
     f"{PREFIX}cpu",
     f"{PREFIX}memory",
-)  # places; and names reserved for emulated CPUs and memory
+)  # host slots, and names reserved for emulated CPUs and memory
 
 
 def gpus_of(node: Node) -> dict[str, int]:
@@ -26,28 +26,28 @@ def gpus_of(node: Node) -> dict[str, int]:
 
 
 def is_device(resource: str) -> bool:
-    """Whether this is one of our resources that stand for GPUs."""
-    return resource.startswith(PREFIX) and resource not in _NO_DEVICES
+    """Whether this extended resource counts emulated GPUs."""
+    return resource.startswith(PREFIX) and resource not in _OTHER_RESOURCES
 
 
 def missing_gpus(spec: ClusterSpec, nodes: Sequence[Node]) -> str | None:
-    """Which nodes don't offer what their pool wants yet; None: all do."""
+    """The nodes that don't offer what their pool describes; None: all do."""
     wanted = {pool.name: pool.gpus for pool in spec.offering_pools}
-    found = {
+    offers = {
         node.name: (sum(gpus_of(node).values()), wanted[node.labels[POOL_LABEL]])
         for node in nodes
         if node.labels.get(POOL_LABEL) in wanted
     }
-    short = [f"{name} has {has} of {wants} GPUs" for name, (has, wants) in found.items() if has < wants]
-    placeless = [node.name for node in nodes if found.get(node.name, (0, 1))[1] == 0 and not _places(node)]
-    short += [f"{name} doesn't offer {HOST_RESOURCE}" for name in placeless]
+    short = [f"{name} has {has} of {wants} GPUs" for name, (has, wants) in offers.items() if has < wants]
+    slotless = [node.name for node in nodes if offers.get(node.name, (0, 1))[1] == 0 and not _host_slots(node)]
+    short += [f"{name} doesn't offer {HOST_RESOURCE}" for name in slotless]
     wanted_nodes = sum(pool.nodes for pool in spec.offering_pools)
-    if len(found) < wanted_nodes:
-        short.insert(0, f"{len(found)} of {wanted_nodes} nodes have a pool's label")
+    if len(offers) < wanted_nodes:
+        short.insert(0, f"{len(offers)} of {wanted_nodes} nodes have a pool's label")
     if len(short) > 3:
         return f"{', '.join(short[:3])} and {len(short) - 3} more"
     return ", ".join(short) or None
 
 
-def _places(node: Node) -> int:
+def _host_slots(node: Node) -> int:
     return int(node.allocatable.get(HOST_RESOURCE, 0))

@@ -1,4 +1,4 @@
-"""What `emugpu cluster status` says about a cluster: facts first, as plain data, so that the table and JSON are the same."""
+"""The facts that `emugpu cluster status` shows, as plain data for the table and for JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cluster_harness.state import ClusterState
 
 @dataclass(frozen=True)
 class NodeReport:
-    """`gpus`: allocatable devices by resource name; `used`: devices that running or pending pods on the node asked for."""
+    """`gpus`: allocatable devices by resource name; `used`: devices that running or pending pods on the node request."""
 
     name: str
     ready: bool
@@ -25,7 +25,7 @@ class NodeReport:
 
 @dataclass(frozen=True)
 class ClusterReport:
-    """`missing`: why not all GPUs are there; empty: they are. `programs`: (ready, wanted) containers per pod of ours."""
+    """`missing`: GPUs that are not offered yet, "" for none. `programs`: (ready, wanted) containers of each of emugpu's pods."""
 
     name: str
     way: str
@@ -42,7 +42,7 @@ class ClusterReport:
 
 
 def report(state: ClusterState, kubectl: Kubectl) -> ClusterReport:
-    """Asks the cluster. Raises ClusterError where it doesn't answer."""
+    """Queries the cluster. Raises ClusterError if it doesn't answer."""
     nodes = kubectl.nodes()
     pods = kubectl.get("pods", "--all-namespaces")["items"]
     used = devices_in_use(pods)
@@ -50,15 +50,15 @@ def report(state: ClusterState, kubectl: Kubectl) -> ClusterReport:
         NodeReport(node.name, node.ready, node.labels.get(POOL_LABEL, ""), gpus_of(node), dict(used.get(node.name, {})))
         for node in nodes
     ]
-    ours = [pod for pod in pods if pod["metadata"]["namespace"] == NAMESPACE]
+    own_pods = [pod for pod in pods if pod["metadata"]["namespace"] == NAMESPACE]
     way = "kind, node image built here" if state.on_the_spot else state.way
     missing = missing_gpus(state.spec, nodes) or ""
-    return ClusterReport(state.spec.name, way, state.kubeconfig, state.images, rows, _programs(ours), missing)
+    return ClusterReport(state.spec.name, way, state.kubeconfig, state.images, rows, _programs(own_pods), missing)
 
 
 def devices_in_use(pods: list[dict[str, Any]]) -> dict[str, Counter[str]]:
-    """Emulated devices that pods which have a node and haven't ended asked for, by node and resource."""
-    found: dict[str, Counter[str]] = {}
+    """Emulated devices by node and resource that pods with a node request, unless the pod has ended."""
+    in_use: dict[str, Counter[str]] = {}
     for pod in pods:
         node = pod["spec"].get("nodeName")
         if not node or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
@@ -66,8 +66,8 @@ def devices_in_use(pods: list[dict[str, Any]]) -> dict[str, Counter[str]]:
         for container in pod["spec"].get("containers", ()):
             for name, count in (container.get("resources", {}).get("limits") or {}).items():
                 if is_device(name):
-                    found.setdefault(node, Counter())[name] += int(count)
-    return found
+                    in_use.setdefault(node, Counter())[name] += int(count)
+    return in_use
 
 
 def _programs(pods: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What --set may say: a value that a flag of ours decides would make a cluster that differs from the one that is waited for."""
+"""The values of the chart that --set may give: not those that another flag determines, on which `up` relies."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _REDIS_IMAGE = (
 _OURS = {"pools": _POOLS, "image": _IMAGE, "image.repository": _IMAGE, "image.tag": _IMAGE}
 _OURS_ON_KIND = dict.fromkeys(("redis.image", "redis.image.repository", "redis.image.tag"), _REDIS_IMAGE)
 _WHOLE = frozenset({"pools"})
-"""Of these all members are ours too."""
+"""Values whose members can't be set either."""
 
 
 def helm_arguments(texts: Sequence[str], *, existing: bool) -> tuple[str, ...]:
-    """The --set options for Helm; `existing`: on a cluster that isn't ours, which pulls a Redis of its owner's choice.
+    """The --set options for Helm. `existing`: on an existing cluster the user may choose the Redis image.
 
-    Raises InputError for a value that we set ourselves.
+    Raises InputError for a value that `up` sets.
     """
     ours = _OURS if existing else _OURS | _OURS_ON_KIND
     for text in texts:
@@ -34,6 +34,6 @@ def helm_arguments(texts: Sequence[str], *, existing: bool) -> tuple[str, ...]:
 
 
 def _keys(text: str) -> Iterator[str]:
-    r"""The paths that are set; source: Helm, "The Format and Limitations of --set": a=1,b.c={2,3},d=4\,5."""
+    r"""The paths that are set. Source: Helm, "The Format and Limitations of --set": a=1,b.c={2,3},d=4\,5."""
     for part in re.finditer(r"((?:\\.|[^=,\\])*)(?:=(?:\{(?:\\.|[^}\\])*\}|(?:\\.|[^,\\])*))?(?:,|$)", text):
         yield re.sub(r"\\(.)", r"\1", part[1])

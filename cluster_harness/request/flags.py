@@ -1,4 +1,4 @@
-"""From the command line's short forms to a specification, once, at the border: each mistake names the flag that has it."""
+"""Parses the flags of `emugpu cluster up` into a specification; an error names the flag that is wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emulator_runtime.profiles.catalogue import gpu_spec
 from operators.objects.quantities import parse_quantity
 
 MAX_NODES = 64
-"""More node containers than this are no use on one machine: each has a kubelet and a containerd."""
+"""A bound against typing errors: each node is a container with a kubelet and a containerd on this machine."""
 
 MAX_GPUS_PER_NODE = 64
 DEFAULT_NODES = 2
@@ -41,26 +41,31 @@ def plan(
     node_gpus: Iterable[str] = (),
     cpu_nodes: int = 0,
 ) -> ClusterSpec:
-    """The specification of the flags. `nodes` None: 2 where no other flag asks for nodes; `gpus` and `gpu_type` are of
-    these, None: the defaults. Raises InputError that names the flag that is wrong."""
-    asked = [_of_pool(text) for text in pools]
-    asked += [_of_node_gpus(text, number) for number, text in enumerate(node_gpus, start=1)]
+    """The specification that the flags describe, without emulated resources.
+
+    `nodes` None: 2 unless another flag adds nodes. `gpus` and `gpu_type` are about these nodes; None: the defaults.
+    Raises InputError that names the wrong flag.
+    """
+    requested = [_of_pool(text) for text in pools]
+    requested += [_of_node_gpus(text, number) for number, text in enumerate(node_gpus, start=1)]
     if nodes is None:
-        nodes = 0 if asked or cpu_nodes else DEFAULT_NODES
+        nodes = 0 if requested or cpu_nodes else DEFAULT_NODES
     _count("--nodes", nodes, least=0)
     _count("--cpu-nodes", cpu_nodes, least=0)
     if nodes:
-        asked.append(_Asked("--nodes", _of_nodes(nodes, gpus, gpu_type)))
+        requested.append(_RequestedPool("--nodes", _of_nodes(nodes, gpus, gpu_type)))
     elif gpus is not None or gpu_type is not None:
         flag = "--gpus" if gpus is not None else "--gpu-type"
-        raise InputError(flag, "is about the nodes of --nodes, of which there are none; say how many with --nodes")
+        raise InputError(
+            flag, "describes the nodes of --nodes, of which there are none; give their number with --nodes"
+        )
     if cpu_nodes:
-        asked.append(_Asked("--cpu-nodes", PoolSpec(CPU_POOL, cpu_nodes, 0, "")))
-    _must_have_names_of_their_own(asked)
-    spec = ClusterSpec(parse_name(name), tuple(one.pool for one in asked))
+        requested.append(_RequestedPool("--cpu-nodes", PoolSpec(CPU_POOL, cpu_nodes, 0, "")))
+    _check_names(requested)
+    spec = ClusterSpec(parse_name(name), tuple(one.pool for one in requested))
     if not 1 <= spec.workers <= MAX_NODES:
-        flags = ", ".join(dict.fromkeys(one.flag.partition(" ")[0] for one in asked)) or "--nodes"
-        raise InputError(flags, f"a cluster has from 1 to {MAX_NODES} worker nodes, this one would have {spec.workers}")
+        flags = ", ".join(dict.fromkeys(one.flag.partition(" ")[0] for one in requested)) or "--nodes"
+        raise InputError(flags, f"a cluster has from 1 to {MAX_NODES} worker nodes, not {spec.workers}")
     return spec
 
 
@@ -85,27 +90,27 @@ def _emulating(pool: PoolSpec, cpus: str, memory: str) -> PoolSpec:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A pool, and the flag that asked for it, with its text where it may be given several times."""
+class _RequestedPool:
+    """A pool and the flag that describes it, with the flag's value if it may be repeated."""
 
     flag: str
     pool: PoolSpec
 
 
-def _of_pool(text: str) -> _Asked:
+def _of_pool(text: str) -> _RequestedPool:
     match = _matched(_POOL, "--pool", text, "NAME=4xV100:2 (2 nodes with 4 V100 each)")
     flag = f"--pool {text}"
     name = parse_name(match["name"], flag)
-    return _Asked(flag, _alike(flag, name, int(match["nodes"]), int(match["gpus"]), match["type"]))
+    return _RequestedPool(flag, _pool(flag, name, int(match["nodes"]), int(match["gpus"]), match["type"]))
 
 
-def _of_node_gpus(text: str, number: int) -> _Asked:
+def _of_node_gpus(text: str, number: int) -> _RequestedPool:
     match = _matched(_NODE_GPUS, "--node-gpus", text, "4x1xV100 (4 nodes with 1 V100 each)")
     flag = f"--node-gpus {text}"
-    return _Asked(flag, _alike(flag, f"gpus-{number}", int(match["nodes"]), int(match["gpus"]), match["type"]))
+    return _RequestedPool(flag, _pool(flag, f"gpus-{number}", int(match["nodes"]), int(match["gpus"]), match["type"]))
 
 
-def _alike(flag: str, name: str, nodes: int, gpus: int, gpu_type: str) -> PoolSpec:
+def _pool(flag: str, name: str, nodes: int, gpus: int, gpu_type: str) -> PoolSpec:
     return PoolSpec(name, _count(flag, nodes, least=1), _gpus(flag, gpus), gpu_spec(gpu_type, flag).gpu_type)
 
 
@@ -126,10 +131,10 @@ def _gpus(flag: str, gpus: int) -> int:
     return gpus
 
 
-def _must_have_names_of_their_own(asked: Sequence[_Asked]) -> None:
-    """Pools are named by the user in --pool only, and these come first."""
+def _check_names(requested: Sequence[_RequestedPool]) -> None:
+    """Users choose names only in --pool, whose pools come first, so the error names that flag."""
     flags: dict[str, str] = {}
-    for one in asked:
+    for one in requested:
         if first := flags.get(one.pool.name):
             raise InputError(first, f"{one.flag} makes a pool {one.pool.name!r} too; choose another name for this one")
         flags[one.pool.name] = one.flag

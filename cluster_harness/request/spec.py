@@ -1,4 +1,4 @@
-"""What a cluster shall look like: pools of nodes with GPUs, and in what two such wishes differ."""
+"""The specification of a cluster: pools of nodes with GPUs, and the differences between two specifications."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class PoolSpec:
-    """Nodes that are alike. `gpus` 0: nodes without GPUs (`gpu_type` is empty then).
+    """A number of identical nodes. `gpus` 0: nodes without GPUs (`gpu_type` is empty then).
 
-    `emulated_cpus`, `emulated_memory`: what each of them pretends to have for jobs to divide, as quantities of Kubernetes;
-    empty: what it really has.
+    `emulated_cpus`, `emulated_memory`: each node's emulated resources, as Kubernetes quantities; empty: those of the machine.
     """
 
     name: str
@@ -28,13 +27,13 @@ class PoolSpec:
 
     @property
     def offers(self) -> bool:
-        """Whether emugpu has something to do on its nodes: then there is an EmuGPUPool for it."""
+        """Whether there is an EmuGPUPool for it: its nodes have GPUs or emulated CPUs or memory."""
         return bool(self.gpus or self.emulated_cpus or self.emulated_memory)
 
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """A cluster's name and its worker nodes; one control plane node comes on top."""
+    """A cluster's name and its worker nodes; a control plane node is added to them."""
 
     name: str
     pools: tuple[PoolSpec, ...]
@@ -45,7 +44,7 @@ class ClusterSpec:
 
     @property
     def offering_pools(self) -> tuple[PoolSpec, ...]:
-        """Those that are pools of emugpu as well: with GPUs, or with emulated CPUs and memory alone."""
+        """The pools for which there are EmuGPUPools."""
         return tuple(pool for pool in self.pools if pool.offers)
 
     @property
@@ -57,7 +56,7 @@ class ClusterSpec:
 
     @classmethod
     def from_json(cls, text: str) -> ClusterSpec:
-        """What `to_json` wrote."""
+        """Parses the output of `to_json`."""
         content = json.loads(text)
         return cls(content["name"], tuple(PoolSpec(**pool) for pool in content["pools"]))
 
@@ -70,9 +69,9 @@ def parse_name(name: str, flag: str = "--name") -> str:
     return name
 
 
-def differences(there: ClusterSpec, wanted: ClusterSpec) -> list[str]:
-    """What is another in `wanted`, a line for each pool; none: the same shape (the order of pools is no matter)."""
-    before, after = ({pool.name: pool for pool in spec.pools} for spec in (there, wanted))
+def differences(current: ClusterSpec, wanted: ClusterSpec) -> list[str]:
+    """A line for each pool that differs; none: the same shape. The order of pools doesn't matter."""
+    before, after = ({pool.name: pool for pool in spec.pools} for spec in (current, wanted))
     return [
         f"pool {name} has {described(before.get(name))}, asked for {described(after.get(name))}"
         for name in dict.fromkeys((*before, *after))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import mean
 
 from emugpu.kubectl.jobs_seen import JobSeen, job_seen
 from emulator_runtime.domain.errors import EmuGpuError
@@ -16,6 +17,7 @@ from operators.experiments.records import RunInfo, observed_job, run_record
 from operators.kube.api import Json
 from operators.kube.documents import object_at, text_at, texts_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
+from operators.objects.names import POLICY
 from operators.objects.node import Node
 from operators.pools.objects import PoolFacts
 from operators.scheduling.names import ROW
@@ -64,6 +66,12 @@ class Run:
     def family(self) -> str:
         """The experiment that this is a run of, by the label's number; the label where it has none."""
         return re.sub(r"-\d+$", "", self.experiment)
+
+    @property
+    def predicted_mean_jct_s(self) -> float | None:
+        """The mean of the jobs' predicted JCTs, which are claims of the EmuJobs' author; None where no job has one."""
+        predicted = [member.job.predicted_jct_s for member in self.members if member.job.predicted_jct_s is not None]
+        return mean(predicted) if predicted else None
 
     def count(self, *phases: str) -> int:
         return sum(member.job.phase in phases for member in self.members)
@@ -125,7 +133,7 @@ def _job(member: Member, begun_s: float, row: int, grounds: Grounds, profiles: P
 
 
 def _row(member: Member, otherwise: int) -> int:
-    text = texts_of(object_at(member.document, "metadata"), "annotations").get(ROW, "")
+    text = _annotation(member, ROW)
     return int(text) if text.isascii() and text.isdecimal() else otherwise
 
 
@@ -134,9 +142,16 @@ def _pod_scheduler(document: Json) -> str:
 
 
 def _policy(members: Sequence[Member], scheduler: str) -> str:
-    """What the predictions of the submission name, where they agree; else the scheduler."""
-    named = {member.job.predicted_by for member in members} - {""}
-    return named.pop() if len(named) == 1 else scheduler
+    """The policy that all EmuJobs name in their annotation (`emugpu compare` writes it), else in their predictions; else the
+    scheduler."""
+    for named in ({_annotation(m, POLICY) for m in members}, {m.job.predicted_by for m in members} - {""}):
+        if len(named) == 1 and (name := named.pop()):
+            return name
+    return scheduler
+
+
+def _annotation(member: Member, name: str) -> str:
+    return texts_of(object_at(member.document, "metadata"), "annotations").get(name, "")
 
 
 def numbered(runs: Iterable[Run]) -> list[Run]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from operators.kube.documents import Key, key_of, object_at, text_at, texts_of, whole_at
 from operators.objects.names import EXPERIMENT_LABEL, POLICY, PREDICTED
+from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class EmuJobFacts:
     spec: Mapping[str, Any] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
     predicted: str = ""
+    scheduling_problem: str = ""
     experiment: str = ""
     policy: str = ""
     seen_ns: int = field(default=0, compare=False)
@@ -41,6 +43,7 @@ def emujob_facts(document: Mapping[str, Any], seen_ns: int = 0) -> EmuJobFacts:
         spec=object_at(document, "spec"),
         status=object_at(document, "status"),
         predicted=texts_of(metadata, "annotations").get(PREDICTED, ""),
+        scheduling_problem=texts_of(metadata, "annotations").get(SCHEDULING_PROBLEM, ""),
         experiment=texts_of(metadata, "labels").get(EXPERIMENT_LABEL, ""),
         policy=texts_of(metadata, "annotations").get(POLICY, ""),
         seen_ns=seen_ns,

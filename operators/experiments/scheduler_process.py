@@ -40,6 +40,7 @@ class SchedulerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._read = 0
         """How many bytes of its output have been searched for complaints."""
+        self._size_at_start = 0
         self.restarts = 0
 
     def __enter__(self) -> SchedulerProcess:
@@ -74,11 +75,17 @@ class SchedulerProcess:
         status = self._process.poll() if self._process is not None else None
         if status in (None, 0):  # 0: all jobs have ended
             return
-        if self.restarts >= MAX_RESTARTS or status == 2:
+        if self.restarts >= MAX_RESTARTS or (status == 2 and not self._may_pass):
             raise ClusterError(f"the scheduler ended with status {status}: {self.last_lines()}")
         self.restarts += 1
         self._say(f"the scheduler ended with status {status} and is restarted")
         self._start()
+
+    @property
+    def _may_pass(self) -> bool:
+        """Whether an error (status 2) may pass: the same arguments were right before, and it ended before it was ready,
+        so it could not reach the cluster."""
+        return self.restarts > 0 and self._files.decisions.stat().st_size == self._size_at_start
 
     def end(self) -> None:
         """May be called twice."""
@@ -109,6 +116,7 @@ class SchedulerProcess:
                 yield found
 
     def _start(self) -> None:
+        self._size_at_start = self._files.decisions.stat().st_size
         with self._files.decisions.open("ab") as out, self._files.log.open("ab") as log:
             # In a session of its own: Ctrl-C at the terminal must reach this program only, which ends the scheduler in order.
             self._process = subprocess.Popen(

@@ -1,8 +1,8 @@
-"""The Job and the Service of an EmuJob as Kubernetes wants them.
+"""The Job and the Service of an EmuJob as Kubernetes needs them.
 
-What must be so, and why (each was tried on a cluster, see DESIGN.md): preemption deletes pods and must not count as failure
-(podFailurePolicy); pods of a suspended Job must be gone before others take their place (podReplacementPolicy); image,
-variables and arguments can't be changed later, so all configurations are in the arguments and an annotation chooses one.
+Each of these was tried on a cluster (DESIGN.md): preemption deletes pods and must not count as a failure (podFailurePolicy); pods
+of a suspended Job must be gone before others replace them (podReplacementPolicy); image, variables and arguments can't be changed
+later, so the arguments have all configurations and an annotation chooses one.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ GRACE_S = 5
 RENDEZVOUS_PORT = 29400
 EXIT_WRONG = 2
 EXIT_STOPPED = 143
-"""How `emugpu train` ends: a wrong command, and a stop by signal, manager or another rank."""
+"""Exit codes of `emugpu train`: a wrong command, and a stop by a signal, the manager or another rank."""
 _PRODUCT = f"{OWN_PREFIX}gpu.product"
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """What pods run where an EmuJob doesn't say it."""
+    """The image of pods whose EmuJob names none."""
 
     image: str
     pull_policy: str = "IfNotPresent"
@@ -43,7 +43,7 @@ class Images:
 def job_document(
     job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]
 ) -> Json:
-    """The Job to create. `chosen`: the configuration that it starts with; `types`: GPU types that will do, empty: any."""
+    """The Job to create. `chosen`: the configuration with which it starts; `types`: usable GPU types, empty: any."""
     policy = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "Ignore"}
     rules = [policy, *(_on_exit(code, act) for code, act in ((EXIT_STOPPED, "Ignore"), (EXIT_WRONG, "FailJob")))]
     own = {JOB_LABEL: job.key.name, JOB_UID_LABEL: job.key.uid}
@@ -76,7 +76,7 @@ def service_document(job: EmuJobFacts) -> Json:
         "metadata": _metadata(job),
         "spec": {
             "clusterIP": "None",
-            "publishNotReadyAddresses": True,  # ranks look for each other before they are ready
+            "publishNotReadyAddresses": True,  # ranks connect to each other before they are ready
             "selector": {JOB_LABEL: job.key.name},
             "ports": [{"name": "rendezvous", "port": RENDEZVOUS_PORT}],
         },
@@ -84,7 +84,7 @@ def service_document(job: EmuJobFacts) -> Json:
 
 
 def arguments(job: EmuJobFacts, spec: EmuJobSpec) -> list[str]:
-    """What `emugpu` is started with."""
+    """The arguments of `emugpu`."""
     if len(spec.configurations) == 1:
         work = _work(spec.configurations[0])
     else:
@@ -98,13 +98,13 @@ def _work(configuration: Configuration) -> list[str]:
     if configuration.model:
         return ["--model", configuration.model, "--batch-size", str(configuration.batch_size)]
     whole, nanoseconds = divmod(configuration.step_time_ns, 10**9)
-    on_gpus = configuration.gpus and configuration.gpu_memory_bytes  # memory on each of no GPUs is none
+    on_gpus = configuration.gpus and configuration.gpu_memory_bytes  # without GPUs there is no GPU memory
     memory = ["--memory", str(configuration.gpu_memory_bytes)] if on_gpus else []
     return ["--step-time-s", f"{whole}.{nanoseconds:09d}".rstrip("0").rstrip("."), *memory, *_speeds(configuration)]
 
 
 def _speeds(configuration: Configuration) -> Iterator[str]:
-    """How its speed follows what it is given, and what it has where nothing is."""
+    """How its speed depends on CPUs and memory, and its amounts if it has no allocation."""
     sensitivity = configuration.sensitivity
     if sensitivity is None:
         return
@@ -157,10 +157,10 @@ def _pod_spec(job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Config
 
 
 def _resources(spec: EmuJobSpec, chosen: Configuration) -> Json:
-    """A limit is left out rather than 0: a kubelet turns away a pod with a limit of 0 where the resource has no healthy device
-    (devicemanager, devicesToAllocate). While a Job is suspended limits may be added and removed.
+    """A limit of 0 is left out: a kubelet rejects a pod with a limit of 0 if the resource has no healthy device (devicemanager,
+    devicesToAllocate). Limits may be added and removed while a Job is suspended.
 
-    A job that may run without a GPU has a place on its node as well, whichever configuration it runs.
+    A job that may run without a GPU has a host slot as well, in each of its configurations.
     """
     requests, limits = spec.native.resources(HostShare(chosen.cpu_milli, chosen.memory_bytes))
     if chosen.gpus:

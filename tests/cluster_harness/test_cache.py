@@ -105,7 +105,7 @@ def test_parts_are_not_run_together() -> None:
 
 
 def test_a_missing_source_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=r"gone: isn't there"):
+    with pytest.raises(ClusterError, match=r"gone: doesn't exist"):
         content_key(tmp_path / "gone")
 
 

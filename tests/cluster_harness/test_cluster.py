@@ -389,7 +389,7 @@ def test_a_controller_that_does_not_react_is_named(  # type: ignore[no-untyped-d
 ) -> None:
     clusters.up(request(tmp_path))
     monkeypatch.setattr(up_module, "_POOLS_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(up_module, "unseen", lambda _pools: "the controller hasn't seen other")
+    monkeypatch.setattr(up_module, "unobserved", lambda _pools: "the controller hasn't seen other")
     with pytest.raises(ClusterError, match="pools: not after 0 s: the controller hasn't seen other"):
         clusters.up(renamed(tmp_path))
     assert pools(machine) == ["default", "default"]

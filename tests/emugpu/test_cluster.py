@@ -70,7 +70,7 @@ def run(*arguments: str) -> int:
     return int(args.run(args))
 
 
-def test_up_says_what_there_is_now(fake: FakeClusters, capsys: pytest.CaptureFixture[str]) -> None:
+def test_up_prints_the_cluster(fake: FakeClusters, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("up", "--nodes", "3", "--gpus", "4", "--gpu-type", "V100") == 0
     (request,) = fake.requests
     assert (request.spec.workers, request.spec.gpus, request.wait, request.with_chart) == (3, 12, True, True)
@@ -106,7 +106,7 @@ def test_a_context_alone_means_the_file_of_kubeconfig_that_defines_it(
         run("up", "--context", "north")
 
 
-def test_a_wrong_flag_reaches_nobody(fake: FakeClusters) -> None:
+def test_a_wrong_flag_begins_nothing(fake: FakeClusters) -> None:
     with pytest.raises(InputError, match="--pool"):
         run("up", "--pool", "nonsense")
     with pytest.raises(InputError, match="--name"):
@@ -114,18 +114,18 @@ def test_a_wrong_flag_reaches_nobody(fake: FakeClusters) -> None:
     assert fake.requests == fake.calls == []
 
 
-def test_reshape_is_asked_for_aloud(fake: FakeClusters) -> None:
+def test_reshape_needs_its_flag(fake: FakeClusters) -> None:
     run("up")
     run("up", "--reshape")
     assert [request.reshape for request in fake.requests] == [False, True]
 
 
-def test_gpus_are_of_the_nodes_that_are_asked_for(fake: FakeClusters) -> None:
+def test_gpus_describe_the_requested_nodes(fake: FakeClusters) -> None:
     run("up")
     assert [(pool.nodes, pool.gpus) for pool in fake.requests[0].spec.pools] == [(2, 8)]
     with pytest.raises(InputError, match="--gpu-type: unknown GPU type 'V1000'"):
         run("up", "--gpu-type", "V1000")
-    with pytest.raises(InputError, match="--gpus: is about the nodes of --nodes"):
+    with pytest.raises(InputError, match="--gpus: describes the nodes of --nodes"):
         run("up", "--gpus", "4", "--cpu-nodes", "1")
     assert len(fake.requests) == 1
 
@@ -137,7 +137,7 @@ def test_what_is_about_the_chart_needs_it(fake: FakeClusters, arguments: tuple[s
     assert fake.requests == []
 
 
-def test_without_the_chart_only_what_is_there_is_told(fake: FakeClusters, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_chart_the_offered_gpus_are_printed(fake: FakeClusters, capsys: pytest.CaptureFixture[str]) -> None:
     run("up", "--no-chart")
     assert "cluster emugpu: 2 nodes, which offer 3 GPUs now (--no-chart), " in capsys.readouterr().out
 

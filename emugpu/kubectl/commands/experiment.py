@@ -37,6 +37,7 @@ _HEADINGS = (
     "JOBS",
     "DONE",
     "FAILED",
+    "PREDICTED",
     "MEAN JCT",
     "MEDIAN",
     "P95",
@@ -100,6 +101,9 @@ def _report(args: argparse.Namespace) -> int:
 
 def meta_of(runs: Sequence[Run], grounds: Grounds) -> dict[str, Any]:
     """What was compared, for the report's header and the summary."""
+    predicted = {
+        run.policy: f"{run.predicted_mean_jct_s:.1f} s" for run in runs if run.predicted_mean_jct_s is not None
+    }
     return {
         "workload": f"EmuJobs of experiment {', '.join(dict.fromkeys(run.experiment for run in runs))}",
         "jobs": max(len(run.members) for run in runs),
@@ -107,6 +111,7 @@ def meta_of(runs: Sequence[Run], grounds: Grounds) -> dict[str, Any]:
         "nodes": len(grounds.cluster.nodes),
         "gpus": grounds.cluster.gpus,
         "clock": "real time",
+        **({"predicted mean JCT": predicted} if predicted else {}),
     }
 
 
@@ -150,6 +155,7 @@ def row(run: Run, grounds: Grounds, now_s: float) -> dict[str, Any]:
         "finished": run.count("Succeeded"),
         "failed": run.count("Failed", "Rejected"),
         "going": run.going,
+        "predicted_mean_jct_s": None if run.predicted_mean_jct_s is None else round(run.predicted_mean_jct_s, 6),
         "mean_jct_s": found["mean_jct_s"],
         "median_jct_s": found["median_jct_s"],
         "p95_jct_s": found["p95_jct_s"],
@@ -172,7 +178,10 @@ def _cells(row: dict[str, Any], *, wide: bool) -> list[Cell]:
         count(row["jobs"]),
         count(row["finished"]),
         Cell(str(row["failed"]), "red" if row["failed"] else "", right=True),
-        *(seconds(row[name]) for name in ("mean_jct_s", "median_jct_s", "p95_jct_s", "makespan_s")),
+        *(
+            seconds(row[name])
+            for name in ("predicted_mean_jct_s", "mean_jct_s", "median_jct_s", "p95_jct_s", "makespan_s")
+        ),
         Cell(str(row["begun"])[:19].replace("T", " ")),
     ]
     if wide:

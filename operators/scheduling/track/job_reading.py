@@ -20,8 +20,7 @@ from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import Around
 from operators.scheduling.see.objects import Mine, Order
 from scheduler_sims.clusters.open import PresentJob
-from scheduler_sims.inputs.truth import check_fits
-from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.inputs.fit import DoesNotFitError, misfit
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 
 
@@ -41,7 +40,8 @@ def read_job(
 ) -> JobSpec:
     """The job called `name` (its id and row), submitted then (RFC 3339). `one_size`: as its actuator says.
 
-    Raises InputError for one that can't be read, is larger than the cluster, or came nobody knows when.
+    Raises DoesNotFitError for a job that is larger than the cluster, InputError for one that can't be read or has no valid
+    time of submission.
     """
     job_id, row = name
     spec = parse_spec(order.key.namespace, order.key.name, order.facts.spec)
@@ -53,7 +53,9 @@ def read_job(
         raise InputError(job_id, f"its status doesn't say when it was submitted: submittedAt is {submitted!r}")
     found = job_spec(job_id, spec, to_s(at_ns - around.epoch_ns), row, around.offers, around.profiles)
     _check_known(found)
-    check_fits(Workload("job", (found,), around.profiles), around.cluster, "it waits for nodes")
+    if reason := misfit(found, around.cluster):
+        problem = f"job {job_id!r} is larger than the cluster: {reason}"
+        raise DoesNotFitError("it waits for nodes", problem)
     return found
 
 
@@ -132,6 +134,6 @@ def _suits(device: Device, wanted: Configuration) -> bool:
 def _check_known(job: JobSpec) -> None:
     """A configuration of a model names the types that it is known on, where there are any."""
     if all(isinstance(job.work[c.name], ModelWork) and not c.gpu_types for c in job.configurations):
-        raise InputError(
+        raise DoesNotFitError(
             "it waits for nodes", f"job {job.job_id!r}: its model has no profile on any GPU of the cluster"
         )

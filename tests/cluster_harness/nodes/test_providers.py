@@ -60,4 +60,4 @@ def test_nothing_is_created_on_an_existing_cluster(kubectl, machine, steps) -> N
 def test_an_existing_cluster_must_answer(kubectl, machine) -> None:  # type: ignore[no-untyped-def]
     machine.failures["kubectl version"] = Done(1, "", "connection refused")
     with pytest.raises(ClusterError, match="connection refused"):
-        ExistingCluster(kubectl).is_there()
+        ExistingCluster(kubectl).exists()

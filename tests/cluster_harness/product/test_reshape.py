@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from cluster_harness.nodes.kubectl import Node
-from cluster_harness.product.reshape import CONTROLLERS_LABEL, behind, leaving, renames, side_by_side, unseen
+from cluster_harness.product.reshape import (
+    CONTROLLERS_LABEL,
+    not_moved,
+    removed_pools,
+    renames,
+    side_by_side,
+    unobserved,
+)
 from cluster_harness.request.spec import ClusterSpec, PoolSpec
 
 OLD = ClusterSpec("dev", (PoolSpec("a", 2, 4, "V100"), PoolSpec("b", 1, 8, "A100"), PoolSpec("cpu", 1, 0, "")))
@@ -18,7 +25,7 @@ def spec(*pools: PoolSpec) -> ClusterSpec:
 def test_the_new_pool_wins_under_an_equal_name() -> None:
     new = spec(PoolSpec("c", 2, 4, "V100"), PoolSpec("b", 1, 2, "T4"))
     assert side_by_side(OLD, new).pools == (*new.pools, OLD.pools[0])
-    assert leaving(OLD, new) == ["a"]
+    assert removed_pools(OLD, new) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -45,11 +52,11 @@ def test_pools_that_the_controller_has_not_seen_as_they_are() -> None:
     seen = {"metadata": {"name": "a", "generation": 2}, "status": {"observedGeneration": 2}}
     old = {"metadata": {"name": "b", "generation": 2}, "status": {"observedGeneration": 1}}
     new = {"metadata": {"name": "c", "generation": 1}}
-    assert unseen([seen]) is None
-    assert unseen([seen, old, new]) == "the controller hasn't seen b, c"
+    assert unobserved([seen]) is None
+    assert unobserved([seen, old, new]) == "the controller hasn't observed b, c"
 
 
 def test_nodes_that_have_not_moved() -> None:
     nodes = [Node(n, "", "", True, False, {CONTROLLERS_LABEL: p} if p else {}, {}) for n, p in ("xa", "yb", ("z", ""))]
-    assert behind(nodes, ["a", "gone"]) == "x (a) still have devices of pools that go"
-    assert behind(nodes, ["gone"]) is None
+    assert not_moved(nodes, ["a", "gone"]) == "x (a) still have devices of pools that are removed"
+    assert not_moved(nodes, ["gone"]) is None

@@ -146,11 +146,14 @@ def test_another_shape_is_told_by_pool(changes: dict[str, object], expected: str
         ({"gpu_type": ""}, "--gpu-type: unknown GPU type ''"),
         ({"nodes": -1}, "--nodes: must be from 0 to 64 nodes, not -1"),
         ({"nodes": 65}, "--nodes: must be from 0 to 64 nodes, not 65"),
-        ({"nodes": 0}, "--nodes: a cluster has from 1 to 64 worker nodes, this one would have 0"),
+        ({"nodes": 0}, "--nodes: a cluster has from 1 to 64 worker nodes, not 0"),
         ({"cpu_nodes": -1}, "--cpu-nodes: must be from 0 to 64 nodes, not -1"),
-        ({"pools": ["a=1xV100:64"], "cpu_nodes": 1}, "--pool, --cpu-nodes: a cluster has from 1 to 64 worker nodes, "),
-        ({"gpus": 4, "cpu_nodes": 2}, "--gpus: is about the nodes of --nodes, of which there are none"),
-        ({"gpu_type": "V100", "pools": ["a=1xA100:1"]}, "--gpu-type: is about the nodes of --nodes, of which there "),
+        (
+            {"pools": ["a=1xV100:64"], "cpu_nodes": 1},
+            "--pool, --cpu-nodes: a cluster has from 1 to 64 worker nodes, not 65",
+        ),
+        ({"gpus": 4, "cpu_nodes": 2}, "--gpus: describes the nodes of --nodes, of which there are none"),
+        ({"gpu_type": "V100", "pools": ["a=1xA100:1"]}, "--gpu-type: describes the nodes of --nodes, of which there "),
     ],
 )
 def test_a_mistake_names_its_flag(flags: dict[str, object], message: str) -> None:

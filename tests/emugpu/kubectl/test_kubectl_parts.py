@@ -20,6 +20,7 @@ from rich.text import Text
 from emugpu.kubectl import completion, options, output
 from emugpu.kubectl.__main__ import _EPILOG, command_in, parser
 from emugpu.kubectl.chart import ASCII, BOXES, Bar, Line, clock, draw, ticks
+from emugpu.kubectl.experiments import runs_of
 from emugpu.kubectl.jobs_seen import job_seen
 from emugpu.kubectl.nodes_seen import managers_of
 from emugpu.kubectl.output import Answer, duration
@@ -337,3 +338,25 @@ def test_the_lines_of_guide_and_help_can_be_typed() -> None:
     for line in lines:
         words = shlex.split(line)
         parser(command_in(words)).parse_args(words, argparse.Namespace(**options.DEFAULTS))
+
+
+def test_a_run_is_called_by_the_policy_that_its_emujobs_name() -> None:
+    """As `emugpu compare` marks them; the scheduler's name, exp-6b-3, says nothing to a reader."""
+
+    def emujob(name: str, policy: str, predicted_s: float) -> dict[str, Any]:
+        return {
+            "metadata": {
+                "name": name,
+                "namespace": "emugpu-exp-6b-3",
+                "labels": {"emugpu.dev/experiment": "6b-3"},
+                "annotations": {"emugpu.dev/policy": policy},
+            },
+            "spec": {"scheduler": {"actuator": "jobs", "name": "exp-6b-3"}},
+            "status": {"predictedJCTSeconds": {"value": predicted_s, "by": "las", "at": "2026-01-01T00:00:00Z"}},
+        }
+
+    title = "las:threshold_s=300"
+    (run,) = runs_of([emujob("a", title, 40.0), emujob("b", title, 20.0)])
+    assert (run.policy, run.family, run.predicted_mean_jct_s) == (title, "6b", 30.0)
+    (mixed,) = runs_of([emujob("a", title, 40.0), emujob("b", "fifo", 20.0)])
+    assert mixed.policy == "las"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -103,6 +104,26 @@ def test_a_mistake_in_its_arguments_is_no_accident(begin: Begin, scheduler: Comm
     with pytest.raises(ClusterError, match=r"status 2: .*emugpu: unknown policy"):
         until(lambda: process.check() is not None)
     assert process.restarts == 0
+
+
+def test_one_that_can_not_reach_the_cluster_for_a_while_is_restarted(tmp_path: Path, begin: Begin) -> None:
+    """Ready at first, then killed; its successors end with status 2 before they are ready, until the API server is back."""
+    code = f"""
+import os, sys, time
+count = len(os.listdir({str(tmp_path / "starts")!r}))
+open(os.path.join({str(tmp_path / "starts")!r}, str(count)), "w").close()
+if count in (1, 2):
+    print("emugpu: list nodes: the API server can't be reached", file=sys.stderr)
+    sys.exit(2)
+print("{{}}", flush=True)
+time.sleep(600)
+"""
+    (tmp_path / "starts").mkdir()
+    process = begin([sys.executable, "-c", code])
+    until(lambda: process.ready)
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: process.check() is None and len(process._files.decisions.read_text().splitlines()) == 2)
+    assert process.restarts == 3
 
 
 def test_one_that_has_done_its_work_may_go(begin: Begin, scheduler: Commands) -> None:

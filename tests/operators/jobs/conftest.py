@@ -46,6 +46,7 @@ class World:
     documents: list[dict[str, Any]] = field(default_factory=list)
     deleting: bool = False
     predicted: str = ""
+    scheduling_problem: str = ""
     log_connected: bool = True
     refusals: dict[str, Refusal] = field(default_factory=dict)
     refused_creation: RefusedCreation | None = None
@@ -54,7 +55,7 @@ class World:
     @property
     def facts(self) -> EmuJobFacts:
         key, rest = Key("lab", "j", "uid", "1"), (self.deleting, self.spec, self.status, self.predicted)
-        return EmuJobFacts(key, rfc3339(START_NS), 1, *rest)
+        return EmuJobFacts(key, rfc3339(START_NS), 1, *rest, scheduling_problem=self.scheduling_problem)
 
     def whole_plan(self) -> Plan:
         context = Context(self.offers, PROFILES, Images("emugpu:1"), self.now_ns, self.log_connected)
