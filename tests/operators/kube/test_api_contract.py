@@ -137,7 +137,9 @@ def test_a_forgotten_version_can_not_be_watched(play: Play) -> None:
         await api.create(EMUJOB, emujob(namespace, "a"))
         if isinstance(api, FakeApi):
             api.compact()
-        with pytest.raises(NotThereError, match="too old resource version"):  # a real one has none before the definition
+        with pytest.raises(
+            NotThereError, match="too old resource version"
+        ):  # a real one has none before the definition
             await events(api, EMUJOB, "1", 1, namespace=namespace)
 
     play(case)
@@ -231,7 +233,9 @@ def test_the_generation_counts_changes_of_the_spec(play: Play) -> None:
     async def case(api: Api, namespace: str) -> None:
         made = await api.create(EMUJOB, emujob(namespace, "a"))
         labelled = await api.patch(EMUJOB, "a", {"metadata": {"namespace": namespace, "labels": {"x": "1"}}}, MANAGER)
-        changed = await api.patch(EMUJOB, "a", {"metadata": {"namespace": namespace}, "spec": {"suspend": True}}, MANAGER)
+        changed = await api.patch(
+            EMUJOB, "a", {"metadata": {"namespace": namespace}, "spec": {"suspend": True}}, MANAGER
+        )
         assert [generation(each) for each in (made, labelled, changed)] == [1, 1, 2]
         status = applied(EMUJOB, "a", "", metadata={"namespace": namespace}, status={"phase": "Running"})
         assert generation(await api.apply(EMUJOB.status, "a", status, MANAGER)) == 2
