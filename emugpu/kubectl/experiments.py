@@ -19,7 +19,7 @@ from operators.kube.documents import object_at, text_at, texts_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
 from operators.objects.names import POLICY
 from operators.objects.node import Node
-from operators.pools.objects import PoolFacts
+from operators.objects.pool import Pool
 from operators.scheduling.names import ROW
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord
@@ -85,7 +85,7 @@ class Grounds:
     offers: tuple[NodeOffer, ...]
 
     @classmethod
-    def of(cls, pools: Sequence[PoolFacts], nodes: Sequence[Node]) -> Grounds:
+    def of(cls, pools: Sequence[Pool], nodes: Sequence[Node]) -> Grounds:
         return cls(cluster_spec(pools, nodes), offers_of(pools, nodes))
 
 

@@ -26,7 +26,7 @@ from emulator_runtime.domain.errors import ClusterError, InputError, UnknownName
 from operators.kube.api import EMUJOB, NODE, POOL, Api, NotThereError
 from operators.objects.names import EXPERIMENT_LABEL
 from operators.objects.node import Node
-from operators.pools.objects import pool_facts
+from operators.objects.pool import Pool
 from scheduler_sims.reports.metrics import figures
 
 VERBS = ("list", "report")
@@ -129,7 +129,7 @@ async def _look(api: Api, namespace: str) -> tuple[list[Run], Grounds]:
         )
     except NotThereError as error:
         raise ClusterError(NO_EMUJOBS) from error
-    return runs_of(jobs), Grounds.of([pool_facts(pool) for pool in pools], [Node.read(node) for node in nodes])
+    return runs_of(jobs), Grounds.of([Pool.read(pool) for pool in pools], [Node.read(node) for node in nodes])
 
 
 # -- list --------------------------------------------------------------------------------------------------------------
