@@ -240,7 +240,9 @@ def _without_status(resource: Resource, document: Json) -> Json:
 def _apply_metadata(metadata: Json, given: Mapping[str, Any], manager: str) -> None:
     """Labels and annotations that this manager applied before and doesn't name now are removed."""
     owned: dict[str, dict[str, Any]] = {}
-    before = next((entry for entry in metadata.get("managedFields", ()) if entry["manager"] == manager), {})
+    before: Mapping[str, Any] = next(
+        (entry for entry in metadata.get("managedFields", ()) if entry["manager"] == manager), {}
+    )
     for part in _OWNED:
         old = object_at(before, "fieldsV1", "f:metadata", f"f:{part}")
         others = {key: value for key, value in metadata.get(part, {}).items() if f"f:{key}" not in old}
