@@ -9,11 +9,11 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.units import to_s
 from operators.emujob.workload import job_spec
-from operators.kube.documents import text_at, whole_at
+from operators.kube.documents import text_at
 from operators.kube.timestamps import ns_of
 from operators.objects.allocation import Allocation as Noted
 from operators.objects.allocation import read_allocation
-from operators.objects.emujob import EmuJobSpec, parse_spec
+from operators.objects.emujob import EmuJobSpec
 from operators.objects.names import JOB_ID
 from operators.scheduling.names import ROW
 from operators.scheduling.remember.handover import AttainedService
@@ -44,7 +44,7 @@ def read_job(
     time of submission.
     """
     job_id, row = name
-    spec = parse_spec(order.key.namespace, order.key.name, order.facts.spec)
+    spec = order.facts.spec
     if one_size and mine.job is not None:
         gpus = spec.configuration(mine.job.facts.configuration).gpus
         spec = spec.model_copy(update={"configurations": tuple(c for c in spec.configurations if c.gpus == gpus)})
@@ -108,7 +108,7 @@ def present(mine: Mine, spec: JobSpec, around: Around, attained: AttainedService
         spec,
         min(mine.order.steps_done, spec.steps - 1),
         attained_gpu_s=attained.until(end_s),
-        preemptions=whole_at(mine.order.facts.status, "preemptions"),
+        preemptions=mine.order.facts.status.preemptions,
     )
 
 
@@ -119,7 +119,7 @@ def present_with(job: PresentJob, held: Allocation, attained: AttainedService, n
 
 
 def _spec_of(order: Order) -> EmuJobSpec:
-    return parse_spec(order.key.namespace, order.key.name, order.facts.spec)
+    return order.facts.spec
 
 
 def _type_on(node: str, wanted: Configuration, around: Around) -> str:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.units import GIB
-from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.plan import CreateJob, CreateService
 from operators.kube.actions import DeleteJob, SuspendJob
 from operators.kube.documents import Key, condition_of
+from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
 from operators.objects.pod import Pod
 from operators.objects.scheduling_problem import SchedulingProblem
@@ -784,4 +784,4 @@ def test_a_tenants_own_text_is_no_reason(world: Worlds, text: str) -> None:
 def test_a_plan_is_pure(world: Worlds) -> None:
     at = world({**WORK, **BY_JOBS})
     assert at.plan() == at.plan()
-    assert isinstance(at.facts, EmuJobFacts)
+    assert isinstance(at.facts, EmuJob)

@@ -16,14 +16,13 @@ from typing import Any
 
 import pytest
 
-from operators.emujob.objects import emujob_facts
 from operators.jobs.manifests import Images, job_document
 from operators.kube.api import EMUJOB, JOB, POD, ConflictError, Resource
 from operators.kube.client import KubeApi
 from operators.kube.kubeconfig import from_document
 from operators.kube.store import Store
 from operators.objects.allocation import Allocation
-from operators.objects.emujob import parse_spec
+from operators.objects.emujob import EmuJob, parse_spec
 from operators.scheduling.act.actuators import ACTUATORS
 from operators.scheduling.act.writer import Wanted, Writer
 from operators.scheduling.remember.handover import Handover, Written
@@ -67,7 +66,7 @@ class Kube:
         }
         made = self.ask("POST", EMUJOBS, document)
         self.status("emujobs", name, {"phase": "Queued", "submittedAt": "2026-01-01T00:00:00.000001Z"})
-        facts = emujob_facts(made)
+        facts = EmuJob.read(made)
         parsed = parse_spec("default", name, facts.spec)
         self.ask("POST", JOBS, job_document(facts, parsed, Images("emugpu:1"), parsed.configurations[0], ()))
         return made
@@ -480,7 +479,7 @@ def test_rights_that_are_missing_are_named(kube: Kube, tmp_path: Path, account: 
     path.write_text(json.dumps(kube.server.kubeconfig(account)), encoding="utf-8")
     with start(path) as program:
         try:
-            assert program.wait(20) == 2
+            assert program.wait(60) == 2
             assert message in program.communicate()[1]
         finally:
             program.kill()

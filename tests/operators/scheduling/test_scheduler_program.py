@@ -19,9 +19,9 @@ import yaml
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
-from operators.emujob.objects import EmuJobFacts
 from operators.kube.documents import Key
 from operators.kube.status_server import loop_alive
+from operators.objects.emujob import EmuJob
 from operators.scheduling import program
 from operators.scheduling.forecast.prediction_thread import MOST_WAITING
 from operators.scheduling.options import Options
@@ -133,7 +133,7 @@ def test_of_jobs_that_come_together_one_picture_is_made_and_only_so_many_are_ask
     """It is the loop's thread that makes it, and a decision is waiting."""
     one, books = made(), Books(job("old"))
     one._loop = SimpleNamespace(books=books, cluster_spec=ClusterSpec(()), state=None)  # type: ignore[assignment]
-    orders = {f"j{n}": Order(EmuJobFacts(Key("lab", f"j{n}", f"u{n}"))) for n in range(MOST_WAITING + 3)}
+    orders = {f"j{n}": Order(EmuJob(Key("lab", f"j{n}", f"u{n}"))) for n in range(MOST_WAITING + 3)}
     monkeypatch.setattr(one._cluster, "order_of", orders.get)
     monkeypatch.setattr(one._cluster, "keep", lambda *_: None)
     monkeypatch.setattr(one._cluster, "uid_of", lambda _: "")
@@ -211,7 +211,7 @@ class Notes:
 
     def __init__(self, one: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         self.written: list[tuple[str, str, str | None]] = []
-        self.order = Order(EmuJobFacts(Key("lab", "a", "uid-a")))
+        self.order = Order(EmuJob(Key("lab", "a", "uid-a")))
         monkeypatch.setattr(one._cluster, "annotate", lambda *note: self.written.append(note))
         monkeypatch.setattr(one._cluster, "uid_of", lambda job_id: f"uid-{job_id}" if job_id else "")
         monkeypatch.setattr(one._cluster, "order_of", lambda _job_id: self.order)
