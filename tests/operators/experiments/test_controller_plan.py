@@ -149,7 +149,7 @@ def test_an_uninstall_holds_and_lets_go() -> None:
     assert [each["spec"].get("suspend", False) for each in found.values()] == [True, False, True]
     assert {tuple(each["metadata"]["finalizers"]) for each in found.values()} == {("other",)}
     assert api.objects["jobs"] == api.objects["namespaces"] == {}
-    assert said == ["experiment lab/u1 is held", "experiment lab/u3 is held", "namespace emugpu-exp-1-1 deleted"]
+    assert said == ["experiment lab/u1 is suspended", "experiment lab/u3 is held", "namespace emugpu-exp-1-1 deleted"]
 
 
 def test_an_uninstall_without_the_definition_has_nothing_to_do() -> None:
@@ -160,7 +160,7 @@ def test_an_uninstall_without_the_definition_has_nothing_to_do() -> None:
 
 def test_jobs_that_failed_are_in_the_condition() -> None:
     told = RunnerProgress(stage="Done", done=2, results=({"name": "fifo", "kind": "Policy", "failedJobs": 3},))
-    found = status(plan(facts(told=told), Seen(runner(complete=True), turn=True), SETTINGS, NOW_NS))
+    found = status(plan(facts(progress=told), Seen(runner(complete=True), turn=True), SETTINGS, NOW_NS))
     assert found["phase"] == "Succeeded"
     assert condition_of(found, "Complete")["reason"] == "JobsFailed"
     assert condition_of(found, "Complete")["message"] == "3 jobs did not finish; the report names them"
@@ -206,10 +206,10 @@ def test_the_same_things_seen_are_no_news() -> None:
         (facts(), Seen(turn=True)),
         (facts(finalizers=(FINALIZER,)), Seen(runner(pods=1), turn=True)),
         (
-            facts(told=RunnerProgress(1, stage="Observing", column="fifo", repeat=1, jobs=4)),
+            facts(progress=RunnerProgress(1, stage="Observing", column="fifo", repeat=1, jobs=4)),
             Seen(runner(pods=1), turn=True),
         ),
-        (facts(told=RunnerProgress(1, stage="Done", done=2, best="fifo")), Seen(runner(complete=True), turn=True)),
+        (facts(progress=RunnerProgress(1, stage="Done", done=2, best="fifo")), Seen(runner(complete=True), turn=True)),
         (facts(), Seen(runner(failed=True, failure="too often", died=4), turn=True)),
     ]
     for seen_facts, seen in story:

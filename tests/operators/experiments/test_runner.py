@@ -243,7 +243,7 @@ def test_somebody_else_s_config_map_is_left_alone(
     cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]
 ) -> None:
     cluster.put(CONFIG_MAP, {"metadata": {"name": "e-report", "namespace": "lab"}, "data": {"mine": "1"}})
-    with pytest.raises(InputError, match=r"ConfigMap lab/e-report: is there already and isn't this experiment's"):
+    with pytest.raises(InputError, match=r"ConfigMap lab/e-report: exists and does not belong to this experiment"):
         attempt()
     assert report(cluster)["data"] == {"mine": "1"}
 

@@ -187,4 +187,4 @@ def test_a_runner_that_is_told_to_stop_leaves_nothing(
             kill_container(process)
         names = [item["metadata"]["name"] for item in cluster.request("GET", "/api/v1/namespaces")[1]["items"]]
     assert not [name for name in names if name.startswith("emugpu-exp-ab12")]
-    assert told(cluster).problem == "" and said.read_text().endswith("experiment: told to stop\n")
+    assert told(cluster).problem == "" and said.read_text().endswith("experiment: stopped by a signal\n")
