@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# e2e/run.sh PYTHON WHICH [pytest's options]: the cases that WHICH marks ("not long", ...), first those that bear company, side by
-# side, then one after the other those marked `alone`. Goes on after a failure; exits 1 if anything failed.
-# Each half remembers its own failures: with --last-failed one that had none runs nothing, and one that was cut short runs whole.
+# e2e/run.sh PYTHON WHICH [pytest options]: runs the cases with the marks WHICH ("not long", ...): first, in parallel, those that may run
+# beside others, then one by one those marked `alone`. Continues after a failure; exits with 1 if anything failed.
+# Each half stores its failures: with --last-failed a half without failures runs nothing, an interrupted one runs completely.
 set -u
 cd "$(dirname "$0")/.."
 python=$1 which=$2; shift 2
 status=0
-run() {  # run NAME MARKS [options]; of pytest's exit codes 0 is all well, 1 some failed, 5 nothing to run
+run() {  # run NAME MARKS [options]; pytest exits with 0 if all passed, 1 if some failed, 5 if there was nothing to run
   local cache=.pytest_cache/e2e-$1 rest=all code
   [ ! -e "$cache/ended" ] || rest=none
   rm -f "$cache/ended"

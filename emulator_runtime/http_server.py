@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
-from typing import Any
+from typing import Any, Self
 
 MAX_REQUESTS = 16
 """So many clients may wait for an answer at the same time."""
@@ -47,6 +47,19 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 Reply = tuple[int, str, bytes]
 """Status, content type and body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A GET: its path, its query without the question mark, and its header Authorization (empty: none)."""
+
+    path: str
+    query: str = ""
+    authorization: str = ""
+
+
+OnRequest = Callable[[Request], Reply]
+"""Answers a GET; called in a thread of its own."""
 OnGet = Callable[[str], Reply]
 """Answers a GET of a path (without its query); called in a thread of its own."""
 Now = Callable[[], int]
@@ -95,7 +108,17 @@ class HttpServer:
 
     def __init__(self, port: int, on_get: OnGet, now_ns: Now) -> None:
         """Raises OSError where the port can't be had."""
-        self._server = _Server(port, on_get, now_ns)
+        self._listen(port, lambda request: on_get(request.path), now_ns)
+
+    @classmethod
+    def of_requests(cls, port: int, on_request: OnRequest, now_ns: Now) -> Self:
+        """A server whose answers depend on more than the path. Raises OSError where the port can't be had."""
+        made = cls.__new__(cls)
+        made._listen(port, on_request, now_ns)
+        return made
+
+    def _listen(self, port: int, on_request: OnRequest, now_ns: Now) -> None:
+        self._server = _Server(port, on_request, now_ns)
         self._serving: tuple[threading.Thread, socket.socket] | None = None
 
     @property
@@ -195,8 +218,8 @@ class _Server(ThreadingHTTPServer):
     timeout = 0  # of handle_request, which is called when somebody is there
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 
-    def __init__(self, port: int, on_get: OnGet, now_ns: Now) -> None:
-        self.on_get, self.now_ns, self.room = on_get, now_ns, _Room()
+    def __init__(self, port: int, on_request: OnRequest, now_ns: Now) -> None:
+        self.on_request, self.now_ns, self.room = on_request, now_ns, _Room()
         self.closing = threading.Event()
         self._places = threading.BoundedSemaphore(MAX_THREADS)
         self._accepts = True
@@ -280,7 +303,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         with self.server.room.served(self.connection):
-            status, content_type, body = self.server.on_get(self.path.partition("?")[0])
+            path, _, query = self.path.partition("?")
+            request = Request(path, query, self.headers.get("Authorization", ""))
+            status, content_type, body = self.server.on_request(request)
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

@@ -1,4 +1,4 @@
-"""The way to a cluster that `emugpu cluster up` made, for cases and benchmarks: its programs, its nodes."""
+"""Access to a cluster that `emugpu cluster up` created, for cases and benchmarks: its programs and its nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from e2e.cases.kube import Kubectl, Node
 
 
 class Lab:
-    """One cluster. Raises ClusterError where it isn't there."""
+    """One cluster. Raises ClusterError if it doesn't exist."""
 
     def __init__(self, name: str) -> None:
         harness = Clusters(Cache(default_root()), PlainSteps(print, time.monotonic_ns), dict(os.environ))
@@ -31,10 +31,10 @@ class Lab:
         self.docker = ("docker", "--host", host) if host else ("docker",)
 
     def nodes(self, selector: str = "") -> list[Node]:
-        """By name."""
-        found = self.kubectl.list("nodes", "-l", selector)
-        return sorted((Node(n["metadata"]["name"], self.docker) for n in found), key=lambda node: node.name)
+        """Sorted by name."""
+        items = self.kubectl.list("nodes", "-l", selector)
+        return sorted((Node(n["metadata"]["name"], self.docker) for n in items), key=lambda node: node.name)
 
     def workers(self) -> list[Node]:
-        """Those with GPUs."""
+        """The nodes with GPUs."""
         return self.nodes(f"!node-role.kubernetes.io/control-plane,{POOL_LABEL}!={CPU_POOL}")

@@ -1,4 +1,4 @@
-"""`emugpu cluster`: a Kubernetes cluster with emulated GPUs on this machine (kind), or the chart on one that you have."""
+"""`emugpu cluster`: a Kubernetes cluster with emulated GPUs on this machine (kind), or the chart on an existing cluster."""
 
 from __future__ import annotations
 
@@ -57,15 +57,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     _add_up(verbs)
-    status = _add_verb(verbs, "status", "show nodes, GPUs and emugpu's own pods; 1: something is missing", run_status)
+    status = _add_verb(
+        verbs, "status", "show nodes, GPUs and emugpu's own pods; exit status 1: something is missing", run_status
+    )
     status.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    _add_verb(verbs, "down", "delete the cluster (an existing one: what `up` added to it)", run_down)
+    _add_verb(verbs, "down", "delete the cluster (of an existing one: what `up` added to it)", run_down)
     _add_verb(verbs, "kubeconfig", "print the path of its kubeconfig", run_kubeconfig)
-    load = _add_verb(verbs, "load", "bring an image of the local engine, or an archive, onto all nodes", run_load)
+    load = _add_verb(verbs, "load", "load an image of the local engine, or an archive, onto all nodes", run_load)
     load.add_argument(
         "image",
         metavar="IMAGE",
-        help="name:tag, the path of a `docker save` archive, or emugpu-scheduler: made from this checkout",
+        help="name:tag, the path of a `docker save` archive, or emugpu-scheduler, which is built from this checkout",
     )
 
 
@@ -82,13 +84,13 @@ def _add_verb(
 
 
 def _add_up(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    up = _add_verb(verbs, "up", "create the cluster, or bring it to what is asked for now", run_up)
+    up = _add_verb(verbs, "up", "create the cluster, or change it to what the flags describe", run_up)
     nodes = up.add_argument_group("nodes")
     nodes.add_argument("--nodes", type=int, metavar="N", help=f"worker nodes with GPUs (default: {DEFAULT_NODES})")
     nodes.add_argument("--gpus", type=int, metavar="N", help=f"GPUs on each of them (default: {DEFAULT_GPUS})")
     gpu_type = f"their type; see `emugpu gpus` (default: {DEFAULT_GPU_TYPE})"
     nodes.add_argument("--gpu-type", metavar="TYPE", help=gpu_type)
-    pool = "a pool of nodes of its own: 2 nodes with 4 V100 each (repeatable)"
+    pool = "a pool of its own: 2 nodes with 4 V100 each (repeatable)"
     nodes.add_argument("--pool", action="append", default=[], metavar="NAME=4xV100:2", help=pool)
     mixed = "4 nodes with 1 V100 each (repeatable; a pool without a name)"
     nodes.add_argument("--node-gpus", action="append", default=[], metavar="4x1xV100", help=mixed)
@@ -103,20 +105,20 @@ def _add_up(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "EmuJobs that need no GPU"
     )
     nodes.add_argument("--emulated-memory", default="", metavar="SIZE", help=memory)
-    reshape = "change GPUs and pools of a cluster that has others; pods lose devices that go; same type and index: kept"
+    reshape = "change GPUs and pools of an existing cluster; pods keep devices of the same type and index"
     nodes.add_argument("--reshape", action="store_true", help=reshape)
-    where = up.add_argument_group("a cluster that exists")
+    where = up.add_argument_group("an existing cluster")
     where.add_argument("--kubeconfig", type=Path, metavar="FILE", help="install there; needs --image")
-    where.add_argument("--context", default="", help="a context of that file, or of the one that kubectl uses")
+    where.add_argument("--context", default="", help="a context of that file, or of the file that kubectl uses")
     what = up.add_argument_group("what is installed")
-    image = "instead of one built from this checkout; with --kubeconfig: one that the nodes can pull (and redis:7)"
+    image = "used instead of one built from this checkout; with --kubeconfig one that the nodes can pull (as they pull redis:7)"
     what.add_argument("--image", default="", metavar="NAME:TAG", help=image)
     what.add_argument("--chart", type=Path, metavar="DIRECTORY", help="instead of this checkout's charts/emugpu")
     what.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a value of the chart (repeatable)"
     )
-    what.add_argument("--no-chart", action="store_true", help="only nodes; a chart that is there stays as it is")
-    wait = "return when all GPUs can be asked for (default: yes)"
+    what.add_argument("--no-chart", action="store_true", help="only nodes; an installed chart stays as it is")
+    wait = "return when all GPUs can be requested (default: yes)"
     up.add_argument("--wait", action=argparse.BooleanOptionalAction, default=True, help=wait)
 
 
@@ -166,13 +168,13 @@ def _emulated_machines(spec: ClusterSpec) -> list[str]:
 
 
 def _offered(clusters: Clusters, name: str) -> str:
-    """What there is where nobody was asked to bring it about."""
+    """The GPUs that nodes offer without our chart having been installed now."""
     count = sum(sum(gpus_of(node).values()) for node in clusters.kubectl(name).nodes())
     return f"which offer {count} GPUs now (--no-chart)"
 
 
 def run_status(args: argparse.Namespace) -> int:
-    """0: all is there and ready, 1: not yet. Raises errors of the tree."""
+    """0: everything is ready, 1: not yet. Raises errors of the tree."""
     clusters = _clusters()
     state = clusters.state(parse_name(args.name))
     found = report(state, clusters.kubectl(args.name))
@@ -184,7 +186,7 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def run_down(args: argparse.Namespace) -> int:
-    """0, also where there was none. Raises errors of the tree."""
+    """0, also if there was no cluster. Raises errors of the tree."""
     _clusters().down(parse_name(args.name))
     return 0
 
@@ -202,7 +204,7 @@ def run_load(args: argparse.Namespace) -> int:
 
 
 def _clusters() -> Clusters:
-    """Progress goes to stderr: stdout has results only."""
+    """Progress goes to stderr; stdout has only results."""
     terminal = sys.stderr is not None and sys.stderr.isatty()
     steps: Steps = TerminalSteps(monotonic_ns) if terminal else PlainSteps(_say, monotonic_ns)
     return Clusters(Cache(default_root(), steps.say), steps, dict(os.environ))

@@ -21,6 +21,7 @@ from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.results import StoredResults
 from operators.api.web_server import listening, serve
 from operators.kube.client import KubeApi
+from operators.results_feed.client import HttpFeed
 
 _USAGE = """usage: python -m operators.api
 
@@ -49,7 +50,8 @@ async def _serve(settings: Settings) -> None:
     session_s = settings.whole("session_s", least=60, most=604_800)
     port = settings.whole("port", least=0, most=65535)
     api = KubeApi()
-    results = StoredResults(Path(settings.store)) if settings.store else None
+    feed = HttpFeed(settings.results_url, Path(settings.results_token)) if settings.results_url else None
+    results = StoredResults(feed) if feed is not None else None
     services = Services(
         source=ClusterSource(api, Changes(secrets.token_hex(8)), wall_ns, Naming(settings.title), results),
         access=ReviewAccess(api, monotonic_ns),

@@ -16,7 +16,10 @@ class Settings(EnvSettings):
 
     host: str = setting("address to listen on; empty: all", "")
     port: str = setting("port of the API and the dashboard (HTTP)", "9404")
-    store: str = setting("the operator's store, read only; empty: Kubernetes' word alone", "")
+    results_url: str = setting(
+        "http://HOST:PORT of the jobs controller's results feed; empty: the API does without", ""
+    )
+    results_token: str = setting("file with the token for the feed", "/var/run/secrets/emugpu.dev/results/token")
     title: str = setting("what the pages call the cluster", "this cluster")
     hosts: str = setting("names by which it may be called, with their ports, by commas; empty: any", "")
     session_s: str = setting("how long a browser stays signed in (seconds, 60 to 604800)", "28800")

@@ -1,1 +1,1 @@
-"""Makes EmuJob objects true: a Job of Kubernetes for each, and what became of it as status and events."""
+"""The controller of EmuJobs: creates a Job for each, and reports what became of it as status and events."""

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
-from emulator_runtime.domain.errors import EmuGpuError, UnknownNameError
+from emulator_runtime.domain.errors import ClusterError, EmuGpuError, UnknownNameError
+from emulator_runtime.http_server import HttpServer
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.experiments.controller import inside
@@ -23,10 +24,11 @@ from operators.kube.api import Api
 from operators.kube.client import KubeApi
 from operators.kube.leader_election import Candidate, Leader, LeadershipLostError, Terms
 from operators.kube.status_server import loop_alive, status_server
+from operators.results_feed.server import TokenCheck, feed_pages
 
 _USAGE = """usage: python -m operators.jobs
 
-Makes a Job of Kubernetes for each EmuJob and reports what became of it. Settings:
+Creates a Job for each EmuJob and reports what became of it. Settings:
 """
 Work = Callable[[], Coroutine[Any, Any, None]]
 _POLICIES = ("Always", "IfNotPresent", "Never")
@@ -35,7 +37,7 @@ EXIT_LOST = 1
 
 
 def main(argv: list[str]) -> int:
-    """0 after a signal, 1 when another replica may act now, 2 where a setting is wrong."""
+    """Returns 0 after a signal, 1 if another replica may act now, 2 for a wrong setting."""
     if argv in (["-h"], ["--help"]):
         print(_USAGE + Settings.help())
         return 0
@@ -73,13 +75,14 @@ async def _serve(settings: Settings) -> int:
     experiments = _experiments(settings, api, metrics, leader)
 
     def ready() -> str:
-        """One that waits for its turn does all it should; so does one whose store or Redis is away, which metrics and its log
-        tell: the API is in the same pod, and has what Kubernetes says."""
+        """A replica that waits for the lease is ready; so is one whose store or Redis is away, which metrics report."""
         return controller.problem if leader.holds else ""
 
     server = status_server(port, metrics.registry, healthy=loop_alive(loop), ready=ready) if port else None
-    if server is not None:
-        server.start()
+    feed = _results_feed(settings, api, recording, lambda: leader.holds)
+    servers = [each for each in (server, feed) if each is not None]
+    for each in servers:
+        each.start()
     works = [controller.run, *([experiments.run] if experiments is not None else [])]
     working = asyncio.create_task(_work(leader, works, metrics, recording))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -90,8 +93,8 @@ async def _serve(settings: Settings) -> int:
         return 0
     finally:
         await leader.release()
-        if server is not None:
-            server.close()
+        for each in servers:
+            each.close()
         await api.close()
 
 
@@ -113,8 +116,22 @@ async def _work(leader: Leader, works: Sequence[Work], metrics: JobMetrics, reco
     return status
 
 
+def _results_feed(settings: Settings, api: Api, recording: Recording, leads: Callable[[], bool]) -> HttpServer | None:
+    """The results for the API, where it is to read them. Raises ClusterError where the port is taken."""
+    port = settings.whole("results_port", least=0, most=65535)
+    readers = frozenset(name.strip() for name in settings.results_readers.split(",") if name.strip())
+    if not port or not readers:
+        return None
+    accepted = TokenCheck(api, asyncio.get_running_loop(), readers, monotonic_ns)
+    try:
+        return HttpServer.of_requests(port, feed_pages(recording.feed, accepted, leads), monotonic_ns)
+    except OSError as error:
+        variable = settings.variable("results_port")
+        raise ClusterError(f"{variable}: port {port} can't be opened: {error.strerror}; choose another one") from error
+
+
 def _experiments(settings: Settings, api: Api, metrics: JobMetrics, leader: Leader) -> inside.Controller | None:
-    """The controller of SchedulingExperiments, where runners have an image."""
+    """The controller of SchedulingExperiments, if runners have an image."""
     if not settings.experiment_image:
         return None
     runners = inside.runner_settings(

@@ -1,11 +1,10 @@
-"""Everything that the controller follows, and which EmuJob each piece of news is about: so that a change costs one look."""
+"""The objects that the controller follows, and which EmuJob each change is about, so that a change costs one reconciliation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from operators.emujob.objects import EmuJobFacts, emujob_facts
 from operators.emujob.offers import NodeOffer, offers_of
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.observer import ClusterView
@@ -16,30 +15,30 @@ from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json
 from operators.kube.documents import Key
 from operators.kube.informer import Followed
 from operators.kube.store import Heard, Index, Store
+from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob, Service
 from operators.objects.names import JOB_LABEL
 from operators.objects.node import Node
 from operators.objects.pod import Pod
-from operators.pools.objects import PoolFacts, pool_facts
+from operators.objects.pool import Pool
 from operators.results.status import Outcome
 
-Named = EmuJobFacts | BatchJob | Service
-"""What bears its EmuJob's name."""
+Named = EmuJob | BatchJob | Service
+"""Objects that have their EmuJob's name."""
 
 
 class ClusterCache:
-    """The stores of six kinds. `news` is told the name of each EmuJob that something has changed about, by namespace and name;
-    `heard` of each EmuJob before and after a change.
-    """
+    """Caches of six kinds. `news` is called with the namespace/name of each EmuJob that a change is about, `heard` with each
+    EmuJob before and after a change."""
 
-    def __init__(self, news: Callable[[str], None], heard: Heard[EmuJobFacts], wall_ns: Callable[[], int]) -> None:
+    def __init__(self, news: Callable[[str], None], heard: Heard[EmuJob], wall_ns: Callable[[], int]) -> None:
         self._news, self._heard = news, heard
         self._pods_of: Index[Pod] = Index(_job_of)
-        self.emujobs: Store[EmuJobFacts] = Store(lambda d: emujob_facts(d, wall_ns()), self._heard_emujob)
+        self.emujobs: Store[EmuJob] = Store(lambda d: EmuJob.read(d, wall_ns()), self._heard_emujob)
         self.jobs: Store[BatchJob] = Store(lambda d: BatchJob.read(d, wall_ns()), self._heard_job)
         self.pods: Store[Pod] = Store(lambda d: pod_of_interest(d, wall_ns()), self._heard_pod)
         self.services: Store[Service] = Store(Service.read, self._heard_named)
-        self.pools: Store[PoolFacts] = Store(pool_facts, self._heard_place)
+        self.pools: Store[Pool] = Store(Pool.read, self._heard_place)
         self.nodes: Store[Node] = Store(Node.read, self._heard_place)
         self.refusals = ResizeRefusals()
         self._vanished = False
@@ -47,7 +46,7 @@ class ClusterCache:
         self.followed = (
             Followed(EMUJOB, self.emujobs),
             Followed(JOB, self.jobs),
-            Followed(POD, self.pods),  # who asks for emulated GPUs bears no label
+            Followed(POD, self.pods),  # plain pods with emulated GPUs have no label of emugpu
             Followed(SERVICE, self.services, {"labels": JOB_LABEL}),
             Followed(POOL, self.pools),
             Followed(NODE, self.nodes),
@@ -55,41 +54,41 @@ class ClusterCache:
 
     @property
     def synced(self) -> bool:
-        """Whether each kind was listed once: before that what isn't there may be."""
+        """Whether each kind was listed once: before that a missing object may exist."""
         return all(followed.store.synced for followed in self.followed)
 
     def offers(self) -> Sequence[NodeOffer]:
-        """What the pools offer on their nodes now."""
+        """The present offers of the pools' nodes."""
         if self._offers is None:
             self._offers = offers_of(self.pools.values(), self.nodes.values())
         return self._offers
 
     def observed(
-        self, facts: EmuJobFacts, outcome: Outcome | None, refused_creation: RefusedCreation | None = None
+        self, facts: EmuJob, outcome: Outcome | None, refused_creation: RefusedCreation | None = None
     ) -> Observed:
-        """What there is by this EmuJob's name."""
+        """The objects that belong to this EmuJob's name."""
         name = str(facts.key)
         pods, has_service = tuple(self._pods_of.get(name)), self.services.get(name) is not None
         return Observed(self.jobs.get(name), pods, has_service, outcome, self.refusals.of(name, pods), refused_creation)
 
     def view(self, now_ns: int) -> ClusterView:
-        """All that is seen."""
+        """All objects."""
         return ClusterView(self.emujobs.values(), self.jobs.values(), self.pods.values(), self.offers(), now_ns)
 
     def view_of(self, name: str, now_ns: int) -> ClusterView:
-        """What bears this name, and the pods of the EmuJob that does."""
+        """The objects of this name, and the pods of the EmuJob of this name."""
         emujob, job, pod = self.emujobs.get(name), self.jobs.get(name), self.pods.get(name)
         pods = [*self._pods_of.get(name), *([pod] if pod is not None and not pod.job else [])]
         emujobs, jobs = [emujob] if emujob is not None else [], [job] if job is not None else []
         return ClusterView(emujobs, jobs, pods, self.offers(), now_ns, whole=False)
 
     def take_vanished(self) -> bool:
-        """Whether something that results are kept of has gone since this was asked last."""
+        """Whether an object with results has disappeared since the last call."""
         vanished, self._vanished = self._vanished, False
         return vanished
 
     def wrote(self, action: Action, document: Json) -> None:
-        """Take what a write has answered; the watch's echo will be no news any more."""
+        """Take the API server's answer to a write; the watch event that follows changes nothing then."""
         store: Store[Any] | None = None
         match action:
             case WriteStatus():
@@ -103,7 +102,7 @@ class ClusterCache:
         if store is not None:
             store.update("MODIFIED", document)
 
-    def _heard_emujob(self, before: EmuJobFacts | None, after: EmuJobFacts | None) -> None:
+    def _heard_emujob(self, before: EmuJob | None, after: EmuJob | None) -> None:
         self._heard(before, after)
         self._vanished |= after is None
         if after is None and before is not None:
@@ -117,7 +116,7 @@ class ClusterCache:
     def _heard_pod(self, before: Pod | None, after: Pod | None) -> None:
         self._pods_of.heard(before, after)
         pods = [pod for pod in (before, after) if pod is not None]
-        if after is None or after.over:  # those of an EmuJob that is there are told by that
+        if after is None or after.over:  # a pod of an existing EmuJob is reported with that
             self._vanished |= any(_matters(pod) and self.emujobs.get(_job_of(pod)) is None for pod in pods)
         for name in {_job_of(pod) or (str(pod.key) if _matters(pod) else "") for pod in pods} - {""}:
             self._news(name)

@@ -1,8 +1,8 @@
-"""The controller's life: follow six kinds of objects, plan anew for each EmuJob that there is news about, write what is planned.
+"""The controller of EmuJobs: follows six kinds of objects, plans for each EmuJob that has changed, writes what is planned.
 
-Level-triggered: what is done depends on what is there, not on what happened. Every write has a precondition (a uid, a version,
-or that nothing of this name is there), so what was planned on old news fails and is planned again.
-A look costs the same however many EmuJobs there are: a thousand of them, planned anew after every change, took a second.
+Level-triggered: actions depend on the present state, not on what happened. Every write has a precondition (a uid, a version, or
+that no object of this name exists), so an action that was planned on old state fails and is planned again. A change of one EmuJob
+costs the same however many there are: planning a thousand of them after every change took a second.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import EmuJobFacts
 from operators.jobs.cluster_cache import ClusterCache
 from operators.jobs.creation_attempts import LASTS, CreationAttempts
 from operators.jobs.manifests import Images
@@ -24,18 +23,19 @@ from operators.jobs.resizing import Refusal
 from operators.jobs.writer import write
 from operators.kube.actions import Tell
 from operators.kube.api import Api, ConflictError, NotThereError
-from operators.kube.documents import Key, text_at
+from operators.kube.documents import Key
 from operators.kube.events import News
 from operators.kube.informer import Pauses, follow
 from operators.kube.leader_election import LeadershipLostError
 from operators.kube.work_queue import WorkQueue
+from operators.objects.emujob import EmuJob
 from operators.objects.names import FINAL
 from operators.results.status import Outcome
 
 _LONGEST_WAIT_S = 60.0
-"""Even where nothing changes an EmuJob that isn't over is looked at so often: outcomes may come without any object's change."""
+"""An EmuJob that isn't over is reconciled at least this often: outcomes may change without any object's change."""
 _AT_ONCE = 8
-"""So many EmuJobs at a time: the waiting for the API server's answers overlaps."""
+"""Number of EmuJobs that are reconciled concurrently, so that waits for the API server overlap."""
 
 
 def _now_s() -> float:
@@ -43,14 +43,14 @@ def _now_s() -> float:
 
 
 def no_outcomes(_uid: str) -> Outcome | None:
-    """No source beside Kubernetes."""
+    """Without a source besides Kubernetes."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What the controller is given: the images of pods, profiles, if it may act now, what came of a job by its EmuJob's uid,
-    who is shown all that it sees, and whether news of outcomes come now. The last three must not block."""
+    """Images of pods; profiles; the clock; whether the controller may act now; the outcome of a job by its EmuJob's uid; an
+    observer of the cluster's state; whether the event log is connected. The last four must not block."""
 
     images: Images
     profiles: ProfileTable
@@ -62,13 +62,13 @@ class Dependencies:
 
 
 class Controller:
-    """`run` never ends by itself; it is cancelled."""
+    """`run` never returns; it is cancelled."""
 
-    def __init__(self, api: Api, metrics: JobMetrics, surroundings: Dependencies, pauses: Pauses | None = None) -> None:
-        self._api, self._metrics, self._dependencies = api, metrics, surroundings
+    def __init__(self, api: Api, metrics: JobMetrics, dependencies: Dependencies, pauses: Pauses | None = None) -> None:
+        self._api, self._metrics, self._dependencies = api, metrics, dependencies
         self._pauses = pauses or Pauses()
         self._queue = WorkQueue(self._pauses.settle, _now_s)
-        self._cache = ClusterCache(self._queue.add, self._count, surroundings.wall_ns)
+        self._cache = ClusterCache(self._queue.add, self._count, dependencies.wall_ns)
         self._synced, self._moved = asyncio.Event(), asyncio.Event()
         self._failures: dict[str, int] = {}
         self._problems: dict[str, EmuGpuError] = {}
@@ -76,14 +76,14 @@ class Controller:
 
     @property
     def problem(self) -> str:
-        """Why Jobs may not be as the EmuJobs say: nothing was listed yet, or writes don't come through. Where one is refused,
-        that EmuJob's status or events tell."""
+        """Why Jobs may not match the EmuJobs: nothing was listed yet, or writes fail and are retried. Refused writes are reported
+        in the status or events of their EmuJob."""
         if not self._synced.is_set():
             return "nothing was listed yet"
         return next((str(error) for error in self._problems.values() if error.retry_helps), "")
 
     def look_again(self, *uids: str) -> None:
-        """Something that isn't in the API server has changed, such as an outcome: of these EmuJobs, or of any."""
+        """Reconcile these EmuJobs (none: all) because something outside the API server has changed, such as an outcome."""
         wanted = frozenset(uids)
         for facts in self._cache.emujobs.values():
             if not wanted or facts.key.uid in wanted:
@@ -103,8 +103,8 @@ class Controller:
         self._moved.set()
 
     async def _look_at_cluster(self) -> None:
-        """What isn't about one EmuJob: where pools and nodes offer something else, all are looked at; what has vanished only
-        shows where everything is seen."""
+        """Work that isn't about one EmuJob: if pools and nodes offer something else, all EmuJobs are reconciled; vanished objects
+        only show in a view of the whole cluster."""
         await self._synced.wait()
         before, seen_whole_s = self._cache.offers(), float("-inf")
         while True:
@@ -133,7 +133,7 @@ class Controller:
                 group.create_task(self._look(key)).add_done_callback(lambda _: slots.release())
 
     async def _look(self, key: str) -> None:
-        """Do all that is to be done for one EmuJob, and say when to look again. What else bears the name is only shown."""
+        """Reconcile one EmuJob and queue it again where needed. Other objects of the same name are only observed."""
         facts, again_s = self._cache.emujobs.get(key), None
         self._dependencies.observe(self._cache.view_of(key, self._dependencies.wall_ns()))
         error: EmuGpuError | None = None
@@ -155,20 +155,20 @@ class Controller:
             self._queue.add(key, again_s)
         self._queue.done(key)
 
-    async def _reconcile(self, facts: EmuJobFacts) -> tuple[EmuGpuError | None, float | None]:
-        """What failed, and when to look again; None: when there is news."""
+    async def _reconcile(self, facts: EmuJob) -> tuple[EmuGpuError | None, float | None]:
+        """The error, if any, and when to reconcile again (None: after a change)."""
         given = self._dependencies
         context = Context(self._cache.offers(), given.profiles, given.images, given.wall_ns(), given.log_connected())
         refused_creation = self._attempts.of(str(facts.key), facts.key.uid, _now_s())
         found = plan(
             facts, self._cache.observed(facts, self._dependencies.outcomes(facts.key.uid), refused_creation), context
         )
-        longest = None if text_at(facts.status, "phase") in FINAL else _LONGEST_WAIT_S
+        longest = None if facts.phase in FINAL else _LONGEST_WAIT_S
         again_s = longest if found.again_s is None else min(_LONGEST_WAIT_S, max(found.again_s, 0.01))
         return await self._carry_out(facts.key, found.actions), again_s
 
     async def _carry_out(self, owner: Key, actions: tuple[Action, ...]) -> EmuGpuError | None:
-        """Each action only after the one before came through: an event tells what is written already."""
+        """Each action only after the previous one succeeded: an event reports what has been written."""
         for action in actions:
             if not self._dependencies.may_act():
                 raise LeadershipLostError("another replica may act now; ending")
@@ -179,7 +179,9 @@ class Controller:
             try:
                 await self._write(action)
             except (ConflictError, NotThereError) as error:
-                if isinstance(action, CreateService):  # somebody else's, without our label: nothing will tell
+                if isinstance(
+                    action, CreateService
+                ):  # a Service without our label is in the way: no watch will report its end
                     return self._failed(owner, action, error)
                 return None  # what was planned is old; the watch brings what it is now
             except EmuGpuError as error:
@@ -196,16 +198,16 @@ class Controller:
             return error
         said = not self._attempts.note(str(owner), owner.uid, str(error), _now_s())
         self._metrics.failed(type(action).__name__, error, said=said)
-        self._queue.add(str(owner))  # to say so in the status, and how long not to ask again
+        self._queue.add(str(owner))  # so that the status shows the refusal and the time of the next attempt
         return None
 
     async def _resize(self, name: str, action: ResizePod) -> EmuGpuError | None:
-        """What is worth another try soon. A refusal isn't: it goes into the status of the EmuJob of this name."""
+        """An error that a retry may heal. A refusal is reported in the status of the EmuJob of this name."""
         now_ns = self._dependencies.wall_ns()
         try:
             await self._write(action)
         except ConflictError as error:
-            return error  # nothing may tell that it can be tried again
+            return error  # perhaps no watch event will report that a retry can succeed
         except EmuGpuError as error:
             self._metrics.failed(type(action).__name__, error)
             if error.retry_helps:
@@ -221,9 +223,7 @@ class Controller:
         if document is not None:
             self._cache.wrote(action, document)
 
-    def _count(self, before: EmuJobFacts | None, after: EmuJobFacts | None) -> None:
-        was, now = (
-            text_at(facts.status, "phase") or "Pending" if facts is not None else "" for facts in (before, after)
-        )
+    def _count(self, before: EmuJob | None, after: EmuJob | None) -> None:
+        was, now = (facts.phase or "Pending" if facts is not None else "" for facts in (before, after))
         if was != now:
             self._metrics.moved(was, now)

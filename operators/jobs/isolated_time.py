@@ -1,7 +1,7 @@
-"""How long an EmuJob would run alone: the measure that slow-down and fairness are counted in.
+"""The run time of an EmuJob alone on the cluster, the unit of slowdown and fairness.
 
-Computed as the training container does, from the same profiles; no scheduler is asked, so the controller needs none of their
-libraries.
+Computed as the training container does, from the same profiles, and without a scheduler, so that the controller's image needs
+none.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from operators.objects.emujob import Configuration, EmuJobSpec
 
 
 def isolated_s(spec: EmuJobSpec, offers: Sequence[NodeOffer], profiles: ProfileTable) -> float | None:
-    """Seconds of all its steps in its fastest configuration on the fastest GPU type that the pools offer, with the CPUs and the
-    memory that it asks for; None where they offer nothing on which it runs."""
+    """Seconds of all its steps in its fastest configuration on the fastest GPU type that the pools offer, with the CPUs and
+    memory that it requests; None if they offer nothing on which it runs."""
     times = (each for c in spec.configurations for each in _times(spec, c, offers, profiles))
     return min((to_s(each.end_ns(0, spec.steps)) for each in times), default=None)
 
@@ -44,4 +44,4 @@ def _times(
         try:
             yield plan_step(request, layout, profiles).times(spec.steps)
         except EmuGpuError:
-            continue  # no profile of it there: the job can't be on that type
+            continue  # without a profile the job can't run on that type

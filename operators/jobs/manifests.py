@@ -1,8 +1,8 @@
-"""The Job and the Service of an EmuJob as Kubernetes wants them.
+"""The Job and the Service of an EmuJob as Kubernetes needs them.
 
-What must be so, and why (each was tried on a cluster, see DESIGN.md): preemption deletes pods and must not count as failure
-(podFailurePolicy); pods of a suspended Job must be gone before others take their place (podReplacementPolicy); image,
-variables and arguments can't be changed later, so all configurations are in the arguments and an annotation chooses one.
+Each of these was tried on a cluster (DESIGN.md): preemption deletes pods and must not count as a failure (podFailurePolicy); pods
+of a suspended Job must be gone before others replace them (podReplacementPolicy); image, variables and arguments can't be changed
+later, so the arguments have all configurations and an annotation chooses one.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.layout import JOB_UID_LABEL
 from emulator_runtime.workloads.train_arguments import CONFIGURATION_VARIABLE
-from operators.emujob.objects import EmuJobFacts
 from operators.kube.api import Json
-from operators.objects.emujob import Configuration, EmuJobSpec
+from operators.objects.emujob import Configuration, EmuJob, EmuJobSpec
 from operators.objects.names import CONFIGURATION, CONTAINER, GATE, JOB_LABEL
 from operators.objects.node import HOSTNAME_LABEL
 from operators.objects.pool import DEFAULT_RESOURCE, HOST_RESOURCE
@@ -27,23 +26,21 @@ GRACE_S = 5
 RENDEZVOUS_PORT = 29400
 EXIT_WRONG = 2
 EXIT_STOPPED = 143
-"""How `emugpu train` ends: a wrong command, and a stop by signal, manager or another rank."""
+"""Exit codes of `emugpu train`: a wrong command, and a stop by a signal, the manager or another rank."""
 _PRODUCT = f"{OWN_PREFIX}gpu.product"
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """What pods run where an EmuJob doesn't say it."""
+    """The image of pods whose EmuJob names none."""
 
     image: str
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
 
 
-def job_document(
-    job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]
-) -> Json:
-    """The Job to create. `chosen`: the configuration that it starts with; `types`: GPU types that will do, empty: any."""
+def job_document(job: EmuJob, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]) -> Json:
+    """The Job to create. `chosen`: the configuration with which it starts; `types`: usable GPU types, empty: any."""
     policy = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "Ignore"}
     rules = [policy, *(_on_exit(code, act) for code, act in ((EXIT_STOPPED, "Ignore"), (EXIT_WRONG, "FailJob")))]
     own = {JOB_LABEL: job.key.name, JOB_UID_LABEL: job.key.uid}
@@ -68,7 +65,7 @@ def job_document(
     }
 
 
-def service_document(job: EmuJobFacts) -> Json:
+def service_document(job: EmuJob) -> Json:
     """The headless Service by which the pods of a job find each other."""
     return {
         "apiVersion": "v1",
@@ -76,15 +73,15 @@ def service_document(job: EmuJobFacts) -> Json:
         "metadata": _metadata(job),
         "spec": {
             "clusterIP": "None",
-            "publishNotReadyAddresses": True,  # ranks look for each other before they are ready
+            "publishNotReadyAddresses": True,  # ranks connect to each other before they are ready
             "selector": {JOB_LABEL: job.key.name},
             "ports": [{"name": "rendezvous", "port": RENDEZVOUS_PORT}],
         },
     }
 
 
-def arguments(job: EmuJobFacts, spec: EmuJobSpec) -> list[str]:
-    """What `emugpu` is started with."""
+def arguments(job: EmuJob, spec: EmuJobSpec) -> list[str]:
+    """The arguments of `emugpu`."""
     if len(spec.configurations) == 1:
         work = _work(spec.configurations[0])
     else:
@@ -98,13 +95,13 @@ def _work(configuration: Configuration) -> list[str]:
     if configuration.model:
         return ["--model", configuration.model, "--batch-size", str(configuration.batch_size)]
     whole, nanoseconds = divmod(configuration.step_time_ns, 10**9)
-    on_gpus = configuration.gpus and configuration.gpu_memory_bytes  # memory on each of no GPUs is none
+    on_gpus = configuration.gpus and configuration.gpu_memory_bytes  # without GPUs there is no GPU memory
     memory = ["--memory", str(configuration.gpu_memory_bytes)] if on_gpus else []
     return ["--step-time-s", f"{whole}.{nanoseconds:09d}".rstrip("0").rstrip("."), *memory, *_speeds(configuration)]
 
 
 def _speeds(configuration: Configuration) -> Iterator[str]:
-    """How its speed follows what it is given, and what it has where nothing is."""
+    """How its speed depends on CPUs and memory, and its amounts if it has no allocation."""
     sensitivity = configuration.sensitivity
     if sensitivity is None:
         return
@@ -124,7 +121,7 @@ def _cpus(milli: int) -> str:
     return f"{milli // 1000}.{milli % 1000:03d}".rstrip("0").rstrip(".")
 
 
-def _pod_spec(job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]) -> Json:
+def _pod_spec(job: EmuJob, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]) -> Json:
     confined = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     user = {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
     container = {
@@ -157,10 +154,10 @@ def _pod_spec(job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Config
 
 
 def _resources(spec: EmuJobSpec, chosen: Configuration) -> Json:
-    """A limit is left out rather than 0: a kubelet turns away a pod with a limit of 0 where the resource has no healthy device
-    (devicemanager, devicesToAllocate). While a Job is suspended limits may be added and removed.
+    """A limit of 0 is left out: a kubelet rejects a pod with a limit of 0 if the resource has no healthy device (devicemanager,
+    devicesToAllocate). Limits may be added and removed while a Job is suspended.
 
-    A job that may run without a GPU has a place on its node as well, whichever configuration it runs.
+    A job that may run without a GPU has a host slot as well, in each of its configurations.
     """
     requests, limits = spec.native.resources(HostShare(chosen.cpu_milli, chosen.memory_bytes))
     if chosen.gpus:
@@ -170,7 +167,7 @@ def _resources(spec: EmuJobSpec, chosen: Configuration) -> Json:
     return {"requests": requests} | ({"limits": limits} if limits else {})
 
 
-def _affinity(job: EmuJobFacts, spec: EmuJobSpec, types: Sequence[str]) -> Json:
+def _affinity(job: EmuJob, spec: EmuJobSpec, types: Sequence[str]) -> Json:
     found: Json = {}
     if types:
         products = {"key": _PRODUCT, "operator": "In", "values": [label_value(gpu_type) for gpu_type in types]}
@@ -192,7 +189,7 @@ def _on_exit(code: int, action: str) -> Mapping[str, object]:
     return {"onExitCodes": codes, "action": action}
 
 
-def _metadata(job: EmuJobFacts) -> Json:
+def _metadata(job: EmuJob) -> Json:
     owner = {"apiVersion": "emugpu.dev/v1alpha1", "kind": "EmuJob", "name": job.key.name, "uid": job.key.uid}
     labels = {JOB_LABEL: job.key.name, "app.kubernetes.io/managed-by": "emugpu-operator"}
     return {

@@ -9,7 +9,7 @@ from operators.objects.names import PHASES
 
 
 class JobMetrics(ControllerMetrics):
-    """Those of a controller, and what there is of its objects."""
+    """Metrics of every controller, and EmuJobs by phase."""
 
     def __init__(self) -> None:
         super().__init__("jobs", "one look at an EmuJob")
@@ -20,7 +20,7 @@ class JobMetrics(ControllerMetrics):
             self._phases.labels(phase).set(0)
 
     def moved(self, before: str, after: str) -> None:
-        """An EmuJob went from one phase to another; empty: it wasn't there, or isn't any more."""
+        """An EmuJob went from one phase to another; empty: it didn't exist before, or doesn't any more."""
         if before:
             self._phases.labels(before).dec()
         if after:

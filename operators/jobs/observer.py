@@ -1,7 +1,7 @@
-"""Tells the results what the controller sees: which jobs there are, how they ended, and what their pods' containers say.
+"""Reports what the controller sees to the results: jobs, their ends, and the container states of their pods.
 
-Of EmuJobs, and of plain Jobs and Pods that ask for emulated GPUs. What was told already isn't told again, so that looking at
-everything after each change costs little.
+This covers EmuJobs, and plain Jobs and Pods that request emulated GPUs. Unchanged objects aren't reported again, so that
+observing the whole cluster after each change is cheap.
 """
 
 from __future__ import annotations
@@ -12,28 +12,25 @@ from typing import Protocol
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.isolated_time import isolated_s
 from operators.jobs.status import prediction_of
 from operators.kube.documents import text_at
 from operators.kube.timestamps import ns_of
-from operators.objects.emujob import EmuJobSpec, parse_spec
+from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob, submission_ns
-from operators.objects.names import FINAL
+from operators.objects.names import FINAL, RUN_NAMESPACE_PREFIX
 from operators.objects.pod import Pod
 from operators.results import job as results_job
 from operators.results.events import ENDS, JobEvent, events_of_pod
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome
 
-RUN_NAMESPACE_PREFIX = "emugpu-exp-"
-"""The namespaces that `compare` and runners make for the runs of an experiment."""
 _LONGEST_POLICY = 128
 
 
 class ResultKeeper(Protocol):
-    """The part of operators.results.results.Results that is needed here; nothing of it waits."""
+    """The part of operators.results.results.Results that is needed here; no call waits."""
 
     cluster_gpus: int
 
@@ -46,12 +43,9 @@ class ResultKeeper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Everything that the controller sees, once all of it was listed; or, not `whole`, what belongs to one name of it.
+    """All objects that the controller sees, once all were listed; or, not `whole`, those of one name. `now_ns`: wall clock."""
 
-    `now_ns`: wall clock.
-    """
-
-    emujobs: Sequence[EmuJobFacts]
+    emujobs: Sequence[EmuJob]
     jobs: Sequence[BatchJob]
     pods: Sequence[Pod]
     offers: Sequence[NodeOffer]
@@ -60,14 +54,14 @@ class ClusterView:
 
 
 class Observer:
-    """`look` at each view."""
+    """`look` at each view of the cluster."""
 
     def __init__(self, results: ResultKeeper, profiles: ProfileTable) -> None:
         self._results, self._profiles = results, profiles
         self._told: dict[str, tuple[JobEvent, ...]] = {}
         self._specs: dict[str, tuple[int, EmuJobSpec | None]] = {}
         self._noted: dict[str, results_job.JobFacts] = {}
-        self._last: dict[str, tuple[EmuJobFacts, BatchJob | None]] = {}
+        self._last: dict[str, tuple[EmuJob, BatchJob | None]] = {}
 
     def look(self, view: ClusterView) -> None:
         if view.whole:
@@ -88,19 +82,19 @@ class Observer:
         if view.whole:
             self._gone(view, plain)
 
-    def _is_open(self, emujob: EmuJobFacts) -> bool:
-        """Its time alone isn't known yet: pools may say it later."""
+    def _is_open(self, emujob: EmuJob) -> bool:
+        """Its isolated time is unknown so far; pools that are created later may make it known."""
         noted = self._noted.get(emujob.key.uid)
         return noted is None or noted.isolated_s is None
 
-    def _emujob(self, emujob: EmuJobFacts, job: BatchJob | None, view: ClusterView) -> None:
-        """Once its submission is in its status: whoever comes later must find the same."""
-        submitted_ns, spec = ns_of(text_at(emujob.status, "submittedAt")), self._spec(emujob)
+    def _emujob(self, emujob: EmuJob, job: BatchJob | None, view: ClusterView) -> None:
+        """Only once its status has the submission: a later controller must find the same one."""
+        submitted_ns, spec = ns_of(text_at(emujob.status_json, "submittedAt")), self._spec(emujob)
         if submitted_ns is None or spec is None:
             return
         uid, before = emujob.key.uid, self._noted.get(emujob.key.uid)
         isolated = before.isolated_s if before is not None else None
-        if isolated is None and text_at(emujob.status, "phase") not in FINAL:
+        if isolated is None and emujob.phase not in FINAL:
             isolated = isolated_s(spec, view.offers, self._profiles)
         gpus = spec.configuration(job.configuration).gpus if job is not None else None
         if gpus is None:
@@ -116,26 +110,26 @@ class Observer:
             gpus=gpus,
             isolated_s=isolated,
             policy=_policy_of(emujob, spec),
-            failed_ns=failed_ns if text_at(emujob.status, "phase") == "Failed" else None,
+            failed_ns=failed_ns if emujob.phase == "Failed" else None,
             experiment=emujob.experiment,
             completed_ns=ns_of(job.completed) if job is not None and job.complete else None,
         )
         prediction, _ = prediction_of(emujob)
         self._note(facts, prediction)
 
-    def _spec(self, emujob: EmuJobFacts) -> EmuJobSpec | None:
+    def _spec(self, emujob: EmuJob) -> EmuJobSpec | None:
         known = self._specs.get(emujob.key.uid)
         if known is None or known[0] != emujob.generation:
             try:
-                spec = parse_spec(emujob.key.namespace, emujob.key.name, emujob.spec)
-            except InputError:  # its status says it
+                spec = emujob.spec
+            except InputError:  # its status reports the error
                 spec = None
             known = self._specs[emujob.key.uid] = emujob.generation, spec
         return known[1]
 
     def _note(self, facts: results_job.JobFacts, prediction: Prediction | None = None) -> None:
         before = self._noted.get(facts.uid)
-        if before is not None:  # seen again it was received later
+        if before is not None:  # the first observation has the earliest submission
             facts = results_job.merged(before, facts)
         self._noted[facts.uid] = facts
         self._results.note(facts, prediction)
@@ -148,10 +142,10 @@ class Observer:
         self._told |= seen
 
     def _gone(self, view: ClusterView, plain: Sequence[BatchJob]) -> None:
-        """Whose object isn't there any more: also those of before the start of this program."""
+        """Jobs whose object doesn't exist any more, including those of earlier processes."""
         present = {(emujob.key.namespace, emujob.key.uid) for emujob in view.emujobs}
         present |= {(job.key.namespace, job.key.uid) for job in plain}
-        # A pod that was left behind doesn't tell that what it worked for is there, but while it runs it holds devices for it.
+        # An orphaned pod doesn't prove that its job exists, but while it runs it holds devices for the job.
         present |= {
             (pod.key.namespace, pod.work_uid)
             for pod in view.pods
@@ -171,7 +165,7 @@ class Observer:
                 self._results.gone(uid)
 
 
-def _policy_of(emujob: EmuJobFacts, spec: EmuJobSpec) -> str:
+def _policy_of(emujob: EmuJob, spec: EmuJobSpec) -> str:
     """In a run of an experiment the policy's title, which the runner has annotated; elsewhere the scheduler's name.
 
     The text becomes a metric's label, so tenants must not choose it: they don't create namespaces of this name.

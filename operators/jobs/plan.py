@@ -1,9 +1,9 @@
-"""From everything seen to what must change: one pure function per EmuJob, called anew for every change (level-triggered).
+"""From the observed state to actions: one pure function per EmuJob, called after every change (level-triggered).
 
-It asks for nothing that is so already. It never writes what a job-level scheduler owns: with actuator `jobs` a Job is made
-suspended, and from then on only its scheduler resumes it. A Job is made where there is none and no pod of an older one lives;
-one whose pod was turned away by a node is deleted and made anew, because Kubernetes counts that as a failure and waits longer
-each time. Progress is not lost: managers know it by the EmuJob's uid.
+It plans nothing that is already so, and never writes fields that a job-level scheduler owns: with actuator `jobs` a Job is
+created suspended, and only its scheduler resumes it. A Job is created if there is none and no pod of an older one lives. A Job
+whose pod was rejected by a node is deleted and created again, because Kubernetes counts that as a failure and waits longer each
+time. Progress isn't lost: managers store it by the EmuJob's uid.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import Fit, NodeOffer, first_fit
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.manifests import Images, job_document, service_document
@@ -25,20 +24,21 @@ from operators.kube.actions import CommonAction, DeleteJob, Plan, SuspendJob, re
 from operators.kube.documents import Key, condition_of, text_at, whole_at
 from operators.kube.events import News
 from operators.kube.timestamps import rfc3339, rfc3339_micro, seconds_of
-from operators.objects.emujob import EmuJobSpec, parse_spec
+from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob
 from operators.objects.names import FINAL
 from operators.objects.pod import Pod
+from operators.objects.scheduling_problem import REASONS as SCHEDULING_PROBLEMS
 from operators.results.status import Outcome
 
 _LONGEST_PAUSE_S = 60.0
 _LAST_WORD_S = 5.0
-"""So long a job whose Job is complete waits for the event log's word on its end: who reads Succeeded looks for the time too."""
+"""Maximum wait for the last event after the Job completes: a reader of Succeeded expects the time of the end beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateJob:
-    """Make this Job; one of the same name must not be there."""
+    """Create this Job; no Job of the same name may exist."""
 
     key: Key
     document: Mapping[str, Any]
@@ -46,7 +46,7 @@ class CreateJob:
 
 @dataclass(frozen=True, slots=True)
 class CreateService:
-    """Make this Service."""
+    """Create this Service."""
 
     key: Key
     document: Mapping[str, Any]
@@ -54,7 +54,7 @@ class CreateService:
 
 @dataclass(frozen=True, slots=True)
 class ResizePod:
-    """Let the container of this pod ask its machine for these resources; it isn't started again."""
+    """Change the container's real requests and limits in place; it isn't restarted."""
 
     key: Key
     resources: Resources
@@ -65,7 +65,7 @@ Action = CreateJob | CreateService | ResizePod | CommonAction
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all EmuJobs share. `log_connected`: the event log is being read now."""
+    """State that all EmuJobs share. `log_connected`: the event log is being read now."""
 
     offers: Sequence[NodeOffer]
     profiles: ProfileTable
@@ -76,9 +76,9 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What there is by an EmuJob's name. `job`: the Job, whoever's it is; `pods`: all that bear the EmuJob's label.
+    """The objects of an EmuJob's name. `job`: the Job of this name, whoever owns it; `pods`: all with the EmuJob's label.
 
-    `refusals`: by uid of a pod, that of its last resize. `refused_creation`: why the last attempt to create the Job or the
+    `refusals`: the refusal of the last resize by uid of a pod. `refused_creation`: why the last attempt to create the Job or the
     Service failed.
     """
 
@@ -90,10 +90,10 @@ class Observed:
     refused_creation: RefusedCreation | None = None
 
 
-def plan(facts: EmuJobFacts, observed: Observed, context: Context) -> Plan[Action]:
-    """Pure: the same things seen give the same plan."""
+def plan(facts: EmuJob, observed: Observed, context: Context) -> Plan[Action]:
+    """Pure: equal observations give equal plans."""
     if facts.deleting:
-        return Plan()  # its Job and Service go with it: they name it as their owner
+        return Plan()  # Kubernetes deletes its Job and Service, whose owner it is
     now = Moment(rfc3339(context.now_ns), rfc3339_micro(context.now_ns))
     own = observed.job if observed.job is not None and observed.job.owner == facts.key.uid else None
     pods = [pod for pod in observed.pods if own is not None and pod.owner == own.key.uid]
@@ -102,31 +102,31 @@ def plan(facts: EmuJobFacts, observed: Observed, context: Context) -> Plan[Actio
     left = _left(observed) if observed.job is None else ()
     seen = JobObjects(own, pods, observed.outcome, wait_s > 0, observed.refusals, refused_creation, left)
     try:
-        spec = parse_spec(facts.key.namespace, facts.key.name, facts.spec)
+        spec = facts.spec
     except InputError as error:
         accepted = ("False", "InvalidSpec", str(error))
-        told = report(facts.key, facts.status, status_of(facts, None, seen, accepted, now), _news)
+        told = report(facts.key, facts.status_json, status_of(facts, None, seen, accepted, now), _news)
         return Plan(tuple(told), wait_s or None)
     is_open = _is_open(facts, own)
     fit = first_fit(spec, context.offers, context.profiles) if is_open else Fit(spec.configurations[0])
     accepted = _accepted(fit, observed.job if is_open and own is None else None)
     status = status_of(facts, spec, seen, accepted, now)
     steps, again_s = _steps(facts, spec, observed, seen, (fit, status, context))
-    told = report(facts.key, facts.status, status, _news)
+    told = report(facts.key, facts.status_json, status, _news)
     return Plan((*told, *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
 
 
 def _wait_for_the_log_s(job: BatchJob | None, outcome: Outcome | None, context: Context) -> float:
-    """How much longer. The time is that since the end was seen here: the API server's clock may be another one."""
+    """Remaining wait. It counts from when the end was seen here: the API server's clock may differ."""
     if job is None or not job.complete or outcome is None or outcome.exact or not context.log_connected:
         return 0.0
     waited_s = to_s(context.now_ns - job.seen_ns)
     return _LAST_WORD_S - waited_s if 0 <= waited_s < _LAST_WORD_S else 0.0  # below 0: the clock was set back
 
 
-def _is_open(facts: EmuJobFacts, job: BatchJob | None) -> bool:
-    """Whether it's still to be decided if the job can run: what runs, or has run to its end, is beyond that."""
-    phase = text_at(facts.status, "phase")
+def _is_open(facts: EmuJob, job: BatchJob | None) -> bool:
+    """Whether it is still to be decided if the job can run: not once it runs or has ended."""
+    phase = facts.phase
     if phase == "Succeeded":
         return False
     if job is None:
@@ -144,7 +144,7 @@ def _accepted(fit: Fit, foreign: BatchJob | None) -> Verdict:
 
 
 def _steps(
-    facts: EmuJobFacts,
+    facts: EmuJob,
     spec: EmuJobSpec,
     observed: Observed,
     seen: JobObjects,
@@ -175,12 +175,12 @@ def _steps(
 
 
 def _left(observed: Observed) -> tuple[Pod, ...]:
-    """Pods of a Job that is gone: another Job's would train beside them."""
+    """Live pods of a Job that is gone: another Job's pods would train beside them."""
     return tuple(sorted((pod for pod in observed.pods if not pod.over), key=lambda pod: pod.key.name))
 
 
 def _would_go_on(job: BatchJob) -> bool:
-    """Of a job that is over: Kubernetes still wants a pod of it, whose predecessor could not say that all was done."""
+    """Of a job that is over: Kubernetes would start another pod, because the previous one could not report the end."""
     return not (job.finished or job.suspended or job.deleting)
 
 
@@ -192,7 +192,7 @@ def _resizes(spec: EmuJobSpec, seen: JobObjects, now_ns: int) -> Iterator[Resize
 
 
 def _pause_left_s(status: Mapping[str, Any], seen: JobObjects, now_ns: int) -> float:
-    """The first time at once, then 1 s, 2 s, 4 s ... after the pod was made: a node may turn away everything."""
+    """No pause the first time, then 1 s, 2 s, 4 s ... after the pod was created: a node may reject everything."""
     rejections = whole_at(status, "rejections")
     if rejections < 2:
         return 0.0
@@ -202,7 +202,7 @@ def _pause_left_s(status: Mapping[str, Any], seen: JobObjects, now_ns: int) -> f
 
 
 def _hold(spec: EmuJobSpec, seen: JobObjects) -> bool | None:
-    """What spec.suspend of the Job must become; None: it stays as it is.
+    """The value that spec.suspend of the Job must get; None: it stays.
 
     A job-level scheduler resumes its Jobs itself. Kubernetes would start new pods beside those that are still ending.
     """
@@ -229,11 +229,13 @@ def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]
     waits, waited = condition_of(after, "Scheduled"), condition_of(before, "Scheduled")
     if waits["reason"] == NOT_CARRIED_OUT and waits["message"] != waited.get("message"):
         yield News("Warning", NOT_CARRIED_OUT, str(waits["message"]))
+    if waits["reason"] in SCHEDULING_PROBLEMS and waits["reason"] != waited.get("reason"):
+        yield News("Warning", str(waits["reason"]), str(waits["message"]))
     predicted = condition_of(after, "Predicted")
     if predicted.get("status") == "False" and condition_of(before, "Predicted").get("status") != "False":
         yield News("Warning", "PredictionUnreadable", str(predicted["message"]))
     if whole_at(after, "rejections") > whole_at(before, "rejections"):
-        yield News("Warning", "NodeRejected", "a node turned a pod away; the Job is made anew and keeps its progress")
+        yield News("Warning", "NodeRejected", "a node rejected a pod; the Job is created again and keeps its progress")
     if whole_at(after, "preemptions") > whole_at(before, "preemptions"):
         often = "once" if after["preemptions"] == 1 else f"{after['preemptions']} times"
         yield News("Normal", "Preempted", f"preempted {often}, {_progress(after)}")

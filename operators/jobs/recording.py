@@ -1,7 +1,7 @@
-"""What the controller runs beside itself while it leads: the collector, and the results.
+"""The threads beside the controller while it leads: the collector and the results.
 
-Each has a thread and a connection to the store of its own. They begin with the lease and end before it is given up, because
-two readers would take events away from each other.
+Each has a connection to the store of its own. They start with the lease and end before it is given up, because two readers would
+take events away from each other.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from operators.results.collector import Collector, Hooks
 from operators.results.metrics import CollectorMetrics, ResultMetrics
 from operators.results.results import Keeping, Results
 from operators.results.store import ResultStore
+from operators.results_feed.feed import StoreFeed
 from sharing_manager.store.client import client_of, place_of
 
 _STOP_S = 3.0
@@ -36,7 +37,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What the threads call: whether this replica leads, and whose outcome (uids) has changed."""
+    """Callbacks of the threads: whether this replica leads, and the jobs (uids) whose outcome has changed."""
 
     leads: Callable[[], bool]
     changed: Callable[[Collection[str]], None]
@@ -48,6 +49,7 @@ class Recording:
     def __init__(self, settings: Settings, registry: CollectorRegistry, clocks: Clocks, links: Links) -> None:
         self._undo = ExitStack()
         self._path = Path(settings.store) if settings.store else None
+        self._owner = settings.identity
         keeping = Keeping(
             settings.whole("keep_events_s", least=0, most=_FOREVER_S),
             settings.whole("keep_results_s", least=0, most=_FOREVER_S),
@@ -69,6 +71,10 @@ class Recording:
         """Whether what is told of a job comes here now, so that it is worth waiting for; true while nothing was tried yet."""
         return not (self._collector is not None and self._collector.away) and not self.results.problem
 
+    def feed(self) -> StoreFeed | None:
+        """The store as others may read it; None before `start`."""
+        return StoreFeed(self._path, self._owner) if self._path is not None else None
+
     def start(self) -> None:
         if self._collector is None:
             variable = Settings.variable("redis_url")
@@ -82,9 +88,9 @@ class Recording:
                 part.start()
 
     def stop(self) -> None:
-        """Twice is once. What is under way comes again after the next start."""
+        """Idempotent. Unfinished work is repeated after the next start."""
         parts = [part for part in (self._collector, self.results) if part is not None]
-        for timeout_s in (0.0, _STOP_S):  # all are told before any is waited for
+        for timeout_s in (0.0, _STOP_S):  # all are asked to stop before the first wait
             for part in parts:
                 part.stop(timeout_s)
         self._undo.close()

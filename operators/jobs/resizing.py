@@ -1,7 +1,7 @@
-"""Lets what a running job's pods really ask for follow their emulated CPUs and memory, in place (spec.native.follow).
+"""Lets the real requests of a running job's pods follow their emulated CPUs and memory, in place (spec.native.follow).
 
-The pods' own annotation counts, which a job-level scheduler changes while they run (allocation.py); one without it is as it was
-made. What nobody grants is told and changes nothing else: the emulated share is the job's all the same.
+The pods' own annotation counts, which a job-level scheduler changes while they run (objects/allocation.py); a pod without it
+stays as it was created. A refused resize is reported and has no other effect: the job still has its emulated share.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from operators.objects.native import Amounts, exact_amounts
 from operators.objects.pod import RESIZE_IN_PROGRESS, Pod
 
 Resources = Mapping[str, Amounts]
-"""As a container has them: requests, and limits where there are any."""
+"""Of a container: requests, and limits if there are any."""
 
 TROUBLES = ("Refused", "Infeasible", "Deferred", "Error")
-"""Why pods stay as they were: the API server's word, and the kubelet's."""
+"""Reasons why pods weren't resized, from the API server and the kubelet."""
 _AGAIN_NS = 60 * 10**9
-"""What the API server has refused is asked for again so much later: quotas and nodes change."""
+"""Interval of further attempts after a refusal: quotas and nodes change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The API server did not let a pod ask for these, at `at_ns`."""
+    """The API server refused these resources for a pod, at `at_ns`."""
 
     resources: Resources
     problem: str
@@ -36,12 +36,12 @@ class Refusal:
         return self.resources == resources
 
     def is_old(self, now_ns: int) -> bool:
-        """It is time to ask again; also where the clock was set back."""
+        """Another attempt is due; also if the clock was set back."""
         return not 0 <= now_ns - self.at_ns < _AGAIN_NS
 
 
 class ResizeRefusals:
-    """By EmuJob and by uid of a pod, until that is gone."""
+    """By EmuJob and by uid of a pod, until the pod is gone."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, Refusal]] = {}
@@ -50,7 +50,7 @@ class ResizeRefusals:
         self._known.setdefault(job, {})[pod] = refusal
 
     def of(self, job: str, pods: Iterable[Pod]) -> Mapping[str, Refusal]:
-        """Of these pods, which are all that the EmuJob has."""
+        """Of these pods, which are all pods of the EmuJob."""
         known = self._known.pop(job, {})
         kept = {pod.key.uid: known[pod.key.uid] for pod in pods if pod.key.uid in known}
         if kept:
@@ -59,7 +59,7 @@ class ResizeRefusals:
 
 
 def wanted_of(spec: EmuJobSpec, pod: Pod) -> Resources | None:
-    """What the pod's container must ask for; None: it does, or nobody says what."""
+    """The resources that the pod's container must request; None: it does, or its allocation is unknown."""
     requests, limits = _followed(spec, pod)
     if _holds(requests, pod.sizing.requests) and _holds(limits, pod.sizing.limits):
         return None
@@ -67,7 +67,7 @@ def wanted_of(spec: EmuJobSpec, pod: Pod) -> Resources | None:
 
 
 def resized(spec: EmuJobSpec, pods: Iterable[Pod], refusals: Mapping[str, Refusal]) -> tuple[str, str, str]:
-    """Status, reason and message of the condition Resized, over all pods that are there. `refusals`: by uid of a pod."""
+    """Status, reason and message of the condition Resized, over all these pods. `refusals`: by uid of a pod."""
     answer = ("Unknown", "NoPods", "")
     for pod in pods:
         wanted, (reason, message) = wanted_of(spec, pod), pod.sizing.trouble
@@ -85,7 +85,7 @@ def resized(spec: EmuJobSpec, pods: Iterable[Pod], refusals: Mapping[str, Refusa
 
 
 def _followed(spec: EmuJobSpec, pod: Pod) -> tuple[Amounts, Amounts]:
-    """An amount that the allocation doesn't say is the configuration's, as for the pod's manager (node/host_share.py)."""
+    """Amounts that the allocation doesn't state are the configuration's, as for the pod's manager (node/host_share.py)."""
     given = read_allocation(pod.allocation, f"pod {pod.key}")
     if given is None:
         return {}, {}

@@ -1,6 +1,6 @@
-"""The status of an EmuJob: its phase, where it runs, its numbers and conditions, from what is seen and the status before.
+"""The status of an EmuJob: phase, place, figures and conditions, from the observed objects and the previous status.
 
-The status before is memory only for what can't be seen later: when the job was submitted and how often it was preempted.
+The previous status is memory for what can't be observed later: when the job was submitted and how often it was preempted.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from operators.emujob.objects import EmuJobFacts
 from operators.jobs.resizing import Refusal, resized
 from operators.kube.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.kube.timestamps import rfc3339_micro, seconds_of
 from operators.objects.allocation import read_allocation
-from operators.objects.emujob import EmuJobSpec
+from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob, submission_ns
 from operators.objects.names import FINAL
 from operators.objects.pod import Pod
+from operators.objects.scheduling_problem import read_problem
 from operators.results.job import EVENT_LOG
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
 
 NOT_CARRIED_OUT = "NotCarriedOut"
-"""The API server refuses what must be made."""
+"""The API server refuses an object that must be created."""
 ORPHANED_POD = "PodLeft"
-"""What must be made waits for a pod that nobody deletes."""
+"""An object that must be created waits for a pod that nobody deletes."""
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The same time twice: RFC 3339 in seconds, for conditions, and in microseconds."""
+    """The same time as RFC 3339 in seconds, for conditions, and in microseconds."""
 
     seconds: str
     micro: str
@@ -41,11 +41,11 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class JobObjects:
-    """What there is of an EmuJob. `job`: the Job of its name and its own; `pods`: those of this Job.
+    """The objects of an EmuJob. `job`: its own Job; `pods`: those of this Job.
 
-    `awaits_log`: the Job is complete, and when the last step ended is about to be told. `refusals`: of resizes, by uid of a pod.
-    `refused_creation`: why the API server lets the Job or the Service not be made; empty: it does, or was not asked.
-    `left`: pods of a Job that is gone, which live on.
+    `awaits_log`: the Job is complete, and the event of the last step's end may arrive any moment. `refusals`: of resizes, by uid
+    of a pod. `refused_creation`: why the API server refuses the Job or the Service; empty: it doesn't, or wasn't asked. `left`:
+    live pods of a Job that is gone.
     """
 
     job: BatchJob | None = None
@@ -66,11 +66,12 @@ class JobObjects:
 
     @property
     def finished_unreported(self) -> bool:
-        """Its last step ended while it was being stopped: the log tells so, and no pod was left to say it to Kubernetes."""
+        """Its last step ended while it was being stopped: the event log has the end, and no pod was left to report it to
+        Kubernetes."""
         told = self.outcome is not None and self.outcome.result.finished and self.outcome.result.told_by == EVENT_LOG
         if not told or self.job is None or self.job.finished or any(pod.node for pod in self.live):
             return False
-        return self.job.suspended or bool(self.live)  # else its own end, or another pod, is on its way
+        return self.job.suspended or bool(self.live)  # else its own end, or another pod, will follow
 
     @property
     def rejected(self) -> list[Pod]:
@@ -78,10 +79,10 @@ class JobObjects:
 
 
 def status_of(
-    facts: EmuJobFacts, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, now: Moment
+    facts: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, now: Moment
 ) -> dict[str, Any]:
     """The whole status; `spec` None: it can't be read."""
-    before = facts.status
+    before = facts.status_json
     status: dict[str, Any] = {
         "observedGeneration": facts.generation,
         "submittedAt": text_at(before, "submittedAt") or _submitted(facts, now),
@@ -105,7 +106,7 @@ def status_of(
         status |= {name: before[name] for name in ("jobName", "job", "failures") if name in before}
     status |= _numbers(before, facts, status, known)
     prediction, _ = prediction_of(facts)
-    if "predictedJCTSeconds" in before:  # of the submission: a later one would know more
+    if "predictedJCTSeconds" in before:  # the one made at submission stays: a later one would know more
         status["predictedJCTSeconds"] = before["predictedJCTSeconds"]
     elif prediction is not None:
         status["predictedJCTSeconds"] = prediction.to_status()
@@ -141,16 +142,16 @@ def _phase(before: Mapping[str, Any], spec: EmuJobSpec | None, seen: JobObjects,
 
 
 def _nodes(spec: EmuJobSpec | None, job: BatchJob | None) -> int:
-    """Pods of the job; of a specification that can't be read any more, those that its Job was made for."""
+    """Number of pods of the job; if its specification can't be read any more, those for which its Job was created."""
     if spec is not None:
         return spec.nodes
     return 0 if job is None else job.tasks
 
 
 def _preemptions(before: Mapping[str, Any], job: BatchJob | None) -> int:
-    """One more where a run that was seen has ended without the Job's end: it is suspended now, or another run began.
+    """One more if an observed run has ended without the Job's end: the Job is suspended now, or another run began.
 
-    A Job that was made anew is another one: its pods were turned away, nobody took anything.
+    A Job that was created again is another one: its pods were rejected, nothing was preempted.
     """
     count, last = whole_at(before, "preemptions"), object_at(before, "job")
     same = job is not None and text_at(last, "uid") == job.key.uid and not job.finished
@@ -159,19 +160,19 @@ def _preemptions(before: Mapping[str, Any], job: BatchJob | None) -> int:
 
 
 def _rejections(before: Mapping[str, Any], seen: JobObjects) -> int:
-    """One more for each Job that has a pod which was turned away."""
+    """One more for each Job with a rejected pod."""
     last = object_at(before, "job")
     known = seen.job is not None and text_at(last, "uid") == seen.job.key.uid and last.get("rejected") is True
     new = seen.job is not None and not seen.job.complete and bool(seen.rejected) and not known
     return whole_at(before, "rejections") + new
 
 
-def _submitted(facts: EmuJobFacts, now: Moment) -> str:
+def _submitted(facts: EmuJob, now: Moment) -> str:
     return rfc3339_micro(submission_ns(facts.created, facts.seen_ns)) if facts.seen_ns else now.micro
 
 
-def prediction_of(facts: EmuJobFacts) -> tuple[Prediction | None, str]:
-    """The forecast in its annotation, else what is wrong with it; neither where there is none."""
+def prediction_of(facts: EmuJob) -> tuple[Prediction | None, str]:
+    """The prediction in its annotation, else why it can't be read; neither if there is none."""
     try:
         found = Prediction.from_json(facts.predicted, f"EmuJob {facts.key}: annotation") if facts.predicted else None
     except InputError as error:
@@ -180,13 +181,14 @@ def prediction_of(facts: EmuJobFacts) -> tuple[Prediction | None, str]:
 
 
 def _known(before: Mapping[str, Any], outcome: Outcome | None) -> dict[str, Any]:
-    """What the results say. Once the job is over they only get better: a store that was lost may know less than was told."""
+    """The members that the results provide. After the job's end they only improve: a store that was lost may know less than the
+    status."""
     if outcome is None:
         return {}
     found, told = members_of(outcome), len(objects_in(before, "runs"))
     phase = text_at(before, "phase")
     over = phase in FINAL and bool(text_at(before, "finishedAt"))
-    worse = phase == "Succeeded" and outcome.result.told_by != EVENT_LOG  # the end of a failure isn't in the log
+    worse = phase == "Succeeded" and outcome.result.told_by != EVENT_LOG  # the event log has no ends of failures
     return {} if over and (worse or len(found["runs"]) < told) else found
 
 
@@ -194,7 +196,7 @@ def _times(before: Mapping[str, Any], seen: JobObjects, known: Mapping[str, Any]
     started = min((pod.started for pod in seen.pods if pod.started), default="")
     finished = seen.job.completed if seen.job is not None and seen.job.finished and not seen.rejected else ""
     complete = seen.job is not None and seen.job.complete
-    awaited = complete and seen.outcome is not None and not seen.outcome.exact  # a better time may be on its way
+    awaited = complete and seen.outcome is not None and not seen.outcome.exact  # a better time may arrive
     times = {
         "startedAt": text_at(known, "startedAt") or text_at(before, "startedAt") or started,
         "finishedAt": text_at(known, "finishedAt") or text_at(before, "finishedAt") or ("" if awaited else finished),
@@ -203,7 +205,7 @@ def _times(before: Mapping[str, Any], seen: JobObjects, known: Mapping[str, Any]
 
 
 def _progress(before: Mapping[str, Any], steps: int, known: Mapping[str, Any], phase: str) -> dict[str, Any]:
-    """Steps as of the newest event, and when that happened; they don't go back."""
+    """Steps as of the newest event, and its time; they never decrease."""
     told, had = whole_at(known, "stepsDone"), whole_at(before, "stepsDone")
     done = steps if phase == "Succeeded" else min(steps, max(told, had))
     progress = {"steps": steps, "stepsDone": done, "progress": f"{done}/{steps}"}
@@ -211,10 +213,8 @@ def _progress(before: Mapping[str, Any], steps: int, known: Mapping[str, Any], p
     return progress | ({"stepsDoneAt": newest} if newest else {})
 
 
-def _place(
-    before: Mapping[str, Any], facts: EmuJobFacts, spec: EmuJobSpec, seen: JobObjects, phase: str
-) -> dict[str, Any]:
-    """The allocation, as its scheduler says or as the pods show; what a finished job had stays."""
+def _place(before: Mapping[str, Any], facts: EmuJob, spec: EmuJobSpec, seen: JobObjects, phase: str) -> dict[str, Any]:
+    """The allocation by its scheduler's annotation or by the pods; that of a finished job stays."""
     job, kept = seen.job, {name: before[name] for name in ("allocation", "node") if name in before}
     configuration = spec.configuration(job.configuration if job is not None else "")
     gpus = configuration.gpus * spec.nodes
@@ -238,9 +238,9 @@ _NUMBERS = ("observedJCTSeconds", "queueingDelaySeconds", "serviceSeconds", "slo
 
 
 def _numbers(
-    before: Mapping[str, Any], facts: EmuJobFacts, status: Mapping[str, Any], known: dict[str, Any]
+    before: Mapping[str, Any], facts: EmuJob, status: Mapping[str, Any], known: dict[str, Any]
 ) -> dict[str, Any]:
-    """Job completion time and what belongs to it: from the events where they are known, else to the second."""
+    """Job completion time and related figures: from events if there are any, else in whole seconds."""
     since = seconds_of(text_at(status, "submittedAt"))
     started, finished = (seconds_of(text_at(status, name)) for name in ("startedAt", "finishedAt"))
     api: dict[str, Any] = {}
@@ -253,48 +253,48 @@ def _numbers(
 
 
 def _conditions(
-    facts: EmuJobFacts, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, *, phase: str, now: str
+    facts: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, *, phase: str, now: str
 ) -> list[dict[str, Any]]:
     failure = (seen.job.failure_reason, seen.job.failure) if seen.job is not None else ("", "")
     verdicts: dict[str, Verdict] = {
         "Accepted": accepted,
-        "Scheduled": _scheduled(spec, seen, phase),
+        "Scheduled": _scheduled(facts, spec, seen, phase),
         "Progressing": _progressing(spec, seen, accepted, phase),
         "Complete": ("True", "AllStepsDone", "") if phase == "Succeeded" else ("False", "NotFinished", ""),
         "Failed": ("True", failure[0] or "JobFailed", failure[1]) if phase == "Failed" else ("False", "NotFailed", ""),
     }
-    if phase == "Failed" and seen.job is None:  # the Job is gone, its message isn't
+    if phase == "Failed" and seen.job is None:  # the Job is gone; its message stays
         verdicts.pop("Failed")
     if spec is not None and spec.native.follow:
         verdicts["Resized"] = resized(spec, seen.staying, seen.refusals)
     verdicts |= _measured(seen.outcome) | _predicted(facts)
-    made = [new_condition(facts.status, kind, v, facts.generation, now) for kind, v in verdicts.items()]
-    kept = [c for c in facts.status.get("conditions", ()) if c.get("type") not in verdicts]
+    made = [new_condition(facts.status_json, kind, v, facts.generation, now) for kind, v in verdicts.items()]
+    kept = [c for c in facts.status_json.get("conditions", ()) if c.get("type") not in verdicts]
     return [*made, *kept]
 
 
 def _measured(outcome: Outcome | None) -> dict[str, Verdict]:
-    """Whether the figures can be relied on, once there are any."""
+    """Whether the figures are reliable, once there are any."""
     if outcome is None or not outcome.result.runs:
         return {}
     notes = "; ".join(outcome.result.notes)
     return {"Measured": ("False", "Doubtful", notes) if notes else ("True", "EventLog", "")}
 
 
-def _predicted(facts: EmuJobFacts) -> dict[str, Verdict]:
-    """Whether the forecast of its scheduler could be read, where it made one."""
+def _predicted(facts: EmuJob) -> dict[str, Verdict]:
+    """Whether the prediction of its scheduler could be read, if it made one."""
     prediction, problem = prediction_of(facts)
     if problem:
         return {"Predicted": ("False", "Unreadable", problem)}
     return {} if prediction is None else {"Predicted": ("True", "AtSubmission", "")}
 
 
-def _scheduled(spec: EmuJobSpec | None, seen: JobObjects, phase: str) -> Verdict:
+def _scheduled(facts: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, phase: str) -> Verdict:
     if phase in FINAL:
         return "False", "Finished", ""
     if phase == "Rejected":
         return "False", "Rejected", "the job can't run here, as condition Accepted says"
-    bound = sum(bool(pod.node) and pod.phase != "Failed" for pod in seen.pods)  # one that is done had its place
+    bound = sum(bool(pod.node) and pod.phase != "Failed" for pod in seen.pods)  # includes pods that are done
     wanted = _nodes(spec, seen.job)
     if seen.job is not None and not seen.job.suspended and bound >= wanted:
         return "True", "PodsBound", ""
@@ -303,18 +303,20 @@ def _scheduled(spec: EmuJobSpec | None, seen: JobObjects, phase: str) -> Verdict
     if spec is not None and spec.suspend:
         return "False", "Held", "spec.suspend is true"
     if spec is not None and spec.actuator != "none" and not bound:
+        if (problem := read_problem(facts.scheduling_problem)) is not None:
+            return "False", problem.reason, problem.message
         return "False", "WaitingForScheduler", f"scheduler {spec.scheduler} has not allocated anything"
     return "False", "WaitingForNodes", f"{bound} of {wanted} pods have a node"
 
 
 def _held_up(seen: JobObjects) -> Verdict | None:
-    """What keeps its Job from being made."""
+    """Why its Job isn't created."""
     if seen.left:
         staying = [pod.key for pod in seen.left if not pod.deleting]
         if not staying:
             return "False", "PodsEnding", f"pod {seen.left[0].key.name} of a Job that is gone is ending"
         names = " ".join(key.name for key in staying[:8])
-        why = "is left of a Job that was deleted without its pods, and two Jobs would train at once"
+        why = "belongs to a Job that was deleted without its pods, and two Jobs would train at once"
         fix = f"`kubectl delete pod -n {staying[0].namespace} {names}` lets the job go on"
         return "False", ORPHANED_POD, f"pod {staying[0].name} {why}; {fix}"
     return ("False", NOT_CARRIED_OUT, seen.refused_creation) if seen.refused_creation else None
@@ -334,5 +336,5 @@ def _progressing(spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, p
     if spec is not None and spec.suspend:
         return "False", "Held", "spec.suspend is true; set it to false to let the job go on"
     if seen.rejected:
-        return "False", "NodeRejected", "a node turned a pod away; the Job is made anew, with its progress"
+        return "False", "NodeRejected", "a node rejected a pod; the Job is created again and keeps its progress"
     return "False", "Preempted" if phase == "Preempted" else "Queued", ""

@@ -1,4 +1,4 @@
-"""Carries out what was decided, one request per action; there is no policy here."""
+"""Executes planned actions, one request each; decisions are made in plan.py."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from operators.kube.writer import Author, write_common
 from operators.objects.names import CONTAINER
 
 FIELD_MANAGER = "emugpu-operator"
-"""Under this name the controller owns fields (Kubernetes API concepts, server-side apply)."""
+"""The controller owns fields under this name (Kubernetes API concepts, server-side apply)."""
 _AUTHOR = Author(FIELD_MANAGER, EMUJOB, "EmuJob", "jobs")
 
 
 async def write(api: Api, action: Action, wall_ns: int) -> Json | None:
-    """The object as it is afterwards; None for an event or a delete. Raises what Api raises."""
+    """The object after the write; None for an event or a delete. Raises what Api raises."""
     match action:
         case CreateJob(_, document):
             return await api.create(JOB, dict(document), FIELD_MANAGER)

@@ -21,6 +21,8 @@ PREDICTED = "emugpu.dev/predicted"
 POLICY = "emugpu.dev/policy"
 """Annotation of the EmuJobs and the namespace of a run: the policy's title, such as las:threshold_s=300. As a label, the same
 with - for each character that a label can't have."""
+RUN_NAMESPACE_PREFIX = "emugpu-exp-"
+"""Namespaces of the runs of experiments begin with it; tenants don't create them."""
 REPEAT = "emugpu.dev/repeat"
 """Annotation of the same: which observed run of the policy this is, from 1 on."""
 GATE = "emugpu.dev/scheduler"

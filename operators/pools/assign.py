@@ -15,8 +15,7 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.time_slicing import apply_time_slicing
 from operators.objects.node import Node
-from operators.objects.pool import PoolSpec, parse_spec
-from operators.pools.objects import PoolFacts
+from operators.objects.pool import Pool, PoolSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Assignment:
     specs: Mapping[str, PoolSpec]
 
 
-def assign(pools: Iterable[PoolFacts], nodes: Sequence[Node]) -> Assignment:
+def assign(pools: Iterable[Pool], nodes: Sequence[Node]) -> Assignment:
     """Pure: equal sets of pools and nodes give equal assignments."""
     ranked = sorted((pool for pool in pools if not pool.deleting), key=lambda pool: (pool.created, pool.name))
     specs, errors = _parsed(ranked)
@@ -102,12 +101,12 @@ def _entries(spec: PoolSpec, node: str) -> Iterator[tuple[str, DeviceEntry]]:
         first_link_group += -(-group.count // group.link_group_size)
 
 
-def _parsed(pools: Iterable[PoolFacts]) -> tuple[dict[str, PoolSpec], dict[str, InputError]]:
+def _parsed(pools: Iterable[Pool]) -> tuple[dict[str, PoolSpec], dict[str, InputError]]:
     specs: dict[str, PoolSpec] = {}
     errors: dict[str, InputError] = {}
     for pool in pools:
         try:
-            specs[pool.name] = parse_spec(pool.name, pool.spec)
+            specs[pool.name] = pool.spec
         except InputError as error:
             errors[pool.name] = error
     return specs, errors

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from operators.kube.documents import condition_of
 from operators.objects.node import Node
+from operators.objects.pool import Pool
 from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
 from operators.pools.assign import Assignment, Claim, assign
 from operators.pools.labels import labels_of
-from operators.pools.objects import PoolFacts
 from operators.pools.status import PoolNode, PoolSeen, pool_status
 
 _EVENTS = (
@@ -26,7 +26,7 @@ _EVENTS = (
 """Conditions whose turns are events: the status that is good, and what to say of it; empty: its message, always."""
 
 
-def reconcile(pools: Sequence[PoolFacts], nodes: Sequence[Node], now: str) -> list[Action]:
+def reconcile(pools: Sequence[Pool], nodes: Sequence[Node], now: str) -> list[Action]:
     """Nodes first (by name), then each pool's status with the events of its changes. `now`: RFC 3339."""
     assignment = assign(pools, nodes)
     actions: list[Action] = []
@@ -74,12 +74,12 @@ def _node_patch(node: Node, claim: Claim | None) -> PatchNode | None:
     return node_patch(node, labels, {INVENTORY_ANNOTATION: claim.inventory.to_json()})
 
 
-def _pool_actions(pool: PoolFacts, status: Mapping[str, object]) -> Iterator[Action]:
-    if status == pool.status:
+def _pool_actions(pool: Pool, status: Mapping[str, object]) -> Iterator[Action]:
+    if status == pool.status_json:
         return
     yield PatchStatus(pool.name, pool.uid, status)
     for kind, good, all_well in _EVENTS:
-        before, after = condition_of(pool.status, kind), condition_of(status, kind)
+        before, after = condition_of(pool.status_json, kind), condition_of(status, kind)
         status_and_reason = after["status"], after["reason"]
         if (before.get("status"), before.get("reason")) == status_and_reason or after["status"] == "Unknown":
             continue

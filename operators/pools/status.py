@@ -10,8 +10,7 @@ from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.node.inventory import Inventory
 from operators.kube.documents import new_condition
 from operators.objects.node import Node
-from operators.objects.pool import HOST_RESOURCE
-from operators.pools.objects import PoolFacts
+from operators.objects.pool import HOST_RESOURCE, Pool
 
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
@@ -78,13 +77,13 @@ class PoolSeen:
     marked: Collection[tuple[str, int]] = ()
 
 
-def pool_status(pool: PoolFacts, seen: PoolSeen, now: str) -> dict[str, Any]:
+def pool_status(pool: Pool, seen: PoolSeen, now: str) -> dict[str, Any]:
     """The whole status. `now`: RFC 3339, for what changes."""
     nodes = seen.nodes
     conditions = [
-        new_condition(pool.status, "Ready", _ready(seen), pool.generation, now),
-        new_condition(pool.status, "Conflicted", _conflicted(seen.lost), pool.generation, now),
-        new_condition(pool.status, "UnhealthyApplied", _unhealthy_applied(seen), pool.generation, now),
+        new_condition(pool.status_json, "Ready", _ready(seen), pool.generation, now),
+        new_condition(pool.status_json, "Conflicted", _conflicted(seen.lost), pool.generation, now),
+        new_condition(pool.status_json, "UnhealthyApplied", _unhealthy_applied(seen), pool.generation, now),
     ]
     return {
         "observedGeneration": pool.generation,

@@ -1,1 +1,1 @@
-"""What came of jobs: observed from the nodes' event logs, beside what was foretold, kept in a store of its own."""
+"""The results of jobs: observed from the nodes' event logs, compared with predictions, kept in a store of their own."""

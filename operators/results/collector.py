@@ -1,7 +1,8 @@
-"""Reads the nodes' event streams into the operator's store: read, store, acknowledge, in this order, for ever.
+"""Reads the nodes' event streams into the operator's results store: read, store, acknowledge, in this order.
 
-Killed between any two of these, it is given the same events again and the store takes each once. Whatever goes wrong, the
-next attempt begins with a new reader, so that what was given and not stored comes before anything newer.
+A collector that is killed between any two of these steps is given the same events again, and the store takes each event once.
+After a failure the next attempt begins with a new reader, so that events which were delivered but not stored come before newer
+ones.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from sharing_manager.store.troubles import translated
 
 GROUP = "emugpu-operator"
 CONSUMER = "operator"
-"""There is one: who holds the operator's lease reads."""
+"""There is one consumer: the process that holds the operator's lease."""
 BLOCK_MS = 1000
-"""How long a read waits for an event: below the client's time-out, and as long as a stop may take."""
+"""Maximum wait of a read for an event: shorter than the client's timeout, and as long as `stop` may take."""
 _COUNT = 500
 _ALIGN_NS = 30_000_000_000
-"""Every so often the group is put where the store is: another process may have read meanwhile that had lost its lease."""
+"""Interval at which the group is aligned with the store: a process that has lost its lease may have read meanwhile."""
 _LOST_S = 0.2
 _START = EntryId(0, 0)
 _PENDING_AT_ONCE = 500
@@ -39,15 +40,18 @@ _PENDING_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the collector's thread calls. `on_stored`: there is news, in this batch; it must not raise. `may_read`: whether it
-    may read now, for a process that lost its lease must not take events away from the one that has it."""
+    """Callbacks of the collector's thread.
+
+    `on_stored` gets each batch with new events and must not raise. `may_read`: a process that has lost its lease must not take
+    events away from its successor.
+    """
 
     on_stored: Callable[[Batch], None] = lambda _: None
     may_read: Callable[[], bool] = lambda: True
 
 
 class Collector:
-    """Its thread runs from `start` to `stop`. `open_store` is called in that thread; `now_ns` is the wall clock."""
+    """Its thread runs from `start` to `stop` and calls `open_store`; `now_ns` is the wall clock."""
 
     def __init__(
         self,
@@ -70,21 +74,21 @@ class Collector:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="emugpu-collector", daemon=True)
         self.problem = "no event stream was read yet"
-        """Why events may be missing; empty while all is well."""
+        """Why events may be missing; empty if nothing is wrong."""
         self.away = False
-        """Whether the last attempt failed: what nodes have told since isn't known here."""
+        """Whether the last attempt failed, so that newer events of the nodes are unknown here."""
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Twice is once. What was read and not stored comes again after the next start."""
+        """Idempotent. Events that were read but not stored are delivered again after the next start."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
     def attempt(self, block_ms: int | None = BLOCK_MS) -> int:
-        """Read, store and acknowledge one batch; answers how many events were new. Raises StoreAwayError, sqlite3.Error,
+        """Read, store and acknowledge one batch; returns the number of new events. Raises StoreAwayError, sqlite3.Error,
         ClusterError."""
         store, reader = self._opened()
         try:
@@ -93,7 +97,7 @@ class Collector:
             deliveries = malformed(self._client, self._place, GROUP, CONSUMER)
             if not deliveries:
                 raise
-            self._reader = None  # what came with them comes again
+            self._reader = None  # the well-formed events of the same read are delivered again
         now_ns = self._now_ns()
         batch = batch_of(deliveries, now_ns)
         new = store.write(batch) if deliveries else 0
@@ -102,7 +106,7 @@ class Collector:
         return new
 
     def failed(self, error: Exception) -> None:
-        """An attempt raised this: the next one begins anew."""
+        """Note the error of an attempt; the next attempt begins with a new reader."""
         self._reader, self.away = None, True
         self._metrics.up.set(0)
         self._metrics.failures.labels(getattr(error, "code", type(error).__name__)).inc()
@@ -111,7 +115,7 @@ class Collector:
             print(f"collector: {error}; events wait there or on their nodes\n", end="", file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """By the thread that made attempts."""
+        """Must be called by the thread that made the attempts."""
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -193,19 +197,19 @@ def _event_of(delivery: Delivery, received_ns: int) -> JobEvent | None:
 
 
 def start_of(known: EntryId | None, given: EntryId, last: EntryId) -> EntryId | None:
-    """After which id the group must go on; None: where it is.
+    """The id after which the group must continue; None: its present position is right.
 
-    `known` is the newest id in the store (None: it has nothing of this stream), `given` the newest that Redis gave the group,
-    `last` the newest that the stream ever had, as far as Redis remembers.
+    `known`: the newest id of this stream in the store (None: it has none). `given`: the newest id that Redis has delivered to the
+    group. `last`: the newest id of the stream, as far as Redis remembers.
     """
-    if known is None or known > last:  # a stream that began anew may tell other things under lower ids
+    if known is None or known > last:  # a stream that began again may have other events under lower ids
         return _START if given > _START else None
     return known if given > known else None
 
 
 def align(client: Client, place: str, group: str, position: Callable[[str], tuple[int, int] | None]) -> list[str]:
-    """Set the group back where needed; answers a sentence for each stream where it was. Raises StoreAwayError."""
-    told = []
+    """Set the group back where needed; returns a sentence for each stream that was set back. Raises StoreAwayError."""
+    messages = []
     with translated(place):
         for node in sorted(client.execute_command("SMEMBERS", NODES)):
             stream = stream_of(node)
@@ -216,12 +220,12 @@ def align(client: Client, place: str, group: str, position: Callable[[str], tupl
             start = start_of(EntryId(*known) if known else None, given, EntryId.parse(last))
             if start is not None:
                 client.execute_command("XGROUP SETID", stream, group, str(start))
-                told.append(f"{place}: {stream} is read again from {start} on: it was given up to {given}")
-    return told
+                messages.append(f"{place}: {stream} is read again from {start} on; {given} was delivered last")
+    return messages
 
 
 def _given(client: Client, stream: str, group: str) -> EntryId | None:
-    """The newest id that the group was given; None where there is no such stream or group yet."""
+    """The newest id that was delivered to the group; None if the stream or the group doesn't exist yet."""
     if not client.execute_command("EXISTS", stream):
         return None
     groups = {found["name"]: found["last-delivered-id"] for found in client.execute_command("XINFO GROUPS", stream)}
@@ -229,9 +233,9 @@ def _given(client: Client, stream: str, group: str) -> EntryId | None:
 
 
 def malformed(client: Client, place: str, group: str, consumer: str) -> list[Delivery]:
-    """Of what this consumer was given and hasn't acknowledged: the entries that are no events (somebody else wrote them).
+    """Entries that were delivered to this consumer, haven't been acknowledged and are no events: somebody else wrote them.
 
-    The reader stumbles over each of them for ever; to be counted and acknowledged. Raises StoreAwayError.
+    The reader fails at each of them again and again, so they must be counted and acknowledged. Raises StoreAwayError.
     """
     found = []
     with translated(place):

@@ -1,6 +1,6 @@
-"""One event of a job as everything in here knows it, whether a node's manager told it or Kubernetes did.
+"""One event of a job, reported by a node's manager or derived from the container states that Kubernetes reports.
 
-A type of its own, so that what is computed from events needs no Redis client to be imported.
+This type needs no Redis client, so that results can be computed without importing one.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from operators.kube.timestamps import ns_of
 from operators.objects.pod import ContainerRun, Pod
 
 KUBERNETES = "kubernetes:"
-"""Streams of what the API server tells of a pod begin with it; their times have a resolution of one second."""
+"""Prefix of the streams of events that are derived from pods; their times have a resolution of one second."""
 
 BEGINS = "attached"
 PROGRESS = "progress"
 FINISHED = "finished"
 PREEMPTED = frozenset({"released", "gone", "fenced"})
-"""Ends of a run after which the job goes on later: it gave its devices back, or its pod was taken away."""
+"""Ends of a run after which the job continues later: it gave its devices back, or its pod was taken away."""
 FAILED = "failed"
 PAUSED = "suspended"
-"""Another container of the same pod works with the devices: the run ends, but nobody preempted the job."""
+"""Another container of the same pod uses the devices: the run ends, but the job wasn't preempted."""
 ENDS = frozenset({FINISHED, FAILED, PAUSED}) | PREEMPTED
 
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """An event about `job_key`, covering its steps [from_step, steps_done). Names as in sharing_manager.store.entries.
+    """An event of `job_key` that covers its steps [from_step, steps_done). Names as in sharing_manager.store.entries.
 
-    `stream`, `epoch` and `sequence` are its place; `number` is its number on its node. `wall_ns`: the node's wall clock since
-    1970 (0: not known), `received_ns`: the operator's when it first saw it. `absorbed`: so many older events are in it.
-    Where this store did that (thinning.py), the first of them had `since_number` and `since_ns` for `number` and `wall_ns`.
-    `at_ns`: the manager's clock; of events from Kubernetes, when the API server created the pod (0: not known).
+    `stream`, `epoch`, `sequence`: its place. `number`: its number on its node. `wall_ns`: the node's wall clock since 1970 (0:
+    not known). `received_ns`: the operator's wall clock when it received the event first. `at_ns`: the manager's clock; of events
+    from Kubernetes, when the API server created the pod (0: not known). `absorbed`: number of older events merged into this one;
+    if this store merged them (thinning.py), the first of them had `since_number` and `since_ns` as `number` and `wall_ns`.
     """
 
     stream: str
@@ -59,13 +59,13 @@ class JobEvent:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What happened, wherever it stands: a node that was told to begin a new epoch may send an old event under a new id
-        (sharing_manager.store.resume, where Redis has lost everything)."""
+        """What happened, independent of the place: a node that was told to begin a new epoch may send an old event under a new id
+        (sharing_manager.store.resume, after Redis has lost all its data)."""
         story = (self.job_key, self.from_step, self.steps_done, self.detail, self.namespace, self.pod)
         return (self.node, self.number, self.at_ns, self.wall_ns, self.kind, *story)
 
     def has(self, other: JobEvent) -> bool:
-        """Whether the other one, a range of progress, is among those that went into this one."""
+        """Whether the other event, a range of progress, is one of those that were merged into this one."""
         same = (self.node, self.job_key, self.pod) == (other.node, other.job_key, other.pod)
         number, wall_ns = other.since_number or other.number, other.since_ns or other.wall_ns
         numbered = self.since_number <= number and other.number <= self.number
@@ -75,7 +75,7 @@ class JobEvent:
 
     @property
     def job_uid(self) -> str:
-        """The UID in "<EmuJob or Job UID>/<completion index>"; the key itself where it names a pod of neither."""
+        """The uid in "<EmuJob or Job uid>/<completion index>"; the key itself if it is the uid of a pod of neither."""
         return self.job_key.partition("/")[0]
 
     @property

@@ -1,4 +1,4 @@
-"""A job as its result knows it: what it is (JobFacts), and what came of it (JobResult); timeline.py makes one of the other."""
+"""A job (JobFacts) and what came of it (JobResult); timeline.py computes the result from the facts and events."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from operators.results.events import FINISHED
 from operators.results.runs import Run, covered_ns
 
 FLAG_NS = 50_000_000
-"""A contradiction between two clocks above this is noted with the result: it is a quarter of a typical step."""
+"""Contradictions between two clocks above this are noted with the result: a quarter of a typical step."""
 EMUJOB = "EmuJob"
 DELETED = "deleted"
 EVENT_LOG = "event log"
 KUBERNETES = "Kubernetes"
 SETTLE_S = 60.0
-"""How long the log's word on a job's end may be on its way after Kubernetes' (a node waits as long for a lost Redis)."""
+"""How long the event log's report of a job's end may arrive after Kubernetes' (a node waits as long for a Redis that is away)."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What the operator knows of a job beside its events. `uid` is what its job keys begin with: its EmuJob's, which may need
-    several batch Jobs one after the other, or the UID of a batch Job without one, or of a pod of neither.
+    """What the operator knows of a job besides its events. Times are its wall clock since 1970, None: it hasn't happened.
 
-    `submitted_ns`: when the operator saw it first. `tasks`: pods that each do all `steps` (0: nobody knows how many).
-    `gpus` of each task. `isolated_s`: run time alone on its devices (None: not known). `policy`: whose queue it is in.
-    `failed_ns`, `completed_ns`: when its Job was given up, or complete, as Kubernetes says; `deleted_ns`: when its object was
-    found gone before it had ended (None: neither). `kind`: of the object, EmuJob, Job or Pod. `experiment`: the id of the
-    experiment that it belongs to.
+    `uid`: the prefix of its job keys: the uid of an EmuJob (which may need several batch Jobs one after the other), of a batch
+    Job without one, or of a pod of neither; `kind` says which. `submitted_ns`: when the operator saw it first. `tasks`: pods that
+    each do all `steps` (0 steps: unknown). `gpus` of each task. `isolated_s`: run time alone on its devices (None: unknown).
+    `policy`: the policy's title in a run of an experiment, else the scheduler's name. `failed_ns`, `completed_ns`: when its Job
+    failed for good or completed, as Kubernetes reports it. `deleted_ns`: when its object was found missing before the job had
+    ended. `experiment`: the label of the experiment's run.
     """
 
     uid: str
@@ -53,13 +53,13 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class CrossCheck:
-    """Kubernetes' times of the pods' containers, cut to whole seconds by it; None where it said nothing."""
+    """Kubernetes' times of the pods' containers, in whole seconds rounded down; None if it reports none."""
 
     started_ns: int | None = None
     finished_ns: int | None = None
 
     def contradictions(self, started_ns: int | None, finished_ns: int | None) -> list[str]:
-        """A container can't compute before it is started nor after it has ended."""
+        """A container can't compute before it is started or after it has ended."""
         found = []
         if started_ns is not None and self.started_ns is not None and started_ns < self.started_ns - FLAG_NS:
             early = to_s(self.started_ns - started_ns)
@@ -80,11 +80,11 @@ class CrossCheck:
 class JobResult:
     """Times are the operator's wall clock since 1970, None: it hasn't happened. `outcome`: "", finished, failed or deleted.
 
-    `told_by`: who told the end, EVENT_LOG or KUBERNETES (to the second, and the log's word may still be on its way).
-    `preemptions` and `interruptions` (failures, ends that nobody told) count what happened to the job as a whole, however
-    many pods it has. `steps_missing` and `steps_repeated`: of all pods, what no event tells, and what was done again.
-    `heard_ns`: when that many steps were known to be done; of a job that has ended, its newest event. `notes` are sentences
-    about what may distort the figures.
+    `told_by`: the source of the end, EVENT_LOG or KUBERNETES (in whole seconds; the event log's report may still arrive).
+    `preemptions` and `interruptions` (failures, ends that nobody reported) count for the job as a whole, however many pods it
+    has. `steps_missing` and `steps_repeated`: of all pods, steps that no event covers, and steps that were done again.
+    `heard_ns`: when `steps_done` steps were known to be done; of a job that has ended, its newest event. `notes`: sentences about
+    what may distort the figures.
     """
 
     facts: JobFacts
@@ -108,14 +108,15 @@ class JobResult:
         return self.outcome == FINISHED
 
     def settled(self, now_ns: int) -> bool:
-        """Its end is known and won't be told better: by the event log, or by Kubernetes SETTLE_S ago."""
+        """Its end is known and no better report of it will arrive: it came from the event log, or from Kubernetes SETTLE_S
+        ago."""
         if self.finished_ns is None:
             return False
         return self.told_by == EVENT_LOG or now_ns - self.finished_ns >= SETTLE_S * NS_PER_S
 
     @property
     def jct_s(self) -> float | None:
-        """From submission to the end of the last step, or to the failure; a job that was deleted has none."""
+        """From submission to the end of the last step, or to the failure; a deleted job has none."""
         if self.finished_ns is None or self.outcome == DELETED:
             return None
         return to_s(self.finished_ns - self.facts.submitted_ns)
@@ -127,7 +128,7 @@ class JobResult:
 
     @property
     def service_s(self) -> float:
-        """How long it held devices, up to its last word where it still does; pods at the same time count once."""
+        """How long it held devices, up to its newest event if it still does; pods at the same time count once."""
         ends = ((r.begin_ns, r.end_ns if r.end_ns is not None else r.heard_ns) for r in self.runs)
         return to_s(covered_ns(ends))
 
@@ -143,9 +144,9 @@ class JobResult:
 
 
 def merged(known: JobFacts, news: JobFacts) -> JobFacts:
-    """Facts of the same job, told twice: what was told first of its submission, its isolated time and its end stays.
+    """Facts of the same job, reported twice: the first submission, isolated time and end stay.
 
-    Its isolated time is that on the cluster that it was submitted to; and who sees it again sees it later.
+    Its isolated time is that on the cluster to which it was submitted, and a controller that restarts sees the job later.
     """
     failed, deleted = _first(known.failed_ns, news.failed_ns), _first(known.deleted_ns, news.deleted_ns)
     isolated_s = news.isolated_s if known.isolated_s is None else known.isolated_s
@@ -166,7 +167,7 @@ def to_json(result: JobResult) -> str:
 
 
 def from_json(text: str) -> JobResult:
-    """What `to_json` wrote. Raises ClusterError where it is damaged."""
+    """The inverse of `to_json`. Raises ClusterError if the text is damaged."""
     try:
         members = json.loads(text)
         runs = tuple(_run(run) for run in members.pop("runs"))

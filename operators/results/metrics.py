@@ -1,5 +1,5 @@
-"""What Prometheus gets of results. Histograms are filled from the store at the start, so a restart of the operator neither
-loses a job from them nor counts it twice."""
+"""Prometheus metrics of results. Histograms are filled from the store at the start, so that a restart of the operator neither
+loses a job nor counts it twice."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from operators.results.predicted import Prediction, error_ratio
 _SECONDS = (1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600)
 _RATIOS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 NO_POLICY = "none"
-"""The label of jobs that no job-level scheduler places."""
+"""The label of jobs without a job-level scheduler."""
 
 
 class ResultMetrics:
-    """Of jobs that have ended. Each is counted once, whichever of them is told again."""
+    """Metrics of jobs that have ended. Each job is counted once, however often it is reported."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._jobs: set[str] = set()
@@ -53,7 +53,7 @@ class ResultMetrics:
         self.store_up.set(1)
 
     def ended(self, result: JobResult, prediction: Prediction | None = None) -> bool:
-        """Count a job that has ended; False for one that hasn't, or was counted before."""
+        """Count a job that has ended; False if it hasn't, or was counted before."""
         uid, jct_s = result.facts.uid, result.jct_s
         if jct_s is None or uid in self._jobs:
             return False
@@ -68,12 +68,12 @@ class ResultMetrics:
         return True
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Nobody will tell of these jobs again; the histograms keep them."""
+        """These jobs will not be reported again; the histograms keep them."""
         self._jobs.difference_update(uids)
 
 
 class CollectorMetrics:
-    """Of the reading of event streams."""
+    """Metrics of the reading of event streams."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.events = Counter("emugpu_collector_events", "Events written to the operator's store", registry=registry)

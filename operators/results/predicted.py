@@ -1,4 +1,4 @@
-"""Predictions as facts: what was foretold of a job when it was submitted."""
+"""Predictions of a job's completion time, made when it was submitted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _FIELDS = ("seconds", "by", "at")
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The completion time of one job, made at its submission (`at_ns`, wall clock since 1970) under the policy `by`.
+    """The completion time of one job, predicted at its submission (`at_ns`, wall clock since 1970) under the policy `by`.
 
-    It knows what was in the cluster then and nothing of what comes later, so it is often too short and never enters an
+    It knows the jobs in the cluster at that time and none that come later, so it is often too short. It never enters an
     experiment's error.
     """
 

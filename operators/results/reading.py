@@ -26,9 +26,9 @@ FACT_COLUMNS = tuple(field.name for field in fields(JobFacts))
 
 
 class ResultReader:
-    """One connection, which any thread may use: a call waits for another one's end. Each call sees one moment of the store.
+    """One connection that any thread may use; calls wait for each other. Each call sees the store at one moment.
 
-    Calls raise sqlite3.Error where the disk or the file fails.
+    Calls raise sqlite3.Error if the disk or the file fails.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -39,24 +39,24 @@ class ResultReader:
 
     @classmethod
     def open(cls, path: Path) -> ResultReader:
-        """To read only. Raises ClusterError where there is no store at `path` yet, or none that can be read."""
+        """Open read-only. Raises ClusterError if there is no store at `path` yet, or none that can be read."""
         return cls(opened_to_read(path))
 
     def close(self) -> None:
-        """Twice is once."""
+        """Idempotent."""
         with self._lock:
             self._db.close()
 
     # --- results --------------------------------------------------------------------------------------------------------
 
     def jobs(self) -> list[JobResult]:
-        """Of every job that was noted, running or ended, in order of submission."""
+        """The results of all noted jobs, running or ended, in order of submission."""
         with self._moment():
             present = [job_result(facts, self._events(facts.uid)) for facts in self.noted()]
             return sorted([*self.archived(), *present], key=lambda r: (r.facts.submitted_ns, r.facts.uid))
 
     def job(self, uid: str) -> JobResult | None:
-        """What is observed of the job until now; None for one that was never noted, or is in `damaged` now."""
+        """The result of the job so far; None for a job that was never noted, or is in `damaged` now."""
         with self._moment():
             row = self._db.execute("select result from results where uid = ?", (uid,)).fetchone()
             self.damaged -= {uid}
@@ -66,8 +66,10 @@ class ResultReader:
             return None if facts is None else job_result(facts, self._events(uid))
 
     def events(self, uid: str) -> list[JobEvent]:
-        """One job's events stream by stream, each in its order; empty once its result was archived, or where nothing was noted
-        of the job: only pods of its own namespace count."""
+        """One job's events stream by stream, each in its order. Only events of the job's own namespace count.
+
+        Empty after its result was archived, and for a job that was never noted.
+        """
         with self._moment():
             facts = self.facts(uid)
             return own_events(facts, self._events(uid)) if facts is not None else []
@@ -95,17 +97,29 @@ class ResultReader:
             return int(self._db.execute("select coalesce(max(number), 0) from changes").fetchone()[0])
 
     def changed_since(self, version: int) -> list[str]:
-        """The jobs (uids) that may have changed after this version, the ones that changed longest ago first."""
+        """The jobs (uids) that may have changed after this version, in order of their change."""
         with self._moment():
             rows = self._db.execute(
                 "select uid from changes where number > ? and uid <> '' order by number, uid", (version,)
             )
             return [row[0] for row in rows]
 
+    def changes_page(self, version: int, most: int) -> tuple[int, list[str], bool]:
+        """At most about `most` of the jobs (uids) that changed after `version`, the version up to which these are all changes,
+        and whether there are more. Jobs that changed together are never divided between pages."""
+        with self._moment():
+            select = "select uid, number from changes where uid <> '' and number > ? order by number, uid limit ?"
+            rows = self._db.execute(select, (version, most)).fetchall()
+            if len(rows) < most:
+                return self.version(), [uid for uid, _ in rows], False
+            last_uid, last = rows[-1]
+            rest = self._db.execute("select uid from changes where number = ? and uid > ?", (last, last_uid))
+            return last, [*(uid for uid, _ in rows), *(uid for (uid,) in rest)], True
+
     # --- predictions ----------------------------------------------------------------------------------------------------
 
     def predictions(self) -> dict[str, Prediction]:
-        """By uid, what was predicted at the submission of each job."""
+        """The prediction that was made at the submission of each job, by uid."""
         with self._moment():
             rows = self._db.execute("select uid, seconds, by, at_ns from predictions")
             return {uid: Prediction(*prediction) for uid, *prediction in rows}
@@ -118,15 +132,15 @@ class ResultReader:
     # --- what results are made of -----------------------------------------------------------------------------------------
 
     def facts(self, uid: str) -> JobFacts | None:
-        """What was noted of a job that isn't archived."""
+        """The facts of a job that isn't archived."""
         return next(iter(self._noted("where uid = ?", uid)), None)
 
     def noted(self) -> list[JobFacts]:
-        """Of all jobs that aren't archived, in order of submission."""
+        """The facts of all jobs that aren't archived, in order of submission."""
         return self._noted("order by submitted_ns, uid")
 
     def unread(self) -> int:
-        """Events that were deleted before they could be read: a gap that is known."""
+        """Number of events that were deleted before they could be read: a known gap."""
         with self._moment():
             return int(self._db.execute("select count(*) from unread").fetchone()[0])
 
@@ -141,7 +155,7 @@ class ResultReader:
 
     @contextmanager
     def _moment(self) -> Iterator[None]:
-        """All that is read inside is of one state of the store; inside of another one, or of a write, of that one's."""
+        """All reads inside see one state of the store; nested in another one, or in a write, they see that one's."""
         with self._lock:
             if self._db.in_transaction:
                 yield

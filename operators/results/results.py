@@ -1,11 +1,11 @@
-"""Keeps the result of every job up to date beside the controller: what it is told goes into the store, what came of it comes out.
+"""Keeps the result of every job up to date beside the controller.
 
     controller -- note, tell -->                       --> outcome (controller), histograms
                                   one thread, the store
     collector  -- stored ------>                       --> archive
 
-The controller never waits: what it says is queued, what it asks was computed before. Whatever fails is tried again with all
-that was said meanwhile.
+The controller never waits: its facts are queued, and outcomes were computed before it asks for them. A round that fails is
+repeated with all that was queued meanwhile.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sharing_manager.store.backoff import Backoff
 from sharing_manager.store.guard import guarded
 
 TICK_S = 0.5
-"""How late a look may be that was due (host seconds)."""
+"""Maximum delay of a computation that is due (host seconds)."""
 _REST_S = 10.0
 _TIDY_NS = 60 * NS_PER_S
 _FOREVER_NS = 2**62
@@ -37,7 +37,8 @@ _FOREVER_NS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Events of a job stay so long after its end (seconds), results so long and so many of them."""
+    """Retention: events of a job for `events_s` seconds after its end, its result for `results_s`, and `results` results at
+    most."""
 
     events_s: float = 3600.0
     results_s: float = 30 * 24 * 3600.0
@@ -46,7 +47,7 @@ class Keeping:
 
 @dataclass(slots=True)
 class _Inbox:
-    """What the thread hasn't dealt with yet."""
+    """Facts, events and uids that the thread hasn't processed yet."""
 
     facts: dict[str, tuple[JobFacts, Prediction | None]] = field(default_factory=dict)
     events: list[JobEvent] = field(default_factory=list)
@@ -57,7 +58,7 @@ class _Inbox:
         return bool(self.facts or self.events or self.urgent or self.stale)
 
     def after(self, older: _Inbox) -> _Inbox:
-        """Both, what is older first."""
+        """Both, the older one first."""
         return _Inbox(
             older.facts | self.facts,
             [*older.events, *self.events],
@@ -67,10 +68,11 @@ class _Inbox:
 
 
 class Results:
-    """Its thread runs from `start` to `stop`; `open_store` is called there, and `changed` with the jobs (uids) whose outcome has.
+    """Its thread runs from `start` to `stop` and calls `open_store`, and `changed` with the jobs (uids) whose outcome has
+    changed.
 
-    `now_ns` is the wall clock, `clock_ns` one for durations. `log`: the managers' events come, so that Kubernetes' word on an
-    end isn't the last one.
+    `now_ns` is the wall clock, `clock_ns` one for durations. `log`: the managers' events are collected, so that Kubernetes'
+    report of an end isn't the last one.
     """
 
     def __init__(
@@ -100,18 +102,18 @@ class Results:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="emugpu-results", daemon=True)
         self.cluster_gpus = 0
-        """Of all nodes, for fairness; the controller says it."""
+        """Devices of all nodes, for fairness; set by the controller."""
         self.problem = ""
-        """Why results may be old; empty while all is well."""
+        """Why results may be out of date; empty if nothing is wrong."""
 
     # --- for the controller: nothing here waits ---------------------------------------------------------------------------
 
     def outcome(self, uid: str) -> Outcome | None:
-        """What is known of a job; None until it was noted and looked at."""
+        """The outcome of a job so far; None until it was noted and computed."""
         return self._shown.get(uid)
 
     def note(self, facts: JobFacts, prediction: Prediction | None = None) -> None:
-        """What is known of a job; the same again is no news."""
+        """The facts of a job; equal facts are ignored."""
         if self._noted.get(facts.uid) == (facts, prediction):
             return
         with self._news:
@@ -121,18 +123,18 @@ class Results:
             self._news.notify()
 
     def tell(self, events: Iterable[JobEvent]) -> None:
-        """What Kubernetes tells of a pod; the same again is no news to the store."""
+        """Events that Kubernetes reports of a pod; the store ignores those that it has."""
         with self._news:
             self._inbox.events += events
             self._news.notify()
 
     def open_jobs(self) -> list[JobFacts]:
-        """The jobs that haven't ended, also those of before the start."""
+        """The jobs that haven't ended, including those of earlier processes."""
         with self._news:
             return list(self._open.values())
 
     def gone(self, uid: str) -> None:
-        """There is no such object any more: nobody asks for its outcome."""
+        """The object doesn't exist any more, so nobody asks for its outcome."""
         with self._news:
             self._noted.pop(uid, None)
             self._shown.pop(uid, None)
@@ -140,7 +142,7 @@ class Results:
     # --- for the collector ------------------------------------------------------------------------------------------------
 
     def stored(self, batch: Batch) -> None:
-        """These events are in the store now."""
+        """The collector has written these events to the store."""
         with self._news:
             for event in batch.events:
                 steps = self._noted[event.job_uid][0].steps if event.job_uid in self._noted else 0
@@ -154,7 +156,7 @@ class Results:
         self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Twice is once."""
+        """Idempotent."""
         self._stopping.set()
         with self._news:
             self._news.notify()
@@ -162,13 +164,13 @@ class Results:
             self._thread.join(timeout_s)
 
     def close(self) -> None:
-        """By the thread that made rounds."""
+        """Must be called by the thread that made the rounds."""
         if self._store is not None:
             self._store.close()
             self._store = None
 
     def round(self) -> None:
-        """Deal with all that was said until now. Raises sqlite3.Error, ClusterError; then nothing of it is lost."""
+        """Process all that was queued. Raises sqlite3.Error, ClusterError; then nothing of it is lost."""
         with self._news:
             taken, self._inbox = self._inbox, _Inbox()
         try:
@@ -185,11 +187,11 @@ class Results:
         self._metrics.store_up.set(1)
 
     def failed(self, error: Exception) -> None:
-        """A round raised this."""
+        """Note the error of a round."""
         self._metrics.store_up.set(0)
         if str(error) != self.problem:
             self.problem = str(error)
-            # the end of the line with it: another thread may say something at the same time
+            # one write for text and line end: another thread may print at the same time
             print(f"results: {error}; it is tried again\n", end="", file=sys.stderr, flush=True)
 
     def _run(self) -> None:
@@ -221,7 +223,7 @@ class Results:
         return self._store
 
     def _begin(self, store: ResultStore) -> None:
-        """What is in the store from before: who is still open, and what the histograms had counted."""
+        """From the store of earlier processes: which jobs are open, and what the histograms had counted."""
         predictions = store.predictions()
         for result in store.jobs():
             self._book(result, predictions.get(result.facts.uid))
@@ -239,7 +241,7 @@ class Results:
             store.write(Batch(tuple(taken.events)))
 
     def _look(self, store: ResultStore, taken: _Inbox) -> list[str]:
-        """Compute what has to be; whose outcome has changed."""
+        """Compute the results that are due; returns the jobs whose outcome has changed."""
         now_ns = self._clock_ns()
         wall_ns = self._now_ns()
         settled = {uid for uid, at_ns in self._unsettled.items() if at_ns <= wall_ns}
@@ -255,7 +257,7 @@ class Results:
 
     def _look_at(self, store: ResultStore, uid: str, now_ns: int) -> bool:
         result = store.job(uid)
-        if result is None:  # events of a job that the controller hasn't noted: they wait
+        if result is None:  # the controller hasn't noted this job yet: its events wait in the store
             return False
         self._looked[uid] = now_ns
         self._grown.add(uid)
@@ -267,7 +269,7 @@ class Results:
         return True
 
     def _book(self, result: JobResult, prediction: Prediction | None) -> bool:
-        """Who is open, who has ended, and since when; whether that is settled."""
+        """Note whether the job is open or has ended; returns whether its end is settled."""
         uid, end_ns = result.facts.uid, result.finished_ns
         self._stays.put(uid, stay_of(result, _FOREVER_NS))
         with self._news:
@@ -285,7 +287,7 @@ class Results:
         return True
 
     def _fairness(self, result: JobResult) -> float | None:
-        """As the cluster was when it was computed first."""
+        """By the state of the cluster when it was computed first."""
         before = self._shown.get(result.facts.uid)
         if before is not None and before.fairness is not None:
             return before.fairness

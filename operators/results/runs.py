@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 from operators.results.events import BEGINS, ENDS, JobEvent
 
-UNTOLD = "untold"
-"""How a run ended that nobody told the end of: it counts until its last word."""
+UNREPORTED = "untold"
+"""How a run ended whose end nobody reported: it counts until its newest event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One stay of a job on a node. Times are the operator's wall clock since 1970; `end_ns` None: it goes on.
+    """One stay of a job on a node. Times are nanoseconds since 1970; `end_ns` None: it goes on.
 
-    `ended` is the kind of its last event (see events.ENDS), UNTOLD, or "" while it goes on.
+    `heard_ns`: its newest event. `ended`: the kind of its last event (see events.ENDS), UNREPORTED, or "" while it goes on.
     """
 
     job_key: str
@@ -37,19 +37,19 @@ class Run:
     def closed(self, kind: str, end_ns: int) -> Run:
         return replace(self, end_ns=max(end_ns, self.begin_ns), ended=kind)
 
-    def untold(self) -> Run:
-        """It must be over, but nobody said when."""
-        return self if self.end_ns is not None else self.closed(UNTOLD, self.heard_ns)
+    def closed_unreported(self) -> Run:
+        """Closed at its newest event: it must be over, but nobody reported when."""
+        return self if self.end_ns is not None else self.closed(UNREPORTED, self.heard_ns)
 
 
-def told_once(events: Iterable[JobEvent]) -> list[JobEvent]:
-    """Each event once, wherever it stands. What Kubernetes tells of a pod goes where its node's manager tells more."""
+def without_repetitions(events: Iterable[JobEvent]) -> list[JobEvent]:
+    """Each event once, wherever it stands. Events from Kubernetes are left out for pods whose manager reports events."""
     first: dict[tuple[object, ...], JobEvent] = {}
     for event in events:
         known = first.get(event.content)
         if known is None or event.place < known.place:
             first[event.content] = event
-    for event in _told_again(first.values()):
+    for event in _sent_again(first.values()):
         del first[event.content]
     better = {(event.job_key, event.pod) for event in first.values() if not event.from_kubernetes}
     return sorted(
@@ -58,8 +58,8 @@ def told_once(events: Iterable[JobEvent]) -> list[JobEvent]:
     )
 
 
-def _told_again(events: Iterable[JobEvent]) -> list[JobEvent]:
-    """What went into a range that this store has made of many, and was told again under another id, so of another epoch."""
+def _sent_again(events: Iterable[JobEvent]) -> list[JobEvent]:
+    """Events that were merged into a range by this store and were sent again under another id, so of another epoch."""
     by_epoch: dict[tuple[str, int], list[JobEvent]] = {}
     for event in events:
         by_epoch.setdefault((event.stream, event.epoch), []).append(event)
@@ -73,15 +73,15 @@ def _told_again(events: Iterable[JobEvent]) -> list[JobEvent]:
 
 
 def runs_of(events: Iterable[JobEvent]) -> list[Run]:
-    """The runs of all job keys among these events (see `told_once`), in order of their beginning."""
+    """The runs of all job keys among these events (see `without_repetitions`), in order of their beginning."""
     by_pod: dict[tuple[str, str, str], list[JobEvent]] = {}
     for event in events:
         by_pod.setdefault((event.job_key, event.node, event.pod), []).append(event)
     found = [run for told in by_pod.values() for run in _of_one_pod(told)]
     found.sort(key=lambda run: (run.begin_ns, run.job_key, run.node, run.from_step, run.pod))
     last = {run.job_key: run for run in found}
-    # A key runs in one place at a time: where it began anew somewhere, the run before is over.
-    return [run if run is last[run.job_key] else run.untold() for run in found]
+    # A key runs in one place at a time: if it began again somewhere, the run before is over.
+    return [run if run is last[run.job_key] else run.closed_unreported() for run in found]
 
 
 def time_of(event: JobEvent) -> int:
@@ -99,11 +99,11 @@ def _of_one_pod(events: Iterable[JobEvent]) -> list[Run]:
         at_ns = time_of(event)
         if event.kind == BEGINS:
             if going is not None:
-                done.append(going.untold())
+                done.append(going.closed_unreported())
             going = _begun(event, at_ns, event.steps_done)
             continue
         if going is None and event.steps_done != event.from_step:
-            going = _begun(event, at_ns, event.from_step)  # its beginning is lost
+            going = _begun(event, at_ns, event.from_step)  # the event of its beginning is lost
         if going is None:
             continue
         going = replace(going, to_step=event.steps_done, heard_ns=max(at_ns, going.heard_ns))

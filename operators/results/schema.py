@@ -1,17 +1,17 @@
-"""The tables of the operator's store, and the opening of its file.
+"""The tables of the operator's results store, and the opening of its file.
 
-events      What nodes and Kubernetes told of jobs that aren't archived: JobEvent, by its place in its stream; old ranges of
+events      Events of jobs that aren't archived, from nodes and Kubernetes: JobEvent, by its place in its stream; old ranges of
             progress are merged (thinning.py).
-positions   How far each stream of Redis was read.
+positions   The newest id that was read of each stream of Redis.
 unread      Ids of events that were deleted before they were read.
 jobs        JobFacts of the jobs that aren't archived.
-results     Of the archived: the whole JobResult as JSON (archive.py).
-predictions What was predicted at the submission of a job.
+results     Of archived jobs: the whole JobResult as JSON (job.py).
+predictions The prediction that was made at the submission of a job.
 changes     Per job the number of its last change; the largest is the version of the store.
 
 A file of an older version may also have a table `offsets`, which nothing reads any more.
 
-Times are nanoseconds of the operator's wall clock since 1970, but wall_ns and at_ns of an event (its node's).
+Times are nanoseconds of the operator's wall clock since 1970, except wall_ns and at_ns of an event (JobEvent).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sharing_manager.event_log import transaction
 
 VERSION = 1
 BUSY_S = 10.0
-"""How long a connection waits for another one's transaction (host seconds); both are the operator's, and short."""
+"""Maximum wait for another connection's transaction (host seconds); all of them are the operator's, and short."""
 _SCHEMA = """
 create table if not exists events (stream text not null, epoch integer not null, sequence integer not null,
   job_uid text not null, node text not null, number integer not null, at_ns integer not null, wall_ns integer not null,
@@ -54,9 +54,9 @@ create index if not exists changes_by_number on changes (number);
 
 
 def opened(path: Path) -> sqlite3.Connection:
-    """A connection for one thread at a time. Raises ClusterError where the file can't be used, or a newer emugpu wrote it.
+    """A connection for one thread at a time. Raises ClusterError if the file can't be used, or a newer emugpu wrote it.
 
-    Synced at each commit: what is committed is then acknowledged, and Redis may delete it at once.
+    It is synced to disk at each commit: committed events are then acknowledged, and Redis may delete them at once.
     """
     with contextlib.ExitStack() as undo:
         try:
@@ -83,7 +83,7 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 
 def unreadable(path: Path, error: sqlite3.Error) -> ClusterError:
-    """Why a reader gets nothing from this file, and what to do: it isn't there (yet), or is damaged as a whole."""
+    """Why a reader can't use this file, and the fix: it doesn't exist (yet), or is damaged as a whole."""
     if type(error) is sqlite3.DatabaseError:  # others are of the moment
         fix = (
             "move it away and restart the controller of EmuJobs, which begins anew with what Redis and Kubernetes have"
@@ -96,8 +96,8 @@ def unreadable(path: Path, error: sqlite3.Error) -> ClusterError:
     return ClusterError(f"{path}: can't read this file as the operator's store: {error}; {fix}")
 
 
-def left_out(path: Path, uids: Iterable[str]) -> ClusterError:
-    """These jobs' archived results are damaged; all others can be told."""
+def left_out(path: Path | str, uids: Iterable[str]) -> ClusterError:
+    """The archived results of these jobs are damaged; all others can be read."""
     names = sorted(uids)
     deletion = f"delete from results where uid in ({', '.join(map(repr, names))})"
     fix = f"they go in their time, or now by `{deletion}`"
@@ -105,8 +105,8 @@ def left_out(path: Path, uids: Iterable[str]) -> ClusterError:
 
 
 def opened_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that can't write, for one thread at a time. Raises ClusterError where there is no store (it may come
-    into being), or none that can be read."""
+    """A read-only connection for one thread at a time. Raises ClusterError if there is no store (yet), or none that can be
+    read."""
     with contextlib.ExitStack() as undo:
         try:
             place = f"file:{quote(str(path.absolute()))}?mode=ro"

@@ -1,4 +1,4 @@
-"""A result as the members of an EmuJob's status, and the figure that needs the other jobs too."""
+"""A result as the members of an EmuJob's status, and finish-time fairness, which needs the other jobs too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from operators.results.job import EVENT_LOG, JobResult
 from operators.results.runs import Run
 
 MOST_RUNS = 20
-"""The newest ones, which a status shows: an object of the API server must stay small."""
+"""Maximum number of runs in a status, the newest ones: an object of the API server must stay small."""
 _DIGITS = 6
 Stay = tuple[int, int]
 """From a job's submission to its completion, nanoseconds."""
@@ -23,7 +23,7 @@ Stay = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job until now. `settled`: its end won't be told better any more; `fairness`: see `fairness`."""
+    """The result of a job so far. `settled`: no better report of its end will arrive; `fairness`: see `fairness`."""
 
     result: JobResult
     settled: bool = False
@@ -31,7 +31,7 @@ class Outcome:
 
     @property
     def exact(self) -> bool:
-        """The end that it tells is worth showing: the event log's, or the only one that there will be, as that of a failure."""
+        """Whether its end may be shown: the event log reported it, or no better report will come, as for a failure."""
         result = self.result
         final = result.told_by == EVENT_LOG or result.outcome == FAILED or self.settled
         return result.finished_ns is not None and final
@@ -43,9 +43,9 @@ def stay_of(result: JobResult, now_ns: int) -> Stay:
 
 
 def fairness(result: JobResult, stays: Stays, cluster_gpus: int) -> float | None:
-    """See `finish_time_fairness`; None until the job has finished, and where its isolated time isn't known.
+    """See `finish_time_fairness`; None until the job has finished, and if its isolated time is unknown.
 
-    `stays`: of all jobs, this one too; of those that still run they end later than this one's.
+    `stays`: of all jobs including this one; those of running jobs end later than this one's.
     """
     facts, jct_s, end_ns = result.facts, result.jct_s, result.finished_ns
     if not result.finished or jct_s is None or end_ns is None or not facts.isolated_s or not isfinite(facts.isolated_s):
@@ -55,9 +55,9 @@ def fairness(result: JobResult, stays: Stays, cluster_gpus: int) -> float | None
 
 
 def members_of(outcome: Outcome) -> dict[str, Any]:
-    """Members of status; those that aren't known yet are left out. Seconds to the microsecond.
+    """Members of status; unknown ones are left out. Seconds to the microsecond.
 
-    An end that Kubernetes told in whole seconds isn't shown while a better one may be on its way.
+    An end that Kubernetes reported in whole seconds isn't shown while a better report may arrive.
     """
     result = outcome.result
     members: dict[str, Any] = {
@@ -104,7 +104,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 class Stays:
-    """When each job was in the system, by its uid. Questions between two changes cost little, however many jobs there are."""
+    """When each job was in the system, by its uid. Queries between two changes are cheap, however many jobs there are."""
 
     def __init__(self, stays: Mapping[str, Stay] | None = None) -> None:
         self._of = dict(stays or {})
@@ -115,20 +115,23 @@ class Stays:
             self._of[uid], self._passed = stay, None
 
     def drop(self, uids: Iterable[str]) -> None:
-        """Those that there are."""
+        """Unknown uids are ignored."""
         for uid in uids:
             if self._of.pop(uid, None) is not None:
                 self._passed = None
 
     def contention(self, stay: Stay) -> float:
-        """How many of them were in the system on average during `stay`, which is one of theirs; at least 1."""
+        """The mean number of jobs in the system during `stay`, which is one of theirs; at least 1.
+
+        Example: stays (0, 10), (0, 10) and (5, 30) during (0, 10): (10 + 10 + 5) / 10 = 2.5.
+        """
         begin, end = stay
         if end <= begin:
             return 1.0
         return max(1.0, (self._until(end) - self._until(begin)) / (end - begin))
 
     def _until(self, at: int) -> int:
-        """How long they have been in the system together."""
+        """The sum of the times that all jobs have been in the system until `at`."""
         if self._passed is None:
             self._passed = (
                 _Passed(begin for begin, _ in self._of.values()),
@@ -139,7 +142,7 @@ class Stays:
 
 
 class _Passed:
-    """How much time has passed since some moments, together."""
+    """The sum of the times that have passed since given moments."""
 
     def __init__(self, moments: Iterable[int]) -> None:
         self._moments = sorted(moments)

@@ -1,8 +1,8 @@
-"""The operator's own store: what it has heard of jobs, in one SQLite file that survives it and Redis.
+"""The operator's results store: one SQLite file that survives the operator and Redis.
 
-Events are written together with how far their stream was read, in one transaction: whatever moment the operator is killed
-at, each event is in here once, and what isn't in here wasn't acknowledged. Results are computed from the events whenever
-they are asked for; of jobs that ended long ago only the result stays.
+Events and the position in their stream are written in one transaction: whenever the operator is killed, each event is in the
+store once, and events that aren't in it weren't acknowledged. Results are computed from the events on demand; of jobs that ended
+long ago only the result stays.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _PLACE = "stream = ? and epoch = ? and sequence = ?"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What was read of the streams: events, and ids of entries that were deleted before anybody read them."""
+    """One read of the streams: events, and ids of entries that were deleted before they could be read."""
 
     events: tuple[JobEvent, ...] = ()
     unread: tuple[tuple[str, Id], ...] = ()
 
     def reached(self) -> Mapping[str, Id]:
-        """Per stream of Redis the newest id."""
+        """The newest id of each stream of Redis."""
         newest: dict[str, Id] = {}
         events = (event for event in self.events if not event.from_kubernetes)
         places = [(event.stream, (event.epoch, event.sequence)) for event in events]
@@ -43,7 +43,7 @@ class Batch:
 
 
 class ResultStore(ResultReader):
-    """A reader that also writes. Raises ClusterError where the file can't be used; calls raise sqlite3.Error."""
+    """A reader that also writes. Raises ClusterError if the file can't be used; calls raise sqlite3.Error."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(opened(path))
@@ -52,7 +52,7 @@ class ResultStore(ResultReader):
     # --- events ---------------------------------------------------------------------------------------------------------
 
     def write(self, batch: Batch) -> int:
-        """Add what isn't in here yet; answers how many events are new. All of it, or nothing where it raises."""
+        """Add the events that aren't in the store yet; returns their number. If it raises, nothing is written."""
         with self._writing():
             archived = self._archived({event.job_uid for event in batch.events})
             fresh = [event for event in batch.events if event.job_uid not in archived]
@@ -81,7 +81,7 @@ class ResultStore(ResultReader):
         )
 
     def position(self, stream: str) -> Id | None:
-        """The newest id of this stream that is in here; None: nothing of it is."""
+        """The newest id of this stream in the store; None: it has none."""
         with self._moment():
             row = self._db.execute("select epoch, sequence from positions where stream = ?", (stream,)).fetchone()
             return None if row is None else (row[0], row[1])
@@ -89,7 +89,7 @@ class ResultStore(ResultReader):
     # --- jobs -----------------------------------------------------------------------------------------------------------
 
     def note_job(self, facts: JobFacts) -> None:
-        """What is known of a job now; see `merged`. Of a job whose result was archived nothing changes any more."""
+        """The present facts of a job, merged with the stored ones (see `merged`). An archived job doesn't change any more."""
         with self._writing():
             if self._archived({facts.uid}):
                 return
@@ -104,7 +104,7 @@ class ResultStore(ResultReader):
     # --- predictions ----------------------------------------------------------------------------------------------------
 
     def note_prediction(self, uid: str, prediction: Prediction) -> Prediction:
-        """Keep the prediction made at submission; a later one doesn't replace it. Answers the one that stays."""
+        """Keep the prediction made at submission; a later one doesn't replace it. Returns the kept one."""
         with self._writing():
             row = (uid, *astuple(prediction))
             if self._db.execute("insert or ignore into predictions values (?, ?, ?, ?)", row).rowcount:
@@ -112,7 +112,7 @@ class ResultStore(ResultReader):
             return self.prediction(uid) or prediction
 
     def thin(self, uid: str, now_ns: int) -> int:
-        """Merge ranges of progress of a job where fewer will do (thinning.py); answers how many events went."""
+        """Merge old ranges of progress of a job (thinning.py); returns how many events were removed."""
         with self._writing():
             done = thinned(self._events(uid), now_ns)
             self._db.executemany(f"delete from events where {_PLACE}", [event.place for event in done.gone])
@@ -124,8 +124,7 @@ class ResultStore(ResultReader):
     # --- the archive ------------------------------------------------------------------------------------------------------
 
     def archive(self, results: Iterable[JobResult]) -> None:
-        """Keep of these jobs, which have ended, the result only. Their events, should any come again or too late, are not
-        taken any more."""
+        """Keep only the results of these jobs, which have ended. Events of them that arrive later are ignored."""
         for result in results:
             uid = result.facts.uid
             with self._writing():
@@ -136,24 +135,29 @@ class ResultStore(ResultReader):
                 self._changed({uid})
 
     def drop_orphans(self, before_ns: int) -> None:
-        """Delete what was received before this moment and belongs to no job that was noted until now."""
+        """Delete events that were received before this moment and belong to no noted job."""
         with self._writing():
             self._db.execute(
                 "delete from events where received_ns < ? and job_uid not in (select uid from jobs)", (before_ns,)
             )
 
     def forget(self, before_ns: int, most: int) -> list[str]:
-        """Delete the archived results of jobs that ended before this moment, and the oldest of more than `most`; answers
-        which (uids). They are not taken up again, as long as Redis or Kubernetes don't tell of them any more."""
+        """Delete the archived results of jobs that ended before this moment, and the oldest ones above `most`; returns their
+        uids. They are not stored again, unless Redis or Kubernetes report them again."""
         rank = "select uid from results order by finished_ns desc, uid limit -1 offset ?"
         with self._writing():
             rows = self._db.execute(
                 f"select uid from results where finished_ns < ? or uid in ({rank})", (before_ns, most)
             ).fetchall()
             if rows:
-                self._changed({""})  # no job has this uid, and the version must grow though numbers go
-            for table in ("results", "predictions", "changes"):
-                self._db.executemany(f"delete from {table} where uid = ?", rows)
+                self._changed(
+                    {""}
+                )  # no job has this uid; it keeps the version growing when rows of `changes` are deleted
+                known = "select uid from jobs union select uid from results union select ''"
+                self._db.execute(f"delete from changes where uid not in ({known})")  # what was forgotten last time
+                for table in ("results", "predictions"):
+                    self._db.executemany(f"delete from {table} where uid = ?", rows)
+                self._changed(uid for (uid,) in rows)  # stays until the next time, so that readers learn of it
         return [uid for (uid,) in rows]
 
     def _archived(self, uids: Iterable[str]) -> set[str]:

@@ -1,7 +1,7 @@
-"""Makes few ranges of progress of many: managers tell of a running job five times a second, and who looks back needs less.
+"""Merges ranges of progress: managers report a running job five times a second, and a look back needs less detail.
 
-What is older may be coarser: a range gets no longer than 5 s, or a hundredth of its age. So a job has some hundred events,
-however long it runs, and no result changes by it. Nothing is merged that isn't told of one after the other by one node.
+Older ranges may be coarser: a range gets no longer than 5 s or a hundredth of its age, whichever is more. A job has some hundred
+events then, however long it runs, and no result changes. Only ranges that one node reported directly after each other are merged.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from operators.results.events import PROGRESS, JobEvent
-from operators.results.runs import told_once
+from operators.results.runs import without_repetitions
 
 FINEST_NS = 5_000_000_000
 _OF_AGE = 100
@@ -18,16 +18,16 @@ _OF_AGE = 100
 
 @dataclass(frozen=True, slots=True)
 class Thinned:
-    """`changed` take the place of the events at the same place, `gone` disappear."""
+    """`changed` replace the events at the same places, `gone` are deleted."""
 
     changed: tuple[JobEvent, ...]
     gone: tuple[JobEvent, ...]
 
 
 def thinned(events: Iterable[JobEvent], now_ns: int) -> Thinned:
-    """Of the events of one job. What is told twice goes too: ranges of two stories must not overlap."""
+    """Of the events of one job. Repeated events are deleted too: ranges of two epochs must not overlap."""
     told = [event for event in events if not event.from_kubernetes]
-    once = told_once(told)
+    once = without_repetitions(told)
     kept: dict[tuple[str, int, int], JobEvent] = {}
     for story in _stories(once).values():
         merged = _merged(story, now_ns)
@@ -46,7 +46,8 @@ def _stories(events: Iterable[JobEvent]) -> dict[tuple[str, int, str], list[JobE
 
 
 def _merged(story: Iterable[JobEvent], now_ns: int) -> list[JobEvent]:
-    """The first range after anything else stays as it is: where the beginning of a run was lost, it is the first word."""
+    """The first range after any other event stays as it is: if the beginning of a run was lost, that range is the first report of
+    the run."""
     done: list[JobEvent] = []
     for event in story:
         if len(done) > 1 and done[-2].kind == PROGRESS and _follows(done[-1], event, now_ns):

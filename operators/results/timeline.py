@@ -1,7 +1,7 @@
-"""What is observed of one job, from the events of its nodes and from Kubernetes' word on its pods. Pure.
+"""Computes the result of one job from the events of its nodes and from Kubernetes' reports of its pods. Pure.
 
-The completion time ends with the last step in the event log, not with the pod: images are cleaned up and containers are
-reaped after it. Kubernetes' own times (whole seconds) are the cross-check, and all there is for jobs without a device.
+The completion time ends with the last step in the event log, not with the pod: images are cleaned up and containers are removed
+after it. Kubernetes' own times (whole seconds) are the cross check, and the only times of jobs without a device.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from emulator_runtime.domain.units import to_s
 from operators.results.events import ENDS, FAILED, FINISHED, PREEMPTED, JobEvent
 from operators.results.job import DELETED, EMUJOB, EVENT_LOG, FLAG_NS, KUBERNETES, CrossCheck, JobFacts, JobResult
-from operators.results.runs import UNTOLD, Run, covered_ns, runs_of, time_of, told_once
+from operators.results.runs import UNREPORTED, Run, covered_ns, runs_of, time_of, without_repetitions
 
 MOST_NAMED = 3
 """Nodes or pods that one note names: a gang may have hundreds, and a condition's message is short."""
@@ -21,12 +21,12 @@ MOST_NAMED = 3
 def job_result(facts: JobFacts, events: Iterable[JobEvent]) -> JobResult:
     """The result as far as these events tell it; events of other jobs must not be among them."""
     given = own_events(facts, events)
-    logged = told_once(given)
+    logged = without_repetitions(given)
     once = [_bounded(event, facts) for event in logged]
     outcome, finished_ns, told_by = _end(facts, once, [_bounded(event, facts) for event in given])
     covered, repeated = _coverage(once)
     missing = sum(max(0, top - seen) for top, seen in covered)
-    if told_by == EVENT_LOG and not missing:  # a pod that no manager told of was taken away before it had a device
+    if told_by == EVENT_LOG and not missing:  # a pod without a manager's events was taken away before it had a device
         once = [event for event in once if not event.from_kubernetes]
     runs = [_closed(run, outcome, finished_ns) for run in runs_of(once)]
     started_ns = min((run.begin_ns for run in runs), default=None)
@@ -46,7 +46,7 @@ def job_result(facts: JobFacts, events: Iterable[JobEvent]) -> JobResult:
         told_by=told_by,
         runs=tuple(runs),
         preemptions=_most(runs, PREEMPTED),
-        interruptions=_most(runs, {FAILED, UNTOLD}),
+        interruptions=_most(runs, {FAILED, UNREPORTED}),
         steps_done=done,
         steps_missing=missing,
         steps_repeated=repeated,
@@ -68,7 +68,8 @@ def own_events(facts: JobFacts, events: Iterable[JobEvent]) -> list[JobEvent]:
 
 
 def _end(facts: JobFacts, once: Iterable[JobEvent], given: Iterable[JobEvent]) -> tuple[str, int | None, str]:
-    """Outcome, when, and who told it. Finished once each pod has: a step is done when all ranks have done it."""
+    """Outcome, time and source of the end. A job is finished when each of its pods is: a step is done when all ranks have done
+    it."""
     logged = _finishes(facts, (event for event in once if not event.from_kubernetes))
     told = _finishes(facts, (event for event in given if event.from_kubernetes))
     ended = {**told, **logged}
@@ -92,14 +93,14 @@ def _finishes(facts: JobFacts, events: Iterable[JobEvent]) -> dict[str, int]:
 
 
 def _closed(run: Run, outcome: str, finished_ns: int | None) -> Run:
-    """Nothing runs on after the job's end, whether anybody told the end of this run or not."""
+    """No run continues after the job's end, whether the end of this run was reported or not."""
     if run.end_ns is not None or not outcome or finished_ns is None:
         return run
-    return run.closed(FINISHED, finished_ns) if outcome == FINISHED else run.untold()
+    return run.closed(FINISHED, finished_ns) if outcome == FINISHED else run.closed_unreported()
 
 
 def _most(runs: Iterable[Run], kinds: Collection[str]) -> int:
-    """Ends of these kinds of the job key that has most of them: pods of a job are preempted together, that counts once."""
+    """Ends of these kinds of the job key that has most of them: the pods of a job are preempted together, which counts once."""
     counts: dict[str, int] = {}
     for run in runs:
         counts[run.job_key] = counts.get(run.job_key, 0) + (run.ended in kinds)
@@ -110,7 +111,7 @@ def _most(runs: Iterable[Run], kinds: Collection[str]) -> int:
 
 
 def _steps_done(facts: JobFacts, events: Iterable[JobEvent], outcome: str) -> int:
-    """Of the pod that has come least far; pods that said nothing yet have done nothing."""
+    """Of the pod that has done fewest; a pod without events has done none."""
     if outcome == FINISHED and facts.steps:
         return facts.steps
     most: dict[str, int] = {}
@@ -120,7 +121,7 @@ def _steps_done(facts: JobFacts, events: Iterable[JobEvent], outcome: str) -> in
 
 
 def _heard_ns(facts: JobFacts, events: Iterable[JobEvent], *, over: bool) -> int | None:
-    """The newest event's time; of several pods that of the one that has come least far, since its steps are the job's."""
+    """The newest event's time; of several pods that of the slowest one, because its steps are the job's."""
     newest: dict[str, tuple[int, int]] = {}
     for event in events:
         at_ns = time_of(event)
@@ -133,7 +134,7 @@ def _heard_ns(facts: JobFacts, events: Iterable[JobEvent], *, over: bool) -> int
 
 
 def _coverage(events: Iterable[JobEvent]) -> tuple[list[tuple[int, int]], int]:
-    """Per job key the furthest step and how many up to there are told of; and how many steps were told more than once."""
+    """Per job key the furthest step and how many up to there are covered; and how many steps were reported more than once."""
     ranges: dict[str, list[tuple[int, int]]] = {}
     for event in events:
         if not event.from_kubernetes:
@@ -144,11 +145,11 @@ def _coverage(events: Iterable[JobEvent]) -> tuple[list[tuple[int, int]], int]:
     return [(max(b for _, b in found), covered[key]) for key, found in ranges.items()], repeated
 
 
-# --- what may distort it ------------------------------------------------------------------------------------------------
+# --- what may distort the result ------------------------------------------------------------------------------------------------
 
 
 def _cross_check(events: Iterable[JobEvent]) -> CrossCheck:
-    """From all that Kubernetes told, also of pods whose managers told more. The end counts once the containers that were
+    """From all reports of Kubernetes, including pods whose managers report events. The end counts once the containers that were
     started last have ended."""
     told = [event for event in events if event.from_kubernetes]
     begun = [event for event in told if event.kind not in ENDS]
@@ -163,7 +164,7 @@ def _cross_check(events: Iterable[JobEvent]) -> CrossCheck:
 def _contradictions(
     check: CrossCheck, runs: Sequence[Run], finished_ns: int | None, given: Iterable[JobEvent]
 ) -> list[str]:
-    """Of the pods that Kubernetes told of: it forgets those that are gone, and so does an operator that lost its store."""
+    """Of the pods that Kubernetes reports: it forgets pods that are gone, and so does an operator that lost its store."""
     created_ns = {event.pod: event.at_ns for event in given if event.from_kubernetes}
     begun = min((run.begin_ns for run in runs if run.pod in created_ns), default=None)
     last = max(runs, key=lambda run: (run.begin_ns, run.job_key), default=None)
@@ -220,9 +221,9 @@ def _resolution(events: Iterable[JobEvent]) -> list[str]:
     named = ", ".join(pods[:MOST_NAMED]) + (
         f" and {len(pods) - MOST_NAMED} more pods" if len(pods) > MOST_NAMED else ""
     )
-    return [f"times of {named} are Kubernetes' own, in whole seconds: no manager told of them"]
+    return [f"times of {named} are Kubernetes' own, in whole seconds: no manager reported them"]
 
 
 def _gap(outcome: str, missing: int) -> list[str]:
     """While it runs, what is missing may be on its way."""
-    return [f"no event tells of {missing} of its steps"] if outcome == FINISHED and missing else []
+    return [f"no event covers {missing} of its steps"] if outcome == FINISHED and missing else []

@@ -22,6 +22,7 @@ from operators.jobs.settings import Settings as JobsSettings
 from operators.objects.pool import parse_spec
 from operators.pools.settings import Settings as PoolsSettings
 from operators.prepare import Settings as PrepareSettings
+from operators.results_feed.server import AUDIENCE
 from sharing_manager.settings import Settings as ManagerSettings
 
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -37,7 +38,10 @@ PROGRAMS: dict[str, type[EnvSettings]] = {
     "operators.admission": AdmissionSettings,
     "operators.prepare": PrepareSettings,
 }
-API_OBJECTS = {f"{kind}/emugpu-api" for kind in ("Service", "ClusterRole", "ClusterRoleBinding", "NetworkPolicy")}
+API_OBJECTS = {
+    f"{kind}/emugpu-api"
+    for kind in ("Deployment", "Service", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "NetworkPolicy")
+} | {"NetworkPolicy/emugpu-results"}
 JOBS_OBJECTS = ("Deployment", "Service", "ServiceAccount", "ClusterRole", "PodDisruptionBudget", "NetworkPolicy")
 WEBHOOK = 'alias={"mode":"webhook"}'
 NO_ROLES = ('rbac={"create":false}', 'prepare={"enabled":false}', 'cleanup={"enabled":false}')
@@ -142,9 +146,11 @@ RIGHTS = {
     ],
     "emugpu-pools-events": [("events.k8s.io", "events", "create", "")],
     "emugpu-api": [
+        ("emugpu.dev", "emujobs", "list watch patch", ""),
+        ("emugpu.dev", "emugpupools", "list watch", ""),
+        ("", "nodes", "list watch", ""),
         ("authentication.k8s.io", "tokenreviews", "create", ""),
         ("authorization.k8s.io", "subjectaccessreviews", "create", ""),
-        ("emugpu.dev", "emujobs", "patch", ""),
     ],
     "emugpu-jobs": [
         ("emugpu.dev", "emujobs", "list watch", ""),
@@ -156,6 +162,7 @@ RIGHTS = {
         ("", "pods/resize", "patch", ""),
         ("", "nodes", "list watch", ""),
         ("events.k8s.io", "events", "create", ""),
+        ("authentication.k8s.io", "tokenreviews", "create", ""),
     ],
     "emugpu-jobs-lease": [
         ("coordination.k8s.io", "leases", "create", ""),
@@ -368,18 +375,54 @@ def test_the_job_controllers_store_may_be_a_volume(render: Render) -> None:
     assert not any(kind == "PersistentVolumeClaim" for kind, _ in mine)
 
 
-def test_the_api_reads_the_job_controllers_store(render: Render) -> None:
-    (_, api) = job_controller(render('api={"hosts":["a.example","b.example:8443"],"sessionSeconds":600}'))["containers"]
-    assert api["volumeMounts"] == [{"name": "store", "mountPath": "/store"}]
+def test_the_api_has_a_pod_and_an_account_of_its_own(render: Render) -> None:
+    objects = render('api={"hosts":["a.example","b.example:8443"],"sessionSeconds":600,"priorityClassName":"high"}')
+    spec = objects["Deployment", "emugpu-api"]["spec"]["template"]["spec"]
+    assert (spec["serviceAccountName"], spec["priorityClassName"]) == ("emugpu-api", "high")
+    (api,) = spec["containers"]
     assert environment(api) == {
         "EMUGPU_API_PORT": "9404",
-        "EMUGPU_API_STORE": "/store/results.db",
+        "EMUGPU_API_RESULTS_URL": "http://emugpu-jobs.emugpu.svc:9405",
+        "EMUGPU_API_RESULTS_TOKEN": "/var/run/secrets/emugpu.dev/results/token",
         "EMUGPU_API_TITLE": "emugpu",
         "EMUGPU_API_HOSTS": "a.example,b.example:8443",
         "EMUGPU_API_SESSION_S": "600",
     }
-    off = job_controller(render('api={"enabled":false}'))
-    assert [container["name"] for container in off["containers"]] == ["jobs"]
+    (jobs,) = job_controller(objects)["containers"]
+    assert jobs["name"] == "jobs"
+    bound = objects["ClusterRoleBinding", "emugpu-jobs"]["subjects"]
+    assert [subject["name"] for subject in bound] == ["emugpu-jobs"]
+
+
+def test_results_go_from_the_job_controller_to_the_api_and_nobody_else(render: Render) -> None:
+    objects = render()
+    jobs = environment(job_controller(objects)["containers"][0])
+    assert jobs["EMUGPU_JOBS_RESULTS_PORT"] == "9405"
+    assert jobs["EMUGPU_JOBS_RESULTS_READERS"] == "system:serviceaccount:emugpu:emugpu-api"
+    spec = objects["Deployment", "emugpu-api"]["spec"]["template"]["spec"]
+    (volume,) = spec["volumes"]
+    (source,) = volume["projected"]["sources"]
+    assert source["serviceAccountToken"] == {"path": "token", "audience": AUDIENCE, "expirationSeconds": 3600}
+    service = objects["Service", "emugpu-jobs"]["spec"]
+    assert (service["clusterIP"], service["ports"][1]) == (
+        "None",
+        {"name": "results", "port": 9405, "targetPort": "results"},
+    )
+    policy = objects["NetworkPolicy", "emugpu-results"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == service["selector"]
+    api = objects["Deployment", "emugpu-api"]["spec"]["selector"]
+    assert policy["ingress"] == [{"ports": [{"port": "results"}], "from": [{"podSelector": api}]}]
+
+
+def test_the_api_runs_without_the_job_controller_and_the_other_way_round(render: Render) -> None:
+    alone = render('jobController={"enabled":false}')
+    spec = alone["Deployment", "emugpu-api"]["spec"]["template"]["spec"]
+    assert "volumes" not in spec
+    assert not any(name.startswith("EMUGPU_API_RESULTS") for name in environment(spec["containers"][0]))
+    off = render('api={"enabled":false}')
+    (jobs,) = job_controller(off)["containers"]
+    assert not any(name.startswith("EMUGPU_JOBS_RESULTS") for name in environment(jobs))
+    assert [port["name"] for port in off["Service", "emugpu-jobs"]["spec"]["ports"]] == ["metrics"]
 
 
 def test_who_may_call_the_api_can_be_said(render: Render) -> None:
@@ -428,13 +471,13 @@ def test_another_redis_or_none(render: Render) -> None:
         (NO_ROLES, {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}),
         (
             'guards={"enabled":false}',
-            {"ValidatingAdmissionPolicy/emugpu-node", "ValidatingAdmissionPolicy/emugpu-pools"},
+            {f"ValidatingAdmissionPolicy/emugpu-{name}" for name in ("node", "pools", "jobs", "api", "experiments")},
         ),
         ('networkPolicy={"enabled":false}', {"NetworkPolicy"}),
         ('prepare={"enabled":false}', {"Job/emugpu-prepare"}),
         ('cleanup={"enabled":false}', {"Job/emugpu-cleanup"}),
         ("pools=[]", {"EmuGPUPool"}),
-        ('jobController={"enabled":false}', {f"{kind}/emugpu-jobs" for kind in JOBS_OBJECTS} | API_OBJECTS),
+        ('jobController={"enabled":false}', {f"{kind}/emugpu-jobs" for kind in JOBS_OBJECTS}),
         ('api={"enabled":false}', API_OBJECTS),
     ],
 )
@@ -472,11 +515,7 @@ def test_the_readme_lists_all_rights(render: Render) -> None:
         listed.setdefault(account, set()).add((group.strip("`").replace("core", ""), resource, row[2].replace(",", "")))
     wanted: dict[str, set[tuple[str, str, str]]] = {}
     for name, rules in RIGHTS.items():
-        account = (
-            re.sub("-(events|lease|memory)$", "", name)
-            .replace("-api", "-jobs")
-            .replace("-experiments-control", "-jobs")
-        )
+        account = re.sub("-(events|lease|memory)$", "", name).replace("-experiments-control", "-jobs")
         wanted.setdefault(account, set()).update(rule[:3] for rule in rules)
     assert listed == wanted
 
@@ -507,7 +546,7 @@ def test_a_scheduler_runs_where_it_is_asked_for(render: Render) -> None:
 
 
 def test_experiments_have_runners_unless_they_are_off(render: Render) -> None:
-    jobs, _api = render()["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
+    (jobs,) = render()["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
     image = environment(jobs)["EMUGPU_JOBS_EXPERIMENT_IMAGE"]
     assert image.partition(":") == ("emugpu-scheduler", ":", jobs["image"].partition(":")[2])
     assert environment(jobs)["EMUGPU_JOBS_EXPERIMENT_ACCOUNT"] == "emugpu-experiments"
@@ -515,7 +554,7 @@ def test_experiments_have_runners_unless_they_are_off(render: Render) -> None:
         'imagePullSecrets=[{"name":"s1"},{"name":"s2"}]',
         'experiments={"priorityClassName":"high","resources":{"limits":{"memory":"1Gi"}}}',
     )
-    jobs, _api = render(*sets)["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
+    (jobs,) = render(*sets)["Deployment", "emugpu-jobs"]["spec"]["template"]["spec"]["containers"]
     assert environment(jobs)["EMUGPU_JOBS_EXPERIMENT_PULL_SECRETS"] == "s1,s2"
     pod = json.loads(environment(jobs)["EMUGPU_JOBS_EXPERIMENT_POD"])
     assert (pod["priorityClassName"], pod["resources"]["limits"]) == ("high", {"memory": "1Gi"})
@@ -591,7 +630,8 @@ def test_metrics_are_found(render: Render) -> None:
 def test_who_may_ask_for_metrics_can_be_said(render: Render) -> None:
     def callers(*sets: str) -> dict[str, Any]:
         rules = {name: d["spec"]["ingress"] for (kind, name), d in render(*sets).items() if kind == "NetworkPolicy"}
-        return {name: rule.get("from") for name, (rule,) in rules.items() if name != "emugpu-redis"}
+        others = ("emugpu-redis", "emugpu-results")
+        return {name: rule.get("from") for name, (rule,) in rules.items() if name not in others}
 
     assert callers(WEBHOOK) == {
         "emugpu-api": None,
@@ -806,9 +846,9 @@ def test_notes_tell_the_next_command(helm_run: Helm) -> None:
     assert "kubectl port-forward --namespace emugpu service/emugpu-api 8080:80" in notes
 
 
-@pytest.mark.parametrize("off", ['api={"enabled":false}', 'jobController={"enabled":false}'])
-def test_notes_tell_of_no_dashboard_that_is_off(helm_run: Helm, off: str) -> None:
-    done = helm_run("install", "emugpu", "CHART", "--dry-run=client", "--namespace", "emugpu", "--set-json", off)
+def test_notes_tell_of_no_dashboard_that_is_off(helm_run: Helm) -> None:
+    off = ("--set-json", 'api={"enabled":false}')
+    done = helm_run("install", "emugpu", "CHART", "--dry-run=client", "--namespace", "emugpu", *off)
     assert done.returncode == 0, done.stderr
     assert "dashboard" not in done.stdout.partition("NOTES:")[2]
 
@@ -817,7 +857,8 @@ def test_notes_tell_what_is_to_be_done_by_hand(helm_run: Helm) -> None:
     sets = [part for text in NO_ROLES for part in ("--set-json", text)]
     done = helm_run("install", "lab", "CHART", "--dry-run=client", "--namespace", "gpus", *sets)
     notes = done.stdout.partition("NOTES:")[2]
-    assert "bind the service accounts lab-emugpu-node, lab-emugpu-pools and lab-emugpu-jobs of namespace gpus" in notes
+    accounts = "lab-emugpu-node, lab-emugpu-pools, lab-emugpu-jobs and lab-emugpu-api"
+    assert f"bind the service accounts {accounts} of namespace gpus" in notes
     assert "kubectl label namespace gpus pod-security.kubernetes.io/enforce=privileged" in notes
     assert "/var/lib/emugpu on nodes with what is in it" in notes
 

@@ -182,7 +182,7 @@ def test_an_answer_that_comes_too_late_is_not_sent(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(http_server, "REQUEST_S", 0.1)
-    server._server.on_get = lambda path: time.sleep(0.2) or (200, METRICS, b"late")
+    server._server.on_request = lambda _request: time.sleep(0.2) or (200, METRICS, b"late")
     with pytest.raises(http.client.RemoteDisconnected):
         get(server.port, "/healthz")
     assert caplog.text == ""
@@ -244,7 +244,7 @@ class Hanging:
 
 def test_who_is_served_gives_way_to_another_host_only(server: HttpServer) -> None:
     hanging = Hanging()
-    server._server.on_get = hanging.on_get
+    server._server.on_request = lambda request: hanging.on_get(request.path)
     busy = hanging.full(server, "127.0.0.2")
     with connect(server, "127.0.0.2") as same_host:
         assert hung_up(same_host, 2)

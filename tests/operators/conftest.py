@@ -39,6 +39,7 @@ def api_server(kube_assets: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     accounts = (
         "emugpu-pools",
         "emugpu-jobs",
+        "emugpu-api",
         "emugpu-scheduler",
         "emugpu-cleanup",
         "emugpu-prepare",
@@ -47,7 +48,8 @@ def api_server(kube_assets: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         "emugpu-nobody",
     )
     users = {name: f"system:serviceaccount:emugpu:{name}" for name in accounts}
-    with ApiServer(kube_assets, tmp_path_factory.mktemp("api-server"), users) as server:
+    flags = {"allow-privileged": "true"}  # as clusters have it: whether a pod may be privileged is admission's decision
+    with ApiServer(kube_assets, tmp_path_factory.mktemp("api-server"), users, flags) as server:
         yield server
 
 

@@ -111,6 +111,11 @@ livenessProbe: {httpGet: {path: /healthz, port: {{ . }}}, periodSeconds: 20, fai
 readinessProbe: {httpGet: {path: /readyz, port: {{ . }}}, periodSeconds: 2, failureThreshold: 2, timeoutSeconds: 3}
 {{- end -}}
 
+{{/* The port at which the jobs controller offers results to the API. */}}
+{{- define "emugpu.resultsPort" -}}
+{{ (.Values.jobController | default dict).resultsPort | default 9405 }}
+{{- end -}}
+
 {{/* "emugpu.scrape" (dict "root" . "port" 9400) */}}
 {{- define "emugpu.scrape" -}}
 {{- if include "emugpu.on" (list .root.Values.metrics "annotations") }}

@@ -19,6 +19,8 @@ PHASES: tuple[Phase, ...] = (
     *("Pending", "Queued", "Starting", "Running"),
     *("Preempted", "Succeeded", "Failed", "Rejected"),
 )
+Kind = Literal["EmuJob", "Job", "Pod"]
+KINDS: tuple[Kind, ...] = ("EmuJob", "Job", "Pod")
 WAITING: tuple[Phase, ...] = ("Pending", "Queued", "Preempted")
 HOLDING: tuple[Phase, ...] = ("Starting", "Running")
 ENDED: tuple[Phase, ...] = ("Succeeded", "Failed")
@@ -66,6 +68,9 @@ class Job:
     preemptions: int = 0
     suspended: Annotated[bool, Field(description="Whether spec.suspend holds it.")] = False
     deleted: Annotated[bool, Field(description="Whether it has no EmuJob, or not any more.")] = False
+    kind: Annotated[
+        Kind, Field(description="The Kubernetes object: an EmuJob, or a plain Job or Pod with devices.")
+    ] = "EmuJob"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +171,12 @@ class Run:
 class Experiment:
     """Runs of the same jobs under several policies. `meta`: what was compared, as texts."""
 
-    id: Annotated[str, Field(examples=["demo"])]
+    id: Annotated[
+        str, Field(description="In a cluster NAMESPACE.LABEL, or the id of a comparison.", examples=["lab.demo"])
+    ]
     runs: tuple[Run, ...]
     meta: Mapping[str, str] = field(default_factory=dict)
+    namespace: Annotated[str, Field(description="Of its jobs; empty: each run has a namespace of its own.")] = ""
 
 
 @dataclass(frozen=True, slots=True)

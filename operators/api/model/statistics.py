@@ -76,7 +76,7 @@ class Summary:
     predicted_cdf: Line
 
 
-UNTOLD = "?"
+UNREPORTED = "?"
 """The index of devices that were held although nobody told which."""
 
 
@@ -89,7 +89,7 @@ def held_by(job: Job, run: JobRun) -> tuple[str, ...]:
     if run.devices:
         return run.devices
     count = (job.gpus or 0) // max(1, len(job.nodes))
-    return tuple(f"{run.node}/{UNTOLD}{job.uid}.{number}" for number in range(count))
+    return tuple(f"{run.node}/{UNREPORTED}{job.uid}.{number}" for number in range(count))
 
 
 def occupancy(jobs: Iterable[Job], runs: Runs, window: Window) -> list[Span]:
@@ -99,7 +99,7 @@ def occupancy(jobs: Iterable[Job], runs: Runs, window: Window) -> list[Span]:
         for job in jobs
         for run in runs.get(job.uid, ())
         if run.from_s < window.until_s and (run.to_s is None or run.to_s > window.since_s)
-        for device in run.devices or (f"{run.node}/{UNTOLD}",)
+        for device in run.devices or (f"{run.node}/{UNREPORTED}",)
     ]
     return sorted(found, key=lambda span: (place_order(span.device), span.from_s, span.job))
 

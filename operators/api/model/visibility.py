@@ -70,17 +70,25 @@ def device_view(snapshot: Snapshot, scope: Scope) -> list[Device]:
 
 
 def experiment_view(snapshot: Snapshot, scope: Scope) -> list[Experiment]:
-    """Experiments of which the caller sees a job."""
+    """The experiments and runs of which the caller sees a job."""
     if not scope.namespace:
         return list(snapshot.experiments)
-    mine = {job.experiment for job in visible(snapshot, scope)}
-    return [experiment for experiment in snapshot.experiments if experiment.id in mine]
+    jobs = visible(snapshot, scope)
+    found = []
+    for experiment in snapshot.experiments:
+        own = [job for job in jobs if job.experiment == experiment.id]
+        if own:
+            runs = {job.run for job in own}
+            meta = {**experiment.meta, **({"jobs": str(len(own))} if "jobs" in experiment.meta else {})}
+            kept = tuple(run for run in experiment.runs if run.id in runs)
+            found.append(replace(experiment, runs=kept, meta=meta))
+    return found
 
 
 def of_run(snapshot: Snapshot, scope: Scope, run: str) -> View:
-    """One run's jobs. Runs of emulated clocks all begin at 0 and can't be laid over each other: there the first observed one
-    is taken where none is named, and on a wall clock all jobs. Raises NotThereError for a run that isn't there."""
-    runs = {each.id: each for experiment in snapshot.experiments for each in experiment.runs}
+    """The visible jobs of one run. All runs on an emulated clock begin at 0 and can't be shown together: where no run is
+    named, the first observed one is shown; on a wall clock all jobs. Raises NotThereError for a run that the caller can't see."""
+    runs = {each.id: each for experiment in experiment_view(snapshot, scope) for each in experiment.runs}
     jobs = visible(snapshot, scope)
     if run and run not in runs:
         raise NotThereError(f"there is no run {run}; GET /api/v1/experiments lists them")

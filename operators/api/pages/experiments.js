@@ -9,6 +9,7 @@ import { framed, trouble } from "./shared/frame.js";
 import { calmly } from "./shared/live.js";
 
 const LONG = 40;
+const CALIBRATION = "calibration";
 let show = async () => {};
 
 const coloursOf = (runs) => new Map([...new Set(runs.map(({ run }) => run.policy))].map((policy, index) => [policy, COLOURS[index % COLOURS.length]]));
@@ -30,6 +31,12 @@ function rowsOf(runs) {
       return mean === null ? [row] : [row, { policy, kind: "error", mean: relative(mean, each.summary.mean_jct_s), predicted, observed: each }];
     });
   });
+}
+
+// The runs to compare: the probes that measure the costs of an experiment in a cluster are a run of it, but no policy's.
+function compared({ experiment, runs }) {
+  const policies = runs.filter(({ run }) => run.policy !== CALIBRATION);
+  return experiment.namespace === "" && policies.length ? policies : runs;
 }
 
 function figuresTable(runs) {
@@ -109,11 +116,12 @@ async function page() {
     try {
       const found = await get(`/experiments/${encodeURIComponent(chosen)}`);
       fill(byId("meta"), metaOf(found.experiment.meta));
-      fill(byId("figures"), figuresTable(found.runs));
+      const runs = compared(found);
+      fill(byId("figures"), figuresTable(runs));
       const jobs = [];
       await allJobs({ experiment: chosen, fields: ["name", "policy", "cluster", "jct_s", "predicted_jct_s"] }, (some) => jobs.push(...some));
-      await cdf(found.runs);
-      await scatter(found.runs, jobs);
+      await cdf(runs);
+      await scatter(runs, jobs);
     } catch (error) { trouble(error); }
   };
   if (items.length > 1) fill(byId("choice"), choice("Experiment", items.map((each) => [each.id, each.id]), chosen, (id) => { chosen = id; setParameter("id", id); show(); }));

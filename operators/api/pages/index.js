@@ -64,7 +64,7 @@ async function page(state) {
   show = async () => {
     try {
       const asked = parameters();
-      const filter = state.cluster.clock === "emulated" ? { run: asked.run } : {};
+      const filter = asked.run ? { run: asked.run } : {};
       const [queue, { items: [now] }, metrics] = await Promise.all([get("/queue", asked), get("/clusters"), get("/metrics-summary")]);
       const [recent, active] = await Promise.all([get("/jobs", { ...filter, order: "ended", fields: FIELDS, limit: SHOWN }),
         get("/jobs", { ...filter, order: "newest", phase: ["Running", "Starting"], fields: FIELDS, limit: SHOWN })]);

@@ -19,7 +19,8 @@ function facts(state, job) {
   const { clock } = state.cluster;
   return el("dl", { class: "facts" }, pair([
     fact("phase", phase(job.phase)), fact("why", job.reason), fact("namespace", job.namespace), fact("tenant", job.tenant),
-    fact(clock === "wall" ? "scheduler" : "policy", job.policy), job.cluster === "kubernetes" ? null : fact("run", runName(job)),
+    fact("kind", job.kind === "EmuJob" ? null : job.kind), fact("policy", job.policy), fact("experiment", job.experiment),
+    job.cluster === "kubernetes" ? null : fact("run", runName(job)),
     fact("GPUs", count(job.gpus)), fact("steps", progress(job)), fact("where", job.devices.join(", ") || job.nodes.join(", ")),
     fact("submitted", moment(clock, job.submitted_s)), fact("started", moment(clock, job.started_s)), fact("ended", moment(clock, job.finished_s)),
     fact("JCT", seconds(job.jct_s)), fact(`predicted JCT${job.predicted_by ? ` (${job.predicted_by})` : ""}`, seconds(job.predicted_jct_s)),

@@ -8,7 +8,7 @@ import { fine, framed, trouble } from "./shared/frame.js";
 import { Grid } from "./shared/grid.js";
 import { calmly } from "./shared/live.js";
 
-const FIELDS = ["name", "namespace", "tenant", "phase", "policy", "run", "cluster", "gpus", "nodes", "steps", "steps_done", "submitted_s",
+const FIELDS = ["name", "kind", "namespace", "tenant", "phase", "policy", "run", "cluster", "gpus", "nodes", "steps", "steps_done", "submitted_s",
   "queueing_delay_s", "jct_s", "predicted_jct_s", "error", "preemptions"];
 const PHASES = ["Pending", "Queued", "Starting", "Running", "Preempted", "Succeeded", "Failed", "Rejected"];
 const jobs = new Map();
@@ -21,7 +21,8 @@ function columns(clock) {
   const wall = [
     name, state,
     { key: "namespace", title: "namespace", less: true, cell: (job) => job.namespace },
-    { key: "policy", title: "scheduler", less: true, cell: (job) => job.policy || "–", hint: (job) => job.policy },
+    { key: "kind", title: "kind", less: true, cell: (job) => job.kind },
+    { key: "policy", title: "policy", less: true, cell: (job) => job.policy || "–", hint: (job) => job.policy },
     { key: "gpus", title: "GPUs", number: true, cell: (job) => count(job.gpus) },
     { key: "nodes", title: "node", less: true, value: (job) => job.nodes[0] ?? "", cell: (job) => job.nodes.join(", "), hint: (job) => job.nodes.join(", ") },
     { key: "steps_done", title: "steps", number: true, less: true, value: (job) => (job.steps ? (job.steps_done ?? 0) / job.steps : null), cell: progress },
@@ -69,7 +70,7 @@ function filterForm(state, experiments) {
   form.addEventListener("submit", (event) => event.preventDefault());
   fill(form, el("label", {}, "Search", search),
     choice("Phase", [["", "all"], ...PHASES.map((each) => [each, each])], filters.phase, set("phase")),
-    choice(state.cluster.clock === "wall" ? "Scheduler" : "Policy", options("policy"), filters.policy, set("policy")),
+    choice("Policy", options("policy"), filters.policy, set("policy")),
     state.cluster.clock === "wall" ? choice("Namespace", options("namespace"), filters.namespace, set("namespace", "in")) : null,
     runs.length ? choice("Run", [["all", "all"], ...runs.map(run)], filters.run || "all", set("run")) : null);
 }

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import to_s
 from operators.api.model.changes import Changes
-from operators.api.model.snapshot import Cluster, Device, Experiment, Job, JobRun, Node, Run, Snapshot, Timeline
+from operators.api.model.snapshot import Cluster, Device, Job, JobRun, Node, Snapshot, Timeline
 from operators.api.sources.emujobs import Seen, placed, progress_of_runs, run_of, seen
+from operators.api.sources.experiments import experiments_of
 from operators.api.sources.hardware import Hardware, hardware_of, with_holders
 from operators.api.sources.results import StoredResults
 from operators.kube.api import EMUJOB, NODE, POOL, Api, NotThereError, applied
 from operators.kube.informer import Followed, Pauses, follow
 from operators.kube.store import Store
 from operators.objects.node import Node as ClusterNode
-from operators.pools.objects import PoolFacts, pool_facts
+from operators.objects.pool import Pool
 
 FIELD_MANAGER = "emugpu-api"
 LOOK_S = 1.0
@@ -48,7 +49,7 @@ class ClusterSource:
         self._api, self._wall_ns, self._naming = api, wall_ns, naming
         self._results, self._pauses = results, pauses or Pauses(settle=0.5)
         self._emujobs: Store[Seen] = Store(seen)
-        self._pools: Store[PoolFacts] = Store(pool_facts)
+        self._pools: Store[Pool] = Store(Pool.read)
         self._nodes: Store[ClusterNode] = Store(ClusterNode.read)
         self._followed = (
             Followed(EMUJOB, self._emujobs),
@@ -79,7 +80,7 @@ class ClusterSource:
         if self._results is None:
             return Timeline(job, runs, tuple(progress_of_runs(runs, snapshot.now_s)), conditions)
         try:
-            result, progress = await asyncio.to_thread(self._results.told, uid)
+            result, progress = await asyncio.to_thread(self._results.history, uid)
         except ClusterError as error:
             return Timeline(job, runs, (), conditions, missing=str(error))
         if result is not None and result.runs:  # all of them; a status has the newest
@@ -210,15 +211,3 @@ class ClusterSource:
 
     def _now_s(self) -> float:
         return to_s(self._wall_ns())
-
-
-def experiments_of(jobs: Iterable[Job]) -> list[Experiment]:
-    """Jobs with the same label, those that began last at the end."""
-    found: dict[str, dict[str, Run]] = {}
-    counts: dict[str, int] = {}
-    for job in jobs:
-        if job.experiment:
-            runs = found.setdefault(job.experiment, {})
-            runs.setdefault(job.run, Run(job.run, job.experiment, job.policy, "kubernetes"))
-            counts[job.experiment] = counts.get(job.experiment, 0) + 1
-    return [Experiment(name, tuple(runs.values()), {"jobs": str(counts[name])}) for name, runs in found.items()]

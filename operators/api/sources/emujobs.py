@@ -11,17 +11,20 @@ from typing import Any
 
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.node.inventory import split_device_id
-from operators.api.model.snapshot import ENDED, HOLDING, PHASES, Condition, Job, JobRun, Phase, Progress
+from operators.api.model.snapshot import ENDED, HOLDING, KINDS, PHASES, Condition, Job, JobRun, Kind, Phase, Progress
 from operators.api.model.statistics import error_of
+from operators.api.sources.experiments import membership
 from operators.kube.documents import condition_of, object_at, objects_in, text_at, texts_of, whole_at
 from operators.kube.timestamps import seconds_of
-from operators.objects.names import EXPERIMENT_LABEL
+from operators.objects.names import EXPERIMENT_LABEL, POLICY, RUN_NAMESPACE_PREFIX
 from operators.results.events import BEGINS, FINISHED, JobEvent
 from operators.results.job import JobResult
 from operators.results.predicted import Prediction
 from operators.results.runs import Run as StoredRun
 from operators.results.runs import time_of
 
+MOST_OF_POLICY = 128
+"""Characters of a policy's title; the annotation is a text of any length."""
 Places = Mapping[str, str]
 """NODE/INDEX by UUID, of the devices that there are now."""
 
@@ -39,8 +42,8 @@ class Seen:
 def seen(document: Mapping[str, Any]) -> Seen:
     """An EmuJob as the API server sends it; what is odd in it is read as not there."""
     metadata, spec, status = (object_at(document, name) for name in ("metadata", "spec", "status"))
-    scheduler = text_at(object_at(spec, "scheduler"), "name")
     namespace, labels = text_at(metadata, "namespace"), texts_of(metadata, "labels")
+    own = membership(namespace, labels.get(EXPERIMENT_LABEL, ""), _policy(namespace, metadata, spec))
     phase = _phase(status)
     runs = tuple(_run(run) for run in objects_in(status, "runs"))
     allocation, predicted = object_at(status, "allocation"), object_at(status, "predictedJCTSeconds")
@@ -49,13 +52,13 @@ def seen(document: Mapping[str, Any]) -> Seen:
     job = Job(
         uid=text_at(metadata, "uid"),
         name=text_at(metadata, "name"),
-        run=run_id(labels.get(EXPERIMENT_LABEL, ""), scheduler),
+        run=own.run,
         submitted_s=_time(status, "submittedAt") or _time(metadata, "creationTimestamp") or 0.0,
         phase=phase,
         namespace=namespace,
         tenant=text_at(spec, "tenant") or namespace,
-        experiment=labels.get(EXPERIMENT_LABEL, ""),
-        policy=scheduler,
+        experiment=own.experiment,
+        policy=own.policy,
         reason=_reason(phase, status),
         gpus=whole_at(status, "gpus") if "gpus" in status else None,
         steps=whole_at(spec, "steps") or None,
@@ -79,11 +82,6 @@ def seen(document: Mapping[str, Any]) -> Seen:
     return Seen(job, job.name, runs or _only_run(job), conditions)
 
 
-def run_id(experiment: str, policy: str) -> str:
-    """Jobs of one experiment under one policy; empty for jobs of none."""
-    return f"{experiment}.{policy or 'none'}" if experiment else ""
-
-
 def placed(found: Seen, places: Places) -> tuple[Job, tuple[JobRun, ...]]:
     """With NODE/INDEX in the place of UUIDs that are known."""
     job = replace(found.job, devices=_named(found.job.devices, places))
@@ -93,19 +91,21 @@ def placed(found: Seen, places: Places) -> tuple[Job, tuple[JobRun, ...]]:
 def of_result(result: JobResult, prediction: Prediction | None) -> Seen:
     """A job of which the store alone knows: a plain Job or pod, or one whose EmuJob was deleted."""
     facts = result.facts
+    own = membership(facts.namespace, facts.experiment, facts.policy)
     runs = tuple(run_of(run) for run in result.runs)
     jct_s, predicted_s = result.jct_s if result.finished else None, prediction.seconds if prediction else None
     ended: Phase = "Succeeded" if result.finished else "Failed" if result.finished_ns is not None else _unended(runs)
     job = Job(
         uid=facts.uid,
         name=facts.name,
-        run=run_id(facts.experiment, facts.policy),
+        run=own.run,
         submitted_s=to_s(facts.submitted_ns),
         phase=ended,
         namespace=facts.namespace,
         tenant=facts.namespace,
-        experiment=facts.experiment,
-        policy=facts.policy,
+        experiment=own.experiment,
+        policy=own.policy,
+        kind=_kind(facts.kind),
         reason="it was deleted before it had ended" if facts.deleted_ns is not None and not result.finished else "",
         gpus=facts.gpus * facts.tasks or None,
         steps=facts.steps or None,
@@ -158,6 +158,16 @@ def progress_of_runs(runs: Sequence[JobRun], now_s: float) -> list[Progress]:
 
 def _unended(runs: Sequence[JobRun]) -> Phase:
     return "Running" if any(run.to_s is None for run in runs) else "Preempted" if runs else "Queued"
+
+
+def _policy(namespace: str, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
+    """In a run's namespace the policy's title, which the program that submits the jobs annotates; else the scheduler's name."""
+    title = texts_of(metadata, "annotations").get(POLICY, "") if namespace.startswith(RUN_NAMESPACE_PREFIX) else ""
+    return title[:MOST_OF_POLICY] or text_at(object_at(spec, "scheduler"), "name")
+
+
+def _kind(text: str) -> Kind:
+    return next((kind for kind in KINDS if kind == text), "EmuJob")
 
 
 def _phase(status: Mapping[str, Any]) -> Phase:

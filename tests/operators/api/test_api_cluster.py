@@ -14,7 +14,10 @@ import pytest
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.units import NS_PER_S
+from operators.api.authentication.callers import Scope
 from operators.api.model.changes import Changes
+from operators.api.model.statistics import occupancy
+from operators.api.model.visibility import experiment_view, of_run
 from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.emujobs import of_result, seen
 from operators.api.sources.results import StoredResults
@@ -24,8 +27,10 @@ from operators.kube.timestamps import rfc3339_micro
 from operators.results.events import JobEvent
 from operators.results.job import JobFacts
 from operators.results.predicted import Prediction
+from operators.results.reading import ResultReader
 from operators.results.store import Batch, ResultStore
 from operators.results.timeline import job_result
+from operators.results_feed.feed import StoreFeed
 from operators.testing.fake_api import FakeApi
 from operators.testing.teller import Teller
 
@@ -37,7 +42,15 @@ def time(offset_s: float) -> str:
     return rfc3339_micro(round((T0 + offset_s) * NS_PER_S))
 
 
-def emujob(name: str, *, experiment: str = "", scheduler: str = "", **status: Any) -> dict[str, Any]:
+def emujob(
+    name: str,
+    *,
+    experiment: str = "",
+    scheduler: str = "",
+    namespace: str = "lab",
+    annotations: dict[str, str] | None = None,
+    **status: Any,
+) -> dict[str, Any]:
     labels = {"emugpu.dev/experiment": experiment} if experiment else {}
     acting = {"actuator": "jobs", "name": scheduler} if scheduler else {"actuator": "none", "name": ""}
     return {
@@ -45,10 +58,11 @@ def emujob(name: str, *, experiment: str = "", scheduler: str = "", **status: An
         "kind": "EmuJob",
         "metadata": {
             "name": name,
-            "namespace": "lab",
+            "namespace": namespace,
             "uid": f"uid-{name}",
             "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": labels,
+            "annotations": annotations or {},
         },
         "spec": {"steps": 100, "model": "resnet50", "batchSize": 64, "scheduler": acting},
         "status": status,
@@ -218,8 +232,9 @@ def test_experiments_are_labels() -> None:
         story.api.put(EMUJOB, emujob("d", phase="Queued"))
         await story.until(lambda: len(story.source.snapshot().jobs) == 4)
         (experiment,) = story.source.snapshot().experiments
-        assert (experiment.id, experiment.meta) == ("x1", {"jobs": "3"})
-        assert [(run.id, run.policy) for run in experiment.runs] == [("x1.fifo", "fifo"), ("x1.allox", "allox")]
+        assert (experiment.id, experiment.namespace, experiment.meta) == ("lab.x1", "lab", {"jobs": "3"})
+        runs = [(run.id, run.policy) for run in experiment.runs]
+        assert runs == [("lab.x1.fifo", "fifo"), ("lab.x1.allox", "allox")]
 
     Story().tell(work)
 
@@ -302,6 +317,90 @@ def test_what_is_odd_is_not_there(status: dict[str, Any]) -> None:
 # --- the store ---------------------------------------------------------------------------------------------------------------
 
 
+def run_of_compare(name: str, number: int, policy: str, **status: Any) -> dict[str, Any]:
+    """An EmuJob as `compare --on kubernetes` makes it."""
+    return emujob(
+        name,
+        namespace=f"emugpu-exp-6b031c29-{number}",
+        experiment=f"6b031c29-{number}",
+        submittedAt=time(number),
+        scheduler=f"exp-6b031c29-{number}",
+        annotations={"emugpu.dev/policy": policy},
+        **status,
+    )
+
+
+def test_the_same_label_in_two_namespaces_names_two_experiments() -> None:
+    async def work(story: Story) -> None:
+        for name, namespace in (("a", "lab"), ("b", "other"), ("c", "lab")):
+            document = emujob(name, namespace=namespace, experiment="demo", scheduler="fifo", phase="Queued")
+            story.api.put(EMUJOB, document)
+        await story.until(lambda: len(story.source.snapshot().jobs) == 3)
+        snapshot = story.source.snapshot()
+        assert {(each.id, each.meta["jobs"]) for each in snapshot.experiments} == {
+            ("lab.demo", "2"),
+            ("other.demo", "1"),
+        }
+        (mine,) = experiment_view(snapshot, Scope("other"))
+        assert (mine.id, [run.id for run in mine.runs]) == ("other.demo", ["other.demo.fifo"])
+        assert [job.uid for job in of_run(snapshot, Scope("other"), "other.demo.fifo").jobs] == ["uid-b"]
+        assert [job.uid for job in of_run(snapshot, Scope(""), "other.demo.fifo").jobs] == ["uid-b"]
+        with pytest.raises(NotThereError):
+            of_run(snapshot, Scope("other"), "lab.demo.fifo")
+
+    Story().tell(work)
+
+
+def test_runs_of_an_experiment_bear_their_policys_name() -> None:
+    """In namespaces of their own, also while they run, with predicted beside observed JCT."""
+
+    async def work(story: Story) -> None:
+        predicted = {"value": 20.0, "by": "srtf", "at": time(0)}
+        ended = {"phase": "Succeeded", "observedJCTSeconds": 16.0, "finishedAt": time(17)}
+        story.api.put(EMUJOB, run_of_compare("a", 1, "srtf", predictedJCTSeconds=predicted, **ended))
+        story.api.put(
+            EMUJOB, run_of_compare("b", 2, "las:threshold_s=300", phase="Running", predictedJCTSeconds=predicted)
+        )
+        story.api.put(EMUJOB, run_of_compare("c", 3, "srtf", phase="Queued"))
+        await story.until(lambda: len(story.source.snapshot().jobs) == 3)
+        snapshot = story.source.snapshot()
+        (experiment,) = snapshot.experiments
+        assert (experiment.id, experiment.namespace) == ("6b031c29", "")
+        assert [(run.id, run.policy, run.repeat) for run in experiment.runs] == [
+            ("6b031c29-1", "srtf", 1),
+            ("6b031c29-2", "las:threshold_s=300", 0),
+            ("6b031c29-3", "srtf", 2),
+        ]
+        by_name = {job.name: job for job in snapshot.jobs}
+        assert (by_name["a"].jct_s, by_name["a"].predicted_jct_s, by_name["a"].error) == (16.0, 20.0, 0.25)
+        assert (by_name["b"].policy, by_name["b"].predicted_jct_s) == ("las:threshold_s=300", 20.0)
+        (view,) = experiment_view(snapshot, Scope("emugpu-exp-6b031c29-2"))
+        assert [run.policy for run in view.runs] == ["las:threshold_s=300"]
+        assert view.meta == {"jobs": "1"}
+
+    Story().tell(work)
+
+
+def test_nobody_joins_an_experiment_by_its_label() -> None:
+    async def work(story: Story) -> None:
+        story.api.put(EMUJOB, run_of_compare("a", 1, "srtf", phase="Queued"))
+        forged = {"emugpu.dev/policy": "srtf"}
+        for name, label in (("b", "6b031c29-1"), ("c", "6b031c29"), ("d", "6b031c29-2")):
+            document = emujob(name, namespace="team", experiment=label, scheduler="mine", annotations=forged)
+            story.api.put(EMUJOB, document)
+        await story.until(lambda: len(story.source.snapshot().jobs) == 4)
+        snapshot = story.source.snapshot()
+        found = {each.id: [(run.id, run.policy) for run in each.runs] for each in snapshot.experiments}
+        assert found == {
+            "6b031c29": [("6b031c29-1", "srtf")],
+            "team.6b031c29-1": [("team.6b031c29-1.mine", "mine")],
+            "team.6b031c29": [("team.6b031c29.mine", "mine")],
+            "team.6b031c29-2": [("team.6b031c29-2.mine", "mine")],
+        }
+
+    Story().tell(work)
+
+
 def event(
     number: int, kind: str, at_s: float, from_step: int, steps_done: int, uid: str = "uid-a", detail: str = ""
 ) -> JobEvent:
@@ -358,7 +457,7 @@ def test_the_store_tells_steps_and_all_runs(
             (8, 14, 40, 100),
         ]
 
-    Story(StoredResults(tmp_path / "results.sqlite")).tell(work)
+    Story(StoredResults(StoreFeed(tmp_path / "results.sqlite"))).tell(work)
 
 
 def test_jobs_that_have_no_emujob_are_told_by_the_store(
@@ -386,17 +485,72 @@ def test_jobs_that_have_no_emujob_are_told_by_the_store(
         with pytest.raises(NotThereError):
             await story.source.suspend("uid-plain", suspended=True)
 
-    Story(StoredResults(tmp_path / "results.sqlite")).tell(work)
+    Story(StoredResults(StoreFeed(tmp_path / "results.sqlite"))).tell(work)
+
+
+def test_a_run_that_has_ended_stays_with_its_gantt(
+    store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its namespace and its EmuJobs are deleted; the store has its events, its policy and its predictions."""
+    monkeypatch.setattr("operators.api.sources.cluster.LOOK_S", 0.01)
+    namespace = "emugpu-exp-6b031c29-2"
+    members = {"namespace": namespace, "experiment": "6b031c29-2", "policy": "las:threshold_s=300"}
+    store.note_job(replace(facts(), **members))
+    store.note_prediction("uid-a", Prediction(26.0, "las:threshold_s=300", T0 * NS_PER_S))
+    store.write(Batch(tuple(replace(each, namespace=namespace) for each in two_runs())))
+
+    async def work(story: Story) -> None:
+        story.api.put(NODE, node("w1"))
+        story.api.put(POOL, pool())
+        await story.until(lambda: story.phase("a") == "Succeeded" and story.source.snapshot().devices)
+        snapshot = story.source.snapshot()
+        (experiment,) = snapshot.experiments
+        assert (experiment.id, [run.policy for run in experiment.runs]) == ("6b031c29", ["las:threshold_s=300"])
+        job = snapshot.job("uid-a")
+        assert job is not None and (job.jct_s, job.predicted_jct_s, job.error) == (13.0, 26.0, 1.0)
+        view = of_run(snapshot, Scope(""), "6b031c29-2")
+        spans = occupancy(view.jobs, snapshot.runs, view.window(None, None))
+        assert [(span.device, span.from_s - T0, span.to_s and span.to_s - T0) for span in spans] == [
+            ("w1/1", 2, 6),
+            ("w1/1", 8, 14),
+        ]
+
+    Story(StoredResults(StoreFeed(tmp_path / "results.sqlite"))).tell(work)
+
+
+@pytest.mark.parametrize("kind", ["Job", "Pod"])
+def test_plain_jobs_and_pods_are_in_the_list_and_the_gantt(
+    store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("operators.api.sources.cluster.LOOK_S", 0.01)
+    store.note_job(replace(facts("uid-plain", "plain"), kind=kind, steps=0, policy=""))
+    key = "uid-plain/0" if kind == "Job" else "uid-plain"
+    store.write(Batch(tuple(replace(each, job_key=key) for each in two_runs("uid-plain")[:2])))
+
+    async def work(story: Story) -> None:
+        story.api.put(NODE, node("w1"))
+        story.api.put(POOL, pool())
+        await story.until(lambda: story.phase("plain") == "Running" and story.source.snapshot().devices)
+        snapshot = story.source.snapshot()
+        job = snapshot.job("uid-plain")
+        assert job is not None and (job.kind, job.devices) == (kind, ("w1/1",))
+        view = of_run(snapshot, Scope("lab"), "")
+        (span,) = occupancy(view.jobs, snapshot.runs, view.window(None, None))
+        assert (span.device, span.name, span.to_s) == ("w1/1", "plain", None)
+        (held,) = [device for device in snapshot.devices if device.held]
+        assert held.holders == ("uid-plain",)
+
+    Story(StoredResults(StoreFeed(tmp_path / "results.sqlite"))).tell(work)
 
 
 def test_a_store_that_is_not_there_yet_is_told_and_found_later(tmp_path: Path) -> None:
     path = tmp_path / "later.sqlite"
-    results = StoredResults(path)
+    results = StoredResults(StoreFeed(path))
     assert results.look()
     assert "can't read this file" in results.problem
     assert not results.look()  # told once
     with pytest.raises(ClusterError, match=f"^{re.escape(results.problem)}$"):
-        results.told("uid-a")
+        results.history("uid-a")
     store = ResultStore(path)
     store.note_job(facts())
     assert results.look()
@@ -409,17 +563,27 @@ def test_a_store_that_is_not_there_yet_is_told_and_found_later(tmp_path: Path) -
 
 
 def test_a_store_that_fails_is_opened_again(store: ResultStore, tmp_path: Path) -> None:
+    path = tmp_path / "results.sqlite"
     store.note_job(facts())
-    results = StoredResults(tmp_path / "results.sqlite")
+    failing = [False]
+
+    def opened(path: Path) -> ResultReader:
+        reader = ResultReader.open(path)
+        if failing[0]:
+            reader.close()  # as a disk that fails
+        return reader
+
+    results = StoredResults(StoreFeed(path, opener=opened))
     assert results.look()
-    assert results._reader is not None
-    results._reader.close()  # as a disk that fails
+    failing[0] = True
     with pytest.raises(ClusterError, match=r"results\.sqlite: can't read this file as .*: Cannot operate on a closed"):
-        results.told("uid-a")
+        results.history("uid-a")
     assert results.look()
     assert results.problem
+    failing[0] = False
     assert results.look()
     assert results.problem == ""
+    assert list(results.jobs) == ["uid-a"]
 
 
 def test_a_deleted_job_waits_for_nothing() -> None:

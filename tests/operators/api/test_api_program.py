@@ -25,7 +25,7 @@ from operators.testing.api_server import ApiServer
 
 def test_help_lists_the_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    assert "EMUGPU_API_STORE" in capsys.readouterr().out
+    assert "EMUGPU_API_RESULTS_URL" in capsys.readouterr().out
 
 
 def test_it_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +94,7 @@ def test_tokens_and_rights_of_a_real_cluster(cluster: ApiServer, tmp_path: Path)
     assert cluster.apply(f"{rbac}/rolebindings/reads", BINDING)[0] in (200, 201)
 
     async def story() -> None:
-        api, access = access_over(cluster, "emugpu-jobs", tmp_path / "kubeconfig")
+        api, access = access_over(cluster, "emugpu-api", tmp_path / "kubeconfig")
         try:
             assert await access.authenticate("nobody's") is None
             nobody = await access.authenticate("emugpu-nobody")
@@ -146,7 +146,7 @@ def test_a_job_is_held_on_a_real_api_server(cluster: ApiServer, tmp_path: Path) 
     assert status == 201, made
 
     async def story() -> None:
-        api, _ = access_over(cluster, "emugpu-jobs", tmp_path / "kubeconfig")
+        api, _ = access_over(cluster, "emugpu-api", tmp_path / "kubeconfig")
         source = ClusterSource(api, Changes("e"), lambda: 0, Naming("test"))
         working = asyncio.create_task(source.run())
         try:

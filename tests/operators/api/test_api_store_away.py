@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,9 +21,9 @@ from operators.api.sources.results import StoredResults
 from operators.kube.api import EMUJOB, NODE, POOL
 from operators.kube.informer import Pauses
 from operators.results.job import JobFacts
-from operators.results.reading import ResultReader
 from operators.results.schema import VERSION
 from operators.results.store import ResultStore
+from operators.results_feed.feed import StoreFeed
 from operators.testing.fake_api import FakeApi
 
 MakeServices = Callable[..., Services]
@@ -66,7 +64,9 @@ def serving(make_services: MakeServices, path: Path) -> Iterator[TestClient]:
     api.put(NODE, {"metadata": {"name": "w1", "uid": "w1"}})
     api.put(POOL, {"metadata": {"name": "p", "uid": "p"}, "spec": {"nodeSelector": {}, "gpus": []}})
     pauses = Pauses(settle=0.0, first=0.01, longest=0.02)
-    source = ClusterSource(api, Changes("e"), lambda: 1_767_225_660 * S, Naming("t"), StoredResults(path), pauses)
+    source = ClusterSource(
+        api, Changes("e"), lambda: 1_767_225_660 * S, Naming("t"), StoredResults(StoreFeed(path)), pauses
+    )
     with TestClient(application(make_services(source=source))) as client:
         until(lambda: client.get("/readyz").status_code == 200)
         yield client
@@ -149,61 +149,38 @@ def test_a_store_that_comes_goes_and_comes_again_is_followed(make_services: Make
         second.close()
 
 
-class SlowError(sqlite3.OperationalError):
-    """Whoever asks what it says waits for `go`."""
-
-    asked, go = threading.Event(), threading.Event()
-
-    def __str__(self) -> str:
-        self.asked.set()
-        assert self.go.wait(30)
-        return "unable to open database file"
-
-
-def test_who_asks_while_the_store_goes_away_is_told_so(tmp_path: Path) -> None:
+def test_who_asks_when_the_store_has_just_gone_is_told_so(tmp_path: Path) -> None:
     """And not that the job has no steps."""
     path = tmp_path / "results.db"
     ResultStore(path).close()
-    results = StoredResults(path)
-    assert results.look() and results.told("uid-a") == (None, [])
-
-    def away(_path: Path) -> ResultReader:
-        raise SlowError
-
-    results._opener = away
+    results = StoredResults(StoreFeed(path))
+    assert results.look() and results.history("uid-a") == (None, [])
     path.rename(tmp_path / "away.db")
-    with ThreadPoolExecutor() as threads:
-        looked = threads.submit(results.look)
-        assert SlowError.asked.wait(30)
-        told = threads.submit(results.told, "uid-a")
-        assert not wait([told], 0.05).done
-        SlowError.go.set()
-        assert looked.result(30)
-        with pytest.raises(ClusterError, match="unable to open database file"):
-            told.result(30)
+    with pytest.raises(ClusterError, match="unable to open database file"):
+        results.history("uid-a")
+    assert results.look() and "unable to open database file" in results.problem
 
 
 def test_damage_inside_of_a_store_is_told(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
-    store, results = ResultStore(path), StoredResults(path)
+    store, results = ResultStore(path), StoredResults(StoreFeed(path))
     store.note_job(facts("uid-b"))
     store.close()
     with sqlite3.connect(path) as db:
         db.execute("insert into results values ('uid-x', 1, '{\"facts\": 5}')")
         db.execute("insert into changes values ('uid-x', 99)")
     db.close()
-    with pytest.raises(ClusterError, match=r"results\.db: the operator's store was not read yet; try again$"):
-        results.told("uid-b")
+    assert results.problem == f"{path}: the results store was not read yet; try again"
     assert results.look()
     assert results.problem == (
         f"{path}: left out, as what is archived of them is damaged: job uid-x; "
         "they go in their time, or now by `delete from results where uid in ('uid-x')`"
     )
     assert list(results.jobs) == ["uid-b"] and not results.look()
-    found, progress = results.told("uid-b")
+    found, progress = results.history("uid-b")
     assert found is not None and (found.facts.uid, progress) == ("uid-b", [])
     with pytest.raises(ClusterError, match=r"left out, .* job uid-x;"):
-        results.told("uid-x")
+        results.history("uid-x")
     with sqlite3.connect(path) as db:
         db.execute("delete from results where uid in ('uid-x')")
     db.close()

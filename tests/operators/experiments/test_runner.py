@@ -298,7 +298,7 @@ def test_a_whole_run_with_a_scheduler_program(
 # -- the status writer and the program ----------------------------------------------------------------------------------------
 
 
-def test_what_could_not_be_told_is_told_again(
+def test_what_could_not_be_told_is_sent_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(status_writer, "EVERY_S", 0.01)

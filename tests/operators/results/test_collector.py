@@ -166,7 +166,7 @@ def test_a_store_on_a_new_volume_reads_all_that_redis_still_has(server, make, tm
     drain(make())
     drain(make(file=tmp_path / "new.db"))
     assert numbers(tmp_path / "new.db", "a") == [*range(1, 21)]
-    assert "emugpu:events:a is read again from 0-0 on: it was given up to 100-20" in capsys.readouterr().err
+    assert "emugpu:events:a is read again from 0-0 on; 100-20 was delivered last" in capsys.readouterr().err
 
 
 def test_a_store_from_a_back_up_reads_what_it_lacks(server, make, path, tmp_path):

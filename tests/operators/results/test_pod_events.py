@@ -103,7 +103,7 @@ def test_a_pod_that_is_seen_again_tells_nothing_new(facts):
     once = job_result(facts(), events_of(over))
     assert job_result(facts(), [*events_of(running, SEEN + 1), *events_of(over), *events_of(over, SEEN + 9)]) == once
     assert (once.jct_s, once.queueing_delay_s, once.outcome) == (9, 3, "finished")
-    assert once.notes == ("times of train-u1 are Kubernetes' own, in whole seconds: no manager told of them",)
+    assert once.notes == ("times of train-u1 are Kubernetes' own, in whole seconds: no manager reported them",)
 
 
 def test_where_a_manager_tells_more_kubernetes_is_only_the_cross_check(teller, facts):

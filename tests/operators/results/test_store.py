@@ -87,7 +87,7 @@ def test_the_prediction_at_submission_stays(store):
     assert store.note_prediction("job", Prediction(9.0, "las", T0 + 1)) == first == store.prediction("job")
 
 
-def test_facts_told_again_keep_the_submission(store, facts):
+def test_facts_sent_again_keep_the_submission(store, facts):
     store.note_job(facts())
     store.note_job(replace(facts(policy="las"), submitted_ns=T0 + 5))
     assert store.facts("job") == facts(policy="las")

@@ -57,7 +57,7 @@ def test_what_is_not_one_story_stays_apart(teller):
     assert untouched([replace(event, stream="kubernetes:u") for event in told])
 
 
-def test_what_went_into_a_range_is_known_when_it_is_told_again(teller, facts, store):
+def test_what_went_into_a_range_is_known_when_it_is_sent_again(teller, facts, store):
     """After Redis lost everything, a node tells its last events again under other ids."""
     node = teller("n1")
     training(node, 60)

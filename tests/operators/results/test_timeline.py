@@ -236,7 +236,7 @@ def test_what_kubernetes_tells_settles_only_after_a_while(teller, facts):
     assert (result.told_by, result.settled(T0 + 79 * S), result.settled(T0 + 80 * S)) == (KUBERNETES, False, True)
 
 
-def test_facts_that_are_told_again_keep_the_first_submission_and_the_first_failure(facts):
+def test_facts_that_are_sent_again_keep_the_first_submission_and_the_first_failure(facts):
     known = facts(failed_ns=T0 + 5, isolated_s=3.0)
     news = replace(facts(policy="fifo"), submitted_ns=T0 + 9, failed_ns=T0 + 7)
     assert merged(known, news) == facts(failed_ns=T0 + 5, isolated_s=3.0, policy="fifo")

@@ -20,20 +20,19 @@ export function observedFirst(runs) {
 }
 
 // Calls `show(parameters)` now and at every change; parameters() are those of /queue and /occupancy at this moment.
+// On an emulated clock one run is shown. On a wall clock all jobs in a window of time are, or one run as a whole.
 export function chosen(state, experiments, show) {
+  const wall = state.cluster.clock === "wall";
   const runs = experiments.flatMap((experiment) => experiment.runs);
-  if (state.cluster.clock === "emulated") {
-    const named = experiments.length > 1;
-    const options = runs.map((run) => [run.id, `${named ? `${run.experiment}: ` : ""}${runName(run)}`]);
-    const wanted = parameter("run");
-    const first = runs.some((run) => run.id === wanted) ? wanted : observedFirst(runs)?.id ?? "";
-    if (options.length) {
-      fill(byId("choice"), choice("Run", options, first, (id) => { setParameter("run", id); show(() => ({ run: id })); }));
-    }
-    return show(() => ({ run: first }));
-  }
-  const window = (value) => () => (value === "all" ? {} : { since_s: nowOf(state) - Number(value) });
-  const wanted = WINDOWS.some(([value]) => value === parameter("window")) ? parameter("window") : "3600";
-  fill(byId("choice"), choice("Time", WINDOWS, wanted, (value) => { setParameter("window", value); show(window(value)); }));
-  return show(window(wanted));
+  const title = (run) => `${experiments.length > 1 ? `${run.experiment}: ` : ""}${runName(run)}`;
+  const options = [...(wall ? [["", "all jobs"]] : []), ...runs.map((run) => [run.id, title(run)])];
+  const named = runs.some((run) => run.id === parameter("run")) ? parameter("run") : "";
+  let run = wall ? named : named || (observedFirst(runs)?.id ?? "");
+  let window = WINDOWS.some(([value]) => value === parameter("window")) ? parameter("window") : "3600";
+  const parameters = () => (run || window === "all" || !wall ? (run ? { run } : {}) : { since_s: nowOf(state) - Number(window) });
+  const choices = () => fill(byId("choice"),
+    runs.length ? choice("Run", options, run, (id) => { run = id; setParameter("run", id); choices(); show(parameters); }) : null,
+    wall && !run ? choice("Time", WINDOWS, window, (value) => { window = value; setParameter("window", value); show(parameters); }) : null);
+  choices();
+  return show(parameters);
 }
