@@ -149,7 +149,11 @@ def test_an_uninstall_holds_and_lets_go() -> None:
     assert [each["spec"].get("suspend", False) for each in found.values()] == [True, False, True]
     assert {tuple(each["metadata"]["finalizers"]) for each in found.values()} == {("other",)}
     assert api.objects["jobs"] == api.objects["namespaces"] == {}
-    assert said == ["experiment lab/u1 is suspended", "experiment lab/u3 is held", "namespace emugpu-exp-1-1 deleted"]
+    assert said == [
+        "experiment lab/u1 is suspended",
+        "experiment lab/u3 is suspended",
+        "namespace emugpu-exp-1-1 deleted",
+    ]
 
 
 def test_an_uninstall_without_the_definition_has_nothing_to_do() -> None:
