@@ -29,8 +29,9 @@ experiment: $(STAMP)  ## the same jobs and policies on a Kubernetes cluster of 4
 	KUBECONFIG=$$($(BIN)/emugpu cluster kubeconfig --name experiment) \
 	  $(BIN)/emugpu compare examples/allox-40/workload.csv --cluster examples/allox-40/cluster.yaml --on kubernetes \
 	  --policy drf-fifo --policy drf-sjf --policy allox --stretch 4 --out out/experiment
-test: $(DEV_STAMP)  ## run the tests
-	$(BIN)/python -m pytest
+WORKERS ?= $$((2 * $$(nproc)))
+test: $(DEV_STAMP)  ## run the tests, two processes per core since many tests wait (WORKERS=N; ARGS=options of pytest)
+	$(BIN)/python -m pytest --quiet --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 check: $(DEV_STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	$(BIN)/python charts/generate.py --check

@@ -15,7 +15,8 @@ from scheduler_sims.clusters.base import Cluster
 from scheduler_sims.clusters.local import LocalCluster, LocalOptions
 from scheduler_sims.clusters.simulated import SimulatedCluster
 from scheduler_sims.inputs.cluster_file import ClusterSpec, load_cluster
-from scheduler_sims.inputs.truth import Remedy, WorkloadTruth, check_fits
+from scheduler_sims.inputs.fit import Remedy, check_fits
+from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.inputs.workload import Workload, load_workload
 from scheduler_sims.interface.estimates import Estimates, parse_estimates
 from scheduler_sims.loop.scheduler_loop import Explain, Progress, SchedulerLoop

@@ -13,7 +13,7 @@ from emugpu.commands.console import result_console
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import ClusterSpec
-from scheduler_sims.inputs.truth import Remedy
+from scheduler_sims.inputs.fit import Remedy
 from scheduler_sims.policies.resolve import policy_file
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import compare

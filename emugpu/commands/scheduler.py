@@ -65,6 +65,13 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         "(default: --namespace, else emugpu-system)",
     )
     where.add_argument(
+        "--identity",
+        default="",
+        metavar="NAME",
+        help="holder of the lease (default: a unique name). A supervisor that starts one process at a time gives each the same "
+        "name, so that the next one needn't wait for the lease of a killed one to expire",
+    )
+    where.add_argument(
         "--label",
         action="append",
         default=[],
@@ -122,6 +129,7 @@ def run(args: argparse.Namespace) -> int:
         name=check_name(args.name, "--name") if args.name else "",
         namespace=check_namespace(args.namespace, "--namespace"),
         lease_namespace=check_namespace(args.lease_namespace, "--lease-namespace"),
+        identity=args.identity,
         labels=parse_labels(args.label, "--label"),
         actuators=tuple(args.actuator),
         kubeconfig=args.kubeconfig,
@@ -138,11 +146,17 @@ def run(args: argparse.Namespace) -> int:
         predictions=not args.no_predictions,
     )
     out = sys.stdout  # now: what a policy prints goes elsewhere later
-    return Program(options, lambda line: print(line, file=out, flush=True), _say).run()
+
+    def print_line(line: str) -> None:
+        out.write(f"{line}\n")  # one write: two threads print
+        out.flush()
+
+    return Program(options, print_line, _say).run()
 
 
 def _say(text: str) -> None:
-    print(f"scheduler: {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"scheduler: {text}\n")
+    sys.stderr.flush()
 
 
 def _costs(path: Path | None, decide_every_s: float | None) -> ClusterCosts:

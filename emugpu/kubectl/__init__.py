@@ -1,1 +1,1 @@
-"""`kubectl emugpu`: what a cluster's emulated GPUs and EmuJobs do, read through the API server and never changed."""
+"""`kubectl emugpu`: shows a cluster's emulated GPUs and EmuJobs; reads through the API server and changes nothing."""

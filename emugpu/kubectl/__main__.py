@@ -1,6 +1,6 @@
 """`kubectl emugpu`: the program kubectl-emugpu, which kubectl finds on the PATH. This file is the table of its commands.
 
-It only reads. Its commands are modules of emugpu/kubectl/commands; only the one that is asked for is imported.
+It only reads. Its commands are modules of emugpu/kubectl/commands; only the requested one is imported.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ examples:
 
 
 def main(argv: list[str] | None = None, connect: Connect | None = None) -> int:
-    """Run a command; errors are one line on stderr, a package that isn't installed too. `connect` is what tests replace."""
+    """Run a command; errors, a missing package too, are one line on stderr. Tests replace `connect`."""
     arguments = sys.argv[1:] if argv is None else argv
 
     def work() -> int:
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None, connect: Connect | None = None) -> int:
 
 
 def command_in(arguments: Sequence[str]) -> str | None:
-    """The first word that names a command; the value of an option may stand before it, and be named like one."""
+    """The first word that names a command; the value of an option may stand before it and have a command's name."""
     takes_value = {"--kubeconfig", "--context", "-n", "--namespace"}
     before = ""
     for word in arguments:

@@ -1,4 +1,4 @@
-"""One command's view of the API server: asked synchronously, and what it refuses is said in words that help a user."""
+"""Synchronous access to the API server for one command; refusals become messages with a fix for the user."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ class ClosableApi(Api, Protocol):
 
 
 class Cluster:
-    """Use it as a context manager. `namespace`: the one that is meant where a command isn't told another.
-
-    `wall_ns` says what time it is: nanoseconds since 1970.
-    """
+    """A context manager. `namespace`: the default of commands. `wall_ns`: the time in nanoseconds since 1970."""
 
     def __init__(self, api: ClosableApi, namespace: str, wall_ns: Callable[[], int] = wall_ns) -> None:
         self._api, self.namespace, self._wall_ns = api, namespace, wall_ns
@@ -46,7 +43,7 @@ class Cluster:
         self._runner.close()
 
     def ask(self, question: Callable[[Api], Coroutine[Any, Any, T]]) -> T:
-        """The answer. Raises ClusterError, in one line, where there is none."""
+        """The answer. Raises ClusterError with one line if there is none."""
         try:
             return self._runner.run(question(self._api))
         except ForbiddenError as error:
@@ -54,17 +51,17 @@ class Cluster:
 
 
 def refusal(error: Exception) -> str:
-    """What the API server said, without the hint for the operator's own accounts."""
+    """The API server's message, without the hint for the operator's own accounts."""
     return str(error).partition("; the chart's RBAC")[0]
 
 
 async def listed(api: Api, resource: Resource, *, namespace: str = "", labels: str = "") -> list[Json]:
-    """All objects. Raises NotThereError where the cluster has no such resource."""
+    """All objects. Raises NotThereError if the cluster has no such resource."""
     return (await api.list(resource, namespace=namespace, labels=labels))[1]
 
 
 async def if_allowed(answer: Awaitable[T], otherwise: T, missing: list[str]) -> T:
-    """The answer, or `otherwise` where it is refused or not there; then `missing` gets the reason."""
+    """The answer, or `otherwise` if it is refused or doesn't exist; then `missing` gets the reason."""
     try:
         return await answer
     except (ForbiddenError, NotThereError) as error:

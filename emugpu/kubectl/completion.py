@@ -1,8 +1,8 @@
-"""The program kubectl_complete-emugpu, which kubectl asks for completions of `kubectl emugpu ...` (1.26 and later).
+"""The program kubectl_complete-emugpu, which kubectl calls for completions of `kubectl emugpu ...` (1.26 and later).
 
-It is given the words after `emugpu`, the last of them unfinished (perhaps empty), and prints a completion per line, a
-description after a tab, then a number: :4 tells the shell not to offer files, :0 to do so. Source: Kubernetes enhancement
-2379, "Shell Completion Support". Whatever fails, nothing is offered and nothing is said.
+Its arguments are the words after `emugpu`, the last of them unfinished (perhaps empty). It prints a completion per line, a
+description after a tab, then a number: :4 tells the shell not to offer files, :0 to do so. Source: Kubernetes enhancement 2379,
+"Shell Completion Support". After any failure it offers nothing and prints nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from emugpu.kubectl import options
 from emugpu.kubectl.__main__ import COMMANDS, command_in, parser
 from emugpu.kubectl.cluster import Cluster, listed
 from emugpu.kubectl.commands.jobs import PHASES
-from emugpu.kubectl.jobs_seen import jobs_in
+from emugpu.kubectl.job_views import jobs_in
 from emugpu.kubectl.scheduling_experiments import experiments_in
 from emulator_runtime.domain.errors import EmuGpuError
 from operators.kube.api import NAMESPACE, NODE, POD, Api, Json
@@ -32,7 +32,7 @@ Offer = tuple[str, str]
 
 
 def main(argv: Sequence[str] | None = None, connect: options.Connect | None = None) -> int:
-    """0, whatever happens. `connect` is what tests replace."""
+    """Returns 0, whatever happens. Tests replace `connect`."""
     *before, unfinished = (sys.argv[1:] if argv is None else argv) or [""]
     try:
         found = offers(before, connect or _connect)
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None, connect: options.Connect | None = No
 
 
 def offers(before: Sequence[str], connect: options.Connect) -> list[Offer] | None:
-    """What may follow these words; None: a file. Raises what asking the cluster raises."""
+    """Completions of these words; None: a file. Raises what requests to the cluster raise."""
     command = command_in(before)
     actions = _actions(command)
     flags = {flag: action for action in actions for flag in action.option_strings}
@@ -64,7 +64,7 @@ def offers(before: Sequence[str], connect: options.Connect) -> list[Offer] | Non
 
 
 def _actions(command: str | None) -> list[argparse.Action]:
-    """The arguments of a command, or of the program where none is named yet."""
+    """The arguments of a command, or of the program if none is named yet."""
     front = parser(command)
     if command is None:
         return [action for action in front._actions if action.option_strings]
@@ -78,7 +78,7 @@ def _help(action: argparse.Action) -> str:
 
 
 def _given(before: Sequence[str], command: str, flags: dict[str, argparse.Action]) -> int:
-    """How many words after the command are neither options nor their values."""
+    """Number of words after the command that are neither options nor their values."""
     count, previous = 0, ""
     for word in before[list(before).index(command) + 1 :]:
         takes_value = previous in flags and flags[previous].nargs != 0
@@ -88,7 +88,7 @@ def _given(before: Sequence[str], command: str, flags: dict[str, argparse.Action
 
 
 def _values(action: argparse.Action, before: Sequence[str], connect: options.Connect) -> list[Offer] | None:
-    """What may be the value of an option or an argument; None: a file."""
+    """Completions of the value of an option or argument; None: a file."""
     if action.type is Path:
         return None
     if action.choices is not None:
@@ -110,7 +110,7 @@ def _connection(before: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def _connect(args: argparse.Namespace) -> Cluster:
-    """Quick to give up: a shell waits."""
+    """With a short timeout, because a shell waits."""
     found = connection(args.kubeconfig, args.context, args.namespace)
     return Cluster(KubeApi(found, timeout_s=_PATIENCE_S), found.namespace)
 

@@ -1,4 +1,4 @@
-"""Experiments as the cluster tells of them: EmuJobs with one label, a run for each namespace and scheduler among them."""
+"""Experiments found in the cluster: EmuJobs with one label, a run for each namespace and scheduler among them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from emugpu.kubectl.jobs_seen import JobSeen, job_seen
+from emugpu.kubectl.job_views import JobView, job_view
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
@@ -19,7 +19,7 @@ from operators.kube.documents import object_at, text_at, texts_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
 from operators.objects.names import POLICY
 from operators.objects.node import Node
-from operators.pools.objects import PoolFacts
+from operators.objects.pool import Pool
 from operators.scheduling.names import ROW
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord
@@ -29,9 +29,9 @@ NOT_OVER = ("", "Pending", "Queued", "Starting", "Running", "Preempted")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An EmuJob of an experiment, as it is shown and as the API server sent it."""
+    """An EmuJob of an experiment, as a view and as the API server sent it."""
 
-    job: JobSeen
+    job: JobView
     document: Json
 
 
@@ -55,21 +55,21 @@ class Run:
 
     @property
     def going(self) -> int:
-        """How many jobs haven't ended."""
+        """Number of jobs that haven't ended."""
         return sum(member.job.phase in NOT_OVER for member in self.members)
 
     def belongs_to(self, experiment: str) -> bool:
-        """Whether this is the experiment that is meant, or one of its runs."""
+        """Whether this is the named experiment, or one of its runs."""
         return self.experiment == experiment or self.family == experiment
 
     @property
     def family(self) -> str:
-        """The experiment that this is a run of, by the label's number; the label where it has none."""
+        """The experiment of this run, by the label without its number; the label if it has none."""
         return re.sub(r"-\d+$", "", self.experiment)
 
     @property
     def predicted_mean_jct_s(self) -> float | None:
-        """The mean of the jobs' predicted JCTs, which are claims of the EmuJobs' author; None where no job has one."""
+        """The mean of the jobs' predicted JCTs, which the EmuJobs' author claims; None if no job has one."""
         predicted = [member.job.predicted_jct_s for member in self.members if member.job.predicted_jct_s is not None]
         return mean(predicted) if predicted else None
 
@@ -79,13 +79,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """The cluster that the jobs ran on, as it is now."""
+    """The present state of the cluster on which the jobs ran."""
 
     cluster: ClusterSpec
     offers: tuple[NodeOffer, ...]
 
     @classmethod
-    def of(cls, pools: Sequence[PoolFacts], nodes: Sequence[Node]) -> Grounds:
+    def of(cls, pools: Sequence[Pool], nodes: Sequence[Node]) -> Grounds:
         return cls(cluster_spec(pools, nodes), offers_of(pools, nodes))
 
 
@@ -93,7 +93,7 @@ def runs_of(documents: Iterable[Json]) -> list[Run]:
     """The runs of all experiments: by experiment, then in order of their beginning."""
     groups: dict[tuple[str, str, str], list[Member]] = {}
     for document in documents:
-        job = job_seen(document)
+        job = job_view(document)
         if job.experiment:
             scheduler = job.scheduler or f"{_pod_scheduler(document)} (Kubernetes)"
             groups.setdefault((job.experiment, job.namespace, scheduler), []).append(Member(job, document))
@@ -106,7 +106,7 @@ def runs_of(documents: Iterable[Json]) -> list[Run]:
 
 
 def record_of(run: Run, grounds: Grounds, now_s: float) -> RunRecord:
-    """The run as all reports want it. A job that hasn't ended is one that failed by now, and says so."""
+    """The run as all reports need it. A job that hasn't ended counts as failed by now, with a note."""
     profiles, notes, jobs = ProfileTable.bundled(), list[str](), list[JobSpec]()
     for row, member in enumerate(run.members):
         try:
@@ -125,7 +125,7 @@ def finished_only(record: RunRecord) -> RunRecord:
 
 
 def _job(member: Member, begun_s: float, row: int, grounds: Grounds, profiles: ProfileTable) -> JobSpec:
-    """Raises what a spec that can't be read raises."""
+    """Raises what parsing an invalid spec raises."""
     job = member.job
     spec: EmuJobSpec = parse_spec(job.namespace, job.name, object_at(member.document, "spec"))
     submit_s = max(0.0, (job.submitted_s or begun_s) - begun_s)

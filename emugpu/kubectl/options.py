@@ -1,4 +1,4 @@
-"""What every command takes; each option may stand before the command or after it, as with kubectl."""
+"""The options of every command; each may stand before the command or after it, as with kubectl."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ def add_selector(parser: argparse.ArgumentParser) -> None:
 
 
 def every_s(args: argparse.Namespace) -> float:
-    """Raises InputError for a pause that would keep the API server busy."""
+    """Raises InputError for an interval that would overload the API server."""
     if not 0.2 <= args.every <= 86400:
         raise InputError("--every", f"must be from 0.2 to 86400 seconds, not {args.every:g}")
     return float(args.every)
 
 
 def scope(args: argparse.Namespace, cluster: Cluster) -> str:
-    """The namespace to look into, `*` for all."""
+    """The namespace to read, `*` for all."""
     return "*" if args.all_namespaces else cluster.namespace
 
 
 def connect(args: argparse.Namespace) -> Cluster:
-    """Raises InputError or ClusterError where no cluster is configured."""
+    """Raises InputError or ClusterError if no cluster is configured."""
     found = chosen_connection(args.kubeconfig, args.context, args.namespace)
     return Cluster(KubeApi(found), found.namespace)
 
 
 def cluster_of(args: argparse.Namespace) -> Cluster:
-    """The cluster that the arguments mean, by the program's way to connect."""
+    """The cluster of the arguments, connected as the program connects."""
     found: Cluster = args.connect(args)
     return found

@@ -1,4 +1,4 @@
-"""How results are written: columns for people, JSON and CSV for programs. Colours only where a terminal shows them."""
+"""The forms of results: columns for people, JSON and CSV for programs. Colours only on a terminal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A result in each form. `lines` make the table, `none` is said on stderr where there is nothing to list.
+    """A result in each form. `lines` make the table; `none` is printed on stderr if there is nothing to list.
 
     `document` is JSON; `rows` are for CSV, all with the same members. `notes` go to stderr.
     """
@@ -50,7 +50,7 @@ class Answer:
 
 
 def columns(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[Text]:
-    """A table without lines, which other tools can cut; nothing is ever shortened."""
+    """A table without rules, which other tools can cut; cells are never shortened."""
     cells = [[Cell(clean(cell.text), cell.style, cell.right) for cell in row] for row in rows]
     if not cells:
         return []
@@ -71,12 +71,12 @@ def _line(row: Sequence[Cell], widths: Sequence[int]) -> Text:
 
 
 def stdout() -> Console:
-    """The terminal; or a file or pipe, which gets plain text."""
+    """The terminal; for a file or pipe, plain text."""
     return PipedConsole(highlight=False, soft_wrap=True)
 
 
 def show(answer: Answer, form: str, *, console: Console | None = None) -> None:
-    """Print it as `form` says: json, csv, or anything else for the table."""
+    """Print it in the given form: json, csv, or the table for anything else."""
     for note in answer.notes:
         print(f"kubectl emugpu: {clean(note)}", file=sys.stderr)
     if form == "json":
@@ -90,9 +90,9 @@ def show(answer: Answer, form: str, *, console: Console | None = None) -> None:
 
 
 def watch(look: Callable[[], Answer], form: str, every_s: float) -> int:
-    """Shows what is new until Ctrl-C: in place on a terminal, else as lines (one JSON document each). Always 0.
+    """Shows the newest answer until Ctrl-C: in place on a terminal, else as lines (one JSON document each). Always 0.
 
-    Raises what the first look raises; a later one that fails where a retry helps leaves what was seen, with a note.
+    Raises what the first request raises; if a later one fails and a retry helps, the last answer stays with a note.
     """
     console = stdout()
     try:
@@ -151,7 +151,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Lists are words with spaces between; true and false as in JSON; what isn't known is empty."""
+    """Lists are words with spaces between; true and false as in JSON; unknown values are empty."""
     if isinstance(value, bool):
         return str(value).lower()
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value

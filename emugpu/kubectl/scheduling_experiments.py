@@ -1,4 +1,4 @@
-"""SchedulingExperiments as `kubectl emugpu` shows them: by name, and their runs from the ConfigMap of their report."""
+"""SchedulingExperiments as `kubectl emugpu` shows them: by name, with their runs from the ConfigMap of their report."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RUNS = REPORT_KEYS[-1]
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentSeen:
-    """One of them; `doing`: what goes on, or why it has failed."""
+class ExperimentView:
+    """A SchedulingExperiment; `doing`: its present activity, or why it has failed."""
 
     namespace: str
     name: str
@@ -31,22 +31,22 @@ class ExperimentSeen:
         return f"{self.namespace}/{self.name}"
 
 
-def experiment_seen(document: Json) -> ExperimentSeen:
-    """As the API server sends it; what is missing is empty."""
+def experiment_view(document: Json) -> ExperimentView:
+    """As the API server sends it; missing members are empty."""
     namespace, _, name = full_name_of(document).rpartition("/")
     status = object_at(document, "status")
     failed = text_at(condition_of(status, "Failed"), "message")
-    return ExperimentSeen(namespace, name, text_at(status, "phase") or "Pending", text_at(status, "doing") or failed)
+    return ExperimentView(namespace, name, text_at(status, "phase") or "Pending", text_at(status, "doing") or failed)
 
 
-async def experiments_in(api: Api, namespace: str, missing: list[str]) -> list[ExperimentSeen]:
-    """Of this namespace, `*` for all; none where the cluster doesn't know or doesn't show them (`missing` gets the reason)."""
+async def experiments_in(api: Api, namespace: str, missing: list[str]) -> list[ExperimentView]:
+    """Of this namespace, `*` for all; none if the cluster has no such resource or refuses it (`missing` gets the reason)."""
     documents = await if_allowed(listed(api, EXPERIMENT, namespace=namespace), [], missing)
-    return sorted((experiment_seen(document) for document in documents), key=lambda seen: seen.key)
+    return sorted((experiment_view(document) for document in documents), key=lambda seen: seen.key)
 
 
-def the_one(found: Sequence[ExperimentSeen], name: str) -> ExperimentSeen | None:
-    """The experiment of this name. Raises InputError where several namespaces have one."""
+def experiment_named(found: Sequence[ExperimentView], name: str) -> ExperimentView | None:
+    """The experiment of this name. Raises InputError if several namespaces have one."""
     own = [seen for seen in found if seen.name == name]
     if len(own) > 1:
         several = ", ".join(seen.namespace for seen in own)
@@ -54,8 +54,8 @@ def the_one(found: Sequence[ExperimentSeen], name: str) -> ExperimentSeen | None
     return own[0] if own else None
 
 
-async def kept_of(api: Api, seen: ExperimentSeen) -> SavedComparison:
-    """What its runner has found until now. Raises ClusterError where there is nothing yet."""
+async def report_records_of(api: Api, seen: ExperimentView) -> SavedComparison:
+    """The records of its runner so far. Raises ClusterError if there are none yet."""
     name = report_name(seen.name)
     try:
         document = await api.get(CONFIG_MAP, name, seen.namespace)

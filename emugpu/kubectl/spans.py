@@ -1,4 +1,4 @@
-"""EmuJobs' runs as the spans that reports know: which job held which device of which node, in seconds since one moment."""
+"""EmuJobs' runs as the spans of reports: which job held which device of which node, in seconds since one moment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from emugpu.kubectl.jobs_seen import GOING_ON, OVER, JobSeen, RunSeen
+from emugpu.kubectl.job_views import GOING_ON, OVER, JobView, RunView
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.inventory import split_device_id
 from operators.kube.api import Json
@@ -19,12 +19,12 @@ RUNNING = "running"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where devices are: node and index by UUID; empty where nodes can't be looked at."""
+    """The places of devices: node and index by UUID; empty if nodes can't be read."""
 
     by_uuid: Mapping[str, tuple[str, int]]
 
-    def of(self, run: RunSeen) -> list[tuple[str, int]]:
-        """Node and index of each of the run's devices that is known; shares of one device are one."""
+    def of(self, run: RunView) -> list[tuple[str, int]]:
+        """Node and index of each known device of the run; shares of one device count once."""
         uuids = dict.fromkeys(split_device_id(device)[0] for device in run.devices)
         return [self.by_uuid[uuid] for uuid in uuids if uuid in self.by_uuid]
 
@@ -33,14 +33,14 @@ class Places:
         """From the inventories of Nodes as the API server sends them."""
         found = {}
         for facts in map(Node.read, documents):
-            with suppress(InputError):  # of another version: its devices count as unknown ones
+            with suppress(InputError):  # written by another version: its devices count as unknown
                 inventory = facts.inventory()
                 for entry in inventory.entries() if inventory is not None else ():
                     found[entry.device.uuid] = facts.name, entry.device.index
         return cls(found)
 
-    def with_unknown(self, jobs: Iterable[JobSeen]) -> Places:
-        """Devices that are gone, or that may not be seen, get the next free indexes of their node, in order of first use."""
+    def with_unknown(self, jobs: Iterable[JobView]) -> Places:
+        """Devices that are gone or can't be read get the next free indexes of their node, in order of first use."""
         found = dict(self.by_uuid)
         top: dict[str, int] = {}
         for node, index in found.values():
@@ -55,7 +55,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of time, seconds since 1970."""
+    """A period, seconds since 1970."""
 
     begin_s: float
     end_s: float
@@ -65,20 +65,20 @@ class Window:
         return self.end_s - self.begin_s
 
 
-def stays(job: JobSeen) -> tuple[RunSeen, ...]:
-    """The job's runs; where no manager told of any, from its start to its end, on devices that aren't known.
+def stays(job: JobView) -> tuple[RunView, ...]:
+    """The job's runs; if no manager reported any, one from its start to its end, on unknown devices.
 
-    Of one that was preempted, nobody knows until when it ran.
+    The end of a preempted job's run is unknown then.
     """
     if job.runs or job.started_s is None or job.phase not in (*GOING_ON, *OVER):
         return job.runs
     end_s = job.finished_s if job.phase in OVER else None
     nodes = [node for node in job.nodes.split(",") if node] or ["?"]
-    return tuple(RunSeen(node, (), job.started_s, end_s, 0, job.steps_done, "") for node in nodes)
+    return tuple(RunView(node, (), job.started_s, end_s, 0, job.steps_done, "") for node in nodes)
 
 
-def window_of(jobs: Sequence[JobSeen], now_s: float, since_s: float | None) -> Window:
-    """From the first submission to the last end (now, while one goes on); with `since_s` only the last so many seconds."""
+def window_of(jobs: Sequence[JobView], now_s: float, since_s: float | None) -> Window:
+    """From the first submission to the last end (now, while a job runs); with `since_s` only the last `since_s` seconds."""
     going = any(job.phase not in OVER for job in jobs)
     ends = [run.to_s for job in jobs for run in stays(job) if run.to_s is not None]
     ends += [job.finished_s for job in jobs if job.finished_s is not None]
@@ -90,8 +90,8 @@ def window_of(jobs: Sequence[JobSeen], now_s: float, since_s: float | None) -> W
     return Window(begin_s, max(end_s, begin_s + 1e-3))
 
 
-def clipped(job: JobSeen, window: Window) -> list[tuple[RunSeen, float, float]]:
-    """The runs that the window shows, with their seconds from its beginning; what goes on ends with the window."""
+def clipped(job: JobView, window: Window) -> list[tuple[RunView, float, float]]:
+    """The runs within the window, in seconds from its beginning; running ones end with the window."""
     found = []
     for run in stays(job):
         begin_s, end_s = (
@@ -103,8 +103,8 @@ def clipped(job: JobSeen, window: Window) -> list[tuple[RunSeen, float, float]]:
     return found
 
 
-def spans_of(jobs: Iterable[JobSeen], places: Places, window: Window) -> list[Span]:
-    """One span per run and device; on CPUs alone, or where the devices aren't known, one per run without a device."""
+def spans_of(jobs: Iterable[JobView], places: Places, window: Window) -> list[Span]:
+    """One span per run and device; for CPUs alone or unknown devices, one per run without a device."""
     found = []
     for job in jobs:
         for run, begin_s, end_s in clipped(job, window):
@@ -113,8 +113,8 @@ def spans_of(jobs: Iterable[JobSeen], places: Places, window: Window) -> list[Sp
     return found
 
 
-def live_record(jobs: Sequence[JobSeen], places: Places, window: Window) -> RunRecord:
-    """What there is, as a run of its own for the page with the chart: jobs that go on end with the window.
+def live_record(jobs: Sequence[JobView], places: Places, window: Window) -> RunRecord:
+    """The present state as a run of its own for the page with the chart: running jobs end with the window.
 
     It is a picture and no result: no figure may be computed from it.
     """
@@ -139,7 +139,7 @@ def live_record(jobs: Sequence[JobSeen], places: Places, window: Window) -> RunR
     return RunRecord(LIVE, LIVE, 1, gpus, nodes, records, tuple(spans))
 
 
-def shortened(jobs: Sequence[JobSeen]) -> list[JobSeen]:
-    """Where all jobs are of one namespace, their keys needn't say so."""
+def shortened(jobs: Sequence[JobView]) -> list[JobView]:
+    """If all jobs are of one namespace, keys don't name it."""
     one = len({job.namespace for job in jobs}) <= 1
     return [replace(job, namespace="") if one else job for job in jobs]

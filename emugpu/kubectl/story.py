@@ -1,4 +1,4 @@
-"""What happened to one EmuJob, in time order: from its status, its Job's and pods' objects, and the events about them."""
+"""The history of one EmuJob in time order: from its status, its Job and pods, and the events about them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from emugpu.kubectl.jobs_seen import ConditionSeen, JobSeen, RunSeen
+from emugpu.kubectl.job_views import ConditionView, JobView, RunView
 from emugpu.kubectl.output import counted, duration
 from emugpu.kubectl.spans import Places
 from operators.kube.api import Json
@@ -15,14 +15,14 @@ from operators.kube.documents import condition_of, object_at, objects_in, text_a
 from operators.kube.timestamps import seconds_of
 
 _WHOSE = ("event", "status", "pod", "pod event")
-"""Whose word a line is; a Job's events stand before what its pods do."""
+"""The sources of lines; a Job's events stand before its pods' at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One line of the story. `at_s`: seconds since 1970. `source`: whose word it is; `warning`: something went wrong.
+class StoryLine:
+    """One line of the history. `at_s`: seconds since 1970. `source`: who reported it; `warning`: something went wrong.
 
-    `order`: among what is told of the same second, an earlier version of the API server's objects comes first.
+    `order`: within one second, an earlier version of the API server's objects comes first.
     """
 
     at_s: float
@@ -33,13 +33,13 @@ class Told:
 
     @property
     def coarse(self) -> bool:
-        """Told in whole seconds, as Kubernetes does of pods and conditions."""
+        """Reported in whole seconds, as Kubernetes does for pods and conditions."""
         return self.at_s.is_integer()
 
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """What there is of a job beside its EmuJob. `missing`: what the user may not see, and why."""
+    """The objects of a job besides its EmuJob. `missing`: what the user may not read, and why."""
 
     pods: tuple[Json, ...] = ()
     events: tuple[Json, ...] = ()
@@ -47,10 +47,10 @@ class Objects:
     missing: tuple[str, ...] = ()
 
 
-def story(job: JobSeen, objects: Objects) -> list[Told]:
-    """All that is known, oldest first; what is told of the same whole second in the order of _WHOSE.
+def story(job: JobView, objects: Objects) -> list[StoryLine]:
+    """All known lines, the oldest first; within one whole second in the order of _WHOSE.
 
-    What is told in whole seconds stands no earlier than the submission, which is known better.
+    Lines in whole seconds stand no earlier than the submission, whose time is exact.
     """
     told = [*_beginning(job), *_runs(job, objects.places), *_end(job)]
     told += [line for condition in job.conditions for line in _condition(condition)]
@@ -60,7 +60,7 @@ def story(job: JobSeen, objects: Objects) -> list[Told]:
     told += [line for pod in objects.pods for line in _pod(pod, known)]
     first_s = job.submitted_s or 0.0
 
-    def place(line: Told) -> tuple[float, int, int]:
+    def place(line: StoryLine) -> tuple[float, int, int]:
         if line.source in ("job", "run") or not line.coarse:
             return line.at_s, 0, 0
         return max(line.at_s, first_s), 1 + _WHOSE.index(line.source), line.order
@@ -68,8 +68,8 @@ def story(job: JobSeen, objects: Objects) -> list[Told]:
     return sorted(told, key=place)
 
 
-def regards(event: Mapping[str, Any], job: JobSeen) -> bool:
-    """Whether the event is about the EmuJob, its Job, or a pod of that, also one that is gone."""
+def regards(event: Mapping[str, Any], job: JobView) -> bool:
+    """Whether the event is about the EmuJob, its Job, or one of its pods, which may be gone."""
     about = object_at(event, "regarding")
     kind, name = text_at(about, "kind"), text_at(about, "name")
     if text_at(about, "namespace") != job.namespace:
@@ -81,26 +81,26 @@ def regards(event: Mapping[str, Any], job: JobSeen) -> bool:
     return kind == "Pod" and re.fullmatch(rf"{re.escape(job.name)}-\d+-[a-z0-9]{{5}}", name) is not None
 
 
-def _beginning(job: JobSeen) -> Iterator[Told]:
+def _beginning(job: JobView) -> Iterator[StoryLine]:
     if job.submitted_s is None:
         return
     by = f", for scheduler {job.scheduler} (actuator {job.actuator})" if job.scheduler else ""
-    yield Told(job.submitted_s, "job", f"submitted: {counted(job.gpus, 'GPU')}, {job.steps} steps{by}")
+    yield StoryLine(job.submitted_s, "job", f"submitted: {counted(job.gpus, 'GPU')}, {job.steps} steps{by}")
     if job.predicted_jct_s is not None:
         foretold = (
             f"{job.predicted_by or 'the scheduler'} predicts {duration(job.predicted_jct_s)} from submission to end"
         )
-        yield Told(job.submitted_s, "job", foretold)
+        yield StoryLine(job.submitted_s, "job", foretold)
 
 
-def _end(job: JobSeen) -> Iterator[Told]:
+def _end(job: JobView) -> Iterator[StoryLine]:
     if job.finished_s is not None and job.phase == "Failed":
-        yield Told(job.finished_s, "job", f"failed, {job.steps_done}/{job.steps} steps done", warning=True)
+        yield StoryLine(job.finished_s, "job", f"failed, {job.steps_done}/{job.steps} steps done", warning=True)
     elif job.finished_s is not None:
-        yield Told(job.finished_s, "job", f"finished{_took(job)}")
+        yield StoryLine(job.finished_s, "job", f"finished{_took(job)}")
 
 
-def _took(job: JobSeen) -> str:
+def _took(job: JobView) -> str:
     if job.observed_jct_s is None:
         return ""
     text = f" after {duration(job.observed_jct_s)}"
@@ -110,61 +110,61 @@ def _took(job: JobSeen) -> str:
     return f"{text}; {duration(job.predicted_jct_s)} were predicted ({100 * error:+.1f}%)"
 
 
-def _runs(job: JobSeen, places: Places) -> Iterator[Told]:
+def _runs(job: JobView, places: Places) -> Iterator[StoryLine]:
     for number, run in enumerate(job.runs, start=1):
-        yield Told(run.from_s, "run", f"run {number} begins at step {run.from_step} on {where(run, places)}")
+        yield StoryLine(run.from_s, "run", f"run {number} begins at step {run.from_step} on {where(run, places)}")
         if run.to_s is not None:
             took = duration(run.to_s - run.from_s)
             bad = run.ended in ("failed", "untold")
-            yield Told(
+            yield StoryLine(
                 run.to_s, "run", f"run {number} ends after {took} at step {run.to_step}: {run.ended or 'ended'}", bad
             )
 
 
-def where(run: RunSeen, places: Places) -> str:
+def where(run: RunView, places: Places) -> str:
     """The node, and which of its GPUs."""
     indexes = [str(index) for _, index in places.of(run)] or list(run.devices)
     return f"{run.node} ({'GPU' if len(indexes) == 1 else 'GPUs'} {', '.join(indexes)})" if indexes else run.node
 
 
-def _condition(condition: ConditionSeen) -> Iterator[Told]:
+def _condition(condition: ConditionView) -> Iterator[StoryLine]:
     trivial = not condition.holds and (condition.kind in ("Complete", "Failed") or condition.reason == "Finished")
     if condition.since_s is not None and not trivial:
         reason = f" ({condition.reason})" if condition.reason not in ("", condition.kind) else ""
         message = f": {condition.message}" if condition.message else ""
         bad = (condition.kind == "Failed" and condition.holds) or (condition.kind == "Accepted" and not condition.holds)
         word = "" if condition.holds else "not "
-        yield Told(condition.since_s, "status", f"{word}{condition.kind}{reason}{message}", bad)
+        yield StoryLine(condition.since_s, "status", f"{word}{condition.kind}{reason}{message}", bad)
 
 
-def _pod(pod: Json, known: Collection[tuple[str, str]]) -> Iterator[Told]:
-    """What no event tells (`known`: object and reason of those that are still kept)."""
+def _pod(pod: Json, known: Collection[tuple[str, str]]) -> Iterator[StoryLine]:
+    """Lines for which no event exists (`known`: object and reason of the events that are still kept)."""
     metadata, status = object_at(pod, "metadata"), object_at(pod, "status")
     own = text_at(metadata, "name")
     name = f"pod {own}"
     created_s = seconds_of(text_at(metadata, "creationTimestamp"))
     if created_s is not None and (own, "Scheduled") not in known:
-        yield Told(created_s, "pod", f"{name} is made")
+        yield StoryLine(created_s, "pod", f"{name} is made")
     bound = condition_of(status, "PodScheduled")
     bound_s = seconds_of(text_at(bound, "lastTransitionTime"))
     if bound_s is not None and bound.get("status") == "True" and (own, "Scheduled") not in known:
-        yield Told(bound_s, "pod", f"{name} gets node {text_at(object_at(pod, 'spec'), 'nodeName')}")
+        yield StoryLine(bound_s, "pod", f"{name} gets node {text_at(object_at(pod, 'spec'), 'nodeName')}")
     for container in objects_in(status, "containerStatuses"):
         for state in ("running", "terminated"):
             began_s = seconds_of(text_at(object_at(container, "state", state), "startedAt"))
             if began_s is not None and (own, "Started") not in known:
-                yield Told(began_s, "pod", f"{name}: container {text_at(container, 'name')} starts")
+                yield StoryLine(began_s, "pod", f"{name}: container {text_at(container, 'name')} starts")
         ended = object_at(container, "state", "terminated")
         ended_s = seconds_of(text_at(ended, "finishedAt"))
         if ended_s is not None:
             code = whole_at(ended, "exitCode")
             reason = f" ({text_at(ended, 'reason')})" if text_at(ended, "reason") else ""
             text = f"{name}: container {text_at(container, 'name')} ends with {code}{reason}"
-            yield Told(ended_s, "pod", text, code != 0)
+            yield StoryLine(ended_s, "pod", text, code != 0)
 
 
-def _event(event: Json) -> Iterator[Told]:
-    """Of one that was repeated, the last time."""
+def _event(event: Json) -> Iterator[StoryLine]:
+    """The last time of a repeated event."""
     series, about = object_at(event, "series"), object_at(event, "regarding")
     times = (
         text_at(series, "lastObservedTime"),
@@ -182,9 +182,9 @@ def _event(event: Json) -> Iterator[Told]:
         text = f"{text_at(event, 'reason')}{whose}: {note}{often}"
         version = text_at(object_at(event, "metadata"), "resourceVersion")
         order = int(version) if version.isascii() and version.isdecimal() else 0
-        yield Told(at_s, "pod event" if of_pod else "event", text, text_at(event, "type") == "Warning", order)
+        yield StoryLine(at_s, "pod event" if of_pod else "event", text, text_at(event, "type") == "Warning", order)
 
 
-def told_once(lines: Iterable[Told]) -> list[Told]:
+def without_repetitions(lines: Iterable[StoryLine]) -> list[StoryLine]:
     """Without repetitions of the same text at the same time."""
     return list(dict.fromkeys(lines))

@@ -12,9 +12,8 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.request import Layout, TrainRequest, batch_per_gpu, plan_step
 from operators.objects.emujob import Configuration, EmuJobSpec
 from operators.objects.node import Node
-from operators.objects.pool import DEFAULT_RESOURCE
+from operators.objects.pool import DEFAULT_RESOURCE, Pool
 from operators.pools.emulated_nodes import emulated_nodes
-from operators.pools.objects import PoolFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class NodeOffer:
     devices: tuple[tuple[str, int], ...]
 
 
-def offers_of(pools: Iterable[PoolFacts], nodes: Sequence[Node]) -> tuple[NodeOffer, ...]:
+def offers_of(pools: Iterable[Pool], nodes: Sequence[Node]) -> tuple[NodeOffer, ...]:
     """All nodes of all pools, by name. Devices count whether healthy or not: they may recover."""
     return tuple(
         NodeOffer(

@@ -10,8 +10,8 @@ from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.offers import NodeOffer, usable_types
 from operators.objects.emujob import Configuration, EmuJobSpec
 from operators.objects.node import Node
+from operators.objects.pool import Pool
 from operators.pools.emulated_nodes import EmulatedNode, emulated_nodes
-from operators.pools.objects import PoolFacts
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.interface.costs import ClusterCosts
 
@@ -38,7 +38,7 @@ def job_spec(
     )
 
 
-def cluster_spec(pools: Iterable[PoolFacts], nodes: Sequence[Node], costs: ClusterCosts | None = None) -> ClusterSpec:
+def cluster_spec(pools: Iterable[Pool], nodes: Sequence[Node], costs: ClusterCosts | None = None) -> ClusterSpec:
     """All nodes of all pools by name, with their emulated amounts. Shared devices count as whole ones."""
     return cluster_of(emulated_nodes(pools, nodes), costs)
 

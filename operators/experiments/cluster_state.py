@@ -15,7 +15,7 @@ from operators.emujob.workload import cluster_spec
 from operators.kube.api import EMUJOB, NODE, POD, POOL, Api, NotThereError
 from operators.objects.node import Node
 from operators.objects.pod import Pod
-from operators.pools.objects import pool_facts
+from operators.objects.pool import Pool
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.reports.formats import list_some
 
@@ -53,7 +53,7 @@ async def read_cluster_state(api: Api) -> ClusterState:
     _, nodes = await api.list(NODE)
     _, pods = await api.list(POD)
     facts = [Node.read(document) for document in nodes]
-    spec = cluster_spec([pool_facts(document) for document in pools], facts)
+    spec = cluster_spec([Pool.read(document) for document in pools], facts)
     ready = {node.name for node in facts if node.ready}
     return ClusterState(
         spec,

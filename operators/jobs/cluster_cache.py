@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from operators.emujob.objects import EmuJobFacts, emujob_facts
 from operators.emujob.offers import NodeOffer, offers_of
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.observer import ClusterView
@@ -16,14 +15,15 @@ from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json
 from operators.kube.documents import Key
 from operators.kube.informer import Followed
 from operators.kube.store import Heard, Index, Store
+from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob, Service
 from operators.objects.names import JOB_LABEL
 from operators.objects.node import Node
 from operators.objects.pod import Pod
-from operators.pools.objects import PoolFacts, pool_facts
+from operators.objects.pool import Pool
 from operators.results.status import Outcome
 
-Named = EmuJobFacts | BatchJob | Service
+Named = EmuJob | BatchJob | Service
 """Objects that have their EmuJob's name."""
 
 
@@ -31,14 +31,14 @@ class ClusterCache:
     """Caches of six kinds. `news` is called with the namespace/name of each EmuJob that a change is about, `heard` with each
     EmuJob before and after a change."""
 
-    def __init__(self, news: Callable[[str], None], heard: Heard[EmuJobFacts], wall_ns: Callable[[], int]) -> None:
+    def __init__(self, news: Callable[[str], None], heard: Heard[EmuJob], wall_ns: Callable[[], int]) -> None:
         self._news, self._heard = news, heard
         self._pods_of: Index[Pod] = Index(_job_of)
-        self.emujobs: Store[EmuJobFacts] = Store(lambda d: emujob_facts(d, wall_ns()), self._heard_emujob)
+        self.emujobs: Store[EmuJob] = Store(lambda d: EmuJob.read(d, wall_ns()), self._heard_emujob)
         self.jobs: Store[BatchJob] = Store(lambda d: BatchJob.read(d, wall_ns()), self._heard_job)
         self.pods: Store[Pod] = Store(lambda d: pod_of_interest(d, wall_ns()), self._heard_pod)
         self.services: Store[Service] = Store(Service.read, self._heard_named)
-        self.pools: Store[PoolFacts] = Store(pool_facts, self._heard_place)
+        self.pools: Store[Pool] = Store(Pool.read, self._heard_place)
         self.nodes: Store[Node] = Store(Node.read, self._heard_place)
         self.refusals = ResizeRefusals()
         self._vanished = False
@@ -64,7 +64,7 @@ class ClusterCache:
         return self._offers
 
     def observed(
-        self, facts: EmuJobFacts, outcome: Outcome | None, refused_creation: RefusedCreation | None = None
+        self, facts: EmuJob, outcome: Outcome | None, refused_creation: RefusedCreation | None = None
     ) -> Observed:
         """The objects that belong to this EmuJob's name."""
         name = str(facts.key)
@@ -102,7 +102,7 @@ class ClusterCache:
         if store is not None:
             store.update("MODIFIED", document)
 
-    def _heard_emujob(self, before: EmuJobFacts | None, after: EmuJobFacts | None) -> None:
+    def _heard_emujob(self, before: EmuJob | None, after: EmuJob | None) -> None:
         self._heard(before, after)
         self._vanished |= after is None
         if after is None and before is not None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import EmuJobFacts
 from operators.jobs.cluster_cache import ClusterCache
 from operators.jobs.creation_attempts import LASTS, CreationAttempts
 from operators.jobs.manifests import Images
@@ -24,11 +23,12 @@ from operators.jobs.resizing import Refusal
 from operators.jobs.writer import write
 from operators.kube.actions import Tell
 from operators.kube.api import Api, ConflictError, NotThereError
-from operators.kube.documents import Key, text_at
+from operators.kube.documents import Key
 from operators.kube.events import News
 from operators.kube.informer import Pauses, follow
 from operators.kube.leader_election import LeadershipLostError
 from operators.kube.work_queue import WorkQueue
+from operators.objects.emujob import EmuJob
 from operators.objects.names import FINAL
 from operators.results.status import Outcome
 
@@ -155,7 +155,7 @@ class Controller:
             self._queue.add(key, again_s)
         self._queue.done(key)
 
-    async def _reconcile(self, facts: EmuJobFacts) -> tuple[EmuGpuError | None, float | None]:
+    async def _reconcile(self, facts: EmuJob) -> tuple[EmuGpuError | None, float | None]:
         """The error, if any, and when to reconcile again (None: after a change)."""
         given = self._dependencies
         context = Context(self._cache.offers(), given.profiles, given.images, given.wall_ns(), given.log_connected())
@@ -163,7 +163,7 @@ class Controller:
         found = plan(
             facts, self._cache.observed(facts, self._dependencies.outcomes(facts.key.uid), refused_creation), context
         )
-        longest = None if text_at(facts.status, "phase") in FINAL else _LONGEST_WAIT_S
+        longest = None if facts.phase in FINAL else _LONGEST_WAIT_S
         again_s = longest if found.again_s is None else min(_LONGEST_WAIT_S, max(found.again_s, 0.01))
         return await self._carry_out(facts.key, found.actions), again_s
 
@@ -223,9 +223,7 @@ class Controller:
         if document is not None:
             self._cache.wrote(action, document)
 
-    def _count(self, before: EmuJobFacts | None, after: EmuJobFacts | None) -> None:
-        was, now = (
-            text_at(facts.status, "phase") or "Pending" if facts is not None else "" for facts in (before, after)
-        )
+    def _count(self, before: EmuJob | None, after: EmuJob | None) -> None:
+        was, now = (facts.phase or "Pending" if facts is not None else "" for facts in (before, after))
         if was != now:
             self._metrics.moved(was, now)

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.layout import JOB_UID_LABEL
 from emulator_runtime.workloads.train_arguments import CONFIGURATION_VARIABLE
-from operators.emujob.objects import EmuJobFacts
 from operators.kube.api import Json
-from operators.objects.emujob import Configuration, EmuJobSpec
+from operators.objects.emujob import Configuration, EmuJob, EmuJobSpec
 from operators.objects.names import CONFIGURATION, CONTAINER, GATE, JOB_LABEL
 from operators.objects.node import HOSTNAME_LABEL
 from operators.objects.pool import DEFAULT_RESOURCE, HOST_RESOURCE
@@ -40,9 +39,7 @@ class Images:
     pull_secrets: tuple[str, ...] = ()
 
 
-def job_document(
-    job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]
-) -> Json:
+def job_document(job: EmuJob, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]) -> Json:
     """The Job to create. `chosen`: the configuration with which it starts; `types`: usable GPU types, empty: any."""
     policy = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "Ignore"}
     rules = [policy, *(_on_exit(code, act) for code, act in ((EXIT_STOPPED, "Ignore"), (EXIT_WRONG, "FailJob")))]
@@ -68,7 +65,7 @@ def job_document(
     }
 
 
-def service_document(job: EmuJobFacts) -> Json:
+def service_document(job: EmuJob) -> Json:
     """The headless Service by which the pods of a job find each other."""
     return {
         "apiVersion": "v1",
@@ -83,7 +80,7 @@ def service_document(job: EmuJobFacts) -> Json:
     }
 
 
-def arguments(job: EmuJobFacts, spec: EmuJobSpec) -> list[str]:
+def arguments(job: EmuJob, spec: EmuJobSpec) -> list[str]:
     """The arguments of `emugpu`."""
     if len(spec.configurations) == 1:
         work = _work(spec.configurations[0])
@@ -124,7 +121,7 @@ def _cpus(milli: int) -> str:
     return f"{milli // 1000}.{milli % 1000:03d}".rstrip("0").rstrip(".")
 
 
-def _pod_spec(job: EmuJobFacts, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]) -> Json:
+def _pod_spec(job: EmuJob, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]) -> Json:
     confined = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     user = {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
     container = {
@@ -170,7 +167,7 @@ def _resources(spec: EmuJobSpec, chosen: Configuration) -> Json:
     return {"requests": requests} | ({"limits": limits} if limits else {})
 
 
-def _affinity(job: EmuJobFacts, spec: EmuJobSpec, types: Sequence[str]) -> Json:
+def _affinity(job: EmuJob, spec: EmuJobSpec, types: Sequence[str]) -> Json:
     found: Json = {}
     if types:
         products = {"key": _PRODUCT, "operator": "In", "values": [label_value(gpu_type) for gpu_type in types]}
@@ -192,7 +189,7 @@ def _on_exit(code: int, action: str) -> Mapping[str, object]:
     return {"onExitCodes": codes, "action": action}
 
 
-def _metadata(job: EmuJobFacts) -> Json:
+def _metadata(job: EmuJob) -> Json:
     owner = {"apiVersion": "emugpu.dev/v1alpha1", "kind": "EmuJob", "name": job.key.name, "uid": job.key.uid}
     labels = {JOB_LABEL: job.key.name, "app.kubernetes.io/managed-by": "emugpu-operator"}
     return {

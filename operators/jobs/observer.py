@@ -12,13 +12,12 @@ from typing import Protocol
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.isolated_time import isolated_s
 from operators.jobs.status import prediction_of
 from operators.kube.documents import text_at
 from operators.kube.timestamps import ns_of
-from operators.objects.emujob import EmuJobSpec, parse_spec
+from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob, submission_ns
 from operators.objects.names import FINAL, RUN_NAMESPACE_PREFIX
 from operators.objects.pod import Pod
@@ -46,7 +45,7 @@ class ResultKeeper(Protocol):
 class ClusterView:
     """All objects that the controller sees, once all were listed; or, not `whole`, those of one name. `now_ns`: wall clock."""
 
-    emujobs: Sequence[EmuJobFacts]
+    emujobs: Sequence[EmuJob]
     jobs: Sequence[BatchJob]
     pods: Sequence[Pod]
     offers: Sequence[NodeOffer]
@@ -62,7 +61,7 @@ class Observer:
         self._told: dict[str, tuple[JobEvent, ...]] = {}
         self._specs: dict[str, tuple[int, EmuJobSpec | None]] = {}
         self._noted: dict[str, results_job.JobFacts] = {}
-        self._last: dict[str, tuple[EmuJobFacts, BatchJob | None]] = {}
+        self._last: dict[str, tuple[EmuJob, BatchJob | None]] = {}
 
     def look(self, view: ClusterView) -> None:
         if view.whole:
@@ -83,19 +82,19 @@ class Observer:
         if view.whole:
             self._gone(view, plain)
 
-    def _is_open(self, emujob: EmuJobFacts) -> bool:
+    def _is_open(self, emujob: EmuJob) -> bool:
         """Its isolated time is unknown so far; pools that are created later may make it known."""
         noted = self._noted.get(emujob.key.uid)
         return noted is None or noted.isolated_s is None
 
-    def _emujob(self, emujob: EmuJobFacts, job: BatchJob | None, view: ClusterView) -> None:
+    def _emujob(self, emujob: EmuJob, job: BatchJob | None, view: ClusterView) -> None:
         """Only once its status has the submission: a later controller must find the same one."""
-        submitted_ns, spec = ns_of(text_at(emujob.status, "submittedAt")), self._spec(emujob)
+        submitted_ns, spec = ns_of(text_at(emujob.status_json, "submittedAt")), self._spec(emujob)
         if submitted_ns is None or spec is None:
             return
         uid, before = emujob.key.uid, self._noted.get(emujob.key.uid)
         isolated = before.isolated_s if before is not None else None
-        if isolated is None and text_at(emujob.status, "phase") not in FINAL:
+        if isolated is None and emujob.phase not in FINAL:
             isolated = isolated_s(spec, view.offers, self._profiles)
         gpus = spec.configuration(job.configuration).gpus if job is not None else None
         if gpus is None:
@@ -111,18 +110,18 @@ class Observer:
             gpus=gpus,
             isolated_s=isolated,
             policy=_policy_of(emujob, spec),
-            failed_ns=failed_ns if text_at(emujob.status, "phase") == "Failed" else None,
+            failed_ns=failed_ns if emujob.phase == "Failed" else None,
             experiment=emujob.experiment,
             completed_ns=ns_of(job.completed) if job is not None and job.complete else None,
         )
         prediction, _ = prediction_of(emujob)
         self._note(facts, prediction)
 
-    def _spec(self, emujob: EmuJobFacts) -> EmuJobSpec | None:
+    def _spec(self, emujob: EmuJob) -> EmuJobSpec | None:
         known = self._specs.get(emujob.key.uid)
         if known is None or known[0] != emujob.generation:
             try:
-                spec = parse_spec(emujob.key.namespace, emujob.key.name, emujob.spec)
+                spec = emujob.spec
             except InputError:  # its status reports the error
                 spec = None
             known = self._specs[emujob.key.uid] = emujob.generation, spec
@@ -166,7 +165,7 @@ class Observer:
                 self._results.gone(uid)
 
 
-def _policy_of(emujob: EmuJobFacts, spec: EmuJobSpec) -> str:
+def _policy_of(emujob: EmuJob, spec: EmuJobSpec) -> str:
     """In a run of an experiment the policy's title, which the runner has annotated; elsewhere the scheduler's name.
 
     The text becomes a metric's label, so tenants must not choose it: they don't create namespaces of this name.

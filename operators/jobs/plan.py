@@ -15,7 +15,6 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import Fit, NodeOffer, first_fit
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.manifests import Images, job_document, service_document
@@ -25,10 +24,11 @@ from operators.kube.actions import CommonAction, DeleteJob, Plan, SuspendJob, re
 from operators.kube.documents import Key, condition_of, text_at, whole_at
 from operators.kube.events import News
 from operators.kube.timestamps import rfc3339, rfc3339_micro, seconds_of
-from operators.objects.emujob import EmuJobSpec, parse_spec
+from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob
 from operators.objects.names import FINAL
 from operators.objects.pod import Pod
+from operators.objects.scheduling_problem import REASONS as SCHEDULING_PROBLEMS
 from operators.results.status import Outcome
 
 _LONGEST_PAUSE_S = 60.0
@@ -90,7 +90,7 @@ class Observed:
     refused_creation: RefusedCreation | None = None
 
 
-def plan(facts: EmuJobFacts, observed: Observed, context: Context) -> Plan[Action]:
+def plan(facts: EmuJob, observed: Observed, context: Context) -> Plan[Action]:
     """Pure: equal observations give equal plans."""
     if facts.deleting:
         return Plan()  # Kubernetes deletes its Job and Service, whose owner it is
@@ -102,17 +102,17 @@ def plan(facts: EmuJobFacts, observed: Observed, context: Context) -> Plan[Actio
     left = _left(observed) if observed.job is None else ()
     seen = JobObjects(own, pods, observed.outcome, wait_s > 0, observed.refusals, refused_creation, left)
     try:
-        spec = parse_spec(facts.key.namespace, facts.key.name, facts.spec)
+        spec = facts.spec
     except InputError as error:
         accepted = ("False", "InvalidSpec", str(error))
-        told = report(facts.key, facts.status, status_of(facts, None, seen, accepted, now), _news)
+        told = report(facts.key, facts.status_json, status_of(facts, None, seen, accepted, now), _news)
         return Plan(tuple(told), wait_s or None)
     is_open = _is_open(facts, own)
     fit = first_fit(spec, context.offers, context.profiles) if is_open else Fit(spec.configurations[0])
     accepted = _accepted(fit, observed.job if is_open and own is None else None)
     status = status_of(facts, spec, seen, accepted, now)
     steps, again_s = _steps(facts, spec, observed, seen, (fit, status, context))
-    told = report(facts.key, facts.status, status, _news)
+    told = report(facts.key, facts.status_json, status, _news)
     return Plan((*told, *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
 
 
@@ -124,9 +124,9 @@ def _wait_for_the_log_s(job: BatchJob | None, outcome: Outcome | None, context: 
     return _LAST_WORD_S - waited_s if 0 <= waited_s < _LAST_WORD_S else 0.0  # below 0: the clock was set back
 
 
-def _is_open(facts: EmuJobFacts, job: BatchJob | None) -> bool:
+def _is_open(facts: EmuJob, job: BatchJob | None) -> bool:
     """Whether it is still to be decided if the job can run: not once it runs or has ended."""
-    phase = text_at(facts.status, "phase")
+    phase = facts.phase
     if phase == "Succeeded":
         return False
     if job is None:
@@ -144,7 +144,7 @@ def _accepted(fit: Fit, foreign: BatchJob | None) -> Verdict:
 
 
 def _steps(
-    facts: EmuJobFacts,
+    facts: EmuJob,
     spec: EmuJobSpec,
     observed: Observed,
     seen: JobObjects,
@@ -229,6 +229,8 @@ def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]
     waits, waited = condition_of(after, "Scheduled"), condition_of(before, "Scheduled")
     if waits["reason"] == NOT_CARRIED_OUT and waits["message"] != waited.get("message"):
         yield News("Warning", NOT_CARRIED_OUT, str(waits["message"]))
+    if waits["reason"] in SCHEDULING_PROBLEMS and waits["reason"] != waited.get("reason"):
+        yield News("Warning", str(waits["reason"]), str(waits["message"]))
     predicted = condition_of(after, "Predicted")
     if predicted.get("status") == "False" and condition_of(before, "Predicted").get("status") != "False":
         yield News("Warning", "PredictionUnreadable", str(predicted["message"]))

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from operators.emujob.objects import EmuJobFacts
 from operators.jobs.resizing import Refusal, resized
 from operators.kube.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.kube.timestamps import rfc3339_micro, seconds_of
 from operators.objects.allocation import read_allocation
-from operators.objects.emujob import EmuJobSpec
+from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob, submission_ns
 from operators.objects.names import FINAL
 from operators.objects.pod import Pod
+from operators.objects.scheduling_problem import read_problem
 from operators.results.job import EVENT_LOG
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
@@ -79,10 +79,10 @@ class JobObjects:
 
 
 def status_of(
-    facts: EmuJobFacts, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, now: Moment
+    facts: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, now: Moment
 ) -> dict[str, Any]:
     """The whole status; `spec` None: it can't be read."""
-    before = facts.status
+    before = facts.status_json
     status: dict[str, Any] = {
         "observedGeneration": facts.generation,
         "submittedAt": text_at(before, "submittedAt") or _submitted(facts, now),
@@ -167,11 +167,11 @@ def _rejections(before: Mapping[str, Any], seen: JobObjects) -> int:
     return whole_at(before, "rejections") + new
 
 
-def _submitted(facts: EmuJobFacts, now: Moment) -> str:
+def _submitted(facts: EmuJob, now: Moment) -> str:
     return rfc3339_micro(submission_ns(facts.created, facts.seen_ns)) if facts.seen_ns else now.micro
 
 
-def prediction_of(facts: EmuJobFacts) -> tuple[Prediction | None, str]:
+def prediction_of(facts: EmuJob) -> tuple[Prediction | None, str]:
     """The prediction in its annotation, else why it can't be read; neither if there is none."""
     try:
         found = Prediction.from_json(facts.predicted, f"EmuJob {facts.key}: annotation") if facts.predicted else None
@@ -213,9 +213,7 @@ def _progress(before: Mapping[str, Any], steps: int, known: Mapping[str, Any], p
     return progress | ({"stepsDoneAt": newest} if newest else {})
 
 
-def _place(
-    before: Mapping[str, Any], facts: EmuJobFacts, spec: EmuJobSpec, seen: JobObjects, phase: str
-) -> dict[str, Any]:
+def _place(before: Mapping[str, Any], facts: EmuJob, spec: EmuJobSpec, seen: JobObjects, phase: str) -> dict[str, Any]:
     """The allocation by its scheduler's annotation or by the pods; that of a finished job stays."""
     job, kept = seen.job, {name: before[name] for name in ("allocation", "node") if name in before}
     configuration = spec.configuration(job.configuration if job is not None else "")
@@ -240,7 +238,7 @@ _NUMBERS = ("observedJCTSeconds", "queueingDelaySeconds", "serviceSeconds", "slo
 
 
 def _numbers(
-    before: Mapping[str, Any], facts: EmuJobFacts, status: Mapping[str, Any], known: dict[str, Any]
+    before: Mapping[str, Any], facts: EmuJob, status: Mapping[str, Any], known: dict[str, Any]
 ) -> dict[str, Any]:
     """Job completion time and related figures: from events if there are any, else in whole seconds."""
     since = seconds_of(text_at(status, "submittedAt"))
@@ -255,12 +253,12 @@ def _numbers(
 
 
 def _conditions(
-    facts: EmuJobFacts, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, *, phase: str, now: str
+    facts: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, *, phase: str, now: str
 ) -> list[dict[str, Any]]:
     failure = (seen.job.failure_reason, seen.job.failure) if seen.job is not None else ("", "")
     verdicts: dict[str, Verdict] = {
         "Accepted": accepted,
-        "Scheduled": _scheduled(spec, seen, phase),
+        "Scheduled": _scheduled(facts, spec, seen, phase),
         "Progressing": _progressing(spec, seen, accepted, phase),
         "Complete": ("True", "AllStepsDone", "") if phase == "Succeeded" else ("False", "NotFinished", ""),
         "Failed": ("True", failure[0] or "JobFailed", failure[1]) if phase == "Failed" else ("False", "NotFailed", ""),
@@ -270,8 +268,8 @@ def _conditions(
     if spec is not None and spec.native.follow:
         verdicts["Resized"] = resized(spec, seen.staying, seen.refusals)
     verdicts |= _measured(seen.outcome) | _predicted(facts)
-    made = [new_condition(facts.status, kind, v, facts.generation, now) for kind, v in verdicts.items()]
-    kept = [c for c in facts.status.get("conditions", ()) if c.get("type") not in verdicts]
+    made = [new_condition(facts.status_json, kind, v, facts.generation, now) for kind, v in verdicts.items()]
+    kept = [c for c in facts.status_json.get("conditions", ()) if c.get("type") not in verdicts]
     return [*made, *kept]
 
 
@@ -283,7 +281,7 @@ def _measured(outcome: Outcome | None) -> dict[str, Verdict]:
     return {"Measured": ("False", "Doubtful", notes) if notes else ("True", "EventLog", "")}
 
 
-def _predicted(facts: EmuJobFacts) -> dict[str, Verdict]:
+def _predicted(facts: EmuJob) -> dict[str, Verdict]:
     """Whether the prediction of its scheduler could be read, if it made one."""
     prediction, problem = prediction_of(facts)
     if problem:
@@ -291,7 +289,7 @@ def _predicted(facts: EmuJobFacts) -> dict[str, Verdict]:
     return {} if prediction is None else {"Predicted": ("True", "AtSubmission", "")}
 
 
-def _scheduled(spec: EmuJobSpec | None, seen: JobObjects, phase: str) -> Verdict:
+def _scheduled(facts: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, phase: str) -> Verdict:
     if phase in FINAL:
         return "False", "Finished", ""
     if phase == "Rejected":
@@ -305,6 +303,8 @@ def _scheduled(spec: EmuJobSpec | None, seen: JobObjects, phase: str) -> Verdict
     if spec is not None and spec.suspend:
         return "False", "Held", "spec.suspend is true"
     if spec is not None and spec.actuator != "none" and not bound:
+        if (problem := read_problem(facts.scheduling_problem)) is not None:
+            return "False", problem.reason, problem.message
         return "False", "WaitingForScheduler", f"scheduler {spec.scheduler} has not allocated anything"
     return "False", "WaitingForNodes", f"{bound} of {wanted} pods have a node"
 

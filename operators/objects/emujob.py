@@ -41,8 +41,9 @@ from operators.objects.forms import (
     quantity_type,
     text_type,
 )
-from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, PREDICTED, SCHEDULER_NAME_FORM
+from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, SCHEDULER_NAME_FORM
 from operators.objects.native import Native
+from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
 from operators.objects.template import Template
 
 ACTUATORS = ("none", "jobs", "gated", "binding")
@@ -508,8 +509,11 @@ class EmuJobStatus(Report):
 
 @dataclass(frozen=True)
 class EmuJob:
-    """One EmuJob. `spec_json`, `status_json`: as the API server has them. `created` is RFC 3339. `predicted`: its annotation of
-    a forecast. `experiment`: the label. `seen_ns`: when this was received, in nanoseconds since 1970."""
+    """One EmuJob. `spec_json`, `status_json`: as the API server has them. `created` is RFC 3339. `annotations`: emugpu's own.
+
+    `seen_ns`: when this was received, in nanoseconds since 1970. `spec` is validated; the other properties are also known of an
+    EmuJob whose specification is wrong: what is missing or odd there has its default.
+    """
 
     key: Key
     created: str = ""
@@ -518,8 +522,7 @@ class EmuJob:
     spec_json: Mapping[str, Any] = field(default_factory=dict)
     status_json: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    predicted: str = ""
-    job_id: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
     seen_ns: int = field(default=0, compare=False)
 
     DEFINITION: ClassVar[Definition]
@@ -537,14 +540,9 @@ class EmuJob:
             spec_json=object_at(document, "spec"),
             status_json=object_at(document, "status"),
             labels=texts_of(metadata, "labels"),
-            predicted=annotations.get(PREDICTED, ""),
-            job_id=annotations.get(JOB_ID, ""),
+            annotations={key: text for key, text in annotations.items() if key.startswith("emugpu.dev/")},
             seen_ns=seen_ns,
         )
-
-    @property
-    def experiment(self) -> str:
-        return self.labels.get(EXPERIMENT_LABEL, "")
 
     @cached_property
     def spec(self) -> EmuJobSpec:
@@ -554,6 +552,67 @@ class EmuJob:
     @cached_property
     def status(self) -> EmuJobStatus:
         return read_leniently(EmuJobStatus, self.status_json)
+
+    @property
+    def scheduler(self) -> str:
+        """The job-level scheduler; empty: there is none."""
+        return text_at(object_at(self.spec_json, "scheduler"), "name")
+
+    @property
+    def actuator(self) -> str:
+        return text_at(object_at(self.spec_json, "scheduler"), "actuator") or "none"
+
+    @property
+    def pod_scheduler(self) -> str:
+        return text_at(object_at(self.spec_json, "scheduler"), "schedulerName") or DEFAULT_SCHEDULER
+
+    @property
+    def suspended(self) -> bool:
+        """Whether its owner holds it."""
+        return self.spec_json.get("suspend") is True
+
+    @property
+    def nodes(self) -> int:
+        return whole_at(self.spec_json, "nodes") or 1
+
+    @property
+    def steps(self) -> int:
+        """0: not known."""
+        return whole_at(self.spec_json, "steps")
+
+    @property
+    def tenant(self) -> str:
+        return text_at(self.spec_json, "tenant") or self.key.namespace
+
+    @property
+    def phase(self) -> str:
+        """Empty: the controller hasn't seen it."""
+        return text_at(self.status_json, "phase")
+
+    @property
+    def experiment(self) -> str:
+        """The id of the experiment that it belongs to."""
+        return self.labels.get(EXPERIMENT_LABEL, "")
+
+    @property
+    def job_id(self) -> str:
+        """Its name in the workload that it came from."""
+        return self.annotations.get(JOB_ID, self.key.name)
+
+    @property
+    def policy(self) -> str:
+        """The policy's title, in a run of an experiment."""
+        return self.annotations.get(POLICY, "")
+
+    @property
+    def predicted(self) -> str:
+        """The annotation of a forecast."""
+        return self.annotations.get(PREDICTED, "")
+
+    @property
+    def scheduling_problem(self) -> str:
+        """The annotation that says why its scheduler can't start it."""
+        return self.annotations.get(SCHEDULING_PROBLEM, "")
 
 
 def parse_spec(namespace: str, name: str, spec: object) -> EmuJobSpec:

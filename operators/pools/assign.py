@@ -1,7 +1,7 @@
-"""Which node gets which devices, from all pools and all Nodes at once, whatever order they come in.
+"""Which node gets which devices, from all pools and all Nodes at once, in any order.
 
-Two pools can match one node; the older one has it, so that a new pool never takes devices from under running jobs. A pool
-whose specification turns out to be wrong (a typing error in an edit) keeps what it gave its nodes while it was right.
+If two pools match one node, the older one has it, so that a new pool never takes devices away from running jobs. A pool whose
+specification becomes invalid (a typing error in an edit) keeps the devices that it gave its nodes while it was valid.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.time_slicing import apply_time_slicing
 from operators.objects.node import Node
-from operators.objects.pool import PoolSpec, parse_spec
-from operators.pools.objects import PoolFacts
+from operators.objects.pool import Pool, PoolSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A node's pool and its devices; with `kept` the pool is wrong now, so the node stays as it is (None: unreadable)."""
+    """A node's pool and its devices; `kept`: the pool is invalid now, so the node stays as it is (None: unreadable)."""
 
     pool: str
     inventory: Inventory | None
@@ -31,7 +30,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`claims` by node; `lost` by pool: the nodes that it matches but an older pool has; `errors` and `specs` by pool."""
+    """`claims` by node; `lost` by pool: matching nodes that an older pool has; `errors` and `specs` by pool."""
 
     claims: Mapping[str, Claim]
     lost: Mapping[str, Mapping[str, str]]
@@ -39,7 +38,7 @@ class Assignment:
     specs: Mapping[str, PoolSpec]
 
 
-def assign(pools: Iterable[PoolFacts], nodes: Sequence[Node]) -> Assignment:
+def assign(pools: Iterable[Pool], nodes: Sequence[Node]) -> Assignment:
     """Pure: equal sets of pools and nodes give equal assignments."""
     ranked = sorted((pool for pool in pools if not pool.deleting), key=lambda pool: (pool.created, pool.name))
     specs, errors = _parsed(ranked)
@@ -68,7 +67,7 @@ def assign(pools: Iterable[PoolFacts], nodes: Sequence[Node]) -> Assignment:
 
 
 def inventory_of(pool: str, spec: PoolSpec, node: str) -> Inventory:
-    """The devices that `spec` gives `node`, indexed in the order of the groups. Raises InputError from the sharing section."""
+    """The devices that `spec` gives `node`, indexed in the order of the groups. Raises InputError for the sharing section."""
     resources: dict[str, list[DeviceEntry]] = {}
     for resource, entry in _entries(spec, node):
         resources.setdefault(resource, []).append(entry)
@@ -102,12 +101,12 @@ def _entries(spec: PoolSpec, node: str) -> Iterator[tuple[str, DeviceEntry]]:
         first_link_group += -(-group.count // group.link_group_size)
 
 
-def _parsed(pools: Iterable[PoolFacts]) -> tuple[dict[str, PoolSpec], dict[str, InputError]]:
+def _parsed(pools: Iterable[Pool]) -> tuple[dict[str, PoolSpec], dict[str, InputError]]:
     specs: dict[str, PoolSpec] = {}
     errors: dict[str, InputError] = {}
     for pool in pools:
         try:
-            specs[pool.name] = parse_spec(pool.name, pool.spec)
+            specs[pool.name] = pool.spec
         except InputError as error:
             errors[pool.name] = error
     return specs, errors

@@ -16,9 +16,9 @@ from operators.kube.informer import Followed, Pauses, follow
 from operators.kube.store import Store
 from operators.kube.timestamps import rfc3339
 from operators.objects.node import Node
+from operators.objects.pool import Pool
 from operators.pools.actions import PatchNode, PatchStatus
 from operators.pools.metrics import PoolMetrics
-from operators.pools.objects import PoolFacts, pool_facts
 from operators.pools.reconcile import reconcile
 from operators.pools.writer import write
 
@@ -31,7 +31,7 @@ class Controller:
     ) -> None:
         self._api, self._metrics, self._wall_ns = api, metrics, wall_ns
         self._pauses = pauses or Pauses()
-        self._pools: Store[PoolFacts] = Store(pool_facts)
+        self._pools: Store[Pool] = Store(Pool.read)
         self._nodes: Store[Node] = Store(Node.read)
         self._changed = asyncio.Event()
         self._problem = "nothing was listed yet"

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from emulator_runtime.node.inventory import DeviceEntry, ResourceEntry
 from operators.objects.node import Node
-from operators.objects.pool import DEFAULT_RESOURCE, PoolSpec
+from operators.objects.pool import DEFAULT_RESOURCE, Pool, PoolSpec
 from operators.pools.assign import assign
-from operators.pools.objects import PoolFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class EmulatedNode:
         return [e for r in self.resources if r.name == DEFAULT_RESOURCE for e in r.devices for _ in range(r.replicas)]
 
 
-def emulated_nodes(pools: Iterable[PoolFacts], nodes: Sequence[Node]) -> tuple[EmulatedNode, ...]:
+def emulated_nodes(pools: Iterable[Pool], nodes: Sequence[Node]) -> tuple[EmulatedNode, ...]:
     """All nodes of all pools, by name. Pure."""
     assignment = assign(pools, nodes)
     by_name = {node.name: node for node in nodes}

@@ -1,6 +1,6 @@
-"""From everything seen to what must change: one pure function, called anew for every change (level-triggered).
+"""From the observed pools and nodes to actions: one pure function, called after every change (level-triggered).
 
-It asks for nothing that is so already: a cluster at rest costs no requests, and a repeated call gives no actions.
+It plans nothing that is already so: a cluster at rest costs no requests, and a repeated call gives no actions.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from operators.kube.documents import condition_of
 from operators.objects.node import Node
+from operators.objects.pool import Pool
 from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
 from operators.pools.assign import Assignment, Claim, assign
 from operators.pools.labels import labels_of
-from operators.pools.objects import PoolFacts
 from operators.pools.status import PoolNode, PoolSeen, pool_status
 
 _EVENTS = (
@@ -23,10 +23,10 @@ _EVENTS = (
     ("Conflicted", "False", "no node is contested"),
     ("UnhealthyApplied", "True", "every device in spec.unhealthy is there"),
 )
-"""Conditions whose turns are events: the status that is good, and what to say of it; empty: its message, always."""
+"""Conditions whose transitions are events: the good status, and its text; empty: always the condition's message."""
 
 
-def reconcile(pools: Sequence[PoolFacts], nodes: Sequence[Node], now: str) -> list[Action]:
+def reconcile(pools: Sequence[Pool], nodes: Sequence[Node], now: str) -> list[Action]:
     """Nodes first (by name), then each pool's status with the events of its changes. `now`: RFC 3339."""
     assignment = assign(pools, nodes)
     actions: list[Action] = []
@@ -44,14 +44,14 @@ def reconcile(pools: Sequence[PoolFacts], nodes: Sequence[Node], now: str) -> li
 
 
 def node_patch(node: Node, labels: Mapping[str, str], annotations: Mapping[str, str]) -> PatchNode | None:
-    """What makes these ours on the node and nothing else ours; None where it is so."""
+    """The patch that gives the node exactly these labels and annotations of emugpu; None if it has them."""
     wanted = frozenset(_keys(labels, annotations))
     right = labels.items() <= node.labels.items() and annotations.items() <= node.annotations.items()
     return None if right and node.owned == wanted else PatchNode(node.name, node.uid, labels, annotations)
 
 
 def is_cleaning(node: Node) -> bool:
-    """Whether `cleanup` is at work on this node (its inventory says so)."""
+    """Whether `cleanup` is in progress on this node, by its inventory."""
     try:
         document = json.loads(node.inventory_text or "{}")
     except ValueError:
@@ -74,12 +74,12 @@ def _node_patch(node: Node, claim: Claim | None) -> PatchNode | None:
     return node_patch(node, labels, {INVENTORY_ANNOTATION: claim.inventory.to_json()})
 
 
-def _pool_actions(pool: PoolFacts, status: Mapping[str, object]) -> Iterator[Action]:
-    if status == pool.status:
+def _pool_actions(pool: Pool, status: Mapping[str, object]) -> Iterator[Action]:
+    if status == pool.status_json:
         return
     yield PatchStatus(pool.name, pool.uid, status)
     for kind, good, all_well in _EVENTS:
-        before, after = condition_of(pool.status, kind), condition_of(status, kind)
+        before, after = condition_of(pool.status_json, kind), condition_of(status, kind)
         status_and_reason = after["status"], after["reason"]
         if (before.get("status"), before.get("reason")) == status_and_reason or after["status"] == "Unknown":
             continue

@@ -237,8 +237,8 @@ class KubernetesCluster:
         """The EmuJob of a job that the loop knows."""
         return self._watching.order_of(job_id)
 
-    def annotate(self, uid: str, name: str, text: str) -> None:
-        """Write an annotation of an EmuJob that is there, in the background; it is of no importance to anybody's run."""
+    def annotate(self, uid: str, name: str, text: str | None) -> None:
+        """Writes an annotation of an EmuJob (None removes it), in the background. May be called by any thread."""
         asyncio.run_coroutine_threadsafe(self._watching.annotate(uid, name, text), self.event_loop)
 
     def keep(self, handover: Handover, kept: Callable[[str], None]) -> None:

@@ -23,6 +23,7 @@ class Options:
     name: str = ""
     namespace: str = ""
     lease_namespace: str = ""
+    identity: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     actuators: tuple[str, ...] = ()
     kubeconfig: Path | None = None

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from types import FrameType
@@ -20,7 +21,9 @@ from operators.kube.api import Api
 from operators.kube.client import KubeApi
 from operators.kube.leader_election import Candidate, Leader, LeadershipLostError
 from operators.kube.status_server import loop_alive, status_server
+from operators.objects.scheduling_problem import ANNOTATION as PROBLEM
 from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
+from operators.scheduling.complaints import Complaint, ComplaintLog, complaint_of
 from operators.scheduling.forecast.forecasts import Forecasts
 from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.names import SYSTEM_NAMESPACE, check_name, lasting_name
@@ -59,6 +62,10 @@ class Program:
         self._loop: OpenLoop | None = None
         self._forecasts = Forecasts(options.policy, self._profiles, self._cluster, say if options.explain else _silent)
         self._told = ""
+        self._complaints, self._lock = ComplaintLog(), threading.Lock()
+        self._refused_plans: dict[str, str] = {}
+        """By job id: the uid of the EmuJob that says why a plan could not be carried out."""
+        self._failures = self._failures_before = 0
         self._stopping = False
 
     def run(self) -> int:
@@ -110,7 +117,7 @@ class Program:
         namespace, lasting = self.lease_namespace, lasting_name(self.name)
 
         def leader(api: Api) -> Leader:
-            candidate = Candidate(namespace, lasting, f"{os.uname().nodename}_{uuid4()}")
+            candidate = Candidate(namespace, lasting, self._options.identity or f"{os.uname().nodename}_{uuid4()}")
             return Leader(api, candidate, monotonic_ns, wall_ns)
 
         def tools(cluster: KubernetesCluster) -> Tools:
@@ -121,6 +128,7 @@ class Program:
                 wall_ns,
                 cluster.tell,
                 self._say,
+                self._complain,
                 lambda: cluster.may_act,
             )
 
@@ -157,6 +165,7 @@ class Program:
             self._print(as_json(decision, self._cluster.handover.epoch_ns))
         else:
             self._print(in_words(decision))
+        self._resolve(decision)
         self._keep()
 
     def _noted(self) -> None:
@@ -168,6 +177,7 @@ class Program:
         self._keep()
 
     def _submitted(self, job: PresentJob) -> None:
+        self._clear_problem(job.spec.job_id)
         if self._options.predictions and self._loop is not None:
             self._forecasts.submitted(job, self._loop)
 
@@ -188,12 +198,43 @@ class Program:
                 self._say(problem)
 
     def _failed(self, error: PolicyError) -> bool:
-        """A plan that can't be must not end a scheduler that others rely on; an experiment is worth nothing after it."""
+        """Whether to go on: a wrong plan must not end a scheduler that others rely on, but makes an experiment worthless."""
         self._metrics.failures.inc()
-        if self._options.until is not None:
-            return False
-        self._say(f"policy {self.title}: {error}; asking again when something happens")
-        return True
+        self._failures += 1
+        complaint = complaint_of(error, self.title, self._cluster.uid_of)
+        if complaint.uid:
+            self._refused_plans[complaint.job_id] = complaint.uid
+        self._complain(complaint)
+        return self._options.until is None
+
+    def _complain(self, complaint: Complaint) -> None:
+        """Prints a complaint that is due, and writes it on its EmuJob. Called by the loop's thread and by the asyncio thread."""
+        with self._lock:
+            report = self._complaints.add(complaint, wall_ns())
+        if report is None:
+            return
+        if self._options.json:
+            self._print(report.as_json())
+        self._say(report.in_words())
+        if complaint.uid:
+            self._cluster.annotate(complaint.uid, PROBLEM, report.annotation())
+
+    def _resolve(self, decision: Decision) -> None:
+        """Takes complaints back: about jobs that start, and about former plans once a plan was carried out."""
+        for job_id in decision.started:
+            with self._lock:
+                self._complaints.resolve(job_id)
+            self._clear_problem(job_id)
+        if self._failures == self._failures_before:
+            for uid in self._refused_plans.values():
+                self._cluster.annotate(uid, PROBLEM, None)
+            self._refused_plans.clear()
+        self._failures_before = self._failures
+
+    def _clear_problem(self, job_id: str) -> None:
+        order = self._cluster.order_of(job_id)
+        if order is not None and PROBLEM in order.annotations:
+            self._cluster.annotate(order.key.uid, PROBLEM, None)
 
     def _explain(self, now_s: float, job_id: str, reason: str) -> None:
         self._say(f"{now_s:10.3f} s  {job_id}: {reason}")

@@ -21,6 +21,7 @@ from operators.objects.names import ALLOCATION
 from operators.scheduling.act.actuators import ACTUATORS, state_of
 from operators.scheduling.act.enforcer import Enforcer
 from operators.scheduling.act.writer import NotYetError, Writer
+from operators.scheduling.complaints import Complaint, Kind
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import Capacity
 from operators.scheduling.see.job_state import State
@@ -33,6 +34,7 @@ from operators.scheduling.track.roster import Roster, Scope
 from operators.scheduling.track.tracked_job import HOLDS, Known, News, TrackedJob, judge
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.open import NodesChanged
+from scheduler_sims.inputs.fit import DoesNotFitError
 from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import Allocation
@@ -43,7 +45,7 @@ _IN_BOOKS = (Known.STARTING, Known.RUNNING, Known.STOPPING)
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What the watcher is given. `tell` gets what the loop must hear, `say` sentences for people."""
+    """What the watcher is given. `tell` gets what the loop must hear, `say` sentences for people, `complain` problems of jobs."""
 
     profiles: ProfileTable
     costs: ClusterCosts
@@ -51,6 +53,7 @@ class Tools:
     wall_ns: Callable[[], int]
     tell: Callable[[list[Event]], None]
     say: Callable[[str], None]
+    complain: Callable[[Complaint], None]
     may_act: Callable[[], bool]
     pauses: Pauses = field(default_factory=lambda: Pauses(settle=0.0))
 
@@ -69,7 +72,7 @@ class Watcher:
         self._loop_events = LoopEvents(tools.truth, tools.costs, tools.wall_ns, epoch_ns, attained)
         writer = Writer(api, self._objects.written, tools.may_act, self._changed.set)
         self._followed = self._objects.followed(scope.namespace)
-        self._enforcer = Enforcer(self._objects, writer, tools.pauses, tools.say)
+        self._enforcer = Enforcer(self._objects, writer, tools.pauses, tools.say, tools.complain)
         self._roster = Roster(scope, self._submitted)
         self._capacity = Capacity(self._objects, tools.profiles, epoch_ns)
         self._done: set[str] = set()
@@ -134,8 +137,8 @@ class Watcher:
             self._loop_events.divided(tracked, allocation)
             self._enforcer.enforce(tracked)
 
-    async def annotate(self, uid: str, name: str, text: str) -> None:
-        """An annotation of an EmuJob, if it is still there."""
+    async def annotate(self, uid: str, name: str, text: str | None) -> None:
+        """Writes an annotation of an EmuJob that still exists; None removes it."""
         tracked = self._roster.by_uid.get(uid)
         order = self._objects.order(tracked) if tracked is not None else None
         if order is not None:
@@ -241,21 +244,28 @@ class Watcher:
         return tracked.spec is not None
 
     def _read(self, tracked: TrackedJob, mine: Mine, order: Order) -> JobSpec | None:
+        if order.nodes > 1 and not self._scope.gangs:
+            text = f"job {tracked.job_id!r} has {order.nodes} pods; this policy places jobs of one pod, and leaves it alone"
+            self._complain(tracked, Kind.UNSUPPORTED, text)
+            return None
         try:
-            if order.nodes > 1 and not self._scope.gangs:
-                raise InputError(
-                    tracked.job_id, f"has {order.nodes} pods; this policy places jobs of one, so it is left alone"
-                )
             submitted = self._batches.submitted(order)
             name, one_size = (tracked.job_id, tracked.row), ACTUATORS[order.actuator].one_size
             spec = read_job(order, mine, self._capacity.around, name, submitted, one_size=one_size)
+        except DoesNotFitError as error:
+            self._complain(tracked, Kind.DOES_NOT_FIT, str(error))
+            return None
         except InputError as error:
-            if str(error) != tracked.problem:
-                tracked.problem = str(error)
-                self._tools.say(tracked.problem)
+            self._complain(tracked, Kind.UNREADABLE, str(error))
             return None
         tracked.problem = ""
         return spec
+
+    def _complain(self, tracked: TrackedJob, kind: Kind, text: str) -> None:
+        """Once for each text: the job is read again after each change of the nodes."""
+        if text != tracked.problem:
+            tracked.problem = text
+            self._tools.complain(Complaint(kind, text, tracked.job_id, tracked.uid, retry=False))
 
     def _told(self, tracked: TrackedJob, mine: Mine, news: News) -> Event | None:
         match news:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import inf
 
-from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
-from emulator_runtime.domain.units import GIB, to_s
-from emulator_runtime.domain.wording import quoted
+from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.work import Spread, step_times
-from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.workload import Workload
 from scheduler_sims.interface.plan import Allocation
 
 _Times = Callable[[str, str, str | None, HostShare, Spread], StepTimes]
-Remedy = Callable[[JobSpec, ClusterSpec], str]
-"""What to change so that a job, of which no configuration fits the cluster, does fit."""
 
 
 class WorkloadTruth:
@@ -103,75 +98,3 @@ class OpenTruth(WorkloadTruth):
         if key not in found:
             found[key] = self._compute(job_id, configuration, gpu_type, host, spread)
         return found[key]
-
-
-def check_fits(workload: Workload, cluster: ClusterSpec, place: str, remedy: Remedy | None = None) -> None:
-    """Raises InputError for the first job of which no configuration fits the empty cluster, and says why.
-
-    `place`: of the workload; the line of the job is added where it is known. `remedy`: what to change.
-    """
-    for number, job in enumerate(workload.jobs):
-        reasons = [reason for c in job.configurations if (reason := _misfit(c, cluster))]
-        if len(reasons) == len(job.configurations):
-            where = f"{place}:{workload.lines[number]}" if workload.lines else place
-            reasons += [remedy(job, cluster)] if remedy is not None else []
-            raise InputError(where, f"job {quoted(job.job_id)} is larger than the cluster: {'; '.join(reasons)}")
-
-
-def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str | None:
-    """Why a configuration fits on no node, or on too few of one GPU type; None if it does fit."""
-    kinds = Counter(kind for node in cluster.nodes if (kind := _kind_for(configuration, node)) is not None)
-    enough = max(kinds.values(), default=0)
-    if enough >= configuration.min_tasks:
-        return None
-    return _too_few(configuration, enough) if enough else _too_large(configuration, cluster)
-
-
-def _too_few(configuration: Configuration, enough: int) -> str:
-    kind = " with one type of GPU" if configuration.on_gpu else ""
-    return (
-        f"configuration {configuration.name} wants {configuration.min_tasks} nodes{kind}, and only {enough} "
-        f"{'is' if enough == 1 else 'are'} large enough for its tasks"
-    )
-
-
-def _too_large(configuration: Configuration, cluster: ClusterSpec) -> str:
-    """Why not even one task fits on any node."""
-    types = f" of {' or '.join(configuration.gpu_types)}" if configuration.gpu_types else ""
-    wants = f"{configuration.gpus} GPUs{types}, " if configuration.on_gpu else ""
-    host = f", {configuration.memory_bytes / GIB:g} GiB of memory" if configuration.memory_bytes else ""
-    each = configuration.device_memory_bytes
-    memory = f", {each / GIB:.1f} GiB on each GPU" if each else ""
-    return (
-        f"configuration {configuration.name} wants {wants}{configuration.cpu_milli / 1000:g} CPUs{host}{memory} on one "
-        f"node, and no node has that ({_largest(cluster)})"
-    )
-
-
-def _largest(cluster: ClusterSpec) -> str:
-    """The most of each resource that any node has."""
-    if not cluster.nodes:
-        return "there is no node at all"
-    usable = max((device.usable_memory_bytes for node in cluster.nodes for device in node.devices), default=0)
-    on_gpu = f" with up to {usable / GIB:.1f} GiB usable" if usable else ""
-    return (
-        f"most on a node: {max(len(node.devices) for node in cluster.nodes)} GPUs{on_gpu}, "
-        f"{max(node.cpu_milli for node in cluster.nodes) / 1000:g} CPUs, "
-        f"{max(node.memory_bytes for node in cluster.nodes) / GIB:g} GiB of memory"
-    )
-
-
-def _kind_for(configuration: Configuration, node: NodeSpec) -> tuple[str, ...] | None:
-    """The types of the devices that a task would have on the empty node; None where it has no room."""
-    usable = [
-        device.gpu_type
-        for device in node.devices
-        if (configuration.gpu_types is None or device.gpu_type in configuration.gpu_types)
-        and device.usable_memory_bytes >= configuration.device_memory_bytes
-    ]
-    fits = (
-        len(usable) >= configuration.gpus
-        and node.cpu_milli >= configuration.cpu_milli
-        and node.memory_bytes >= configuration.memory_bytes
-    )
-    return tuple(usable[: configuration.gpus]) if fits else None

@@ -1,4 +1,4 @@
-"""What is wrong with a plan by itself, whatever else runs: a mistake of the policy, told in one sentence."""
+"""Errors of policies: plans that contradict themselves or the workload, checked before anything is done."""
 
 from __future__ import annotations
 
@@ -8,13 +8,33 @@ from emulator_runtime.domain.units import gib
 from scheduler_sims.interface.plan import Allocation, Plan, TaskPlacement
 
 
+class PlanRefusedError(PolicyError):
+    """A plan that can't be carried out because of one job. `never`: the allocation would not fit an empty cluster either."""
+
+    code = "plan-refused"
+
+    def __init__(self, job_id: str, problem: str, *, never: bool = False) -> None:
+        super().__init__(problem)
+        self.job_id, self.never = job_id, never
+
+
+class PolicyFailedError(PolicyError):
+    """The policy raised an exception, or returned something that is no plan. `summary`: the message without the time."""
+
+    code = "policy-failed"
+
+    def __init__(self, message: str, summary: str) -> None:
+        super().__init__(message)
+        self.summary = summary
+
+
 def check_types(plan: Plan) -> None:
     """Raises PolicyError for the slips that a type checker would have found in the policy."""
     for job_id, allocation in plan.started.items():
         if not isinstance(allocation, Allocation):
             hint = "; place() found no room, so leave the job out" if allocation is None else ""
-            raise PolicyError(
-                f"the plan starts job {job_id!r} with {type(allocation).__name__}, not an Allocation{hint}"
+            raise PlanRefusedError(
+                job_id, f"the plan starts job {job_id!r} with {type(allocation).__name__}, not an Allocation{hint}"
             )
     wake = plan.wake_at_s
     if wake is not None and (isinstance(wake, bool) or not isinstance(wake, int | float)):
@@ -24,12 +44,14 @@ def check_types(plan: Plan) -> None:
 def check_allocation(spec: JobSpec | None, job_id: str, allocation: Allocation) -> None:
     """A plan's allocation names a known job, one of its configurations, and enough of everything for it."""
     if spec is None:
-        raise PolicyError(f"the plan starts job {job_id!r}, which is not in the workload")
+        raise PlanRefusedError(job_id, f"the plan starts job {job_id!r}, which is not in the workload")
     try:
         configuration = spec.configuration(allocation.configuration)
     except KeyError:
         known = ", ".join(c.name for c in spec.configurations)
-        raise PolicyError(f"the plan runs job {job_id!r} as {allocation.configuration!r}; it has {known}") from None
+        raise PlanRefusedError(
+            job_id, f"the plan runs job {job_id!r} as {allocation.configuration!r}; it has {known}"
+        ) from None
     _check_gang(configuration, job_id, allocation)
     for task in allocation.tasks:
         _check_task(configuration, job_id, task)
@@ -39,32 +61,39 @@ def _check_gang(configuration: Configuration, job_id: str, allocation: Allocatio
     """All tasks are there, are alike, and each has a node of its own."""
     count = len(allocation.tasks)
     if not configuration.min_tasks <= count <= configuration.max_tasks:
-        raise PolicyError(
+        raise PlanRefusedError(
+            job_id,
             f"the plan gives job {job_id!r} {count} tasks; its configuration {configuration.name} has "
-            f"{configuration.min_tasks}, all of them or none"
+            f"{configuration.min_tasks}, all of them or none",
         )
     if len(set(allocation.nodes)) < count:
-        raise PolicyError(f"the plan puts two tasks of job {job_id!r} on one node; each has a node of its own")
+        raise PlanRefusedError(
+            job_id, f"the plan puts two tasks of job {job_id!r} on one node; each has a node of its own"
+        )
     if len({task.host for task in allocation.tasks}) > 1:
-        raise PolicyError(
+        raise PlanRefusedError(
+            job_id,
             f"the plan gives the tasks of job {job_id!r} different CPUs or memory; the slowest sets the pace, so give "
-            "all of them the same"
+            "all of them the same",
         )
 
 
 def _check_task(configuration: Configuration, job_id: str, task: TaskPlacement) -> None:
     if len(task.shares) != configuration.gpus or task.cpu_milli < configuration.cpu_milli:
-        raise PolicyError(
+        raise PlanRefusedError(
+            job_id,
             f"the plan gives job {job_id!r} {len(task.shares)} GPUs and {task.cpu_milli / 1000:g} CPUs; its configuration "
-            f"{configuration.name} needs {configuration.gpus} and {configuration.cpu_milli / 1000:g}"
+            f"{configuration.name} needs {configuration.gpus} and {configuration.cpu_milli / 1000:g}",
         )
     least = min((share.memory_bytes for share in task.shares), default=configuration.device_memory_bytes)
     if task.memory_bytes < configuration.memory_bytes or least < configuration.device_memory_bytes:
-        raise PolicyError(
+        raise PlanRefusedError(
+            job_id,
             f"the plan gives job {job_id!r} {gib(task.memory_bytes)} of memory and {gib(least)} on a GPU; its configuration "
-            f"{configuration.name} needs {gib(configuration.memory_bytes)} and {gib(configuration.device_memory_bytes)}"
+            f"{configuration.name} needs {gib(configuration.memory_bytes)} and {gib(configuration.device_memory_bytes)}",
         )
     if any(configuration.gpu_types and s.gpu_type not in configuration.gpu_types for s in task.shares):
-        raise PolicyError(
-            f"the plan puts job {job_id!r} on {task.gpu_type}; it can use {', '.join(configuration.gpu_types or ())}"
+        raise PlanRefusedError(
+            job_id,
+            f"the plan puts job {job_id!r} on {task.gpu_type}; it can use {', '.join(configuration.gpu_types or ())}",
         )

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from emulator_runtime.domain.units import gib
 from scheduler_sims.clusters.open import NodeState
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, TaskPlacement
 from scheduler_sims.interface.view import DeviceView, NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What an allocation lacks. `never`: it would lack it on an empty cluster too."""
+
+    text: str
+    never: bool = False
 
 
 class NodeLedger:
@@ -68,6 +77,34 @@ class NodeLedger:
             taken.add(uuid)
             shares.append(replace(share, device=uuid))
         return replace(task, shares=tuple(shares))
+
+    def shortage(self, task: TaskPlacement) -> Shortage:
+        """Why `resolve` answers None for the task."""
+        spec = self.spec
+        if self.state.closed:
+            return Shortage("the node is not ready or cordoned")
+        if task.cpu_milli > self.free_cpu_milli:
+            free = f"{self.free_cpu_milli / 1000:g} of the node's {spec.cpu_milli / 1000:g}"
+            never = task.cpu_milli > spec.cpu_milli
+            return Shortage(f"it needs {task.cpu_milli / 1000:g} CPUs, {free} are free", never=never)
+        if task.memory_bytes > self.free_memory_bytes:
+            free = f"{gib(self.free_memory_bytes)} of the node's {gib(spec.memory_bytes)}"
+            never = task.memory_bytes > spec.memory_bytes
+            return Shortage(f"it needs {gib(task.memory_bytes)} of memory, {free} are free", never=never)
+        of_type = sum(gpu_type == task.gpu_type for gpu_type in self._types.values())
+        out_of_use = self._out_of_use()
+        free_gpus = sum(
+            gpu_type == task.gpu_type
+            and uuid not in out_of_use
+            and self.free_milli(uuid) >= task.shares[0].milli
+            and self.free_device_memory(uuid) >= task.shares[0].memory_bytes
+            for uuid, gpu_type in self._types.items()
+        )
+        gpus = len(task.shares)
+        if free_gpus >= gpus:
+            return Shortage("a device that it names is taken, out of use or of another type")
+        text = f"it needs {gpus} GPU{'s' * (gpus > 1)} of type {task.gpu_type}, {free_gpus} of the node's {of_type} are free"
+        return Shortage(text, never=gpus > of_type)
 
     def take(self, job_id: str, task: TaskPlacement) -> None:
         self.free_cpu_milli -= task.cpu_milli
@@ -182,6 +219,20 @@ class Ledger:
                 sketch._own(task.node).take("", resolved)
             tasks.append(resolved)
         return replace(allocation, tasks=tuple(tasks))
+
+    def shortage(self, allocation: Allocation) -> Shortage:
+        """Why `resolve` answers None: the nodes, and what the first task that doesn't fit lacks there.
+
+        For example: "n1, where it does not fit beside the rest: it needs 8 CPUs, 2 of the node's 2 are free".
+        """
+        for task in allocation.tasks:
+            node = self._nodes.get(task.node)
+            if node is None:
+                return Shortage(f"{task.node!r}, which is no node of the cluster; see ClusterView.nodes", never=True)
+            if node.resolve(task) is None:
+                lacks = node.shortage(task)
+                return Shortage(f"{task.node}, where it does not fit beside the rest: {lacks.text}", never=lacks.never)
+        return Shortage(f"{', '.join(allocation.nodes)}, where it does not fit beside the rest")
 
     def take(self, job_id: str, allocation: Allocation) -> None:
         for task in allocation.tasks:

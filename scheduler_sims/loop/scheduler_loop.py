@@ -24,7 +24,7 @@ from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.policy import Policy
 from scheduler_sims.interface.view import ClusterView, Phase
 from scheduler_sims.loop.books import JobBooks
-from scheduler_sims.loop.checks import check_allocation, check_types
+from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError, check_allocation, check_types
 from scheduler_sims.loop.ledger import Ledger
 from scheduler_sims.loop.wakes import Wakes, wake_ns
 from scheduler_sims.record import LagAccount
@@ -216,14 +216,14 @@ class SchedulerLoop:
         except EmuGpuError:
             raise
         except (Exception, SystemExit) as error:
-            where, text = _last_line(error), one_line(error)
-            raise PolicyError(
-                f"the policy failed at {view.now_s:.3f} s: {type(error).__name__}: {text} ({where})"
+            problem = f"{type(error).__name__}: {one_line(error)} ({_last_line(error)})"
+            raise PolicyFailedError(
+                f"the policy failed at {view.now_s:.3f} s: {problem}", f"the policy failed: {problem}"
             ) from error
         if not isinstance(plan, Plan):
-            raise PolicyError(
-                f"the policy answered {type(plan).__name__} at {view.now_s:.3f} s, not a Plan: return Plan.full(...) "
-                "or view.plan.evolve(...)"
+            answer, fix = type(plan).__name__, "not a Plan: return Plan.full(...) or view.plan.evolve(...)"
+            raise PolicyFailedError(
+                f"the policy answered {answer} at {view.now_s:.3f} s, {fix}", f"the policy answered {answer}, {fix}"
             )
         check_types(plan)
         return plan
@@ -316,9 +316,10 @@ class SchedulerLoop:
         sketch = self._ledger.without([*self._leaving(), *((one.job_id, one.old) for one in due)])
         for one in due:
             if sketch.resolve(one.new) is None:
-                raise PolicyError(
+                raise PlanRefusedError(
+                    one.job_id,
                     f"the plan gives job {one.job_id!r} {_host(one.new)} on {', '.join(one.new.nodes)}, more than the "
-                    "rest of the plan leaves there"
+                    "rest of the plan leaves there",
                 )
             sketch.take(one.job_id, one.new)
 
@@ -341,7 +342,9 @@ class SchedulerLoop:
                 continue  # stopping still, or gone: a later plan starts it
             planned = sketch.resolve(allocation)
             if planned is None:
-                raise PolicyError(f"the plan places job {job_id!r} on {self._why_not(allocation)}")
+                shortage = sketch.shortage(allocation)
+                problem = f"the plan places job {job_id!r} on {shortage.text}"
+                raise PlanRefusedError(job_id, problem, never=shortage.never)
             sketch.take(job_id, planned)
             resolved = free.resolve(allocation)
             if resolved is not None:  # else: a stopping job still holds its place
@@ -367,13 +370,6 @@ class SchedulerLoop:
             self._retry_ns = self._cluster.now_ns() + to_ns(RETRY_S)
             return
         self._ledger.take(job_id, allocation)
-
-    def _why_not(self, allocation: Allocation) -> str:
-        known = self._ledger.views()
-        unknown = [node for node in allocation.nodes if node not in known]
-        if unknown:
-            return f"{unknown[0]!r}, which is no node of the cluster; see ClusterView.nodes"
-        return f"{', '.join(allocation.nodes)}, where it does not fit beside the rest"
 
     def _anything_runs(self) -> bool:
         return any(view.holds_resources for view in self.books.views.values())

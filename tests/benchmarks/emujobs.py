@@ -29,10 +29,9 @@ from random import Random
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
-from operators.emujob.objects import EmuJobFacts
 from operators.jobs.manifests import Images, job_document
 from operators.kube.documents import Key, condition_holds, object_at, text_at, texts_of
-from operators.objects.emujob import parse_spec
+from operators.objects.emujob import EmuJob
 from operators.objects.names import JOB_LABEL
 from tests.benchmarks.emujobs_report import (
     ALONE,
@@ -96,9 +95,8 @@ class Submitted:
 
     def job(self) -> dict[str, Any]:
         """The Job that our controller makes of it, without an owner."""
-        facts = EmuJobFacts(Key(NAMESPACE, self.name, "0"), spec=self.emujob()["spec"])
-        spec = parse_spec(NAMESPACE, self.name, facts.spec)
-        document = job_document(facts, spec, Images(IMAGE), spec.configurations[0], ())
+        facts = EmuJob(Key(NAMESPACE, self.name, "0"), spec_json=self.emujob()["spec"])
+        document = job_document(facts, facts.spec, Images(IMAGE), facts.spec.configurations[0], ())
         del document["metadata"]["ownerReferences"]
         return document
 

@@ -270,8 +270,8 @@ def test_an_actuator_that_can_not_change_gpus_takes_no_such_workload(
     [
         (
             "big,u,300,16",
-            "job 'big' is larger than the cluster: configuration gpu wants 1 GPUs, 16 CPUs on one node, and no node has that "
-            "(most on a node: 1 GPUs with up to 29.4 GiB usable, 8 CPUs, 64 GiB of memory); the most suitable node, w1, has 1 "
+            "job 'big' is larger than the cluster: needs 16 CPUs on one node; the largest node with 1 GPU has 8; the "
+            "most suitable node, w1, has 1 "
             "Tesla_V100-PCIE-32GB, 8 CPUs, 64 GiB; let the job ask for less, or emulate more: "
             "`emugpu cluster up --emulated-cpus 16` or spec.emulated of its EmuGPUPool",
         ),

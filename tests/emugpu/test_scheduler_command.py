@@ -19,7 +19,7 @@ PLAIN = ("scheduler", "--policy", "fifo")
         (("--policy", "nowhere.py:P"), "nowhere.py: no such file"),
         ((*PLAIN[1:], "--name", "My_Name"), "--name: 'My_Name' must be at most 40 small letters, digits and -"),
         ((*PLAIN[1:], "--label", "team"), "--label: 'team' is no label; write LABEL=VALUE"),
-        ((*PLAIN[1:], "--label", "a==b=c"), "--label: '=b=c' is no value of a label; write 63 letters, digits"),
+        ((*PLAIN[1:], "--label", "a==b=c"), "--label: '=b=c' is no value of a label; write at most 63 letters, digits"),
         ((*PLAIN[1:], "--label", "a b=c"), "--label: 'a b' is no key of a label; write a name such as zone"),
         ((*PLAIN[1:], "--label", "a=" + "b" * 64), f"--label: '{'b' * 57}...' is no value of a label"),
         ((*PLAIN[1:], "--until-done", "a==b", "--jobs", "1"), "--until-done: '=b' is no value of a label"),

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.objects.node import Node
+from operators.objects.pool import Pool
 from operators.pools.assign import assign
 from operators.pools.labels import label_value, labels_of
-from operators.pools.objects import PoolFacts
 
 A100 = {"type": "A100-SXM4-80GB", "count": 8}
 ON_GPU_NODES = {"matchLabels": {"gpu": "yes"}}
 
 
-def pool(name: str, created: str = "2026-01-01T00:00:00Z", **spec: Any) -> PoolFacts:
-    return PoolFacts(name, f"uid-{name}", created, spec={"gpus": [A100], **spec})
+def pool(name: str, created: str = "2026-01-01T00:00:00Z", **spec: Any) -> Pool:
+    return Pool(name, f"uid-{name}", created, spec_json={"gpus": [A100], **spec})
 
 
 def node(name: str, **facts: Any) -> Node:
@@ -117,7 +117,7 @@ NODES = st.builds(
     st.lists(NODES, max_size=3, unique_by=lambda n: n.name),
     st.randoms(),
 )
-def test_order_is_of_no_importance(pools: list[PoolFacts], nodes: list[Node], chance: random.Random) -> None:
+def test_order_is_of_no_importance(pools: list[Pool], nodes: list[Node], chance: random.Random) -> None:
     expected = assign(pools, nodes)
     shuffled_pools, shuffled_nodes = chance.sample(pools, len(pools)), chance.sample(nodes, len(nodes))
     found = assign(shuffled_pools, shuffled_nodes)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.objects.node import Node
+from operators.objects.pool import Pool
 from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
-from operators.pools.objects import PoolFacts, pool_facts
 from operators.pools.reconcile import reconcile
 from operators.pools.status import PoolNode, PoolSeen, pool_status
 
@@ -21,23 +21,23 @@ LATER = "2026-03-01T01:00:00Z"
 RESOURCE = "emugpu.dev/emuGPU"
 
 
-def pool(name: str = "p", created: str = "2026-01-01T00:00:00Z", **spec: Any) -> PoolFacts:
+def pool(name: str = "p", created: str = "2026-01-01T00:00:00Z", **spec: Any) -> Pool:
     gpus = [{"type": "A100-SXM4-80GB", "count": 8}]
-    return PoolFacts(name, f"uid-{name}", created, spec={"gpus": gpus, **spec})
+    return Pool(name, f"uid-{name}", created, spec_json={"gpus": gpus, **spec})
 
 
 def node(name: str = "w1", **facts: Any) -> Node:
     return Node(name, f"uid-{name}", **facts)
 
 
-def carried_out(pools: list[PoolFacts], nodes: list[Node], actions: list[Action]) -> tuple[list[PoolFacts], list[Node]]:
+def carried_out(pools: list[Pool], nodes: list[Node], actions: list[Action]) -> tuple[list[Pool], list[Node]]:
     """The cluster after the actions, as the API server would have it."""
     for action in actions:
         match action:
             case PatchNode(name, uid, labels, annotations):
                 nodes = [after(n, labels, annotations) if (n.name, n.uid) == (name, uid) else n for n in nodes]
             case PatchStatus(name, _, status):
-                pools = [replace(p, status=status) if p.name == name else p for p in pools]
+                pools = [replace(p, status_json=status) if p.name == name else p for p in pools]
             case _:
                 pass
     return pools, nodes
@@ -63,9 +63,9 @@ def conflicted(status: Any) -> Any:
     return next(c for c in status["conditions"] if c["type"] == "Conflicted")
 
 
-def status_of(pools: list[PoolFacts], nodes: list[Node], name: str = "p", now: str = NOW) -> Any:
+def status_of(pools: list[Pool], nodes: list[Node], name: str = "p", now: str = NOW) -> Any:
     pools, _ = carried_out(pools, nodes, reconcile(pools, nodes, now))
-    return next(p.status for p in pools if p.name == name)
+    return next(p.status_json for p in pools if p.name == name)
 
 
 def test_a_node_gets_labels_and_the_inventory() -> None:
@@ -93,7 +93,7 @@ def test_only_the_node_that_changed_is_patched() -> None:
 def test_a_node_that_leaves_loses_what_is_ours_and_only_that() -> None:
     pools, nodes = [pool()], [node(labels={"zone": "a", "emugpu.dev/own": "user"}, annotations={})]
     pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
-    away = replace(pools[0], spec={**pools[0].spec, "nodeSelector": {"matchLabels": {"zone": "b"}}})
+    away = replace(pools[0], spec_json={**pools[0].spec_json, "nodeSelector": {"matchLabels": {"zone": "b"}}})
     actions = reconcile([away], nodes, NOW)
     assert actions[0] == PatchNode("w1", "uid-w1", {}, {})
     _, nodes = carried_out([away], nodes, actions)
@@ -162,7 +162,7 @@ def test_a_pool_without_gpus_labels_its_nodes_and_waits_for_their_places() -> No
     inventory = json.loads(patch.annotations["emugpu.dev/inventory"])
     assert (inventory["pool"], inventory["resources"]) == ("p", [])
     pools, nodes = carried_out(pools, nodes, actions)
-    assert ready(pools[0].status)["message"] == (
+    assert ready(pools[0].status_json)["message"] == (
         "w1 doesn't offer emugpu.dev/host yet; its emugpu-node pod may be starting, or its kubelet hears of the change soon"
     )
     nodes[0] = replace(nodes[0], allocatable={"emugpu.dev/host": 110})
@@ -237,7 +237,7 @@ def test_unhealthy_devices_of_a_pool_without_nodes() -> None:
 
 
 def test_an_unhealthy_device_that_is_mended_is_news_and_none_at_all_is_not() -> None:
-    def reasons(pools: list[PoolFacts]) -> list[str]:
+    def reasons(pools: list[Pool]) -> list[str]:
         return [a.reason for a in reconcile(pools, nodes, NOW) if isinstance(a, RecordEvent)]
 
     pools, nodes = [pool(unhealthy=[{"node": "w9", "index": 0}])], [node(allocatable={RESOURCE: 8})]
@@ -245,11 +245,11 @@ def test_an_unhealthy_device_that_is_mended_is_news_and_none_at_all_is_not() -> 
     assert reasons([pool()]) == ["NodesReady"]
     pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
     assert reasons(pools) == []
-    mended = replace(pools[0], spec=pool(unhealthy=[{"node": "w1", "index": 0}]).spec)
+    mended = replace(pools[0], spec_json=pool(unhealthy=[{"node": "w1", "index": 0}]).spec_json)
     nodes = [replace(nodes[0], allocatable={RESOURCE: 7})]
     assert reasons([mended]) == ["AllFound"]
     pools, nodes = carried_out([mended], nodes, reconcile([mended], nodes, NOW))
-    assert reasons([replace(pools[0], spec=pool().spec)]) == ["WaitingForNodes"]
+    assert reasons([replace(pools[0], spec_json=pool().spec_json)]) == ["WaitingForNodes"]
 
 
 def test_of_a_wrong_specification_nothing_is_known_about_unhealthy_devices() -> None:
@@ -347,7 +347,7 @@ def test_events_come_with_turns_only() -> None:
 def test_nodes_of_a_pool_that_became_wrong_stay_as_they_are() -> None:
     pools, nodes = [pool()], [node(allocatable={RESOURCE: 8})]
     pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
-    wrong = replace(pools[0], spec={"gpus": [{"type": "nonsense", "count": 1}]})
+    wrong = replace(pools[0], spec_json={"gpus": [{"type": "nonsense", "count": 1}]})
     actions = reconcile([wrong], nodes, NOW)
     assert [type(a) for a in actions] == [PatchStatus, RecordEvent]
     assert "w1 stay as they were" in ready(actions[0].status)["message"]  # type: ignore[union-attr]
@@ -363,7 +363,7 @@ def test_odd_objects_are_read_as_empty() -> None:
         }
     }
     assert Node.read({**odd, "status": {"allocatable": {"a/b": "x", "c/d": "2", "cpu": "1"}}}).allocatable == {"c/d": 2}
-    assert pool_facts({"metadata": {"name": "p"}}).spec == {}
+    assert Pool.read({"metadata": {"name": "p"}}).spec_json == {}
 
 
 def test_the_control_plane_is_known_by_label_or_taint() -> None:
@@ -389,11 +389,11 @@ def test_two_rounds_settle_and_edits_lead_to_the_same_place(specs: list[tuple[An
     nodes = [node(f"w{i}", labels={"gpu": "yes"} if yes else {}) for i, yes in enumerate(labelled)]
     pools = [pool(f"p{i}", f"2026-01-0{i + 1}T00:00:00Z", **before) for i, (before, _) in enumerate(specs)]
     pools, settled = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
-    edited = [replace(p, spec=pool(p.name, **new).spec) for p, (_, new) in zip(pools, specs, strict=True)]
+    edited = [replace(p, spec_json=pool(p.name, **new).spec_json) for p, (_, new) in zip(pools, specs, strict=True)]
     for _ in range(2):  # a wrong pool that loses a node it held is only then without a claim to it
         edited, settled = carried_out(edited, settled, reconcile(edited, settled, NOW))
     assert reconcile(edited, settled, NOW) == []
-    fresh = [replace(p, status={}) for p in edited]
+    fresh = [replace(p, status_json={}) for p in edited]
     _, direct = carried_out(fresh, nodes, reconcile(fresh, nodes, NOW))
     if all(new.get("gpus", [{}])[0].get("type") != "nonsense" for _, new in specs):
         assert settled == direct  # whatever came before, except that wrong pools keep what they gave

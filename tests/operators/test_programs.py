@@ -23,8 +23,8 @@ from operators.kube.client import KubeApi
 from operators.kube.status_server import status_server
 from operators.kube.store import Store
 from operators.kube.timestamps import rfc3339, rfc3339_micro
+from operators.objects.pool import Pool
 from operators.pools.__main__ import main
-from operators.pools.objects import pool_facts
 from operators.prepare import Settings as PrepareSettings
 from operators.prepare import main as prepare_main
 from operators.prepare import prepare
@@ -137,7 +137,7 @@ def test_an_echo_of_an_older_state_is_no_news() -> None:
     def document(version: str, generation: int) -> dict[str, object]:
         return {"metadata": {"name": "p", "resourceVersion": version, "generation": generation}}
 
-    store = Store(pool_facts)
+    store = Store(Pool.read)
     assert store.replace([document("5", 1)])
     assert not store.replace([document("5", 1)])
     assert not store.update("MODIFIED", document("4", 0))

@@ -99,7 +99,7 @@ def test_progress_counts_the_jobs_that_ended_and_reasons_are_told(study):
 
 def test_a_job_larger_than_the_cluster_is_refused_with_the_workloads_name(files):
     workload, cluster = files("job_id,num_gpus,gpu_duration_s\nj,2,5\n")
-    with pytest.raises(InputError, match=r"jobs.csv:2: job 'j' is larger than the cluster: .* wants 2 GPUs"):
+    with pytest.raises(InputError, match=r"jobs.csv:2: job 'j' is larger than the cluster: needs 2 GPUs"):
         Experiment.load(workload, cluster)
 
 

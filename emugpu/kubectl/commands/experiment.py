@@ -1,11 +1,11 @@
-"""`kubectl emugpu experiment`: SchedulingExperiments, and EmuJobs that carry the label emugpu.dev/experiment, policy by policy.
+"""`kubectl emugpu experiment`: SchedulingExperiments, and EmuJobs with the label emugpu.dev/experiment, policy by policy.
 
-`list` shows the job completion times of each run whose EmuJobs are there (of its finished jobs). `report ID` prints the
-comparison of the policies and with --out writes report.html, jobs.csv and summary.json, as `emugpu compare` does. ID is the name
-of a SchedulingExperiment, whose report has what was predicted and what was observed until now; or a label, or what the labels
-ID-1, ID-2 of several runs have in common: then it has what was observed. All namespaces are looked into, unless -n names one.
+`list` shows the job completion times of each run whose EmuJobs exist (of its finished jobs). `report ID` prints the comparison of
+the policies and with --out writes report.html, jobs.csv and summary.json, as `emugpu compare` does. ID is the name of a
+SchedulingExperiment, whose report has predicted and observed results so far; or a label, or the common part of the labels ID-1,
+ID-2 of several runs, whose report has observed results only. All namespaces are searched unless -n names one.
 
-exit status: 0, 1 where a job of the reported experiment failed or hasn't ended, 2 for an error
+exit status: 0, 1 if a job of the reported experiment failed or hasn't ended, 2 for an error
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from emugpu.kubectl import options, output
 from emugpu.kubectl.cluster import NO_EMUJOBS, Cluster, listed
 from emugpu.kubectl.experiments import Grounds, Run, finished_only, numbered, record_of, runs_of
 from emugpu.kubectl.output import Answer, Cell, count, seconds, timestamp
-from emugpu.kubectl.scheduling_experiments import ExperimentSeen, experiments_in, kept_of, the_one
+from emugpu.kubectl.scheduling_experiments import ExperimentView, experiment_named, experiments_in, report_records_of
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
 from operators.kube.api import EMUJOB, NODE, POOL, Api, NotThereError
 from operators.objects.names import EXPERIMENT_LABEL
 from operators.objects.node import Node
-from operators.pools.objects import pool_facts
+from operators.objects.pool import Pool
 from scheduler_sims.reports.metrics import figures
 
 VERBS = ("list", "report")
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The module's text says what the exit status means. Raises errors of the tree."""
+    """The module's docstring has the exit status. Raises errors of the tree."""
     if args.verb == "list":
         if args.experiment or args.out:
             raise InputError("experiment list", "takes no ID and no --out; `experiment report ID --out DIR` does")
@@ -78,7 +78,7 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _in_words(seen: ExperimentSeen) -> str:
+def _in_words(seen: ExperimentView) -> str:
     return f"{seen.phase}, {seen.doing}" if seen.doing else seen.phase
 
 
@@ -86,9 +86,9 @@ def _report(args: argparse.Namespace) -> int:
     args.json = args.output == "json"
     with options.cluster_of(args) as cluster:
         known = cluster.ask(lambda api: experiments_in(api, args.namespace or "*", []))
-        one = the_one(known, args.experiment)
+        one = experiment_named(known, args.experiment)
         if one is not None:
-            kept = cluster.ask(lambda api: kept_of(api, one))
+            kept = cluster.ask(lambda api: report_records_of(api, one))
             return leave(args, kept.runs, dict(kept.meta))
         runs, grounds = _asked(cluster, args)
         own = numbered([run for run in runs if run.belongs_to(args.experiment)])
@@ -100,7 +100,7 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def meta_of(runs: Sequence[Run], grounds: Grounds) -> dict[str, Any]:
-    """What was compared, for the report's header and the summary."""
+    """The header of the report and the summary: what was compared."""
     predicted = {
         run.policy: f"{run.predicted_mean_jct_s:.1f} s" for run in runs if run.predicted_mean_jct_s is not None
     }
@@ -120,7 +120,7 @@ def _asked(cluster: Cluster, args: argparse.Namespace) -> tuple[list[Run], Groun
 
 
 async def _look(api: Api, namespace: str) -> tuple[list[Run], Grounds]:
-    """Raises ClusterError where there are no EmuJobs."""
+    """Raises ClusterError if there are no EmuJobs."""
     try:
         jobs, pools, nodes = await asyncio.gather(
             listed(api, EMUJOB, namespace=namespace, labels=EXPERIMENT_LABEL),
@@ -129,7 +129,7 @@ async def _look(api: Api, namespace: str) -> tuple[list[Run], Grounds]:
         )
     except NotThereError as error:
         raise ClusterError(NO_EMUJOBS) from error
-    return runs_of(jobs), Grounds.of([pool_facts(pool) for pool in pools], [Node.read(node) for node in nodes])
+    return runs_of(jobs), Grounds.of([Pool.read(pool) for pool in pools], [Node.read(node) for node in nodes])
 
 
 # -- list --------------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def answer(runs: Sequence[Run], grounds: Grounds, now_s: float, *, wide: bool) -
 
 
 def row(run: Run, grounds: Grounds, now_s: float) -> dict[str, Any]:
-    """For programs. Times are of the jobs that have finished; the makespan only where all have ended."""
+    """For programs. Times are of the jobs that have finished; the makespan only if all have ended."""
     found = {name: None if value is None else round(value, 6) for name, value in _figures(run, grounds, now_s).items()}
     return {
         "experiment": run.experiment,

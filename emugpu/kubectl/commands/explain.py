@@ -1,7 +1,7 @@
 """`kubectl emugpu explain JOB`: what happened to an EmuJob, in time order, and why it waits.
 
-It puts together the status with its conditions and runs, the pods, and the events about all of these. Kubernetes keeps
-events for an hour; the times of pods and conditions are whole seconds.
+The command combines the status with its conditions and runs, the pods, and the events about all of these. Kubernetes keeps events
+for an hour; the times of pods and conditions are whole seconds.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from rich.text import Text
 from emugpu.kubectl import options, output
 from emugpu.kubectl.cluster import if_allowed, listed
 from emugpu.kubectl.commands.jobs import row
-from emugpu.kubectl.jobs_seen import JobSeen, job_seen, jobs_in
-from emugpu.kubectl.nodes_seen import NodeSeen, nodes_with_gpus
+from emugpu.kubectl.job_views import JobView, job_view, jobs_in
+from emugpu.kubectl.node_views import NodeView, nodes_with_gpus
 from emugpu.kubectl.output import PHASE_STYLES, Answer, Cell, duration, timestamp
 from emugpu.kubectl.spans import Places
-from emugpu.kubectl.story import Objects, Told, story, told_once
-from emugpu.kubectl.why import WAITING, pods_of, reasons
+from emugpu.kubectl.story import Objects, StoryLine, story, without_repetitions
+from emugpu.kubectl.wait_reasons import WAITING, pods_of, reasons
 from emugpu.smi.devices import clean
 from emulator_runtime.domain.errors import UnknownNameError
 from operators.kube.api import EMUJOB, EVENT, NODE, POD, Api, Json, NotThereError
@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """All that was found."""
+    """All collected information."""
 
-    job: JobSeen
-    told: Sequence[Told]
+    job: JobView
+    told: Sequence[StoryLine]
     why: Sequence[str]
     missing: Sequence[str]
 
@@ -54,13 +54,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _explained(api: Api, name: str, namespace: str) -> Explained:
-    """Raises UnknownNameError where there is no such EmuJob, ClusterError where there are no EmuJobs at all."""
+    """Raises UnknownNameError if there is no such EmuJob, ClusterError if there are no EmuJobs at all."""
     try:
         document = await api.get(EMUJOB, name, namespace)
     except NotThereError as error:
         known = [job.name for job in await jobs_in(api, namespace)]
         raise UnknownNameError(f"namespace {namespace}", "EmuJob", name, known) from error
-    job, missing = job_seen(document), list[str]()
+    job, missing = job_view(document), list[str]()
     none: list[Json] = []
     pods, events, nodes = await asyncio.gather(
         if_allowed(listed(api, POD, namespace=namespace), otherwise=none, missing=missing),
@@ -70,15 +70,15 @@ async def _explained(api: Api, name: str, namespace: str) -> Explained:
     own = pods_of(pods, name, JOB_LABEL)
     objects = Objects(tuple(own), tuple(events), Places.of_nodes(nodes))
     why = reasons(job, document, own, *await _around(api, job, missing))
-    return Explained(job, told_once(story(job, objects)), why, list(dict.fromkeys(missing)))
+    return Explained(job, without_repetitions(story(job, objects)), why, list(dict.fromkeys(missing)))
 
 
-async def _around(api: Api, job: JobSeen, missing: list[str]) -> tuple[list[JobSeen], list[NodeSeen]]:
-    """The other jobs and the nodes, where the job waits."""
+async def _around(api: Api, job: JobView, missing: list[str]) -> tuple[list[JobView], list[NodeView]]:
+    """The other jobs and the nodes, if the job waits."""
     if job.phase not in WAITING:
         return [], []
-    no_jobs: list[JobSeen] = []
-    no_nodes: list[NodeSeen] = []
+    no_jobs: list[JobView] = []
+    no_nodes: list[NodeView] = []
     return await asyncio.gather(
         if_allowed(jobs_in(api, "*" if job.scheduler else job.namespace), otherwise=no_jobs, missing=missing),
         if_allowed(nodes_with_gpus(api), otherwise=no_nodes, missing=missing),
@@ -102,7 +102,7 @@ def answer(found: Explained, now_s: float) -> Answer:
     return Answer(lines, document, notes=[f"not seen: {reason}" for reason in found.missing])
 
 
-def _heading(job: JobSeen, now_s: float) -> Text:
+def _heading(job: JobView, now_s: float) -> Text:
     share = f" ({100 * job.steps_done / job.steps:.0f}%)" if job.steps else ""
     text = Text(f"EmuJob {job.key}: ", no_wrap=True).append(
         job.phase or "not seen yet", PHASE_STYLES.get(job.phase, "bold")
@@ -116,7 +116,7 @@ def _heading(job: JobSeen, now_s: float) -> Text:
     return text
 
 
-def _table(told: Sequence[Told], submitted_s: float | None) -> list[Text]:
+def _table(told: Sequence[StoryLine], submitted_s: float | None) -> list[Text]:
     days = bool(told) and told[-1].at_s - told[0].at_s > _DAY_S
     rows = [
         [
@@ -130,13 +130,13 @@ def _table(told: Sequence[Told], submitted_s: float | None) -> list[Text]:
     return output.columns(("TIME (UTC)", "SINCE", "WHO", "WHAT"), rows)
 
 
-def _time(line: Told, *, days: bool) -> str:
+def _time(line: StoryLine, *, days: bool) -> str:
     text = timestamp(line.at_s) or ""
     return text[5 if days else 11 : 19 if line.coarse else 23].replace("T", " ")
 
 
-def _since(line: Told, submitted_s: float | None) -> str:
-    """After the submission; without digits that nobody told."""
+def _since(line: StoryLine, submitted_s: float | None) -> str:
+    """Seconds after the submission, with no more digits than the source has."""
     if submitted_s is None:
         return output.MISSING
     since_s = line.at_s - submitted_s

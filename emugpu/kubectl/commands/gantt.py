@@ -1,7 +1,7 @@
-"""`kubectl emugpu gantt`: who had which emulated GPU when, from the runs that EmuJobs' statuses tell of (the last 20 of each).
+"""`kubectl emugpu gantt`: which job had which emulated GPU when, from the runs in the EmuJobs' statuses (the last 20 of each).
 
-By device, a bar is a job, and the figure at the right is the share of the time that the device was held. By job, dots are
-waiting and a bar is a run on a node. --html writes the chart as a page that opens offline.
+By device, a bar is a job, and the figure at the right is the share of the time that the device was held. By job, dots are waiting
+and a bar is a run on a node. --html writes the chart as a page that opens offline.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from emugpu.kubectl import options, output
-from emugpu.kubectl.chart import ASCII, BOXES, LEAST_WIDTH, draw, styles
-from emugpu.kubectl.charts import by_device, by_job
 from emugpu.kubectl.cluster import if_allowed, listed
-from emugpu.kubectl.jobs_seen import JobSeen, jobs_in
+from emugpu.kubectl.gantt_chart import ASCII, BOXES, LEAST_WIDTH, by_device, by_job, draw, styles
+from emugpu.kubectl.job_views import JobView, jobs_in
 from emugpu.kubectl.output import Answer, duration, timestamp
 from emugpu.kubectl.spans import Places, Window, clipped, live_record, shortened, stays, window_of
 from emulator_runtime.domain.errors import InputError
@@ -29,8 +28,8 @@ from operators.kube.selectors import selector
 from scheduler_sims.reports.html import write_gantt
 from scheduler_sims.reports.palette import JOB_COLOURS
 
-Seen = tuple[list[JobSeen], Places, list[str]]
-"""The jobs, where devices are, and what couldn't be seen."""
+Seen = tuple[list[JobView], Places, list[str]]
+"""The jobs, the places of devices, and what could not be read."""
 _PIPE_WIDTH = 110
 _SINCE = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 
@@ -98,7 +97,7 @@ def _answer(seen: Seen, args: argparse.Namespace, since_s: float | None, now_s: 
 
 
 def chart(
-    jobs: Sequence[JobSeen], places: Places, window: Window, args: argparse.Namespace, console: Console
+    jobs: Sequence[JobView], places: Places, window: Window, args: argparse.Namespace, console: Console
 ) -> list[Text]:
     """The heading and the chart, as wide as the console."""
     named = shortened(jobs)
@@ -114,12 +113,12 @@ def chart(
     return [Text(heading, "dim"), *draw(lines, window.length_s, max(width, LEAST_WIDTH), glyphs)]
 
 
-def _is_shown(job: JobSeen, window: Window) -> bool:
+def _is_shown(job: JobView, window: Window) -> bool:
     ended = job.finished_s is not None and job.finished_s < window.begin_s
     return not ended and (job.submitted_s is None or job.submitted_s <= window.end_s)
 
 
-def _document(jobs: Sequence[JobSeen], window: Window) -> dict[str, Any]:
+def _document(jobs: Sequence[JobView], window: Window) -> dict[str, Any]:
     bars = [
         {
             "namespace": job.namespace,
@@ -138,15 +137,15 @@ def _document(jobs: Sequence[JobSeen], window: Window) -> dict[str, Any]:
     return {"from": timestamp(window.begin_s), "to": timestamp(window.end_s), "runs": bars}
 
 
-def _write(path: Path, jobs: Sequence[JobSeen], places: Places, window: Window) -> None:
-    """Raises InputError where the file can't be written."""
+def _write(path: Path, jobs: Sequence[JobView], places: Places, window: Window) -> None:
+    """Raises InputError if the file can't be written."""
     record = live_record(shortened(jobs), places.with_unknown(jobs), window)
     text = f"{len(jobs)} EmuJobs, time from {timestamp(window.begin_s)} on; a bar that reaches the right end goes on."
     write_gantt(path, record, "emugpu: who held which device when", text)
 
 
 def _since_s(text: str) -> float | None:
-    """Raises InputError for what is no time."""
+    """Raises InputError for a text that is no time."""
     if not text:
         return None
     match = _SINCE.fullmatch(text)

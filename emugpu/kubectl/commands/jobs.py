@@ -1,4 +1,4 @@
-"""`kubectl emugpu jobs`: EmuJobs with what they were predicted to take and what they took."""
+"""`kubectl emugpu jobs`: EmuJobs with predicted and observed completion times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from emugpu.kubectl import options, output
 from emugpu.kubectl.cluster import Cluster
-from emugpu.kubectl.jobs_seen import JobSeen, jobs_in
+from emugpu.kubectl.job_views import JobView, jobs_in
 from emugpu.kubectl.output import Answer, Cell, count, number, phase, seconds, timestamp
 from emulator_runtime.domain.errors import UnknownNameError
 from operators.kube.selectors import selector
@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def answer(jobs: Sequence[JobSeen], namespace: str, now_s: float, *, wide: bool) -> Answer:
-    """The jobs in each form; `namespace` `*`: of all."""
+def answer(jobs: Sequence[JobView], namespace: str, now_s: float, *, wide: bool) -> Answer:
+    """The jobs in each form; `namespace` `*`: all namespaces."""
     everywhere = namespace == "*"
     headings = (*(["NAMESPACE"] if everywhere else []), *_HEADINGS, *(_WIDE if wide else ()))
     table = [_cells(job, now_s, everywhere=everywhere, wide=wide) for job in jobs]
@@ -76,8 +76,8 @@ def answer(jobs: Sequence[JobSeen], namespace: str, now_s: float, *, wide: bool)
     return Answer(output.columns(headings, table), rows, flat, none)
 
 
-def row(job: JobSeen) -> dict[str, Any]:
-    """For programs: members named with their units, points in time as RFC 3339."""
+def row(job: JobView) -> dict[str, Any]:
+    """For programs: names with units, points in time as RFC 3339."""
     members = asdict(job)
     for name in _TIMES:
         members[name] = timestamp(members.pop(f"{name}_s"))
@@ -88,7 +88,7 @@ def row(job: JobSeen) -> dict[str, Any]:
     return {**members, "experiment": job.experiment}
 
 
-def _cells(job: JobSeen, now_s: float, *, everywhere: bool, wide: bool) -> list[Cell]:
+def _cells(job: JobView, now_s: float, *, everywhere: bool, wide: bool) -> list[Cell]:
     cells = [
         *([Cell(job.namespace)] if everywhere else []),
         Cell(job.name),
@@ -111,7 +111,7 @@ def _cells(job: JobSeen, now_s: float, *, everywhere: bool, wide: bool) -> list[
 
 
 def _phases(given: Sequence[str]) -> set[str]:
-    """Raises UnknownNameError for a phase that is none; small letters will do."""
+    """Raises UnknownNameError for an unknown phase; case doesn't matter."""
     known = {name.casefold(): name for name in PHASES}
     words = [word.strip() for each in given for word in each.split(",")]
     for word in words:

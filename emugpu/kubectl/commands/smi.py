@@ -1,10 +1,9 @@
-"""`kubectl emugpu smi NODE|POD`: what nvidia-smi shows there, without going there.
+"""`kubectl emugpu smi NODE|POD`: the output of nvidia-smi on a node or in a pod.
 
-A node shows all its emulated GPUs, a pod those that its containers hold, counted from 0 as it counts them itself. A name
-that both a node and a pod have means the node; write node/NAME or pod/NAME to say which. Process ids aren't told.
+For a node it shows all emulated GPUs, for a pod those that its containers hold, counted from 0 as in the pod. A name that both a
+node and a pod have means the node; write node/NAME or pod/NAME to say which. Process ids aren't known.
 
-exit status: 0, 2 for an error, 6 where no GPU has the id that was asked for or the pod holds none yet, 9 where there are no
-GPUs to hold
+exit status: 0, 2 for an error, 6 if no GPU has the requested id or the pod holds none yet, 9 if there are no GPUs to hold
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from emugpu.kubectl import options
-from emugpu.kubectl.nodes_seen import DeviceSeen, NodeSeen, nodes_with_gpus
-from emugpu.kubectl.samples import Holder
+from emugpu.kubectl.node_views import DeviceView, Holder, NodeView, nodes_with_gpus
 from emugpu.smi import asking
 from emugpu.smi.devices import Gpu, Picture, Process, counted
 from emulator_runtime.domain.errors import ClusterError, InputError
@@ -34,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The module's text says what the exit status means. Raises errors of the tree."""
+    """The module's docstring has the exit status. Raises errors of the tree."""
     kind, _, name = args.name.rpartition("/")
     if kind not in ("", *KINDS) or not name:
         raise InputError(args.name, "name a node or a pod: NAME, node/NAME or pod/NAME")
@@ -52,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _picture(api: Api, kind: str, name: str, namespace: str) -> Picture | None:
-    """Raises ClusterError where there is neither such a node nor such a pod."""
+    """Raises ClusterError if there is neither such a node nor such a pod."""
     if kind != "pod":
         try:
             await api.get(NODE, name)
@@ -69,7 +67,7 @@ async def _picture(api: Api, kind: str, name: str, namespace: str) -> Picture | 
     return _of_pod(await nodes_with_gpus(api, node) if node else [], namespace, name)
 
 
-def _of_node(nodes: Sequence[NodeSeen], name: str) -> Picture | None:
+def _of_node(nodes: Sequence[NodeView], name: str) -> Picture | None:
     devices = [device for node in nodes for device in node.devices]
     problem = next((node.problem for node in nodes), "")
     if not devices:
@@ -78,8 +76,8 @@ def _of_node(nodes: Sequence[NodeSeen], name: str) -> Picture | None:
     return Picture(tuple(gpu(device, device.now.holders if device.now else ()) for device in devices), note)
 
 
-def _of_pod(nodes: Sequence[NodeSeen], namespace: str, name: str) -> Picture | None:
-    """Raises ClusterError where the manager of its node doesn't say who holds what."""
+def _of_pod(nodes: Sequence[NodeView], namespace: str, name: str) -> Picture | None:
+    """Raises ClusterError if its node's manager doesn't report the holders of devices."""
     problem = next((node.problem for node in nodes), "")
     if problem:
         raise ClusterError(f"which GPUs pod {name} holds is not known: {problem}")
@@ -96,7 +94,7 @@ def _of_pod(nodes: Sequence[NodeSeen], namespace: str, name: str) -> Picture | N
     return Picture(counted(tuple(found)), note)
 
 
-def gpu(device: DeviceSeen, holders: Sequence[Holder]) -> Gpu:
+def gpu(device: DeviceView, holders: Sequence[Holder]) -> Gpu:
     """The device with these of its processes."""
     now = device.now
     return Gpu(

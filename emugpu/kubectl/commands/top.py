@@ -1,7 +1,7 @@
-"""`kubectl emugpu top`: emulated GPUs now. By node: type, allocated of allocatable, load, memory and who asked for them; by
-device the same, one line each, with who holds it; by job: the EmuJobs that run, and what their devices do.
+"""`kubectl emugpu top`: emulated GPUs now. By node: type, allocated of allocatable, load, memory and the pods that requested
+them; by device: one line each, with its holders; by job: the running EmuJobs and the load of their devices.
 
-Load is the busy share of the last second. It and memory come from the nodes' managers, allocation from the pods' limits.
+Load is the busy share of the last second. Load and memory come from the nodes' managers, allocation from the pods' limits.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import asyncio
 
 from emugpu.kubectl import options, output
 from emugpu.kubectl.cluster import Cluster
-from emugpu.kubectl.jobs_seen import JobSeen, jobs_in
-from emugpu.kubectl.nodes_seen import NodeSeen, nodes_with_gpus
+from emugpu.kubectl.job_views import JobView, jobs_in
+from emugpu.kubectl.node_views import NodeView, nodes_with_gpus
 from emugpu.kubectl.output import Answer
-from emugpu.kubectl.top_devices import devices_answer
-from emugpu.kubectl.top_jobs import jobs_answer
-from emugpu.kubectl.top_nodes import nodes_answer
+from emugpu.kubectl.top_tables import devices_answer, jobs_answer, nodes_answer
 from operators.kube.api import Api
 
 VIEWS = ("nodes", "devices", "jobs")
@@ -51,7 +49,7 @@ def _answer(cluster: Cluster, args: argparse.Namespace) -> Answer:
         return devices_answer(cluster.ask(nodes_with_gpus), wide=wide)
     namespace = options.scope(args, cluster)
 
-    async def both(api: Api) -> tuple[list[JobSeen], list[NodeSeen]]:
+    async def both(api: Api) -> tuple[list[JobView], list[NodeView]]:
         return await asyncio.gather(jobs_in(api, namespace), nodes_with_gpus(api))
 
     return jobs_answer(*cluster.ask(both), namespace, cluster.now_s())

@@ -18,7 +18,7 @@ from operators.kube.api import EMUJOB, NODE, POOL, Api, NotThereError, applied
 from operators.kube.informer import Followed, Pauses, follow
 from operators.kube.store import Store
 from operators.objects.node import Node as ClusterNode
-from operators.pools.objects import PoolFacts, pool_facts
+from operators.objects.pool import Pool
 
 FIELD_MANAGER = "emugpu-api"
 LOOK_S = 1.0
@@ -49,7 +49,7 @@ class ClusterSource:
         self._api, self._wall_ns, self._naming = api, wall_ns, naming
         self._results, self._pauses = results, pauses or Pauses(settle=0.5)
         self._emujobs: Store[Seen] = Store(seen)
-        self._pools: Store[PoolFacts] = Store(pool_facts)
+        self._pools: Store[Pool] = Store(Pool.read)
         self._nodes: Store[ClusterNode] = Store(ClusterNode.read)
         self._followed = (
             Followed(EMUJOB, self._emujobs),

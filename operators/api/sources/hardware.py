@@ -9,8 +9,8 @@ from emulator_runtime.node.inventory import DeviceEntry
 from operators.api.model.natural_order import natural
 from operators.api.model.snapshot import HOLDING, Device, Job, Node
 from operators.objects.node import Node as ClusterNode
+from operators.objects.pool import Pool
 from operators.pools.emulated_nodes import emulated_nodes
-from operators.pools.objects import PoolFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Hardware:
     places: Mapping[str, str] = field(default_factory=dict)
 
 
-def hardware_of(pools: Iterable[PoolFacts], nodes: Sequence[ClusterNode]) -> Hardware:
+def hardware_of(pools: Iterable[Pool], nodes: Sequence[ClusterNode]) -> Hardware:
     """All nodes of all pools, by name."""
     found, devices = [], []
     for each in sorted(emulated_nodes(pools, nodes), key=lambda each: natural(each.name)):

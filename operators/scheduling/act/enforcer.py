@@ -17,6 +17,7 @@ from operators.kube.leader_election import LeadershipLostError
 from operators.objects.names import ALLOCATION
 from operators.scheduling.act.actuators import ACTUATORS, state_of
 from operators.scheduling.act.writer import NotYetError, Wanted, Writer
+from operators.scheduling.complaints import Complaint, Kind
 from operators.scheduling.see.job_state import State
 from operators.scheduling.see.objects import Mine, Order
 from operators.scheduling.see.stores import ClusterObjects
@@ -31,8 +32,16 @@ ATTEMPTS = 3
 class Enforcer:
     """`lost` is raised as soon as it may not act any more, or breaks; somebody must wait for it, and `close` in the end."""
 
-    def __init__(self, objects: ClusterObjects, writer: Writer, pauses: Pauses, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        objects: ClusterObjects,
+        writer: Writer,
+        pauses: Pauses,
+        say: Callable[[str], None],
+        complain: Callable[[Complaint], None],
+    ) -> None:
         self._objects, self._writer, self._pauses, self._say = objects, writer, pauses, say
+        self._complain = complain
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -49,7 +58,8 @@ class Enforcer:
         except (LeadershipLostError, NotYetError):
             raise
         except EmuGpuError as error:
-            self._say(f"{tracked.job_id} can't be started: {error}; trying again")
+            text = f"job {tracked.job_id!r} can't be started: {error}; trying again"
+            self._complain(Complaint(Kind.START_REFUSED, text, tracked.job_id, tracked.uid))
             raise NotYetError(str(error)) from error
         finally:
             tracked.writing = False
@@ -68,8 +78,8 @@ class Enforcer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def annotate(self, order: Order, name: str, text: str) -> None:
-        """Says what went wrong; nobody waits for it."""
+    async def annotate(self, order: Order, name: str, text: str | None) -> None:
+        """Writes an annotation, or removes it (None). A failure is only printed: no decision depends on the annotation."""
         try:
             await self._writer.patch(
                 EMUJOB, replace(order.key, version=""), {"metadata": {"annotations": {name: text}}}

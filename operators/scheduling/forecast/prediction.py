@@ -16,7 +16,8 @@ from operators.results.predicted import Prediction
 from operators.scheduling.forecast.resumed_loop import ResumedLoop
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
-from scheduler_sims.inputs.truth import WorkloadTruth, check_fits
+from scheduler_sims.inputs.fit import check_fits
+from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.inputs.workload import Workload
 from scheduler_sims.interface.estimates import parse_estimates
 from scheduler_sims.policies.resolve import resolve_policy

@@ -12,9 +12,8 @@ from emulator_runtime.profiles.table import ProfileTable
 from operators.emujob.offers import NodeOffer, offers_of
 from operators.emujob.workload import cluster_of
 from operators.objects.node import Node
-from operators.objects.pool import DEFAULT_RESOURCE
+from operators.objects.pool import DEFAULT_RESOURCE, Pool
 from operators.pools.emulated_nodes import emulated_nodes
-from operators.pools.objects import PoolFacts
 from operators.scheduling.see.stores import ClusterObjects
 from scheduler_sims.clusters.open import NodeState
 from scheduler_sims.inputs.cluster_file import ClusterSpec
@@ -80,7 +79,7 @@ class Capacity:
 
 
 def node_states(
-    pools: Sequence[PoolFacts], nodes: Sequence[Node], others: Mapping[str, int] = _NOBODY
+    pools: Sequence[Pool], nodes: Sequence[Node], others: Mapping[str, int] = _NOBODY
 ) -> tuple[NodeState, ...]:
     """All nodes of all pools, by name. `others`: GPUs by node that pods have which aren't this scheduler's.
 

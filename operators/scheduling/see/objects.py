@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from operators.emujob.objects import EmuJobFacts, emujob_facts
 from operators.kube.documents import Key, condition_of, object_at, objects_in, text_at, texts_of, whole_at
+from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
 from operators.objects.pod import Pod
 from operators.scheduling.names import PLANNED_DEVICES
@@ -17,7 +17,7 @@ from operators.scheduling.names import PLANNED_DEVICES
 class Order:
     """One EmuJob: what somebody wants to be run."""
 
-    facts: EmuJobFacts
+    facts: EmuJob
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -28,42 +28,42 @@ class Order:
     @property
     def scheduler(self) -> str:
         """Whose job it is."""
-        return text_at(object_at(self.facts.spec, "scheduler"), "name")
+        return self.facts.scheduler
 
     @property
     def actuator(self) -> str:
-        return text_at(object_at(self.facts.spec, "scheduler"), "actuator")
+        return self.facts.actuator
 
     @property
     def held(self) -> bool:
         """Its owner holds it back."""
-        return self.facts.spec.get("suspend") is True
+        return self.facts.suspended
 
     @property
     def nodes(self) -> int:
-        return whole_at(self.facts.spec, "nodes") or 1
+        return self.facts.nodes
 
     @property
     def phase(self) -> str:
-        return text_at(self.facts.status, "phase")
+        return self.facts.phase
 
     @property
     def failure(self) -> str:
-        failed = condition_of(self.facts.status, "Failed")
+        failed = condition_of(self.facts.status_json, "Failed")
         return text_at(failed, "message") or text_at(failed, "reason")
 
     @property
     def steps_done(self) -> int:
-        return whole_at(self.facts.status, "stepsDone")
+        return whole_at(self.facts.status_json, "stepsDone")
 
     def time(self, name: str) -> str:
         """The time `name` of its status, RFC 3339; empty: not known."""
-        return text_at(self.facts.status, name)
+        return text_at(self.facts.status_json, name)
 
     @property
     def last_run(self) -> Mapping[str, Any]:
         """The newest of its runs that is known; empty where none is."""
-        return (objects_in(self.facts.status, "runs") or [{}])[-1]
+        return (objects_in(self.facts.status_json, "runs") or [{}])[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Mine:
 def order_of(document: Mapping[str, Any]) -> Order:
     """An EmuJob as the API server sends it."""
     metadata = object_at(document, "metadata")
-    return Order(emujob_facts(document), texts_of(metadata, "labels"), texts_of(metadata, "annotations"))
+    return Order(EmuJob.read(document), texts_of(metadata, "labels"), texts_of(metadata, "annotations"))
 
 
 def scheduled_job(document: Mapping[str, Any]) -> ScheduledJob:

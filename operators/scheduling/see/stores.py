@@ -11,7 +11,7 @@ from operators.kube.informer import Followed
 from operators.kube.store import Heard, Store, full_name_of
 from operators.objects.names import JOB_LABEL
 from operators.objects.node import Node
-from operators.pools.objects import PoolFacts, pool_facts
+from operators.objects.pool import Pool
 from operators.scheduling.see.objects import (
     Mine,
     Order,
@@ -44,7 +44,7 @@ class ClusterObjects:
         self.pods: DirtyStore[ScheduledPod] = DirtyStore(
             scheduled_pod, lambda pod: f"{pod.facts.key.namespace}/{pod.facts.job}"
         )
-        self.pools: DirtyStore[PoolFacts] = DirtyStore(pool_facts, lambda _pool: "")
+        self.pools: DirtyStore[Pool] = DirtyStore(Pool.read, lambda _pool: "")
         self.nodes: DirtyStore[Node] = DirtyStore(Node.read, lambda _node: "")
         self.usages: DirtyStore[Usage] = DirtyStore(usage_of, lambda usage: usage.node)
 

@@ -9,19 +9,18 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.units import to_s
 from operators.emujob.workload import job_spec
-from operators.kube.documents import text_at, whole_at
+from operators.kube.documents import text_at
 from operators.kube.timestamps import ns_of
 from operators.objects.allocation import Allocation as Noted
 from operators.objects.allocation import read_allocation
-from operators.objects.emujob import EmuJobSpec, parse_spec
+from operators.objects.emujob import EmuJobSpec
 from operators.objects.names import JOB_ID
 from operators.scheduling.names import ROW
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import Around
 from operators.scheduling.see.objects import Mine, Order
 from scheduler_sims.clusters.open import PresentJob
-from scheduler_sims.inputs.truth import check_fits
-from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.inputs.fit import DoesNotFitError, misfit
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 
 
@@ -41,10 +40,11 @@ def read_job(
 ) -> JobSpec:
     """The job called `name` (its id and row), submitted then (RFC 3339). `one_size`: as its actuator says.
 
-    Raises InputError for one that can't be read, is larger than the cluster, or came nobody knows when.
+    Raises DoesNotFitError for a job that is larger than the cluster, InputError for one that can't be read or has no valid
+    time of submission.
     """
     job_id, row = name
-    spec = parse_spec(order.key.namespace, order.key.name, order.facts.spec)
+    spec = order.facts.spec
     if one_size and mine.job is not None:
         gpus = spec.configuration(mine.job.facts.configuration).gpus
         spec = replace(spec, configurations=tuple(c for c in spec.configurations if c.gpus == gpus))
@@ -53,7 +53,9 @@ def read_job(
         raise InputError(job_id, f"its status doesn't say when it was submitted: submittedAt is {submitted!r}")
     found = job_spec(job_id, spec, to_s(at_ns - around.epoch_ns), row, around.offers, around.profiles)
     _check_known(found)
-    check_fits(Workload("job", (found,), around.profiles), around.cluster, "it waits for nodes")
+    if reason := misfit(found, around.cluster):
+        problem = f"job {job_id!r} is larger than the cluster: {reason}"
+        raise DoesNotFitError("it waits for nodes", problem)
     return found
 
 
@@ -106,7 +108,7 @@ def present(mine: Mine, spec: JobSpec, around: Around, attained: AttainedService
         spec,
         min(mine.order.steps_done, spec.steps - 1),
         attained_gpu_s=attained.until(end_s),
-        preemptions=whole_at(mine.order.facts.status, "preemptions"),
+        preemptions=mine.order.facts.status.preemptions,
     )
 
 
@@ -117,7 +119,7 @@ def present_with(job: PresentJob, held: Allocation, attained: AttainedService, n
 
 
 def _spec_of(order: Order) -> EmuJobSpec:
-    return parse_spec(order.key.namespace, order.key.name, order.facts.spec)
+    return order.facts.spec
 
 
 def _type_on(node: str, wanted: Configuration, around: Around) -> str:
@@ -132,6 +134,6 @@ def _suits(device: Device, wanted: Configuration) -> bool:
 def _check_known(job: JobSpec) -> None:
     """A configuration of a model names the types that it is known on, where there are any."""
     if all(isinstance(job.work[c.name], ModelWork) and not c.gpu_types for c in job.configurations):
-        raise InputError(
+        raise DoesNotFitError(
             "it waits for nodes", f"job {job.job_id!r}: its model has no profile on any GPU of the cluster"
         )

@@ -19,12 +19,11 @@ from rich.text import Text
 
 from emugpu.kubectl import completion, options, output
 from emugpu.kubectl.__main__ import _EPILOG, command_in, parser
-from emugpu.kubectl.chart import ASCII, BOXES, Bar, Line, clock, draw, ticks
 from emugpu.kubectl.experiments import runs_of
-from emugpu.kubectl.jobs_seen import job_seen
-from emugpu.kubectl.nodes_seen import managers_of
+from emugpu.kubectl.gantt_chart import ASCII, BOXES, Bar, Line, clock, draw, ticks
+from emugpu.kubectl.job_views import job_view
+from emugpu.kubectl.node_views import device_figures, managers_of
 from emugpu.kubectl.output import Answer, duration
-from emugpu.kubectl.samples import device_figures
 from emulator_runtime.domain.errors import ClusterError, ProtocolError
 from operators.kube.api import EMUJOB, NODE, POD, ApiAwayError, ForbiddenError, NotThereError
 from operators.kube.documents import Key
@@ -80,7 +79,7 @@ def test_an_odd_status_reads_as_not_known() -> None:
             "conditions": [{"type": 1}],
         },
     }
-    job = job_seen(odd)
+    job = job_view(odd)
     figures = (job.observed_jct_s, job.slowdown, job.fairness, job.predicted_jct_s, job.submitted_s)
     assert (job.phase, job.steps, job.scheduler, figures) == ("", 0, "", (None,) * 5)
     (run,) = job.runs

@@ -7,13 +7,13 @@ from typing import Any
 from emulator_runtime.domain.units import GIB, MIB
 from operators.emujob.offers import offers_of
 from operators.objects.node import Node
-from operators.pools.objects import PoolFacts
+from operators.objects.pool import Pool
 
 V100 = "Tesla_V100-PCIE-32GB"
 
 
-def pool(name: str = "p", **spec: Any) -> PoolFacts:
-    return PoolFacts(name, name, "2026-01-01T00:00:00Z", spec={"gpus": [{"type": "V100", "count": 2}], **spec})
+def pool(name: str = "p", **spec: Any) -> Pool:
+    return Pool(name, name, "2026-01-01T00:00:00Z", spec_json={"gpus": [{"type": "V100", "count": 2}], **spec})
 
 
 def test_emulated_amounts_take_the_place_of_the_machines_own() -> None:

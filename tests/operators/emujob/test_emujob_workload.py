@@ -13,7 +13,7 @@ from operators.emujob.offers import NodeOffer
 from operators.emujob.workload import cluster_spec, job_spec
 from operators.objects.emujob import parse_spec
 from operators.objects.node import Node
-from operators.pools.objects import PoolFacts
+from operators.objects.pool import Pool
 
 V100, A100 = "Tesla_V100-PCIE-32GB", "A100-SXM4-80GB"
 PROFILES = ProfileTable.bundled()
@@ -50,8 +50,8 @@ def test_what_no_pool_can_run_is_left_out(other: bool) -> None:
 
 
 def test_the_cluster_is_what_pools_offer() -> None:
-    pool = PoolFacts(
-        "p", "p", "2026-01-01T00:00:00Z", spec={"gpus": [{"type": "V100", "count": 2}], "emulated": {"cpu": 24}}
+    pool = Pool(
+        "p", "p", "2026-01-01T00:00:00Z", spec_json={"gpus": [{"type": "V100", "count": 2}], "emulated": {"cpu": 24}}
     )
     nodes = [Node(name, name, cpu_milli=2000, memory_bytes=GIB) for name in ("w2", "w1")]
     first, second = cluster_spec([pool], nodes).nodes

@@ -15,13 +15,12 @@ from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.request import Layout, plan_step
 from emulator_runtime.workloads.train_arguments import add_arguments, request_of
-from operators.emujob.objects import emujob_facts
 from operators.emujob.offers import NodeOffer, first_fit
 from operators.emujob.workload import job_spec
 from operators.experiments.emujobs import RunTarget, emujob_document
 from operators.experiments.records import RunInfo, observed_job, run_record
 from operators.jobs.manifests import RENDEZVOUS_PORT, Images, arguments, job_document
-from operators.objects.emujob import parse_spec
+from operators.objects.emujob import EmuJob, parse_spec
 from scheduler_sims.inputs.cluster_file import load_cluster
 from scheduler_sims.inputs.truth import OpenTruth, WorkloadTruth
 from scheduler_sims.inputs.workload import load_workload
@@ -66,7 +65,7 @@ def test_the_emujob_of_a_job_is_that_job(job: JobSpec) -> None:
 def test_its_pods_take_the_time_that_is_predicted_to_the_nanosecond(job: JobSpec) -> None:
     document = {"metadata": {"name": job.job_id, "namespace": "lab", "uid": "u"}, **emujob_document(job, "x", TO)}
     document["metadata"] = {"name": job.job_id, "namespace": "lab", "uid": "u"}
-    facts, spec = emujob_facts(document), parse_spec("lab", job.job_id, document["spec"])
+    facts, spec = EmuJob.read(document), parse_spec("lab", job.job_id, document["spec"])
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     args = parser.parse_args(arguments(facts, spec)[1:])
@@ -83,7 +82,7 @@ def test_its_pods_take_the_time_that_is_predicted_to_the_nanosecond(job: JobSpec
 def test_the_pods_of_a_gang_are_apart_and_start_together() -> None:
     document = {"spec": emujob_document(SHAPES[8, 2], "wide", TO)["spec"]}
     document["metadata"] = {"name": "wide", "namespace": "lab", "uid": "u"}
-    facts, spec = emujob_facts(document), parse_spec("lab", "wide", document["spec"])
+    facts, spec = EmuJob.read(document), parse_spec("lab", "wide", document["spec"])
     made = job_document(facts, spec, Images("image"), spec.configurations[0], (V100,))["spec"]
     assert (made["completions"], made["parallelism"], made["completionMode"]) == (2, 2, "Indexed")
     pod = made["template"]["spec"]

@@ -10,7 +10,6 @@ import pytest
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.manifests import Images
@@ -19,9 +18,11 @@ from operators.jobs.resizing import Refusal
 from operators.kube.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus
 from operators.kube.documents import Key
 from operators.kube.timestamps import rfc3339
+from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
-from operators.objects.names import ALLOCATION
+from operators.objects.names import ALLOCATION, PREDICTED
 from operators.objects.pod import ContainerRun, Pod, sizing_of
+from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
 from operators.results.status import Outcome
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
@@ -46,15 +47,23 @@ class World:
     documents: list[dict[str, Any]] = field(default_factory=list)
     deleting: bool = False
     predicted: str = ""
+    scheduling_problem: str = ""
     log_connected: bool = True
     refusals: dict[str, Refusal] = field(default_factory=dict)
     refused_creation: RefusedCreation | None = None
     _made: int = 0
 
     @property
-    def facts(self) -> EmuJobFacts:
-        key, rest = Key("lab", "j", "uid", "1"), (self.deleting, self.spec, self.status, self.predicted)
-        return EmuJobFacts(key, rfc3339(START_NS), 1, *rest)
+    def facts(self) -> EmuJob:
+        notes = {PREDICTED: self.predicted, SCHEDULING_PROBLEM: self.scheduling_problem}
+        return EmuJob(
+            Key("lab", "j", "uid", "1"),
+            rfc3339(START_NS),
+            deleting=self.deleting,
+            spec_json=self.spec,
+            status_json=self.status,
+            annotations={key: text for key, text in notes.items() if text},
+        )
 
     def whole_plan(self) -> Plan:
         context = Context(self.offers, PROFILES, Images("emugpu:1"), self.now_ns, self.log_connected)

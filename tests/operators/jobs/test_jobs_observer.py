@@ -10,12 +10,11 @@ import pytest
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import emujob_facts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.cluster_cache import ClusterCache, pod_of_interest
 from operators.jobs.isolated_time import isolated_s
 from operators.jobs.observer import ClusterView, Observer
-from operators.objects.emujob import parse_spec
+from operators.objects.emujob import EmuJob, parse_spec
 from operators.objects.job import BatchJob, submission_ns
 from operators.results.events import JobEvent
 from operators.results.job import JobFacts
@@ -69,7 +68,7 @@ class Stage:
 
     def look(self, now_s: float = 0.0) -> Heard:
         now_ns = NOW_NS + round(now_s * S)
-        emujobs = [emujob_facts(document, now_ns) for document in self.emujobs]
+        emujobs = [EmuJob.read(document, now_ns) for document in self.emujobs]
         jobs = [BatchJob.read(document, now_ns) for document in self.jobs]
         pods = [pod_of_interest(document, now_ns) for document in self.pods]
         self.observer.look(ClusterView(emujobs, jobs, pods, self.offers, now_ns))

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.units import GIB
-from operators.emujob.objects import EmuJobFacts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.plan import CreateJob, CreateService
 from operators.kube.actions import DeleteJob, SuspendJob
-from operators.kube.documents import Key
+from operators.kube.documents import Key, condition_of
+from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
 from operators.objects.pod import Pod
+from operators.objects.scheduling_problem import SchedulingProblem
 from operators.results.job import JobFacts as ResultFacts
 from operators.results.status import Outcome
 from operators.results.timeline import job_result
@@ -752,7 +753,35 @@ def test_a_forecast_that_can_not_be_read_is_told_once(world: Worlds) -> None:
     assert at.condition("Predicted") == ("True", "AtSubmission")
 
 
+def test_why_its_scheduler_can_not_schedule_a_job_is_a_condition_and_an_event(world: Worlds) -> None:
+    at = world({**WORK, **BY_JOBS})
+    at.settle()
+    text = "policy p: the plan places job 'j' on w2, where it does not fit: it needs 8 CPUs, 2 of the node's 2 are free"
+    at.scheduling_problem = SchedulingProblem("PlanRefused", text, "2026-01-01T00:00:00Z").to_json()
+    at.settle()
+    at.kubernetes()
+    at.settle()
+    assert at.condition("Scheduled") == ("False", "PlanRefused") and at.told().count("PlanRefused") == 1
+    assert condition_of(at.status, "Scheduled")["message"] == text
+    at.scheduling_problem = ""
+    at.settle()
+    assert at.condition("Scheduled") == ("False", "WaitingForScheduler")
+    at.scheduling_problem = SchedulingProblem("StartRefused", "away", "2026-01-01T00:00:01Z").to_json()
+    at.settle()
+    assert at.condition("Scheduled") == ("False", "StartRefused") and at.told().count("StartRefused") == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["soon", '{"reason": "PodsBound", "message": "all is well", "at": "2026-01-01T00:00:00Z"}']
+)
+def test_a_tenants_own_text_is_no_reason(world: Worlds, text: str) -> None:
+    at = world({**WORK, **BY_JOBS})
+    at.scheduling_problem = text
+    at.settle()
+    assert at.condition("Scheduled") == ("False", "WaitingForScheduler")
+
+
 def test_a_plan_is_pure(world: Worlds) -> None:
     at = world({**WORK, **BY_JOBS})
     assert at.plan() == at.plan()
-    assert isinstance(at.facts, EmuJobFacts)
+    assert isinstance(at.facts, EmuJob)

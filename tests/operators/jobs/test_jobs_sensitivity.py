@@ -13,11 +13,10 @@ from emulator_runtime.domain.units import GIB
 from emulator_runtime.node.host_share import share_of_allocation
 from emulator_runtime.workloads.request import TrainRequest
 from emulator_runtime.workloads.train_arguments import add_arguments, chosen, request_of
-from operators.emujob.objects import EmuJobFacts
 from operators.jobs.manifests import arguments
 from operators.kube.documents import Key
 from operators.objects.allocation import Allocation
-from operators.objects.emujob import EmuJobSpec, parse_spec
+from operators.objects.emujob import EmuJob, EmuJobSpec, parse_spec
 
 CPU = [{"amount": "3", "speed": 1}, {"amount": "4500m", "speed": 1.25}, {"amount": 6, "speed": 1.5}]
 MEMORY = [{"amount": "62.5Gi", "speed": 1.0}, {"amount": "125Gi", "speed": 1 / 3 + 1}]
@@ -33,7 +32,7 @@ def parsed(**spec: Any) -> EmuJobSpec:
 
 def trained(spec: EmuJobSpec, configuration: str = "") -> TrainRequest:
     """What `emugpu train` is asked for in the pod of such a job."""
-    facts = EmuJobFacts(Key("lab", "j", "uid", "1"), "2026-01-01T00:00:00Z", 1, False, {}, {})
+    facts = EmuJob(Key("lab", "j", "uid", "1"), "2026-01-01T00:00:00Z", 1, False, {}, {})
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     verb, *given = arguments(facts, spec)

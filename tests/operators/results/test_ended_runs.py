@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.objects import emujob_facts
 from operators.emujob.offers import NodeOffer
 from operators.jobs.cluster_cache import pod_of_interest
 from operators.jobs.observer import ClusterView, Observer
 from operators.kube.timestamps import rfc3339, rfc3339_micro
+from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
 from operators.results.metrics import ResultMetrics
 from operators.results.reading import ResultReader
@@ -57,7 +57,7 @@ def test_an_ended_run_keeps_jobs_devices_predictions_and_policy(tmp_path, archiv
         Teller("w2", namespace=RUN),
     )
     view = ClusterView(
-        [emujob_facts(emujob(RUN, "las:threshold_s=300"), T0)],
+        [EmuJob.read(emujob(RUN, "las:threshold_s=300"), T0)],
         [BatchJob.read(plain("job"), T0)],
         [pod_of_interest(plain("pod"), T0)],
         OFFERS,
@@ -105,7 +105,7 @@ def test_outside_of_runs_the_policy_is_the_schedulers_name(tmp_path):
         lambda: ResultStore(tmp_path / "r.db"), ResultMetrics(CollectorRegistry()), lambda: T0, lambda: T0
     )
     observer = Observer(results, ProfileTable.bundled())
-    observer.look(ClusterView([emujob_facts(emujob("lab", "las"), T0)], [], [], OFFERS, T0))
+    observer.look(ClusterView([EmuJob.read(emujob("lab", "las"), T0)], [], [], OFFERS, T0))
     results.round()
     outcome = results.outcome("emujob")
     results.close()

@@ -17,6 +17,7 @@ from emulator_runtime.profiles.table import ProfileTable
 from operators.kube.api import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL, Resource
 from operators.kube.informer import Pauses
 from operators.kube.timestamps import rfc3339, rfc3339_micro
+from operators.scheduling.complaints import Complaint
 from operators.scheduling.remember.handover import AttainedService, Handover, Written
 from operators.scheduling.remember.keeper import Keeper
 from operators.scheduling.track.roster import Scope
@@ -418,6 +419,7 @@ class Lab:
     ) -> None:
         self.world, self.policy = world, policy
         self.said: list[str] = []
+        self.complaints: list[Complaint] = []
         self.decisions: list[Decision] = []
         self.failures: list[str] = []
         self.until_ns = world.now_ns + round(until_s * NS)
@@ -456,6 +458,7 @@ class Lab:
             lambda: self.world.now_ns,
             self._events.extend,
             self.said.append,
+            self._complain,
             lambda: self.may_act,
             Pauses(0.0, 0.0, 0.0),
         )
@@ -550,6 +553,10 @@ class Lab:
             left_s = (end_ns - self.now_ns()) / NS
             await self.world.turn(min(0.25, left_s))
             await self._until_quiet()
+
+    def _complain(self, complaint: Complaint) -> None:
+        self.said.append(complaint.text)
+        self.complaints.append(complaint)
 
     async def _until_quiet(self) -> None:
         """The watcher has seen all, and done what it does at once."""

@@ -46,7 +46,8 @@ class Side:
     def _tools(self, cluster: KubernetesCluster) -> Tools:
         profiles, costs = ProfileTable.bundled(), ClusterCosts()
         tell, say = cluster.tell, self.said.append
-        return Tools(profiles, costs, self.truth, lambda: WALL_NS, tell, say, lambda: cluster.may_act)
+        complain = lambda complaint: say(complaint.text)  # noqa: E731
+        return Tools(profiles, costs, self.truth, lambda: WALL_NS, tell, say, complain, lambda: cluster.may_act)
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_jobs_that_can_never_run_hold_nobody_up():
 def test_what_can_not_be_foretold_is_told():
     with pytest.raises(InputError, match="job 'new' is larger than the cluster"):
         predict(job("new", 30, gpus=2), [])
-    with pytest.raises(InputError, match=r"job 'new' is larger than the cluster: .* wants 2 nodes .* only 1 is"):
+    with pytest.raises(InputError, match=r"job 'new' is larger than the cluster: needs 2 nodes .* 1 is"):
         predict(job("new", 30, tasks=2), [])
     with pytest.raises(InputError, match="job 'b': can't be running on n1"):
         predict(job("new", 30), [running("a", 10), running("b", 10)])

@@ -16,14 +16,13 @@ from typing import Any
 
 import pytest
 
-from operators.emujob.objects import emujob_facts
 from operators.jobs.manifests import Images, job_document
 from operators.kube.api import EMUJOB, JOB, POD, ConflictError, Resource
 from operators.kube.client import KubeApi
 from operators.kube.kubeconfig import from_document
 from operators.kube.store import Store
 from operators.objects.allocation import Allocation
-from operators.objects.emujob import parse_spec
+from operators.objects.emujob import EmuJob, parse_spec
 from operators.scheduling.act.actuators import ACTUATORS
 from operators.scheduling.act.writer import Wanted, Writer
 from operators.scheduling.remember.handover import Handover, Written
@@ -67,7 +66,7 @@ class Kube:
         }
         made = self.ask("POST", EMUJOBS, document)
         self.status("emujobs", name, {"phase": "Queued", "submittedAt": "2026-01-01T00:00:00.000001Z"})
-        facts = emujob_facts(made)
+        facts = EmuJob.read(made)
         parsed = parse_spec("default", name, facts.spec)
         self.ask("POST", JOBS, job_document(facts, parsed, Images("emugpu:1"), parsed.configurations[0], ()))
         return made
@@ -322,7 +321,7 @@ def test_a_killed_program_is_followed_by_one_that_goes_on_at_once(kube: Kube, co
     kube.submit("one", "jobs", resources={"emuGPU": 4})
     kube.submit("two", "jobs", resources={"emuGPU": 4})
     kube.submit("three", "jobs", resources={"emuGPU": 4}, steps=1000)
-    with start(config) as first:
+    with start(config, "--identity", "supervised") as first:
         try:
             asyncio.run(until(lambda: going(kube) == {"one", "two"}))
             asyncio.run(until(lambda: all(predicted(kube, name) for name in ("one", "two", "three"))))
@@ -331,7 +330,7 @@ def test_a_killed_program_is_followed_by_one_that_goes_on_at_once(kube: Kube, co
     for name in ("one", "two"):
         kube.begun(name)
     kube.status("jobs", "one", done(kube, "one"))
-    with start(config) as second:
+    with start(config, "--identity", "supervised") as second:
         try:
             asyncio.run(until(lambda: "three" in going(kube)))
             second.send_signal(signal.SIGTERM)
@@ -357,6 +356,46 @@ class Hangs:
 """
 
 
+GREEDY = """
+from scheduler_sims.interface.plan import Allocation, DeviceShare, Plan, TaskPlacement
+
+class Greedy:
+    needs_estimates = False
+
+    def plan(self, view):
+        node = next(iter(view.nodes.values()))
+        share = DeviceShare(None, node.devices[0].gpu_type, memory_bytes=2**30)
+        task = TaskPlacement(node.name, (share,), node.cpu_milli + 1000, 2**30)
+        return Plan.full({job_id: Allocation("default", (task,)) for job_id in view.jobs})
+"""
+
+
+def test_a_plan_that_asks_for_more_than_a_node_has_is_printed_once_and_written_on_the_emujob(
+    kube: Kube, config: Path, tmp_path: Path
+) -> None:
+    """It used to be repeated in the scheduler's log after each decision, and to be told to nobody else."""
+    (tmp_path / "own.py").write_text(GREEDY)
+    kube.submit("j", "jobs")
+    with start(config, "--policy", f"{tmp_path}/own.py:Greedy", "--no-predictions") as process:
+        try:
+            asyncio.run(until(lambda: "emugpu.dev/scheduling-problem" in annotations(kube, "j")))
+            for name in ("k", "l"):  # each submission is a decision, and fails again
+                kube.submit(name, "jobs")
+            asyncio.run(asyncio.sleep(1.0))
+        finally:
+            process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=10)
+    complaints = [line for line in map(json.loads, out.splitlines()) if "complaint" in line]
+    assert {(line["kind"], line["job"], line["retry"], line["count"]) for line in complaints} <= {
+        ("plan-refused", name, False, 1) for name in "jkl"
+    }
+    assert sum(line["job"] == "j" for line in complaints) == 1
+    problem = json.loads(annotations(kube, "j")["emugpu.dev/scheduling-problem"])
+    assert problem["reason"] == "PlanRefused" and problem["message"] == complaints[0]["complaint"]
+    assert "where it does not fit beside the rest: it needs " in problem["message"]
+    assert err.count("the plan places job 'j' on") == 1
+
+
 def test_while_a_policy_hangs_the_first_signal_says_so_and_the_second_ends_it(
     kube: Kube, config: Path, tmp_path: Path
 ) -> None:
@@ -378,11 +417,11 @@ def test_while_a_policy_hangs_the_first_signal_says_so_and_the_second_ends_it(
 
 
 def test_of_two_programs_one_acts(kube: Kube, config: Path) -> None:
-    with start(config) as first, start(config) as second:
+    with start(config, "--identity", "first") as first, start(config, "--identity", "second") as second:
         try:
             asyncio.run(until(lambda: kube.get(LEASE).get("spec", {}).get("holderIdentity")))
             holder = kube.get(LEASE)["spec"]["holderIdentity"]
-            acts, waits = (first, second) if f"_{first.pid}_" in holder else (second, first)
+            acts, waits = (first, second) if holder == "first" else (second, first)
             kube.submit("j", "jobs")
             asyncio.run(until(lambda: going(kube) == {"j"}))
             assert waits.stderr is not None
@@ -440,7 +479,7 @@ def test_rights_that_are_missing_are_named(kube: Kube, tmp_path: Path, account: 
     path.write_text(json.dumps(kube.server.kubeconfig(account)), encoding="utf-8")
     with start(path) as program:
         try:
-            assert program.wait(20) == 2
+            assert program.wait(60) == 2
             assert message in program.communicate()[1]
         finally:
             program.kill()
@@ -454,6 +493,11 @@ def predicted(kube: Kube, name: str) -> bool:
     text = kube.get(f"{EMUJOBS}/{name}")["metadata"].get("annotations", {}).get("emugpu.dev/predicted", "{}")
     found = json.loads(text)
     return bool(found) and found["by"] == "srtf" and found["seconds"] >= 10
+
+
+def annotations(kube: Kube, name: str) -> dict[str, str]:
+    found: dict[str, str] = kube.get(f"{EMUJOBS}/{name}")["metadata"].get("annotations", {})
+    return found
 
 
 def done(kube: Kube, name: str) -> dict[str, Any]:
@@ -471,15 +515,18 @@ def test_the_program_places_gangs_where_its_policy_can(kube: Kube, config: Path)
     with start(config, "--policy", "allox") as for_one:
         try:
             asyncio.run(until(lambda: going(kube) == {"one"}))
+            asyncio.run(until(lambda: "emugpu.dev/scheduling-problem" in annotations(kube, "gang")))
         finally:
             for_one.send_signal(signal.SIGTERM)
         _, said = for_one.communicate(timeout=10)
-    assert "gang: has 2 pods; this policy places jobs of one, so it is left alone" in said
+    assert "job 'gang' has 2 pods; this policy places jobs of one pod, and leaves it alone" in said
+    assert json.loads(annotations(kube, "gang")["emugpu.dev/scheduling-problem"])["reason"] == "Unsupported"
     kube.begun("one")
     kube.status("jobs", "one", done(kube, "one"))
     with start(config, "--policy", "fifo") as for_gangs:
         try:
             asyncio.run(until(lambda: "gang" in going(kube)))
+            asyncio.run(until(lambda: "emugpu.dev/scheduling-problem" not in annotations(kube, "gang")))
         finally:
             for_gangs.send_signal(signal.SIGTERM)
         for_gangs.communicate(timeout=10)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from operators.emujob.objects import EmuJobFacts
 from operators.kube.documents import Key
+from operators.objects.emujob import EmuJob
 from operators.objects.node import Node
-from operators.pools.objects import pool_facts
+from operators.objects.pool import Pool
 from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.output import as_json, in_words
 from operators.scheduling.remember.handover import AttainedService
@@ -66,7 +66,7 @@ def test_what_is_counted() -> None:
     ("phase", "counts"), [("Succeeded", True), ("Failed", True), ("Rejected", True), ("Running", False), ("", False)]
 )
 def test_what_has_come_to_nothing_is_not_waited_for(phase: str, counts: bool) -> None:
-    facts = EmuJobFacts(Key("lab", "j", "u"), status={"phase": phase})
+    facts = EmuJob(Key("lab", "j", "u"), status_json={"phase": phase})
     assert Until("team", "a", 1).counts(Order(facts, {"team": "a"})) is counts
     assert not Until("team", "a", 1).counts(Order(facts, {"team": "b"}))
 
@@ -95,7 +95,7 @@ def test_gpus_that_pods_have() -> None:
 def test_what_a_node_offers() -> None:
     metadata = {"name": "p", "uid": "p", "creationTimestamp": "2026-01-01T00:00:00Z"}
     spec = {"gpus": [{"type": "V100", "count": 4}], "unhealthy": [{"node": "w1", "index": 3}]}
-    pools = [pool_facts({"metadata": metadata, "spec": spec})]
+    pools = [Pool.read({"metadata": metadata, "spec": spec})]
 
     def state(allocatable: str, others: int = 0, **spec: Any) -> tuple[int, int, bool]:
         status = {

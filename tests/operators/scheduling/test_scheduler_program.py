@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,18 +19,21 @@ import yaml
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
-from operators.emujob.objects import EmuJobFacts
 from operators.kube.documents import Key
 from operators.kube.status_server import loop_alive
+from operators.objects.emujob import EmuJob
 from operators.scheduling import program
 from operators.scheduling.forecast.prediction_thread import MOST_WAITING
 from operators.scheduling.options import Options
 from operators.scheduling.program import Program
 from operators.scheduling.see.objects import Order
+from operators.scheduling.track.roster import Until
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.view import JobView, Phase
+from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError
+from scheduler_sims.loop.open_loop import Decision
 
 
 @pytest.fixture
@@ -128,7 +133,7 @@ def test_of_jobs_that_come_together_one_picture_is_made_and_only_so_many_are_ask
     """It is the loop's thread that makes it, and a decision is waiting."""
     one, books = made(), Books(job("old"))
     one._loop = SimpleNamespace(books=books, cluster_spec=ClusterSpec(()), state=None)  # type: ignore[assignment]
-    orders = {f"j{n}": Order(EmuJobFacts(Key("lab", f"j{n}", f"u{n}"))) for n in range(MOST_WAITING + 3)}
+    orders = {f"j{n}": Order(EmuJob(Key("lab", f"j{n}", f"u{n}"))) for n in range(MOST_WAITING + 3)}
     monkeypatch.setattr(one._cluster, "order_of", orders.get)
     monkeypatch.setattr(one._cluster, "keep", lambda *_: None)
     monkeypatch.setattr(one._cluster, "uid_of", lambda _: "")
@@ -196,3 +201,88 @@ def test_the_lease_is_at_one_place_whatever_the_kubeconfig_says(
     assert (connection.namespace, candidate.namespace, candidate.lease) == (*[namespace] * 2, "emugpu-scheduler-fifo")
     assert one._where().endswith(f"; its lease is {namespace}/emugpu-scheduler-fifo")
     one._cluster.close()
+
+
+# --- complaints -----------------------------------------------------------------------------------------------------------
+
+
+class Notes:
+    """In place of the cluster: the annotations that were written, and one EmuJob."""
+
+    def __init__(self, one: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.written: list[tuple[str, str, str | None]] = []
+        self.order = Order(EmuJob(Key("lab", "a", "uid-a")))
+        monkeypatch.setattr(one._cluster, "annotate", lambda *note: self.written.append(note))
+        monkeypatch.setattr(one._cluster, "uid_of", lambda job_id: f"uid-{job_id}" if job_id else "")
+        monkeypatch.setattr(one._cluster, "order_of", lambda _job_id: self.order)
+        monkeypatch.setattr(one._cluster, "keep", lambda *_: None)
+        books = SimpleNamespace(views={})
+        one._loop = SimpleNamespace(books=books, state=None)  # type: ignore[assignment]
+
+
+def test_a_refused_plan_reaches_the_person_and_the_emujob_at_once_and_only_once(
+    kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, said = list[str](), list[str]()
+    one = Program(Options("fifo", kubeconfig=kubeconfig, json=True), lines.append, said.append)
+    notes, error = (
+        Notes(one, monkeypatch),
+        PlanRefusedError("a", "the plan places job 'a' ...: it needs 8 CPUs", never=True),
+    )
+    assert all(one._failed(error) for _ in range(50))
+    (line,) = [json.loads(line) for line in lines]
+    assert (line["kind"], line["job"], line["retry"], line["count"]) == ("plan-refused", "a", False, 1)
+    assert said == [line["complaint"]] == ["policy fifo: the plan places job 'a' ...: it needs 8 CPUs"]
+    ((uid, name, text),) = notes.written
+    assert (uid, name) == ("uid-a", "emugpu.dev/scheduling-problem") and text is not None
+    assert json.loads(text) | {"at": ""} == {"reason": "PlanRefused", "message": line["complaint"], "at": ""}
+    one._cluster.close()
+
+
+def test_what_the_emujob_says_is_taken_back_once_a_plan_is_carried_out(
+    made: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made()
+    notes = Notes(one, monkeypatch)
+    one._failed(PlanRefusedError("a", "no"))
+    one._decided(Decision(1.0, ("submitted",)))  # what the refused plan did before it was refused
+    assert len(notes.written) == 1
+    one._decided(Decision(2.0, ("submitted",)))
+    assert notes.written[1:] == [("uid-a", "emugpu.dev/scheduling-problem", None)]
+    one._decided(Decision(3.0, ("submitted",)))
+    assert len(notes.written) == 2
+    one._cluster.close()
+
+
+def test_a_job_that_can_be_scheduled_after_all_loses_the_problem_of_a_former_program(
+    made: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made(predictions=False)
+    notes = Notes(one, monkeypatch)
+    one._submitted(PresentJob(job("a")))
+    assert notes.written == []
+    notes.order = replace(notes.order, annotations={"emugpu.dev/scheduling-problem": "..."})
+    one._submitted(PresentJob(job("a")))
+    assert notes.written == [("uid-a", "emugpu.dev/scheduling-problem", None)]
+    one._cluster.close()
+
+
+def test_in_an_experiment_the_complaint_comes_before_the_end(
+    made: Callable[..., Program], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = made(until=Until("l", "v", 1), json=True)
+    Notes(one, monkeypatch)
+    assert not one._failed(PolicyFailedError("the policy failed at 1.000 s: KeyError", "the policy failed: KeyError"))
+    assert (
+        json.loads(capsys.readouterr().out.splitlines()[0])["complaint"] == "policy fifo: the policy failed: KeyError"
+    )
+    one._cluster.close()
+
+
+def test_a_supervisor_gives_the_identity_by_which_a_successor_takes_over_at_once(made: Callable[..., Program]) -> None:
+    one, other = made(identity="supervisor-1"), made()
+    assert one._cluster._connection.leader(FakeApi())._candidate.identity == "supervisor-1"
+    identities = {other._cluster._connection.leader(FakeApi())._candidate.identity for _ in range(2)}
+    assert len(identities) == 2
+    for each in (one, other):
+        each._cluster.close()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from operators.emujob.objects import EmuJobFacts
 from operators.kube.documents import Key
+from operators.objects.emujob import EmuJob
 from operators.scheduling.names import BATCH
 from operators.scheduling.see.objects import Order
 from operators.scheduling.track import batches
@@ -77,7 +77,7 @@ def test_a_scheduler_that_begins_in_the_middle_of_a_batch_goes_on_with_it(world:
 
 def one_of(batch: str, uid: str, submitted: str = "", phase: str = "Queued") -> Order:
     status = {"phase": phase, "submittedAt": submitted}
-    return Order(EmuJobFacts(Key("lab", f"j-{uid}", uid), status=status), {}, {BATCH: batch})
+    return Order(EmuJob(Key("lab", f"j-{uid}", uid), status_json=status), {}, {BATCH: batch})
 
 
 class Told:
@@ -166,6 +166,6 @@ def test_a_job_that_changes_its_batch_leaves_the_former_one() -> None:
     ("text", "size"), [("b/3", 3), ("a/b/12", 12), ("b", 0), ("", 0), ("b/1", 0), ("b/x", 0), ("b/-2", 0), ("b/²", 0)]
 )
 def test_an_annotation_that_says_no_number_is_none(text: str, size: int) -> None:
-    order = Order(EmuJobFacts(Key("lab", "j", "u")), {}, {BATCH: text})
+    order = Order(EmuJob(Key("lab", "j", "u")), {}, {BATCH: text})
     assert batch_of(order) == (Batch("lab", text) if size else None)
     assert batch_of(order) is None or Batch("lab", text).size == size

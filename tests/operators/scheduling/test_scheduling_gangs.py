@@ -139,10 +139,7 @@ def test_one_that_no_policy_can_place_is_told(world: Any, lab: Any) -> None:
     program = lab(here)
     until(program, here, lambda: here.phase("other") == "Succeeded")
     (told,) = program.said
-    assert (
-        "job 'wide' is larger than the cluster: configuration default wants 3 nodes with one type of GPU, and only 2"
-        in told
-    )
+    assert "job 'wide' is larger than the cluster: needs 3 nodes with the same GPU type; 2 are large enough" in told
 
 
 @pytest.mark.parametrize("policy", ["allox", "synergy:round_s=5"])
@@ -153,7 +150,7 @@ def test_policies_for_one_node_leave_gangs_alone_and_go_on(world: Any, lab: Any,
     assert resolve_policy(policy)[1].one_node  # which the program tells the scope
     program = lab(here, policy, scope=Scope("s", "lab", gangs=False))
     until(program, here, lambda: here.phase("other") == "Succeeded")
-    assert program.said == ["wide: has 2 pods; this policy places jobs of one, so it is left alone"]
+    assert program.said == ["job 'wide' has 2 pods; this policy places jobs of one pod, and leaves it alone"]
     assert not program.failures
 
 

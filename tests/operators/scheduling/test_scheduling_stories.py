@@ -123,8 +123,11 @@ def test_a_job_that_fits_nowhere_is_told_once_and_taken_when_nodes_come(world: A
     now = story(here)
     now.until(now.done("small"))
     (told,) = now.program.said
+    (complaint,) = now.program.complaints
+    assert (complaint.kind, complaint.job_id, complaint.retry) == ("does-not-fit", "large", False)
+    assert complaint.uid == here.emujob("large")["metadata"]["uid"]
     assert told.startswith(
-        "it waits for nodes: job 'large' is larger than the cluster: configuration default wants 2 GPUs"
+        "it waits for nodes: job 'large' is larger than the cluster: needs 2 GPUs on one node; the largest node has 1"
     )
     here.api.put(POOL, {**here.api.stored(POOL, "p"), "spec": {"gpus": [{"type": "V100", "count": 2}]}})
     found = here.api.stored(NODE, "w1")
@@ -429,7 +432,7 @@ def test_a_start_that_fails_is_tried_again(world: Any, story: Any, error: Except
     now.until(now.done("a"))
     assert now.program.decisions[0].refused == ["a"]
     assert now.program.said == (
-        [] if isinstance(error, ConflictError) else [f"a can't be started: {error}; trying again"] * 3
+        [] if isinstance(error, ConflictError) else [f"job 'a' can't be started: {error}; trying again"] * 3
     )
 
 

@@ -4,12 +4,11 @@ from math import inf
 
 import pytest
 
-from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns, to_s
 from emulator_runtime.profiles.table import ProfileTable
-from scheduler_sims.inputs.truth import WorkloadTruth, check_fits
+from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.inputs.workload import Workload
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.testing import Job, Node
@@ -79,61 +78,3 @@ def test_the_input_pipeline_is_as_fast_as_the_cpus_that_a_job_holds(cluster_spec
     assert truth.step_times(job, on(V100, cpu_milli=8000)).input_ns == to_ns(0.25)
     times = truth.step_times(job, on(V100))
     assert truth.duration_s("m", "gpu", V100) == to_s(20 * to_ns(1.0) + times.device_ns(19))
-
-
-# --- does it fit? -------------------------------------------------------------------------------------------------------
-
-NODES = [Node("a", gpus=2, cpus=8, memory_gib=16), Node("b", gpus=1, cpus=32, gpu_type=V100, gpu_memory_gib=32)]
-MOST = "(most on a node: 2 GPUs with up to 29.6 GiB usable, 32 CPUs, 16 GiB of memory)"
-
-
-def check(job_specs, cluster_spec, *jobs):
-    check_fits(Workload("w", job_specs(jobs), ProfileTable.bundled()), cluster_spec(NODES), "jobs.csv")
-
-
-@pytest.mark.parametrize(
-    "job",
-    [
-        Job("j", gpu_s=1, gpus=2, cpus=8, memory_gib=16, gpu_memory_gib=14),
-        Job("j", gpu_s=1, gpu_memory_gib=29),
-        Job("j", gpu_s=1, gpu_types=(V100, K80), cpus=32),
-        Job("j", gpu_s=1, gpus=8, cpu_s=1, cpu_cpus=32),
-        Job("j", cpu_s=1, cpu_cpus=8, memory_gib=16),
-    ],
-)
-def test_what_fits_an_empty_node_in_one_way_is_accepted(job_specs, cluster_spec, job):
-    check(job_specs, cluster_spec, job)
-
-
-@pytest.mark.parametrize(
-    ("job", "wants"),
-    [
-        (Job("j", gpu_s=1, gpus=3), "3 GPUs, 1 CPUs"),
-        (Job("j", gpu_s=1, gpus=2, gpu_types=(V100,)), f"2 GPUs of {V100}, 1 CPUs"),
-        (Job("j", gpu_s=1, gpu_types=(K80,)), f"1 GPUs of {K80}, 1 CPUs"),
-        (Job("j", gpu_s=1, gpus=2, cpus=9), "2 GPUs, 9 CPUs"),
-        (Job("j", gpu_s=1, cpus=33), "1 GPUs, 33 CPUs"),
-        (Job("j", gpu_s=1, memory_gib=17), "1 GPUs, 1 CPUs, 17 GiB of memory"),
-        (Job("j", gpu_s=1, gpu_memory_gib=30), "1 GPUs, 1 CPUs, 30.0 GiB on each GPU"),
-    ],
-)
-def test_a_job_larger_than_the_cluster_is_told_with_the_reason(job_specs, cluster_spec, job, wants):
-    with pytest.raises(InputError) as caught:
-        check(job_specs, cluster_spec, Job("small", gpu_s=1), job)
-    assert str(caught.value) == (
-        f"jobs.csv: job 'j' is larger than the cluster: configuration gpu wants {wants} on one node, "
-        f"and no node has that {MOST}"
-    )
-
-
-def test_each_configuration_that_does_not_fit_is_told(job_specs, cluster_spec):
-    with pytest.raises(
-        InputError, match=r"configuration gpu wants 9 GPUs.*; configuration cpu wants 99 CPUs on one node"
-    ):
-        check(job_specs, cluster_spec, Job("j", gpu_s=1, gpus=9, cpu_s=1, cpu_cpus=99))
-
-
-def test_a_cluster_without_gpus_says_so(job_specs, cluster_spec):
-    workload = Workload("w", job_specs([Job("j", gpu_s=1, memory_gib=1)]), ProfileTable.bundled())
-    with pytest.raises(InputError, match=r"most on a node: 0 GPUs, 4 CPUs, 0 GiB of memory"):
-        check_fits(workload, cluster_spec([Node("n", cpus=4)]), "jobs.csv")

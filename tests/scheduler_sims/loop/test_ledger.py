@@ -166,3 +166,34 @@ def test_a_view_is_made_anew_only_after_a_change(ledger):
     assert second["n1"] is first["n1"]
     assert second["n2"] is not first["n2"]
     assert second["n2"].devices[1].holders == ("a",)
+
+
+# --- shortages ------------------------------------------------------------------------------------------------------------
+
+
+def on_n1(gpus=0, cpus=0, memory_gib=0, gpu_type=T4, node="n1"):
+    shares = tuple(DeviceShare(None, gpu_type) for _ in range(gpus))
+    return Allocation("gpu", (TaskPlacement(node, shares, cpus * 1000, memory_gib * GIB),))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "never"),
+    [
+        (on_n1(cpus=9), "it needs 9 CPUs, 5 of the node's 8 are free", True),
+        (on_n1(cpus=6), "it needs 6 CPUs, 5 of the node's 8 are free", False),
+        (on_n1(memory_gib=33), "it needs 33.00 GiB of memory, 30.00 GiB of the node's 32.00 GiB are free", True),
+        (on_n1(memory_gib=31), "it needs 31.00 GiB of memory, 30.00 GiB of the node's 32.00 GiB are free", False),
+        (on_n1(gpus=3), f"it needs 3 GPUs of type {T4}, 1 of the node's 2 are free", True),
+        (on_n1(gpus=2), f"it needs 2 GPUs of type {T4}, 1 of the node's 2 are free", False),
+        (on_n1(gpus=1, gpu_type=V100), f"it needs 1 GPU of type {V100}, 0 of the node's 0 are free", True),
+        (on_n1(gpus=1, node="n9"), "'n9', which is no node of the cluster; see ClusterView.nodes", True),
+    ],
+)
+def test_a_shortage_names_need_and_free_amount_and_whether_an_empty_node_would_do(cluster_spec, wanted, text, never):
+    ledger = Ledger.of(cluster_spec(NODES))
+    held = ledger.resolve(on_n1(gpus=1, cpus=3, memory_gib=2))
+    ledger.take("held", held)
+    assert ledger.resolve(wanted) is None
+    shortage = ledger.shortage(wanted)
+    assert shortage.text == (text if "n9" in text else f"n1, where it does not fit beside the rest: {text}")
+    assert shortage.never is never

@@ -327,15 +327,18 @@ def devices(view, count, **changes):
         ),
         (
             lambda v: task_of(v, "b", "n1/7"),
-            "the plan places job 'b' on n1, where it does not fit beside the rest",
+            "the plan places job 'b' on n1, where it does not fit beside the rest: a device that it names is taken, out of use "
+            "or of another type",
         ),
         (
             lambda v: task_of(v, "b", "n1/0", cpu_milli=8001),
-            "the plan places job 'b' on n1, where it does not fit beside the rest",
+            "the plan places job 'b' on n1, where it does not fit beside the rest: it needs 8.001 CPUs, 8 of the node's 8 "
+            "are free",
         ),
         (
             lambda v: {**task_of(v, "big", "n1/0 n1/1"), **task_of(v, "b", "n1/0")},
-            "the plan places job 'b' on n1, where it does not fit beside the rest",
+            "the plan places job 'b' on n1, where it does not fit beside the rest: it needs 1 GPU of type Tesla-T4, 0 of the "
+            "node's 2 are free",
         ),
         (
             lambda v: task_of(v, "b", "n1/0", shares=(DeviceShare(None, "Tesla-T4", milli=500),)),

@@ -41,6 +41,12 @@ def late_s(observed: RunRecord, speed: float) -> float:
     return observed.lag["start"].count * worst_s if worst_s > CALM_S * speed else 0.0
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What is compared in scaled time depends on what else the machine does."""
+    if "agree" in getattr(item, "fixturenames", ()) and "scaled" in item.name:
+        item.add_marker("alone")
+
+
 @pytest.fixture
 def agree() -> Callable[..., RunRecord]:
     """`differences` says what is wrong with a run that has this excuse. It gets two tries without any; what still differs then

@@ -193,6 +193,7 @@ def test_scaled_time_observes_what_was_predicted(tmp_path: Path, agree: Agree) -
     agree(lambda: run.observe("sjf", LocalOptions(speed=10)), differences, speed=10)
 
 
+@pytest.mark.alone
 def test_a_machine_that_has_time_is_not_late(tmp_path: Path, slowdown: Callable[[], float]) -> None:
     """Lags excuse what is observed, so it must be seen that they are small; how busy the machine is, is measured by itself."""
     run = experiment(tmp_path, rows(6, 4, 5), TWO_GPUS)

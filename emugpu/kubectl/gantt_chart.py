@@ -14,7 +14,13 @@ from operator import itemgetter
 from rich.cells import cell_len
 from rich.text import Text
 
+from emugpu.kubectl.job_views import OVER, JobView
+from emugpu.kubectl.output import PHASE_STYLES, duration
+from emugpu.kubectl.spans import Places, Window, clipped, spans_of
 from emugpu.smi.devices import clean
+from scheduler_sims.record import Span
+from scheduler_sims.reports.gantt import Row, bars_by_row
+from scheduler_sims.reports.metrics import union
 
 LEAST_WIDTH = 40
 _TICK_STEPS_S = (
@@ -26,7 +32,7 @@ _TICK_STEPS_S = (
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """What bars are drawn with. `one`: a bar of one column."""
+    """The characters of bars. `one`: a bar of one column."""
 
     left: str
     fill: str
@@ -43,7 +49,8 @@ ASCII = Glyphs("[", "-", "]", ">", "|", ".", "'")
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """From `begin_s` to `end_s`, seconds since the chart's beginning. `on`: it goes on; `waits`: nothing is held."""
+    """From `begin_s` to `end_s`, seconds since the chart's beginning. `on`: it is still running; `waits`: the job holds
+    nothing."""
 
     name: str
     begin_s: float
@@ -55,7 +62,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row; bars in it don't overlap. `note` stands at its right end."""
+    """A row; its bars don't overlap. `note` stands at its right end."""
 
     label: str
     bars: tuple[Bar, ...]
@@ -108,7 +115,7 @@ def _axis(length_s: float, columns: int, indent: int, glyphs: Glyphs) -> Text:
 
 
 def _bars(bars: Sequence[Bar], length_s: float, columns: int, glyphs: Glyphs) -> Text:
-    """Each bar has one column at least; of two that want the same one, the later gets it."""
+    """Each bar has one column at least; of two bars in the same column the later one is shown."""
     cells: list[tuple[str, str]] = [(" ", "")] * columns
     for bar in sorted(bars, key=lambda bar: (not bar.waits, bar.begin_s)):
         begin = min(columns - 1, floor(bar.begin_s / length_s * columns))
@@ -133,5 +140,60 @@ def _signs(bar: Bar, length: int, glyphs: Glyphs) -> str:
 
 
 def styles(jobs: Sequence[str], colours: Sequence[str]) -> Mapping[str, str]:
-    """A background for each job, by its place among all."""
+    """A background for each job, by its position among all jobs."""
     return {job: f"white on {colours[place % len(colours)]}" for place, job in enumerate(jobs)}
+
+
+def by_device(
+    jobs: Sequence[JobView], places: Places, window: Window, styles: Mapping[str, str], *, idle: bool
+) -> list[Line]:
+    """A line per device that was held (with `idle` per device), several for a shared one; the note is the share of time held."""
+    spans, known = spans_of(jobs, places, window), {job.key: job for job in jobs}
+    packed = bars_by_row(spans)
+    rows: set[Row] = {*packed, *(places.by_uuid.values() if idle else ())}
+    lines = []
+    for row in sorted(rows, key=lambda row: (row[0], row[1] is None, row[1] or 0)):
+        bars = packed.get(row, [])
+        held_s = sum(end - begin for begin, end in union((bar.span.start_s, bar.span.end_s) for bar in bars))
+        label = f"{row[0]}/{_device_name(row, [known[bar.span.job_id] for bar in bars])}"
+        for lane in range(max((bar.lane for bar in bars), default=0) + 1):
+            own = tuple(_bar(bar.span, known, window, styles) for bar in bars if bar.lane == lane)
+            note = "" if lane else f"{100 * held_s / window.length_s:.0f}%"
+            lines.append(Line("" if lane else label, own, note))
+    return lines
+
+
+def by_job(jobs: Sequence[JobView], window: Window, styles: Mapping[str, str]) -> list[Line]:
+    """A line per job from its submission; the note is its phase and its duration so far."""
+    lines = []
+    for job in jobs:
+        submit_s = max(0.0, (job.submitted_s or window.begin_s) - window.begin_s)
+        end_s = (job.finished_s if job.finished_s is not None else window.end_s) - window.begin_s
+        if end_s < 0 or submit_s > window.length_s:
+            continue
+        runs = clipped(job, window)
+        bars = [Bar("", submit_s, min(end_s, window.length_s), "dim", waits=True)]
+        bars += [
+            Bar(f"{run.node}", begin_s, until_s, styles.get(job.key, ""), on=_goes_on(job, run.to_s))
+            for run, begin_s, until_s in runs
+        ]
+        took_s = job.observed_jct_s if job.observed_jct_s is not None else job.age_s(window.end_s)
+        note = " ".join(filter(None, (job.phase, "" if took_s is None else duration(took_s))))
+        lines.append(Line(job.key, tuple(bars), note, PHASE_STYLES.get(job.phase, "")))
+    return lines
+
+
+def _bar(span: Span, jobs: Mapping[str, JobView], window: Window, styles: Mapping[str, str]) -> Bar:
+    on = span.end_s >= window.length_s and jobs[span.job_id].phase not in OVER
+    return Bar(span.job_id, span.start_s, span.end_s, styles.get(span.job_id, ""), on=on)
+
+
+def _goes_on(job: JobView, to_s: float | None) -> bool:
+    return to_s is None and job.phase not in OVER
+
+
+def _device_name(row: Row, jobs: Sequence[JobView]) -> str:
+    """Its index; without one, `cpu` for jobs that need no device and `?` if the device is unknown."""
+    if row[1] is not None:
+        return str(row[1])
+    return "?" if any(job.gpus for job in jobs) else "cpu"

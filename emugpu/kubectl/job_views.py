@@ -1,4 +1,4 @@
-"""EmuJobs as this program shows them: the border where the API's JSON becomes types. What is odd in it reads as not known."""
+"""EmuJobs as this program shows them: typed from the API's JSON. Malformed members read as unknown."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OVER = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class RunSeen:
-    """A stay on a node. Seconds since 1970; `to_s` None: it goes on. `devices`: UUIDs, none where it ran on CPUs alone."""
+class RunView:
+    """A stay on a node. Seconds since 1970; `to_s` None: it goes on. `devices`: UUIDs, none if it runs on CPUs alone."""
 
     node: str
     devices: tuple[str, ...]
@@ -32,8 +32,8 @@ class RunSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ConditionSeen:
-    """A condition of the status; `since_s` seconds since 1970, None: not told."""
+class ConditionView:
+    """A condition of the status; `since_s`: seconds since 1970, None: unknown."""
 
     kind: str
     holds: bool
@@ -43,10 +43,10 @@ class ConditionSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSeen:
-    """One EmuJob. `_s` that are points in time count from 1970, None: it hasn't happened; durations are seconds.
+class JobView:
+    """One EmuJob. Points in time with `_s` are seconds since 1970, None: it hasn't happened; durations are seconds.
 
-    `job_id`: its name in the workload that it came from; `reason`: why it goes on or waits.
+    `job_id`: its name in its workload; `reason`: why it runs or waits.
     """
 
     namespace: str
@@ -75,8 +75,8 @@ class JobSeen:
     preemptions: int
     rejections: int
     reason: str
-    conditions: tuple[ConditionSeen, ...]
-    runs: tuple[RunSeen, ...]
+    conditions: tuple[ConditionView, ...]
+    runs: tuple[RunView, ...]
 
     @property
     def key(self) -> str:
@@ -92,22 +92,22 @@ class JobSeen:
         return None if self.submitted_s is None else max(0.0, end_s - self.submitted_s)
 
 
-async def jobs_in(api: Api, namespace: str, labels: str = "") -> list[JobSeen]:
-    """All EmuJobs of a namespace (`*`: of all), in order of submission. Raises ClusterError where there are no EmuJobs."""
+async def jobs_in(api: Api, namespace: str, labels: str = "") -> list[JobView]:
+    """All EmuJobs of a namespace (`*`: of all), in order of submission. Raises ClusterError if there are no EmuJobs."""
     try:
         documents = await listed(api, EMUJOB, namespace=namespace, labels=labels)
     except NotThereError as error:
         raise ClusterError(NO_EMUJOBS) from error
-    return sorted(map(job_seen, documents), key=lambda job: (job.submitted_s or float("inf"), job.namespace, job.name))
+    return sorted(map(job_view, documents), key=lambda job: (job.submitted_s or float("inf"), job.namespace, job.name))
 
 
-def job_seen(document: Mapping[str, Any]) -> JobSeen:
+def job_view(document: Mapping[str, Any]) -> JobView:
     """An EmuJob as the API server sends it."""
     metadata, spec, status = (object_at(document, part) for part in ("metadata", "spec", "status"))
     conditions = tuple(map(_condition, objects_in(status, "conditions")))
     scheduler, predicted = object_at(spec, "scheduler"), object_at(status, "predictedJCTSeconds")
     name, namespace = text_at(metadata, "name"), text_at(metadata, "namespace")
-    return JobSeen(
+    return JobView(
         namespace=namespace,
         name=name,
         uid=text_at(metadata, "uid"),
@@ -146,8 +146,8 @@ def _figure(document: Mapping[str, Any], name: str) -> float | None:
     return float(value)
 
 
-def _condition(document: Mapping[str, Any]) -> ConditionSeen:
-    return ConditionSeen(
+def _condition(document: Mapping[str, Any]) -> ConditionView:
+    return ConditionView(
         kind=text_at(document, "type"),
         holds=document.get("status") == "True",
         reason=text_at(document, "reason"),
@@ -156,16 +156,16 @@ def _condition(document: Mapping[str, Any]) -> ConditionSeen:
     )
 
 
-def _runs(status: Mapping[str, Any]) -> tuple[RunSeen, ...]:
-    """In order of their beginning; one that has none is left out."""
-    found: list[RunSeen] = []
+def _runs(status: Mapping[str, Any]) -> tuple[RunView, ...]:
+    """In order of their beginning; a run without one is left out."""
+    found: list[RunView] = []
     for entry in objects_in(status, "runs"):
         from_s = seconds_of(text_at(entry, "from"))
         if from_s is not None:
             to_s = seconds_of(text_at(entry, "to"))
             steps = whole_at(entry, "fromStep"), whole_at(entry, "toStep")
             devices = _texts(entry.get("devices"))
-            found.append(RunSeen(text_at(entry, "node"), devices, from_s, to_s, *steps, text_at(entry, "ended")))
+            found.append(RunView(text_at(entry, "node"), devices, from_s, to_s, *steps, text_at(entry, "ended")))
     return tuple(sorted(found, key=lambda run: (run.from_s, run.node)))
 
 

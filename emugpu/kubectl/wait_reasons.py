@@ -1,12 +1,12 @@
-"""Why a job doesn't run, in sentences: what the conditions and pods say, who is before it, and what is free."""
+"""Why a job doesn't run, in sentences: messages of conditions and pods, jobs before it in the queue, free devices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from emugpu.kubectl.jobs_seen import JobSeen
-from emugpu.kubectl.nodes_seen import NodeSeen
+from emugpu.kubectl.job_views import JobView
+from emugpu.kubectl.node_views import NodeView
 from emugpu.kubectl.output import counted
 from operators.kube.api import Json
 from operators.kube.documents import condition_of, object_at, objects_in, text_at, texts_of
@@ -17,13 +17,13 @@ _QUEUED = ("Queued", "Preempted")
 
 
 def reasons(
-    job: JobSeen,
+    job: JobView,
     document: Mapping[str, Any],
     pods: Iterable[Json],
-    others: Sequence[JobSeen],
-    nodes: Sequence[NodeSeen],
+    others: Sequence[JobView],
+    nodes: Sequence[NodeView],
 ) -> list[str]:
-    """Sentences; none for a job that runs or has ended. `others` are EmuJobs (of all namespaces that may be seen)."""
+    """Sentences; none for a job that runs or has ended. `others` are EmuJobs of all namespaces that may be read."""
     if job.phase not in WAITING:
         return []
     if not job.conditions:
@@ -38,7 +38,7 @@ def reasons(
     return found
 
 
-def _own_words(job: JobSeen, document: Mapping[str, Any]) -> Iterator[str]:
+def _own_words(job: JobView, document: Mapping[str, Any]) -> Iterator[str]:
     if object_at(document, "spec").get("suspend") is True:
         yield "it is held: spec.suspend is true"
     for kind in ("Progressing", "Scheduled"):
@@ -70,8 +70,8 @@ def _of_pod(pod: Json) -> Iterator[str]:
             yield f"pod {name}: container {text_at(container, 'name')} waits, {text_at(waiting, 'reason')}{message}"
 
 
-def _queue(job: JobSeen, others: Sequence[JobSeen]) -> Iterator[str]:
-    """How many wait for the same scheduler; it need not take them in this order."""
+def _queue(job: JobView, others: Sequence[JobView]) -> Iterator[str]:
+    """Number of jobs that wait for the same scheduler; its order may be another one."""
     if not job.scheduler:
         return
     same = [o for o in others if o.scheduler == job.scheduler and o.uid != job.uid and o.phase in _QUEUED]
@@ -81,7 +81,7 @@ def _queue(job: JobSeen, others: Sequence[JobSeen]) -> Iterator[str]:
         yield f"{others_wait} for scheduler {job.scheduler}, {earlier} of them submitted earlier"
 
 
-def _free(nodes: Sequence[NodeSeen]) -> Iterator[str]:
+def _free(nodes: Sequence[NodeView]) -> Iterator[str]:
     free = {node.name: node.allocatable - node.allocated for node in nodes if node.ready and node.allocatable}
     left = {name: count for name, count in free.items() if count > 0}
     if not free:

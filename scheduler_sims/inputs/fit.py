@@ -1,0 +1,116 @@
+"""Whether a job can ever run on a cluster: a pure check against the empty cluster, made before anything is started."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.job import Configuration, JobSpec
+from emulator_runtime.domain.units import GIB
+from emulator_runtime.domain.wording import quoted
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.inputs.workload import Workload
+
+Remedy = Callable[[JobSpec, ClusterSpec], str]
+"""What to change so that a job, of which no configuration fits the cluster, does fit."""
+
+
+class DoesNotFitError(InputError):
+    """A job that no configuration lets run on this cluster, however empty it is."""
+
+    code = "does-not-fit"
+
+
+def check_fits(workload: Workload, cluster: ClusterSpec, place: str, remedy: Remedy | None = None) -> None:
+    """Raises DoesNotFitError for the first job that can never run on the cluster, and says what it needs.
+
+    `place`: of the workload; the line of the job is added where it is known. `remedy`: what to change.
+    """
+    for number, job in enumerate(workload.jobs):
+        if reason := misfit(job, cluster):
+            where = f"{place}:{workload.lines[number]}" if workload.lines else place
+            fix = f"; {remedy(job, cluster)}" if remedy is not None else ""
+            raise DoesNotFitError(where, f"job {quoted(job.job_id)} is larger than the cluster: {reason}{fix}")
+
+
+def misfit(job: JobSpec, cluster: ClusterSpec) -> str:
+    """Why none of the job's configurations can run on the empty cluster; "" where one can.
+
+    For example: "needs 8 CPUs on one node; the largest node with 1 GPU has 2".
+    """
+    reasons = {}
+    for configuration in job.configurations:
+        reasons[configuration.name] = _misfit(configuration, cluster)
+        if not reasons[configuration.name]:
+            return ""
+    if len(reasons) == 1:
+        return next(iter(reasons.values()))
+    return "; ".join(f"configuration {name} {reason}" for name, reason in reasons.items())
+
+
+def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str:
+    """The first resource that no node has enough of, among the nodes that have enough of those before it."""
+    nodes = cluster.nodes
+    if not nodes:
+        return "needs a node; the cluster has none"
+    wanted = _gpus_text(configuration)
+    if configuration.gpus:
+        most = max(_usable_gpus(configuration, node, memory_bytes=0) for node in nodes)
+        if most < configuration.gpus:
+            return f"needs {wanted} on one node; the largest node has {most}"
+        needed = configuration.device_memory_bytes
+        largest = max(
+            d.usable_memory_bytes for node in nodes for d in node.devices if _type_allowed(configuration, d.gpu_type)
+        )
+        nodes = tuple(n for n in nodes if _usable_gpus(configuration, n, needed) >= configuration.gpus)
+        if not nodes:
+            each = f"with {needed / GIB:.1f} GiB each" if configuration.gpus > 1 else f"with {needed / GIB:.1f} GiB"
+            return f"needs {wanted} {each} on one node; the largest GPU has {largest / GIB:.1f} GiB usable"
+    having = f" with {wanted}" if configuration.gpus else ""
+    cpu_milli = max(node.cpu_milli for node in nodes)
+    if cpu_milli < configuration.cpu_milli:
+        needs = f"needs {configuration.cpu_milli / 1000:g} CPUs on one node"
+        return f"{needs}; the largest node{having} has {cpu_milli / 1000:g}"
+    nodes = tuple(node for node in nodes if node.cpu_milli >= configuration.cpu_milli)
+    memory_bytes = max(node.memory_bytes for node in nodes)
+    if memory_bytes < configuration.memory_bytes:
+        needs = f"needs {configuration.memory_bytes / GIB:g} GiB of memory on one node"
+        return f"{needs}; the largest node{having} has {memory_bytes / GIB:g} GiB"
+    return _too_few(configuration, nodes)
+
+
+def _too_few(configuration: Configuration, nodes: tuple[NodeSpec, ...]) -> str:
+    """Every task of a gang needs a node of its own, all with the same GPU type."""
+    large = [node for node in nodes if node.memory_bytes >= configuration.memory_bytes]
+    enough = max(Counter(_gpu_types(configuration, node) for node in large).values())
+    if enough >= configuration.min_tasks:
+        return ""
+    alike = " with the same GPU type" if configuration.on_gpu else ""
+    return f"needs {configuration.min_tasks} nodes{alike}; {enough} {'is' if enough == 1 else 'are'} large enough"
+
+
+def _gpus_text(configuration: Configuration) -> str:
+    gpus = f"{configuration.gpus} GPU{'s' * (configuration.gpus != 1)}"
+    return f"{gpus} of type {' or '.join(configuration.gpu_types)}" if configuration.gpu_types else gpus
+
+
+def _type_allowed(configuration: Configuration, gpu_type: str) -> bool:
+    return configuration.gpu_types is None or gpu_type in configuration.gpu_types
+
+
+def _usable_gpus(configuration: Configuration, node: NodeSpec, memory_bytes: int) -> int:
+    return len(_usable_types(configuration, node, memory_bytes))
+
+
+def _gpu_types(configuration: Configuration, node: NodeSpec) -> tuple[str, ...]:
+    """The types of the GPUs that a task would have on the empty node."""
+    return _usable_types(configuration, node, configuration.device_memory_bytes)[: configuration.gpus]
+
+
+def _usable_types(configuration: Configuration, node: NodeSpec, memory_bytes: int) -> tuple[str, ...]:
+    return tuple(
+        device.gpu_type
+        for device in node.devices
+        if _type_allowed(configuration, device.gpu_type) and device.usable_memory_bytes >= memory_bytes
+    )
