@@ -1,8 +1,8 @@
-"""`python -m operators.prepare`: what Helm itself doesn't do before an install or upgrade; run by the chart's hook.
+"""`python -m operators.prepare`: work before an install or upgrade that Helm doesn't do; run by the chart's hook.
 
-Helm installs the files of crds/ once and never upgrades them, and can't label the namespace that it makes. So this applies
-the definitions from a directory (server-side, as their owner), and labels the namespace for Pod Security, which the node
-daemons need where it is enforced (they share the host's process ids and mount host directories).
+Helm installs the files of crds/ once and never upgrades them, and can't label the namespace that it creates. This program applies
+the definitions of a directory (server-side, as their owner) and labels the namespace for Pod Security, which the node daemons
+need where it is enforced: they share the host's process ids and mount host directories.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Makes EmuGPUPool objects true: which node has which emulated GPUs, written as labels and one annotation of the Node."""
+"""The controller of EmuGPUPools: decides which node has which emulated GPUs, and writes labels and one annotation of the Node."""

@@ -1,4 +1,4 @@
-"""`python -m operators.pools` runs the controller, `python -m operators.pools cleanup` takes everything back."""
+"""`python -m operators.pools` runs the controller, `python -m operators.pools cleanup` removes all that it wrote."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from operators.pools.settings import Settings
 
 _USAGE = """usage: python -m operators.pools [cleanup]
 
-Gives nodes the emulated GPUs of the EmuGPUPools; with cleanup, takes everything back (experiments' runners, pools, labels,
-annotations) and ends.
+Gives nodes the emulated GPUs of the EmuGPUPools; with cleanup, removes experiments' runners, pools, labels and annotations,
+and exits.
 Settings:
 """
 
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
 
 
 async def _serve(settings: Settings) -> None:
-    """start, serve, stop. The first signal ends at once: a reconciliation may be cut anywhere."""
+    """start, serve, stop. The first signal ends it at once: a reconciliation may be interrupted anywhere."""
     port = settings.whole("metrics_port", least=0, most=65535)
     api, metrics, loop = KubeApi(), PoolMetrics(), asyncio.get_running_loop()
     controller = Controller(api, metrics, wall_ns)

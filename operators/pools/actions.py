@@ -1,4 +1,4 @@
-"""What a reconciliation may ask for: three kinds of action, as data, so that deciding and doing stay apart."""
+"""The three kinds of action of a reconciliation, as data, so that decisions need no client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class PatchNode:
-    """Make these the labels and annotations of ours on the Node with this uid; those of ours that aren't named go."""
+    """Set these labels and annotations on the Node with this uid, and remove those of emugpu that aren't named."""
 
     name: str
     uid: str

@@ -1,7 +1,7 @@
-"""Which node gets which devices, from all pools and all Nodes at once, whatever order they come in.
+"""Which node gets which devices, from all pools and all Nodes at once, in any order.
 
-Two pools can match one node; the older one has it, so that a new pool never takes devices from under running jobs. A pool
-whose specification turns out to be wrong (a typing error in an edit) keeps what it gave its nodes while it was right.
+If two pools match one node, the older one has it, so that a new pool never takes devices away from running jobs. A pool whose
+specification becomes invalid (a typing error in an edit) keeps the devices that it gave its nodes while it was valid.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from operators.objects.pool import Pool, PoolSpec
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A node's pool and its devices; with `kept` the pool is wrong now, so the node stays as it is (None: unreadable)."""
+    """A node's pool and its devices; `kept`: the pool is invalid now, so the node stays as it is (None: unreadable)."""
 
     pool: str
     inventory: Inventory | None
@@ -30,7 +30,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`claims` by node; `lost` by pool: the nodes that it matches but an older pool has; `errors` and `specs` by pool."""
+    """`claims` by node; `lost` by pool: matching nodes that an older pool has; `errors` and `specs` by pool."""
 
     claims: Mapping[str, Claim]
     lost: Mapping[str, Mapping[str, str]]
@@ -67,7 +67,7 @@ def assign(pools: Iterable[Pool], nodes: Sequence[Node]) -> Assignment:
 
 
 def inventory_of(pool: str, spec: PoolSpec, node: str) -> Inventory:
-    """The devices that `spec` gives `node`, indexed in the order of the groups. Raises InputError from the sharing section."""
+    """The devices that `spec` gives `node`, indexed in the order of the groups. Raises InputError for the sharing section."""
     resources: dict[str, list[DeviceEntry]] = {}
     for resource, entry in _entries(spec, node):
         resources.setdefault(resource, []).append(entry)

@@ -1,8 +1,8 @@
-"""Takes everything back at uninstall: pools, what nodes hold on disk, labels and annotations; run by the chart's hook.
+"""Removes everything at uninstall: pools, node directories, labels and annotations; run by the chart's hook.
 
 The order matters. Pools go first, so that the controller, which may still run, gives no node new devices. Then each node's
-inventory says `cleanup`, on which its manager ends all grants, empties the node directory and stops being ready; the
-controller leaves such nodes alone. Only then do labels and annotations go. Nodes whose daemons don't answer in time are named.
+inventory says `cleanup`: its manager ends all grants, empties the node directory and becomes unready, and the controller leaves
+the node alone. Labels and annotations go last. Nodes whose daemons don't answer in time are named.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLL_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class NodePods:
-    """Where the daemons' pods are found, and how long they may take (host seconds)."""
+    """How to find the daemons' pods, and how long they may take (host seconds)."""
 
     namespace: str
     labels: Mapping[str, str]
@@ -31,7 +31,7 @@ class NodePods:
 
 
 async def cleanup(api: Api, pods: NodePods, say: Callable[[str], None]) -> list[str]:
-    """Take everything back; answers the nodes whose daemons didn't finish in time. Raises what Api raises."""
+    """Returns the nodes whose daemons didn't finish in time. Raises what Api raises."""
     for pool in await _list_pools(api):
         await api.delete(POOL, pool)
         say(f"pool {pool} deleted")
@@ -62,7 +62,7 @@ async def _apply(api: Api, node: Node, annotations: Mapping[str, str]) -> None:
 
 
 async def _wait_for_daemons(api: Api, nodes: set[str], pods: NodePods) -> list[str]:
-    """The nodes of `nodes` with a daemon pod that is still ready when the patience is at its end."""
+    """The nodes of `nodes` with a daemon pod that is still ready when the time is over."""
     deadline = asyncio.get_running_loop().time() + pods.patience_s
     while True:
         _, documents = await api.list(POD, namespace=pods.namespace, labels=selector_of(pods.labels))

@@ -1,9 +1,9 @@
-"""Labels that tell a scheduler what a node's emulated GPUs are, in our own words and, where asked for, in NVIDIA's.
+"""Labels that describe a node's emulated GPUs to schedulers: emugpu's own, and NVIDIA's if the pool asks for them.
 
-NVIDIA's names: GPU feature discovery, "Generated Labels" (k8s-device-plugin, docs/gpu-feature-discovery). Left out of its
-list: gfd.timestamp (it would change Nodes without need), gpu.clique (needs an NVLink fabric) and the details of MIG.
-Its product has hyphens where nvidia-smi prints spaces, which the catalogue writes as underscores.
-A node with several GPU types is labelled with the one that it has most of; of equal ones, the first.
+NVIDIA's names: GPU feature discovery, "Generated Labels" (k8s-device-plugin, docs/gpu-feature-discovery). Left out of its list:
+gfd.timestamp (it would change Nodes without need), gpu.clique (needs an NVLink fabric) and the details of MIG. Its product has
+hyphens where nvidia-smi prints spaces, which the catalogue writes as underscores. A node with several GPU types is labelled with
+the most frequent one; of equally frequent ones, with the first.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ NVIDIA_PREFIX = "nvidia.com/"
 
 DRIVER_VERSION = ("550", "54", "15")
 CUDA_VERSION = ("12", "4")
-"""What the emulated driver claims to be: the pair of NVIDIA's release notes of CUDA 12.4 Update 1."""
+"""The version of the emulated driver: the pair of NVIDIA's release notes of CUDA 12.4 Update 1."""
 
 
 def labels_of(inventory: Inventory, *, nvidia: bool) -> dict[str, str]:
-    """All labels of a node with these devices; where it has none, the one that says its pool."""
+    """All labels of a node with these devices; without devices, the label of its pool only."""
     pool = {POOL_LABEL: label_value(inventory.pool)}
     entries = list(inventory.entries())
     if not entries:

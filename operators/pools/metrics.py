@@ -13,7 +13,7 @@ _NUMBERS = ("nodes", "devices", "allocatable", "unhealthy")
 
 
 class PoolMetrics(ControllerMetrics):
-    """Those of a controller, and what there is of its objects."""
+    """Metrics of every controller, and the numbers of pools and nodes."""
 
     def __init__(self) -> None:
         super().__init__("pools", "one reconciliation")
@@ -29,7 +29,7 @@ class PoolMetrics(ControllerMetrics):
                 gauge.labels(action.name).set(action.status[name])
 
     def forget_all_but(self, pools: Iterable[str]) -> None:
-        """Drop the numbers of pools that are gone."""
+        """Remove the numbers of pools that are gone."""
         kept = set(pools)
         for gauge in self._pools.values():
             for metric in list(gauge.collect()):

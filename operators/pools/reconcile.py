@@ -1,6 +1,6 @@
-"""From everything seen to what must change: one pure function, called anew for every change (level-triggered).
+"""From the observed pools and nodes to actions: one pure function, called after every change (level-triggered).
 
-It asks for nothing that is so already: a cluster at rest costs no requests, and a repeated call gives no actions.
+It plans nothing that is already so: a cluster at rest costs no requests, and a repeated call gives no actions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EVENTS = (
     ("Conflicted", "False", "no node is contested"),
     ("UnhealthyApplied", "True", "every device in spec.unhealthy is there"),
 )
-"""Conditions whose turns are events: the status that is good, and what to say of it; empty: its message, always."""
+"""Conditions whose transitions are events: the good status, and its text; empty: always the condition's message."""
 
 
 def reconcile(pools: Sequence[Pool], nodes: Sequence[Node], now: str) -> list[Action]:
@@ -44,14 +44,14 @@ def reconcile(pools: Sequence[Pool], nodes: Sequence[Node], now: str) -> list[Ac
 
 
 def node_patch(node: Node, labels: Mapping[str, str], annotations: Mapping[str, str]) -> PatchNode | None:
-    """What makes these ours on the node and nothing else ours; None where it is so."""
+    """The patch that gives the node exactly these labels and annotations of emugpu; None if it has them."""
     wanted = frozenset(_keys(labels, annotations))
     right = labels.items() <= node.labels.items() and annotations.items() <= node.annotations.items()
     return None if right and node.owned == wanted else PatchNode(node.name, node.uid, labels, annotations)
 
 
 def is_cleaning(node: Node) -> bool:
-    """Whether `cleanup` is at work on this node (its inventory says so)."""
+    """Whether `cleanup` is in progress on this node, by its inventory."""
     try:
         document = json.loads(node.inventory_text or "{}")
     except ValueError:

@@ -1,4 +1,4 @@
-"""The status of a pool: what its nodes really offer beside what they should, in numbers and in one sentence."""
+"""The status of a pool: offered beside expected devices of its nodes, in numbers and in one sentence."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
 
 _SHOWN = 3
-"""So many nodes are named in a message; the others are counted."""
+"""Maximum number of nodes that a message names; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolNode:
-    """One node of a pool: what it should have (None: unreadable) and what the kubelet offers."""
+    """One node of a pool: its inventory (None: unreadable) and what the kubelet offers."""
 
     node: Node
     inventory: Inventory | None
@@ -36,23 +36,23 @@ class PoolNode:
 
     @property
     def expected(self) -> Mapping[str, int]:
-        """What pods can ask for, by resource, once the node's daemons have announced the healthy devices."""
+        """Resources that pods can request once the node's daemons have announced the healthy devices."""
         resources = () if self.inventory is None else self.inventory.resources
         return {r.name: r.replicas * sum(entry.healthy for entry in r.devices) for r in resources}
 
     @property
     def offered(self) -> Mapping[str, int]:
-        """What pods can ask for now, by resource: the kubelet's word, of a node that is ready."""
+        """Resources that pods can request now, as the kubelet of a ready node reports them."""
         return {name: self.node.allocatable.get(name, 0) if self.node.ready else 0 for name in self.expected}
 
     @property
     def lacks_places(self) -> bool:
-        """Whether a node without GPUs, whose places are all that pods can ask for, offers none yet."""
+        """Whether a node without GPUs, which offers host slots only, offers none yet."""
         return not self.devices and not self.node.allocatable.get(HOST_RESOURCE, 0)
 
     @property
     def settled(self) -> bool:
-        """Whether the kubelet offers exactly what it should: more than that are the figures from before an edit."""
+        """Whether the kubelet offers exactly the expected devices: more are the figures from before an edit."""
         known = self.node.ready and self.inventory is not None
         return known and self.offered == self.expected and not self.lacks_places
 
@@ -163,7 +163,7 @@ def _not_there(name: str, index: int, seen: PoolSeen, node: PoolNode | None) -> 
 
 
 def _counted(items: Iterable[str], separator: str = ", ") -> str:
-    """The first few, and how many more."""
+    """The first few names, and how many more there are."""
     every = list(items)
     more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
     return separator.join(every[:_SHOWN]) + more

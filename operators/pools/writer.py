@@ -1,4 +1,4 @@
-"""Carries out what was decided, one request per action; there is no policy here."""
+"""Executes planned actions, one request each; decisions are made in reconcile.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
 
 
 async def write(api: Api, action: Action, wall_ns: int) -> Json | None:
-    """The object as it is afterwards; None for an event. Raises what Api raises."""
+    """The object after the write; None for an event. Raises what Api raises."""
     match action:
         case PatchNode(name, uid, labels, annotations):
             metadata = {"labels": dict(labels), "annotations": dict(annotations)}
@@ -22,6 +22,6 @@ async def write(api: Api, action: Action, wall_ns: int) -> Json | None:
 
 
 def event_of(event: RecordEvent, wall_ns: int) -> Json:
-    """The Event that this action makes."""
+    """The Event of this action."""
     about = Regarding("EmuGPUPool", event.pool, event.uid)
     return event_document(about, News(event.kind, event.reason, event.note), "pools", wall_ns)

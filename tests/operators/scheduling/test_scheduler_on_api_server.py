@@ -479,7 +479,7 @@ def test_rights_that_are_missing_are_named(kube: Kube, tmp_path: Path, account: 
     path.write_text(json.dumps(kube.server.kubeconfig(account)), encoding="utf-8")
     with start(path) as program:
         try:
-            assert program.wait(20) == 2
+            assert program.wait(60) == 2
             assert message in program.communicate()[1]
         finally:
             program.kill()
