@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -255,6 +256,8 @@ class Executor:
             *("--namespace", to.namespace, "--decide-every", f"{request.gather_s:g}", "--json"),
             # No forecasts: they would be computed while the first jobs start, and all jobs of a run have a prediction.
             *("--epoch", rfc3339_micro(context.begin_ns), "--no-predictions"),
+            # One scheduler at a time: a restarted one takes over the lease of the dead one at once.
+            *("--identity", f"{os.uname().nodename}_{os.getpid()}"),
             *(until if request.jobs else ()),
             *self._settings.scheduler_options,
         ]
