@@ -10,7 +10,7 @@ from emulator_runtime.timing.host import monotonic_ns
 from operators.objects.names import PREDICTED
 from operators.scheduling.cluster import KubernetesCluster
 from operators.scheduling.forecast.prediction_thread import PredictionThread, Question, arriving, present_job
-from operators.scheduling.see.objects import Order
+from operators.scheduling.see.objects import ScheduledEmuJob
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.interface.view import JobView
 from scheduler_sims.loop.scheduler_loop import SchedulerLoop
@@ -60,5 +60,5 @@ class Forecasts:
         self._cluster.annotate(uid, PREDICTED, text)
 
 
-def _is_new(job: PresentJob, order: Order) -> bool:
+def _is_new(job: PresentJob, order: ScheduledEmuJob) -> bool:
     return not (PREDICTED in order.annotations or job.allocation is not None or job.steps_done or job.preemptions)
