@@ -47,7 +47,7 @@ def read_job(
     spec = order.facts.spec
     if one_size and mine.job is not None:
         gpus = spec.configuration(mine.job.facts.configuration).gpus
-        spec = replace(spec, configurations=tuple(c for c in spec.configurations if c.gpus == gpus))
+        spec = spec.model_copy(update={"configurations": tuple(c for c in spec.configurations if c.gpus == gpus)})
     at_ns = ns_of(submitted)
     if at_ns is None:
         raise InputError(job_id, f"its status doesn't say when it was submitted: submittedAt is {submitted!r}")

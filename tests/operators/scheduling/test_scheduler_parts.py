@@ -18,7 +18,7 @@ from operators.scheduling.see.capacity import node_states
 from operators.scheduling.see.objects import NO_USAGE, Order, Usage, usage_of
 from operators.scheduling.track.roster import Until
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
-from scheduler_sims.loop.open_loop import Decision
+from scheduler_sims.loop.strategies import Decision
 
 ON_GPU = Allocation("gpu", (TaskPlacement("w1", (DeviceShare("u", "T4"), DeviceShare("v", "T4")), 2000, 5),))
 ON_CPU = Allocation("cpu", (TaskPlacement("w2", (), 4000, 7),))

@@ -33,7 +33,7 @@ from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.view import JobView, Phase
 from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError
-from scheduler_sims.loop.open_loop import Decision
+from scheduler_sims.loop.strategies import Decision
 
 
 @pytest.fixture
