@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import signal
 import socket
 from collections.abc import Collection
@@ -27,6 +26,7 @@ from deviceplugin.plugin import POLL_S, ResourcePlugin, file_identity
 from deviceplugin.settings import Settings
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
+from emulator_runtime.ipc.channel import wait_readable
 from emulator_runtime.node.grant_files import GrantFiles
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import NodeLayout
@@ -122,9 +122,8 @@ class Daemon:
         """Until a signal, a probe, or the time for the next look at the files."""
         web = [] if self._web is None else [self._web]
         waiting: list[socket.socket | WebServer] = [self._woken, *web]
-        ready, _, _ = select.select(waiting, [], [], POLL_S)
-        for server in web:
-            if server in ready:
+        if wait_readable(waiting, POLL_S):
+            for server in web:
                 server.answer()
 
     def _apply(self, changes: Changes) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -68,6 +69,27 @@ def in_time() -> Callable[..., bool]:
         return passed_s <= most_s or passed_s <= most_s * slowdown()
 
     return judge
+
+
+FD_SETSIZE = 1024
+"""select(2) takes descriptors below this."""
+
+
+@pytest.fixture
+def crowded() -> Iterator[None]:
+    """The next descriptors of this process are beyond what select(2) takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FD_SETSIZE + 200
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"needs {wanted} descriptors, the limit is {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    while taken[-1] < FD_SETSIZE:
+        taken.append(os.dup(taken[0]))
+    yield
+    for descriptor in taken:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 # ---- how a run is spread over processes

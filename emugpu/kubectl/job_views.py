@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 from emugpu.kubectl.cluster import NO_EMUJOBS, listed
 from emulator_runtime.domain.errors import ClusterError
 from operators.kube.api import EMUJOB, Api, NotThereError
-from operators.kube.documents import object_at, objects_in, text_at, texts_of, whole_at
 from operators.kube.timestamps import seconds_of
-from operators.objects.names import EXPERIMENT_LABEL, JOB_ID
+from operators.objects.emujob import EmuJob, EmuJobStatus
+from operators.objects.forms import condition
+from operators.objects.names import EXPERIMENT_LABEL
 
 GOING_ON = ("Starting", "Running")
 OVER = ("Succeeded", "Failed")
@@ -103,71 +103,53 @@ async def jobs_in(api: Api, namespace: str, labels: str = "") -> list[JobView]:
 
 def job_view(document: Mapping[str, Any]) -> JobView:
     """An EmuJob as the API server sends it."""
-    metadata, spec, status = (object_at(document, part) for part in ("metadata", "spec", "status"))
-    conditions = tuple(map(_condition, objects_in(status, "conditions")))
-    scheduler, predicted = object_at(spec, "scheduler"), object_at(status, "predictedJCTSeconds")
-    name, namespace = text_at(metadata, "name"), text_at(metadata, "namespace")
+    job = EmuJob.read(document)
+    status = job.status
+    submitted_s = _seconds(status.submitted_ns)
     return JobView(
-        namespace=namespace,
-        name=name,
-        uid=text_at(metadata, "uid"),
-        labels=texts_of(metadata, "labels"),
-        job_id=texts_of(metadata, "annotations").get(JOB_ID, name),
-        tenant=text_at(spec, "tenant") or namespace,
-        scheduler=text_at(scheduler, "name"),
-        actuator=text_at(scheduler, "actuator") or "none",
-        phase=text_at(status, "phase"),
-        gpus=whole_at(status, "gpus"),
-        nodes=text_at(status, "node"),
-        steps=whole_at(status, "steps") or whole_at(spec, "steps"),
-        steps_done=whole_at(status, "stepsDone"),
-        submitted_s=seconds_of(text_at(status, "submittedAt") or text_at(metadata, "creationTimestamp")),
-        started_s=seconds_of(text_at(status, "startedAt")),
-        finished_s=seconds_of(text_at(status, "finishedAt")),
-        predicted_jct_s=_figure(predicted, "value"),
-        predicted_by=text_at(predicted, "by"),
-        observed_jct_s=_figure(status, "observedJCTSeconds"),
-        queueing_delay_s=_figure(status, "queueingDelaySeconds"),
-        service_s=_figure(status, "serviceSeconds"),
-        slowdown=_figure(status, "slowdown"),
-        fairness=_figure(status, "fairness"),
-        preemptions=whole_at(status, "preemptions"),
-        rejections=whole_at(status, "rejections"),
-        reason=next((c.reason for c in conditions if c.kind == "Progressing"), ""),
-        conditions=conditions,
+        namespace=job.key.namespace,
+        name=job.key.name,
+        uid=job.key.uid,
+        labels=job.labels,
+        job_id=job.job_id,
+        tenant=job.tenant,
+        scheduler=job.scheduler,
+        actuator=job.actuator,
+        phase=job.phase,
+        gpus=status.gpus or 0,
+        nodes=status.node,
+        steps=status.steps or job.steps,
+        steps_done=status.steps_done,
+        submitted_s=seconds_of(job.created) if submitted_s is None else submitted_s,
+        started_s=_seconds(status.started_ns),
+        finished_s=_seconds(status.finished_ns),
+        predicted_jct_s=status.predicted.value,
+        predicted_by=status.predicted.by,
+        observed_jct_s=status.observed_jct_s,
+        queueing_delay_s=status.queueing_delay_s,
+        service_s=status.service_s,
+        slowdown=status.slowdown,
+        fairness=status.fairness,
+        preemptions=status.preemptions,
+        rejections=status.rejections,
+        reason=condition(status.conditions, "Progressing").reason,
+        conditions=tuple(
+            ConditionView(each.type, each.holds, each.reason, each.message, _seconds(each.since_ns))
+            for each in status.conditions
+        ),
         runs=_runs(status),
     )
 
 
-def _figure(document: Mapping[str, Any], name: str) -> float | None:
-    value = document.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-        return None
-    return float(value)
-
-
-def _condition(document: Mapping[str, Any]) -> ConditionView:
-    return ConditionView(
-        kind=text_at(document, "type"),
-        holds=document.get("status") == "True",
-        reason=text_at(document, "reason"),
-        message=text_at(document, "message"),
-        since_s=seconds_of(text_at(document, "lastTransitionTime")),
-    )
-
-
-def _runs(status: Mapping[str, Any]) -> tuple[RunView, ...]:
+def _runs(status: EmuJobStatus) -> tuple[RunView, ...]:
     """In order of their beginning; a run without one is left out."""
-    found: list[RunView] = []
-    for entry in objects_in(status, "runs"):
-        from_s = seconds_of(text_at(entry, "from"))
-        if from_s is not None:
-            to_s = seconds_of(text_at(entry, "to"))
-            steps = whole_at(entry, "fromStep"), whole_at(entry, "toStep")
-            devices = _texts(entry.get("devices"))
-            found.append(RunView(text_at(entry, "node"), devices, from_s, to_s, *steps, text_at(entry, "ended")))
+    found = [
+        RunView(run.node, run.devices, from_s, _seconds(run.to_ns), run.from_step, run.to_step, run.ended)
+        for run in status.runs
+        if (from_s := _seconds(run.from_ns)) is not None
+    ]
     return tuple(sorted(found, key=lambda run: (run.from_s, run.node)))
 
 
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(str(each) for each in value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
+def _seconds(at_ns: int | None) -> float | None:
+    return None if at_ns is None else at_ns / 1e9

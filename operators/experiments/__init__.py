@@ -1,1 +1,1 @@
-"""Experiments on a real cluster: a workload as EmuJobs, and what became of them as the record that all reports are made of."""
+"""Experiments on a real cluster: a workload runs as EmuJobs, and reports are made from their statuses."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from operators.kube.api import Api
 from operators.kube.timestamps import rfc3339_micro
 from operators.objects.names import EXPERIMENT_LABEL
 from scheduler_sims.inputs.cluster_file import ClusterSpec
-from scheduler_sims.loop.scheduler_loop import Explain
+from scheduler_sims.loop.strategies import Explain
 from scheduler_sims.record import RunRecord
 
 GATHER_S = 0.3
@@ -255,6 +256,8 @@ class Executor:
             *("--namespace", to.namespace, "--decide-every", f"{request.gather_s:g}", "--json"),
             # No forecasts: they would be computed while the first jobs start, and all jobs of a run have a prediction.
             *("--epoch", rfc3339_micro(context.begin_ns), "--no-predictions"),
+            # One scheduler at a time: a restarted one takes over the lease of the dead one at once.
+            *("--identity", f"{os.uname().nodename}_{os.getpid()}"),
             *(until if request.jobs else ()),
             *self._settings.scheduler_options,
         ]

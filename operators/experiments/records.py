@@ -14,9 +14,9 @@ from typing import Any
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns, to_s
 from emulator_runtime.timing.lag import LagHistogram
-from operators.kube.documents import condition_of, object_at, objects_in, text_at, whole_at
-from operators.kube.timestamps import ns_of
-from operators.objects.names import ENDED, JOB_ID
+from operators.objects.emujob import EmuJob, EmuJobStatus, RunStatus
+from operators.objects.forms import condition
+from operators.objects.names import ENDED
 from operators.results.status import MOST_RUNS
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, LagAccount, RunRecord, Span
@@ -82,22 +82,22 @@ class RunInfo:
 
 def observed_job(document: Mapping[str, Any]) -> ObservedJob:
     """From an EmuJob as the API server sends it; missing or malformed members of its status are ignored."""
-    status, metadata = object_at(document, "status"), object_at(document, "metadata")
-    phase, finished_ns = text_at(status, "phase"), ns_of(text_at(status, "finishedAt"))
-    runs = [found for run in objects_in(status, "runs") if (found := _run(run)) is not None]
+    job = EmuJob.read(document)
+    status, finished_ns = job.status, job.status.finished_ns
+    runs = [found for run in status.runs if (found := _run(run)) is not None]
     last_ns = max((run.until_ns for run in runs), default=None)
     return ObservedJob(
-        job_id=text_at(object_at(metadata, "annotations"), JOB_ID) or text_at(metadata, "name"),
-        phase=phase,
-        reason=_reason(status, phase),
-        waiting="" if phase in ENDED else text_at(condition_of(status, "Scheduled"), "message"),
-        submitted_ns=ns_of(text_at(status, "submittedAt")),
-        started_ns=ns_of(text_at(status, "startedAt")),
+        job_id=job.job_id,
+        phase=job.phase,
+        reason=_reason(status, job.phase),
+        waiting="" if job.phase in ENDED else condition(status.conditions, "Scheduled").message,
+        submitted_ns=status.submitted_ns,
+        started_ns=status.started_ns,
         finished_ns=finished_ns,
-        preemptions=whole_at(status, "preemptions"),
-        steps_done=whole_at(status, "stepsDone"),
+        preemptions=status.preemptions,
+        steps_done=status.steps_done,
         runs=tuple(runs),
-        tasks=whole_at(object_at(document, "spec"), "nodes") or 1,
+        tasks=job.nodes,
         logged=finished_ns is not None and finished_ns == last_ns,
     )
 
@@ -177,23 +177,20 @@ class _Timeline:
         return to_s(at_ns - self.epoch_ns)
 
 
-def _run(run: Mapping[str, Any]) -> JobRun | None:
-    from_ns, until_ns = ns_of(text_at(run, "from")), ns_of(text_at(run, "to"))
-    if from_ns is None or until_ns is None:
+def _run(run: RunStatus) -> JobRun | None:
+    if run.from_ns is None or run.to_ns is None:
         return None
-    devices = run.get("devices")
-    uuids = tuple(str(uuid) for uuid in devices) if isinstance(devices, list) else ()
-    steps = max(0, whole_at(run, "toStep") - whole_at(run, "fromStep"))
-    return JobRun(text_at(run, "node"), uuids, from_ns, max(from_ns, until_ns), steps)
+    steps = max(0, run.to_step - run.from_step)
+    return JobRun(run.node, run.devices, run.from_ns, max(run.from_ns, run.to_ns), steps)
 
 
-def _reason(status: Mapping[str, Any], phase: str) -> str:
+def _reason(status: EmuJobStatus, phase: str) -> str:
     """Why a job did not finish: the message of the condition that says so."""
     kind = {"Failed": "Failed", "Rejected": "Accepted"}.get(phase)
     if kind is None:
         return ""
-    condition = condition_of(status, kind)
-    return text_at(condition, "message") or text_at(condition, "reason") or phase.lower()
+    found = condition(status.conditions, kind)
+    return found.message or found.reason or phase.lower()
 
 
 def _unfinished(seen: ObservedJob) -> str:

@@ -1,1 +1,1 @@
-"""The border to the API server: client, cache, watches, leader election, work queue, writes, and the forms of values."""
+"""The border to the API server: client, kubeconfigs, caches fed by watches, work queue, leader election, writes, metrics."""

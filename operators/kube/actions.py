@@ -1,6 +1,6 @@
-"""What the controllers of EmuJobs and of SchedulingExperiments both decide, as data: so that planning needs no client.
+"""Actions that the controllers of EmuJobs and of SchedulingExperiments share, as data: planning needs no client.
 
-What only one of them asks for stands in its own plan.py. Writes are counted by the names of these classes (metrics).
+Actions of only one controller are in its plan.py. The metric of writes is labelled by the names of these classes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ A = TypeVar("A", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class SuspendJob:
-    """Set spec.suspend of this very version of a Job."""
+    """Set spec.suspend of a Job, if it still has the version of the key."""
 
     key: Key
     suspend: bool
@@ -25,14 +25,14 @@ class SuspendJob:
 
 @dataclass(frozen=True, slots=True)
 class DeleteJob:
-    """Delete the Job with this uid; it stays until its pods are gone."""
+    """Delete the Job with this uid, in the foreground: it stays until its pods are deleted."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """Replace the status of this very version of the object that is reported on."""
+    """Replace the status of the controller's object, if it still has the version of the key."""
 
     key: Key
     status: Mapping[str, Any]
@@ -40,7 +40,7 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """An event about the object that is reported on."""
+    """Create an event about the controller's object."""
 
     key: Key
     news: News
@@ -51,7 +51,7 @@ CommonAction = SuspendJob | DeleteJob | WriteStatus | Tell
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[A]):
-    """`actions` in order, each only after the one before came through; `again_s`: look again after so many seconds."""
+    """`actions` in order, each only after the one before succeeded; `again_s`: seconds until the next reconciliation."""
 
     actions: tuple[A, ...] = ()
     again_s: float | None = field(default=None, compare=False)
@@ -63,7 +63,7 @@ def report(
     status: Mapping[str, Any],
     news_of: Callable[[Mapping[str, Any], Mapping[str, Any]], Iterable[News]],
 ) -> Iterator[WriteStatus | Tell]:
-    """The status where it is another one than `before`, and then what there is to tell of the difference."""
+    """Write the status if it differs from `before`, then the events about the difference."""
     if status == before:
         return
     yield WriteStatus(key, status)

@@ -1,4 +1,4 @@
-"""Looks into objects of the API that other people's programs write too: what is missing or odd is read as "not there"."""
+"""Reads members of API objects that other programs write too: a missing member and one of the wrong type both read as empty."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which object: by name, and by uid and version where a write has preconditions."""
+    """Identifies an object: by name, and by uid and resourceVersion where a write has preconditions."""
 
     namespace: str
     name: str

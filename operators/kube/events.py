@@ -1,4 +1,4 @@
-"""An event about an object of ours, as events.k8s.io/v1 wants it."""
+"""Events about objects of this project (events.k8s.io/v1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from operators.kube.timestamps import rfc3339_micro
 
 @dataclass(frozen=True, slots=True)
 class Regarding:
-    """The object that an event is about; `namespace` empty for one of the whole cluster."""
+    """The object that an event is about; `namespace` is empty for a cluster-scoped object."""
 
     kind: str
     name: str
@@ -33,7 +33,7 @@ EVENT_NAMESPACE = "default"
 
 
 def event_document(regarding: Regarding, news: News, reporter: str, wall_ns: int) -> Json:
-    """An events.k8s.io/v1 Event. Its name holds the time, so the same news at another time is another event."""
+    """An events.k8s.io/v1 Event. Its name contains a hash of the time, so each occurrence is an event of its own."""
     digest = hashlib.sha256(f"{regarding.uid}/{news.reason}/{wall_ns}".encode()).hexdigest()[:16]
     within = {"namespace": regarding.namespace} if regarding.namespace else {}
     about = {"apiVersion": "emugpu.dev/v1alpha1", "kind": regarding.kind, "name": regarding.name, "uid": regarding.uid}

@@ -1,4 +1,4 @@
-"""Keeps a Store like the API server's objects: list, then watch, for ever; what fails is tried again with growing pauses."""
+"""Keeps a Store up to date: list, then watch, for ever; failures are retried with exponential backoff."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from operators.kube.api import Api, NotThereError, Resource
 from operators.kube.store import Store
 
 _LASTS_S = 10.0
-"""A watch that has held for so long works, also where there was nothing to tell. Host seconds."""
+"""A watch that lasted this long counts as working, even without an event. Host seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Seconds. `settle`: changes within it are answered at once; a failure waits `first`, then doubles up to `longest`."""
+    """Seconds. Changes within `settle` are reconciled together; retries wait `first`, doubled each time up to `longest`."""
 
     settle: float = 0.2
     first: float = 0.5
@@ -30,7 +30,7 @@ class Pauses:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """One kind of object, where it is kept, and which of them (`options` of list and watch: namespace, labels)."""
+    """One kind of object, its cache, and which objects (`options` of list and watch: namespace, labels, fields)."""
 
     resource: Resource
     store: Store[Any]
@@ -38,7 +38,7 @@ class Followed:
 
     @property
     def kind(self) -> str:
-        """As kubectl says it."""
+        """The plural name, as kubectl prints it."""
         return self.resource.plural
 
 
@@ -51,10 +51,9 @@ async def follow(
     *,
     listed: Callable[[], None] = lambda: None,
 ) -> None:
-    """Never ends by itself; it is cancelled. `changed` is called for every news, `failed` for every failure, `listed` for
-    every list that came through.
+    """Runs until it is cancelled. Calls `changed` after every change, `failed` after every failure, `listed` after every list.
 
-    A list alone is no success: a watch that breaks at once would have everything listed twice a second.
+    A successful list alone does not end the backoff: else a watch that always breaks would list everything twice a second.
     """
     failures, now_s = 0, asyncio.get_running_loop().time
     while True:
@@ -73,7 +72,7 @@ async def follow(
                 failures = 0
                 continue
         except NotThereError:
-            pass  # The version is too old for a watch: list again. Where the kind itself is missing, the pause grows.
+            pass  # 410 Gone: list again. Where the kind itself does not exist, the backoff grows.
         except EmuGpuError as error:
             failed(error)
         failures = 1 if now_s() >= works_from_s else failures + 1

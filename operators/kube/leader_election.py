@@ -1,9 +1,8 @@
-"""One replica acts, the others wait: a Lease of coordination.k8s.io, held by renewing it.
+"""Leader election: one replica acts, the others wait. The leader holds a Lease (coordination.k8s.io) and renews it.
 
-Whether another's lease has run out is judged by this host's clock since it was last seen to change, never by comparing clocks
-of two hosts (client-go, tools/leaderelection does the same). The holder gives up before others may take over, and says so
-before every write (`holds`), so that one that was frozen finds out before it acts. It can't do without preconditions on the
-writes themselves: between the look and the write time may pass.
+A candidate measures by its own clock how long the Lease has not changed, and never compares clocks of two hosts (as client-go,
+tools/leaderelection). The leader gives up before others may take over, and callers check `holds` before every write, so a replica
+that was frozen notices before it acts. Writes need preconditions nevertheless: time may pass between the check and the write.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from operators.kube.timestamps import rfc3339_micro
 
 
 class LeadershipLostError(ClusterError):
-    """This replica may not act any more; a new start of it waits for its turn."""
+    """This replica may not act any more; it must be started anew and wait for the Lease."""
 
     code = "leadership-lost"
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Seconds: others wait `lease` after the last renewal, the holder stops after `give_up`, and renews every `retry`."""
+    """Seconds: others wait `lease` after the last renewal; the leader renews every `retry`, stops `give_up` after the last."""
 
     lease: float = 15.0
     give_up: float = 10.0
@@ -65,7 +64,7 @@ class Leader:
         return self._renewed_ns is not None and self._monotonic_ns() - self._renewed_ns < give_up_ns
 
     async def acquire(self, say: Callable[[str], None]) -> None:
-        """Returns when the lease is this replica's. `say` hears of failures, and whose turn it is meanwhile.
+        """Returns when this replica holds the Lease. `say` logs failures, and the present holder.
 
         Raises what Api raises where a retry doesn't help: a right or the namespace is missing.
         """
@@ -86,7 +85,7 @@ class Leader:
             await asyncio.sleep(self._candidate.terms.retry)
 
     async def keep(self, say: Callable[[str], None]) -> None:
-        """Renews for ever. Raises LeadershipLostError when another holds the lease, or no renewal came through in time."""
+        """Renews the Lease until cancelled. Raises LeadershipLostError when another holds it, or no renewal succeeded in time."""
         while True:
             await asyncio.sleep(self._candidate.terms.retry)
             try:
@@ -104,7 +103,7 @@ class Leader:
                 )
 
     async def release(self) -> None:
-        """Let another have it at once. Errors don't matter: it runs out by itself."""
+        """Let another candidate take the Lease at once. Errors don't matter: the Lease expires by itself."""
         if not self.holds:
             return
         self._renewed_ns = None
@@ -133,7 +132,7 @@ class Leader:
             self._renewed_ns = began_ns
 
     async def _look_again(self) -> None:
-        """The lease has changed under us: somebody's annotation, or somebody took it."""
+        """Another writer changed the Lease: an annotation, or its holder."""
         found = await self._found()
         holder = text_at(object_at(found, "spec"), "holderIdentity")
         if holder != self._candidate.identity:

@@ -1,4 +1,4 @@
-"""What every controller counts and says of itself. Names follow the Prometheus conventions: base units, _total for counters."""
+"""Metrics of every controller. Names follow the Prometheus conventions: base units, _total for counters."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from emulator_runtime.domain.errors import EmuGpuError
 
 
 class ControllerMetrics:
-    """One set, in a registry of its own unless there is one; names begin with emugpu_`name`.
+    """Metrics whose names begin with emugpu_`name`, in a new registry unless one is given.
 
-    `reconciliation`: what one of them is, for the help.
+    `reconciliation`: what one reconciliation is, for the help texts.
     """
 
     def __init__(self, name: str, reconciliation: str, registry: CollectorRegistry | None = None) -> None:
@@ -30,14 +30,14 @@ class ControllerMetrics:
         self.writes = Counter(f"emugpu_{name}_writes", "Writes to the API server", ["kind"], registry=self.registry)
 
     def failed(self, doing: str, error: EmuGpuError, *, said: bool = False) -> None:
-        """Counted, and said to whoever reads the log unless it is `said` already.
+        """Count the failure, and log it unless `said`: it was logged before.
 
-        `doing`: "watch", or the name of an action's class.
+        `doing`: "watch", or the name of the class of the action that failed.
         """
         self.failures.labels(doing).inc()
         if not said:
             print(f"{self._name}: {error}", file=sys.stderr, flush=True)
 
     def failed_watch(self, error: EmuGpuError) -> None:
-        """A list or a watch; it is tried again by itself (informer.py)."""
+        """A list or a watch failed; the informer retries it."""
         self.failed("watch", error)

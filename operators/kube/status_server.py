@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz of a program of this package, in threads of their own: a probe must not wait for the work."""
+"""/metrics, /healthz and /readyz of an operator program, in threads of their own: a probe must not wait for the event loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def status_server(port: int, registry: CollectorRegistry, *, healthy: Check, rea
 
 
 def loop_alive(loop: asyncio.AbstractEventLoop, within_s: float = 2.0) -> Check:
-    """A check for /healthz: whether the event loop still takes work. Host seconds."""
+    """A check for /healthz: whether the event loop runs a task within this time. Host seconds."""
 
     async def alive() -> str:
         return ""

@@ -1,4 +1,4 @@
-"""The last known state of one kind of object, from a list and the changes after it."""
+"""The cache of one kind of object: its last known state, from a list and the watch events after it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ Heard = Callable[[T | None, T | None], None]
 
 
 class Store(Generic[T]):
-    """Facts by name, or `namespace/name`. Full objects are not kept: of a Node's 20 kB this package needs one.
+    """Facts by name, or `namespace/name`. Full objects are not cached: of a Node's 20 kB this package needs one.
 
-    `heard` is told of each object that is new, changed or gone: the facts before and after, None where there are none.
+    `heard` is called for each object that was added, changed or deleted, with the facts before and after; None stands for
+    "does not exist".
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Store(Generic[T]):
         return [facts for _, facts in self._items.values()]
 
     def replace(self, documents: Iterable[Mapping[str, Any]], version: str = "") -> bool:
-        """Take a whole list; whether it says anything new. What is known from after the list's version stays as it is."""
+        """Take a whole list; returns whether anything changed. Objects that are newer than the list stay as they are."""
         before, was_synced = self._items, self.synced
         self._listed, self._gone, self.synced = _number(version), {}, True
         newer = {name: item for name, item in before.items() if item[0] > self._listed > 0}
@@ -41,10 +42,10 @@ class Store(Generic[T]):
         return sum([self._tell(before.get(name), self._items.get(name)) for name in names]) > 0 or not was_synced
 
     def update(self, kind: str, document: Mapping[str, Any]) -> bool:
-        """Take one change, unless a newer state is known already; whether it says anything new.
+        """Take one watch event or the answer to a write, unless the cache has a newer state; returns whether anything changed.
 
-        Resource versions of one resource grow (Kubernetes API concepts), so an echo of an older state is told from news,
-        also after the object's end.
+        Resource versions of one resource grow (Kubernetes documentation, "Kubernetes API Concepts"), so late events are
+        recognised by their version, also after the object was deleted.
         """
         name, version = full_name_of(document), _version(document)
         known = self._items.get(name)
@@ -70,7 +71,7 @@ class Store(Generic[T]):
 
 
 class Index(Generic[T]):
-    """Facts by another name, such as pods by their job's: told by a Store. `name_of` empty: not kept."""
+    """Facts by another name, such as pods by the name of their job; a Store calls `heard`. `name_of` empty: not indexed."""
 
     def __init__(self, name_of: Callable[[T], str]) -> None:
         self._name_of = name_of

@@ -1,4 +1,4 @@
-"""Wall-clock times in the forms that Kubernetes objects want; the clock itself is an argument everywhere."""
+"""Wall-clock times in the formats of Kubernetes objects; callers pass the clock's time in."""
 
 from __future__ import annotations
 

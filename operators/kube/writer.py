@@ -1,4 +1,4 @@
-"""Carries out what several controllers decide (actions.py), one request per action; there is no policy here."""
+"""Performs the actions that several controllers share (actions.py), one request each; decisions are made elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from operators.kube.events import Regarding, event_document
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who writes: under which name it owns fields, on which kind of objects it reports, and what it's called in events."""
+    """A controller: its field manager, the kind of objects that it reports on, and its name in events."""
 
     field_manager: str
     resource: Resource
@@ -21,7 +21,7 @@ class Author:
 
 
 async def write_common(api: Api, action: CommonAction, author: Author, wall_ns: int) -> Json | None:
-    """The object as it is afterwards; None for an event or a delete. Raises what Api raises."""
+    """The object after the write; None for an event or a delete. Raises what Api raises."""
     match action:
         case SuspendJob(key, suspend):
             document = applied(JOB, key.name, key.uid, metadata=exactly(key), spec={"suspend": suspend})
@@ -39,5 +39,5 @@ async def write_common(api: Api, action: CommonAction, author: Author, wall_ns: 
 
 
 def exactly(key: Key) -> dict[str, str]:
-    """A version in what is written is a precondition: what somebody else has changed since is looked at first."""
+    """Metadata with the resourceVersion as a precondition: the write fails if the object has changed since it was read."""
     return {"namespace": key.namespace, "resourceVersion": key.version}

@@ -134,9 +134,9 @@ class Part(BaseModel):
 
 
 class Report(BaseModel):
-    """An object of a status: what isn't known is left out, also by `read_leniently`."""
+    """An object of a status, read leniently: each field has a default. `keywords` may have `required`, for the API server."""
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, extra="ignore")
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, extra="ignore", allow_inf_nan=False)
     rules: ClassVar[tuple[Rule, ...]] = ()
     keywords: ClassVar[Mapping[str, Any]] = {}
 

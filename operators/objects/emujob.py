@@ -432,7 +432,8 @@ class AllocationStatus(Report):
 class Predicted(Report):
     """A forecast of the JCT, in seconds."""
 
-    value: StrictFloat
+    keywords = {"required": ["value"]}
+    value: StrictFloat | None = None
     by: StrictStr = ""
     at_ns: TimeNs | None = Field(None, alias="at")
 
@@ -440,12 +441,13 @@ class Predicted(Report):
 class RunStatus(Report):
     """A stay of the job on a node. `to_ns` None: it goes on. `ended`: how."""
 
-    node: StrictStr
-    devices: Texts = Field(description="UUIDs.")
-    from_ns: TimeNs = Field(alias="from")
+    keywords = {"required": ["node", "devices", "from", "fromStep", "toStep"]}
+    node: StrictStr = ""
+    devices: Texts = Field((), description="UUIDs.")
+    from_ns: TimeNs | None = Field(None, alias="from")
     to_ns: TimeNs | None = Field(None, alias="to", description="Absent while it goes on.")
-    from_step: Int64
-    to_step: Int64 = Field(description="Steps that were done at its end, or until now.")
+    from_step: Int64 = 0
+    to_step: Int64 = Field(0, description="Steps that were done at its end, or until now.")
     ended: StrictStr = Field(
         "", description="How: finished, released, gone, fenced, suspended, failed, or untold (no event said when)."
     )
@@ -478,7 +480,7 @@ class EmuJobStatus(Report):
     preemptions: Int32 = Field(0, description="How often a job-level scheduler took the job's GPUs away.")
     rejections: Int32 = Field(0, description="How often a node rejected a pod; the Job was made anew each time.")
     failures: Int32 = Field(0, description="Pods of the present Job that failed.")
-    predicted: Predicted | None = Field(None, alias="predictedJCTSeconds")
+    predicted: Predicted = Field(Predicted.model_construct(), alias="predictedJCTSeconds")
     observed_jct_s: StrictFloat | None = Field(
         None,
         alias="observedJCTSeconds",

@@ -216,12 +216,13 @@ GpuType = Annotated[str, Scalar(_read_gpu_type, {"type": "string", "minLength": 
 class Condition(Report):
     """A condition of a status (metav1.Condition). `since_ns`: when its status changed last, in nanoseconds since 1970."""
 
-    type: StrictStr
-    status: Literal["True", "False", "Unknown"]
+    keywords = {"required": ["type", "status", "lastTransitionTime", "reason", "message"]}
+    type: StrictStr = ""
+    status: Literal["True", "False", "Unknown"] = "Unknown"
     observed_generation: Int64 = 0
-    since_ns: TimeNs = Field(alias="lastTransitionTime")
-    reason: StrictStr
-    message: Annotated[StrictStr, Schema(maxLength=32768)]
+    since_ns: TimeNs | None = Field(None, alias="lastTransitionTime")
+    reason: StrictStr = ""
+    message: Annotated[StrictStr, Schema(maxLength=32768)] = ""
 
     @property
     def holds(self) -> bool:
@@ -231,6 +232,9 @@ class Condition(Report):
 Conditions = Annotated[tuple[Condition, ...], Schema(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["type"])]
 
 
-def condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
-    """The condition of this type."""
-    return next((each for each in conditions if each.type == kind), None)
+NO_CONDITION = Condition.model_construct()
+
+
+def condition(conditions: Iterable[Condition], kind: str) -> Condition:
+    """The condition of this type; NO_CONDITION if there is none."""
+    return next((each for each in conditions if each.type == kind), NO_CONDITION)

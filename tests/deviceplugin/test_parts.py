@@ -173,6 +173,15 @@ def test_a_socket_that_cant_be_removed_doesnt_end_the_resource(node, plugin, kub
     assert f"{node.kubelet_dir / socket_name(EMUGPU)}: Read-only file system; trying again" in caplog.text
 
 
+def test_the_main_loop_waits_on_descriptors_that_select_does_not_take(crowded, node):
+    daemon = Daemon(Settings(node_dir=str(node.layout.root), kubelet_dir=str(node.kubelet_dir), metrics_port="0"))
+    daemon._woken, waker = socket.socketpair()
+    with daemon._woken, waker:
+        assert daemon._woken.fileno() >= 1024
+        waker.send(b"!")
+        daemon._wait()
+
+
 def test_health_is_that_of_the_resources_threads(node, resource):
     daemon = Daemon(Settings(node_dir=str(node.layout.root), kubelet_dir=str(node.kubelet_dir), metrics_port="0"))
     assert daemon._healthy()

@@ -1,1 +1,1 @@
-"""SchedulingExperiments: one at a time gets a runner, and what the runner tells becomes the status."""
+"""The controller of SchedulingExperiments: starts a runner for one at a time, and makes the status from its progress."""

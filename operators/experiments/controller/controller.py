@@ -14,11 +14,11 @@ from emulator_runtime.domain.errors import EmuGpuError, InputError
 from operators.experiments.controller.metrics import ExperimentMetrics
 from operators.experiments.controller.names import UID_LABEL
 from operators.experiments.controller.objects import (
-    ArenaFacts,
     ExperimentFacts,
+    RunNamespace,
     RunnerFacts,
-    arena_facts,
     experiment_facts,
+    run_namespace_of,
     runner_facts,
 )
 from operators.experiments.controller.plan import Action, orphans, plan
@@ -54,13 +54,13 @@ class Controller:
         self._pauses = pauses or Pauses()
         self._experiments: Store[ExperimentFacts] = Store(experiment_facts)
         self._runners: Store[RunnerFacts] = Store(runner_facts)
-        self._arenas: Store[ArenaFacts] = Store(arena_facts)
+        self._namespaces: Store[RunNamespace] = Store(run_namespace_of)
         here = {"labels": UID_LABEL, "namespace": surroundings.settings.namespace}
         labelled = {"labels": UID_LABEL}
         self._followed = (
             Followed(EXPERIMENT, self._experiments),
             Followed(JOB, self._runners, here),
-            Followed(NAMESPACE, self._arenas, labelled),
+            Followed(NAMESPACE, self._namespaces, labelled),
         )
         self._moved = asyncio.Event()
         self._failures = 0
@@ -93,19 +93,19 @@ class Controller:
         experiments = self._experiments.values()
         self._metrics.seen(experiments)
         runners = {runner.owner: runner for runner in self._runners.values()}
-        arenas: dict[str, list[ArenaFacts]] = {}
-        for arena in self._arenas.values():
-            arenas.setdefault(arena.owner, []).append(arena)
+        namespaces: dict[str, list[RunNamespace]] = {}
+        for namespace in self._namespaces.values():
+            namespaces.setdefault(namespace.owner, []).append(namespace)
         ready = {facts.key.uid for facts in experiments if _is_ready(facts)}
-        chosen = turn(experiments, runners, arenas, ready)
+        chosen = turn(experiments, runners, namespaces, ready)
         self.problem, again_s = "", _LONGEST_WAIT_S
-        left = orphans([facts.key.uid for facts in experiments], self._runners.values(), self._arenas.values())
+        left = orphans([facts.key.uid for facts in experiments], self._runners.values(), self._namespaces.values())
         plans: list[tuple[list[Action], float | None]] = [(left, None)]
         now_ns = self._around.wall_ns()
         for facts in experiments:
             uid = facts.key.uid
             before = _before(facts, experiments, ready)
-            seen = Seen(runners.get(uid), arenas.get(uid, ()), uid == chosen, before)
+            seen = Seen(runners.get(uid), namespaces.get(uid, ()), uid == chosen, before)
             found = plan(facts, seen, self._around.settings, now_ns)
             plans.append(([*found.actions], found.again_s))
         for actions, wanted_s in plans:

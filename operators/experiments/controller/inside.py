@@ -1,4 +1,4 @@
-"""What a program needs that has this controller inside: the jobs controller's, whose lease says who acts."""
+"""What the jobs controller's program needs to run this controller too (it acts under the same lease)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller's metrics, beside those of the program that it is in."""
+"""The controller's metrics, in addition to those of its program."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ PHASES = ("Pending", "Queued", "Starting", "Running", "Suspended", "Succeeded", 
 
 
 class ExperimentMetrics(ControllerMetrics):
-    """Those of a controller, and what there is of its objects."""
+    """The metrics of a controller, and of its objects."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__("experiments", "one look at all SchedulingExperiments", registry)
+        super().__init__("experiments", "one reconciliation of all SchedulingExperiments", registry)
         self._phases = Gauge("emugpu_experiments", "SchedulingExperiments by phase", ["phase"], registry=registry)
         self._errors = Gauge(
             "emugpu_experiment_prediction_error_ratio",
-            "(predicted - observed) / observed of a policy in a SchedulingExperiment that is there, by figure",
+            "(predicted - observed) / observed of a policy in an existing SchedulingExperiment, by figure",
             ["namespace", "experiment", "policy", "figure"],
             registry=registry,
         )
 
     def seen(self, experiments: Iterable[ExperimentFacts]) -> None:
-        """All that there are."""
+        """Export phases and errors of all experiments."""
         there = list(experiments)
         counts = Counter(facts.phase or "Pending" for facts in there)
         for phase in PHASES:

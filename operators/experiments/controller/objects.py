@@ -1,4 +1,4 @@
-"""What the controller knows of experiments, runners and the namespaces of runs: the border where the API's JSON becomes types."""
+"""Experiments, runners and run namespaces as the controller reads them from the API's JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from operators.experiments.controller.names import FINALIZER, PROGRESS, UID_LABEL
-from operators.experiments.controller.progress import Told, told_of
+from operators.experiments.controller.progress import RunnerProgress, progress_of
 from operators.kube.documents import Key, condition_holds, condition_of, key_of, object_at, text_at, texts_of, whole_at
 
 
@@ -22,7 +22,7 @@ class ExperimentFacts:
     finalizers: tuple[str, ...] = ()
     spec: Mapping[str, Any] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
-    told: Told = field(default_factory=Told)
+    progress: RunnerProgress = field(default_factory=RunnerProgress)
 
     @property
     def begun(self) -> bool:
@@ -60,13 +60,13 @@ class RunnerFacts:
 
     @property
     def works(self) -> bool:
-        """Whether it does something to the cluster, or may at any moment."""
+        """Whether it uses the cluster, or may start to at any moment."""
         return self.pods > 0 or not (self.finished or self.suspended)
 
 
 @dataclass(frozen=True, slots=True)
-class ArenaFacts:
-    """A namespace in which a run takes place. `owner`: the experiment's uid."""
+class RunNamespace:
+    """The namespace of a run. `owner`: the experiment's uid."""
 
     key: Key
     owner: str = ""
@@ -85,7 +85,7 @@ def experiment_facts(document: Mapping[str, Any]) -> ExperimentFacts:
         finalizers=tuple(str(each) for each in finalizers) if isinstance(finalizers, list) else (),
         spec=object_at(document, "spec"),
         status=object_at(document, "status"),
-        told=told_of(texts_of(metadata, "annotations").get(PROGRESS, "")),
+        progress=progress_of(texts_of(metadata, "annotations").get(PROGRESS, "")),
     )
 
 
@@ -109,8 +109,8 @@ def runner_facts(document: Mapping[str, Any]) -> RunnerFacts:
     )
 
 
-def arena_facts(document: Mapping[str, Any]) -> ArenaFacts:
+def run_namespace_of(document: Mapping[str, Any]) -> RunNamespace:
     """A Namespace as the API server sends it."""
     metadata = object_at(document, "metadata")
     labels = texts_of(metadata, "labels")
-    return ArenaFacts(key_of(document), labels.get(UID_LABEL, ""), "deletionTimestamp" in metadata)
+    return RunNamespace(key_of(document), labels.get(UID_LABEL, ""), "deletionTimestamp" in metadata)

@@ -1,4 +1,4 @@
-"""From everything seen to what must change, per experiment: a pure function, called anew after every change (level-triggered)."""
+"""What must change for an experiment: a pure function of the observed state, called after every change (level-triggered)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from operators.experiments.controller.names import FINALIZER
-from operators.experiments.controller.objects import ArenaFacts, ExperimentFacts, RunnerFacts
+from operators.experiments.controller.objects import ExperimentFacts, RunNamespace, RunnerFacts
 from operators.experiments.controller.runner_job import RunnerSettings, runner_document
-from operators.experiments.controller.status import Seen, silent_left_s, status_of
+from operators.experiments.controller.status import Seen, silence_left_s, status_of
 from operators.experiments.controller.turns import FINAL
 from operators.kube.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus, report
 from operators.kube.documents import Key, condition_of, object_at, objects_in, text_at, whole_at
@@ -21,7 +21,7 @@ from operators.objects.experiment import ExperimentSpec, parse_spec
 
 @dataclass(frozen=True, slots=True)
 class SetFinalizer:
-    """Put the finalizer on this very version of an experiment, or take it off: these are all of them then."""
+    """Replace the finalizers of exactly this version of an experiment."""
 
     key: Key
     finalizers: tuple[str, ...]
@@ -29,7 +29,7 @@ class SetFinalizer:
 
 @dataclass(frozen=True, slots=True)
 class CreateRunner:
-    """Make this Job."""
+    """Create this Job."""
 
     document: Mapping[str, Any]
 
@@ -47,28 +47,35 @@ class DeleteRunner(DeleteJob):
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteArena:
-    """Delete this namespace, and the EmuJobs in it before."""
+class DeleteRunNamespace:
+    """Delete the EmuJobs in this namespace, then the namespace."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteExperiment:
-    """Its time is over."""
+    """Delete an experiment whose ttlSecondsAfterFinished has passed."""
 
     key: Key
 
 
 Action = (
-    SetFinalizer | CreateRunner | SuspendRunner | DeleteRunner | DeleteArena | DeleteExperiment | WriteStatus | Tell
+    SetFinalizer
+    | CreateRunner
+    | SuspendRunner
+    | DeleteRunner
+    | DeleteRunNamespace
+    | DeleteExperiment
+    | WriteStatus
+    | Tell
 )
 
 
 def plan(facts: ExperimentFacts, seen: Seen, settings: RunnerSettings, now_ns: int) -> Plan[Action]:
-    """Pure: the same things seen give the same plan."""
+    """Pure: the same state gives the same plan."""
     if facts.deleting:
-        return Plan(tuple(_ending(facts, seen)))
+        return Plan(tuple(_deleted(facts, seen)))
     try:
         spec, accepted = parse_spec(facts.spec), ("True", "Accepted", "")
     except InputError as error:
@@ -76,40 +83,40 @@ def plan(facts: ExperimentFacts, seen: Seen, settings: RunnerSettings, now_ns: i
         return Plan(tuple(report(facts.key, facts.status, status, _news)))
     status = status_of(facts, spec, seen, accepted, rfc3339(now_ns), now_ns)
     if status["phase"] in FINAL:
-        steps, again_s = _after_the_end(facts, spec, seen, status, now_ns)
+        steps, again_s = _ended(facts, spec, seen, status, now_ns)
     else:
-        steps, again_s = _on_the_way(facts, spec, seen, settings), _silence_s(seen.runner, now_ns)
+        steps, again_s = _running(facts, spec, seen, settings), _silence_s(seen.runner, now_ns)
     return Plan((*report(facts.key, facts.status, status, _news), *steps), again_s)
 
 
-def orphans(uids: Iterable[str], runners: Iterable[RunnerFacts], arenas: Iterable[ArenaFacts]) -> list[Action]:
-    """What is left of experiments that are gone without having been waited for."""
+def orphans(uids: Iterable[str], runners: Iterable[RunnerFacts], namespaces: Iterable[RunNamespace]) -> list[Action]:
+    """Runners and namespaces of experiments that no longer exist, for example because their finalizer was removed."""
     known = set(uids)
     jobs = [DeleteRunner(job.key) for job in runners if job.owner not in known and not job.deleting]
-    return [*jobs, *_leave([arena for arena in arenas if arena.owner not in known])]
+    return [*jobs, *_delete_all([namespace for namespace in namespaces if namespace.owner not in known])]
 
 
-def _on_the_way(facts: ExperimentFacts, spec: ExperimentSpec, seen: Seen, settings: RunnerSettings) -> list[Action]:
+def _running(facts: ExperimentFacts, spec: ExperimentSpec, seen: Seen, settings: RunnerSettings) -> list[Action]:
     runs = seen.turn and not spec.suspend
     if seen.runner is None:
         if not runs:
-            return _leave(seen.arenas)
-        if not facts.begun:  # first: whoever deletes the experiment after this finds that it is cleared up
+            return _delete_all(seen.namespaces)
+        if not facts.begun:  # first, so that a deletion from now on waits for the cleanup
             return [SetFinalizer(facts.key, _with_ours(facts))]
         return [CreateRunner(runner_document(facts, spec, settings))]
     runner = seen.runner
     if runner.deleting or runner.finished:
         return []
-    if runs == runner.suspended and not (runs and runner.pods):  # a new pod beside one that is ending would disturb it
+    if runs == runner.suspended and not (runs and runner.pods):  # a new pod must not run beside one that is ending
         return [SuspendRunner(runner.key, suspend=not runs)]
-    return _leave(seen.arenas) if runner.suspended and not runner.pods else []
+    return _delete_all(seen.namespaces) if runner.suspended and not runner.pods else []
 
 
-def _after_the_end(
+def _ended(
     facts: ExperimentFacts, spec: ExperimentSpec, seen: Seen, status: Mapping[str, Any], now_ns: int
 ) -> tuple[list[Action], float | None]:
     if not seen.still:
-        return _leave(seen.arenas), None
+        return _delete_all(seen.namespaces), None
     if facts.begun:
         return ([SetFinalizer(facts.key, _without_ours(facts))] if facts.phase in FINAL else []), None
     if spec.ttl_s is None:
@@ -118,20 +125,20 @@ def _after_the_end(
     return ([DeleteExperiment(facts.key)], None) if left_s <= 0 else ([], left_s)
 
 
-def _ending(facts: ExperimentFacts, seen: Seen) -> Iterator[Action]:
+def _deleted(facts: ExperimentFacts, seen: Seen) -> Iterator[Action]:
     if not facts.begun:
         return
     if seen.runner is not None:
         if not seen.runner.deleting:
             yield DeleteRunner(seen.runner.key)
-    elif seen.arenas:
-        yield from _leave(seen.arenas)
+    elif seen.namespaces:
+        yield from _delete_all(seen.namespaces)
     else:
         yield SetFinalizer(facts.key, _without_ours(facts))
 
 
-def _leave(arenas: Sequence[ArenaFacts]) -> list[Action]:
-    return [DeleteArena(arena.key) for arena in arenas if not arena.deleting]
+def _delete_all(namespaces: Sequence[RunNamespace]) -> list[Action]:
+    return [DeleteRunNamespace(namespace.key) for namespace in namespaces if not namespace.deleting]
 
 
 def _with_ours(facts: ExperimentFacts) -> tuple[str, ...]:
@@ -143,7 +150,7 @@ def _without_ours(facts: ExperimentFacts) -> tuple[str, ...]:
 
 
 def _silence_s(runner: RunnerFacts | None, now_ns: int) -> float | None:
-    return max(0.1, silent_left_s(runner, now_ns)) if runner is not None and runner.complete else None
+    return max(0.1, silence_left_s(runner, now_ns)) if runner is not None and runner.complete else None
 
 
 def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]:
@@ -169,5 +176,5 @@ def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]
 
 def _in_words(result: Mapping[str, Any]) -> str:
     predicted, observed = (text_at(object_at(result, side), "meanJCTSeconds") for side in ("predicted", "observed"))
-    told = f"mean JCT {observed} s observed" + (f", {predicted} s predicted" if predicted else "")
-    return f"{text_at(result, 'name')}: {told}"
+    figures = f"mean JCT {observed} s observed" + (f", {predicted} s predicted" if predicted else "")
+    return f"{text_at(result, 'name')}: {figures}"

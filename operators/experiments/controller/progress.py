@@ -1,6 +1,6 @@
-"""What a runner tells of itself: an annotation of its experiment, which the controller makes the status from.
+"""The progress of a runner: it writes it as an annotation of its experiment, and the controller makes the status from it.
 
-All figures are texts of decimal numbers already, as the status shows them.
+All figures are decimal texts already, as the status shows them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ DONE = "Done"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """`stage`: Preparing, Calibrating, Predicting, Observing or Done; of `column`, the `repeat`-th time.
+class RunnerProgress:
+    """`stage`: Preparing, Calibrating, Predicting, Observing or Done; of `column`, in its `repeat`-th run.
 
-    `ended` of `jobs` have ended in it. `done` of `columns` are complete. `at`: when this was told (RFC 3339).
-    `problem`: what ended this attempt; `results`: as in the status. `report`: name of the ConfigMap, and what is in it.
+    In this stage `ended` of `jobs` jobs have ended. `done` of `columns` are complete. `at`: when this was written (RFC 3339).
+    `problem`: the error that ended this attempt. `results`: as in the status. `report`: the ConfigMap's name, and its keys.
     """
 
     attempt: int = 0
@@ -46,25 +46,25 @@ class Told:
         return self.stage == DONE
 
 
-def told_text(told: Told) -> str:
+def progress_text(progress: RunnerProgress) -> str:
     """The annotation."""
-    members = {name: getattr(told, name) for name in Told.__slots__}
+    members = {name: getattr(progress, name) for name in RunnerProgress.__slots__}
     return json.dumps({name: value for name, value in members.items() if value}, separators=(",", ":"))
 
 
-def told_of(text: str) -> Told:
-    """What an annotation tells; what is missing or odd in it isn't there."""
+def progress_of(text: str) -> RunnerProgress:
+    """From an annotation; missing or malformed members are ignored."""
     try:
         document = json.loads(text) if text else {}
     except ValueError:
         document = {}
     if not isinstance(document, dict):
-        return Told()
+        return RunnerProgress()
     texts = ("at", "stage", "column", "problem", "best", "error")
     counts = ("attempt", "repeat", "ended", "jobs", "done", "columns", "nodes", "gpus")
     members: dict[str, Any] = {name: text_at(document, name) for name in texts}
     members |= {name: whole_at(document, name) for name in counts}
-    return Told(
+    return RunnerProgress(
         **members,
         calibration=texts_of(document, "calibration"),
         results=tuple(objects_in(document, "results")),

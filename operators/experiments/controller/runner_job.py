@@ -1,7 +1,7 @@
 """The Job that runs an experiment, in the operator's namespace.
 
-Not beside the experiment: the runner's account may do what an experiment needs all over the cluster, and whoever may create
-pods in a namespace may use all accounts of that namespace. An owner reference can't cross namespaces, hence the finalizer.
+It is not in the experiment's namespace: the runner's account has cluster-wide rights, and whoever may create pods in a namespace
+may use all service accounts there. Owner references can't cross namespaces, so the experiment has a finalizer.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from operators.kube.api import Json
 from operators.objects.experiment import ExperimentSpec
 
 EXIT_FINAL = 2
-"""How a runner ends that need not be begun again."""
+"""The exit status of a runner that need not be restarted."""
 GRACE_S = 120
-"""A runner that is told to stop deletes the namespace of its run, and waits for that."""
+"""Termination grace period: a stopped runner deletes the namespace of its run, and waits until it is gone."""
 KEEP_S = 86400
-"""So long the Job of an experiment that has ended stays, for its log."""
+"""How long the Job of an ended experiment is kept, for its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
-    """Where runners are, in whose name, and what they run. `pull_secrets`: in `namespace`.
+    """The namespace, service account and image of runners. `pull_secrets`: in `namespace`.
 
     `placement`: nodeSelector, tolerations and priorityClassName of the pods.
     """
@@ -40,7 +40,7 @@ class RunnerSettings:
 
 
 def runner_document(facts: ExperimentFacts, spec: ExperimentSpec, settings: RunnerSettings) -> Json:
-    """The Job to create. Never two pods of it at once; an eviction doesn't count as a failure."""
+    """The Job to create: never two pods at once, and evictions don't count as failures."""
     disruption = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "Ignore"}
     final = {"onExitCodes": {"operator": "In", "values": [EXIT_FINAL]}, "action": "FailJob"}
     name, uid = runner_name(facts.key.name, facts.key.uid), facts.key.uid

@@ -1,4 +1,4 @@
-"""The status of a SchedulingExperiment from what is seen: pure, and the same for the same things seen."""
+"""The status of a SchedulingExperiment, from the observed state of its runner and its runs. Pure and idempotent."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from operators.experiments.controller.objects import ArenaFacts, ExperimentFacts, RunnerFacts
-from operators.experiments.controller.progress import Told
+from operators.experiments.controller.objects import ExperimentFacts, RunNamespace, RunnerFacts
+from operators.experiments.controller.progress import RunnerProgress
 from operators.experiments.controller.turns import FINAL
 from operators.kube.documents import new_condition, objects_in, text_at, whole_at
 from operators.kube.timestamps import ns_of
@@ -15,25 +15,25 @@ from operators.objects.experiment import ExperimentSpec
 
 Verdict = tuple[str, str, str]
 SLOW_S = 60.0
-"""A runner's pod that doesn't run after this time is worth a look."""
+"""After this time without a running pod the status says so."""
 SILENT_S = 30.0
-"""The annotation of a runner that is done may come later than the news that its Job is complete."""
+"""Maximum wait for the final progress after the runner's Job is complete: the two watches are independent."""
 _DOING = {"Predicting": "predicted", "Observing": "observed"}
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What there is of one experiment. `turn`: it may run; `before`: how many are before it."""
+    """The observed state of one experiment. `turn`: it may run; `before`: how many run before it."""
 
     runner: RunnerFacts | None = None
-    arenas: Sequence[ArenaFacts] = ()
+    namespaces: Sequence[RunNamespace] = ()
     turn: bool = False
     before: int = 0
 
     @property
     def still(self) -> bool:
-        """Whether nothing of it touches the cluster."""
-        return not self.arenas and (self.runner is None or not self.runner.works)
+        """Whether nothing of it uses the cluster."""
+        return not self.namespaces and (self.runner is None or not self.runner.works)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +44,24 @@ class End:
     message: str = ""
 
 
-def silent_left_s(runner: RunnerFacts, now_ns: int) -> float:
-    """How long a runner that is complete, but has not said what it found, is still listened to."""
+def silence_left_s(runner: RunnerFacts, now_ns: int) -> float:
+    """Seconds until a complete runner that has not reported Done counts as failed."""
     return SILENT_S - (now_ns - (ns_of(runner.ended) or now_ns)) / 1e9
 
 
-def end_of(told: Told, runner: RunnerFacts | None, now_ns: int) -> End | None:
+def end_of(progress: RunnerProgress, runner: RunnerFacts | None, now_ns: int) -> End | None:
     """None: it goes on."""
     if runner is None or runner.deleting or not runner.finished:
         return None
     if runner.complete:
-        if told.is_done:
+        if progress.is_done:
             return End()
-        if silent_left_s(runner, now_ns) > 0:
+        if silence_left_s(runner, now_ns) > 0:
             return None
-        return End("RunnerSilent", "the runner ended without saying what it found; see the log of its pod")
-    if told.problem:
-        return End("RunnerFailed", told.problem)
-    where = doing(told)
+        return End("RunnerSilent", "the runner ended without reporting its results; see the log of its pod")
+    if progress.problem:
+        return End("RunnerFailed", progress.problem)
+    where = doing(progress)
     return End(
         "RunnerDied", f"the runner died {runner.died} times{f' (last: {where})' if where else ''}: {runner.failure}"
     )
@@ -70,26 +70,26 @@ def end_of(told: Told, runner: RunnerFacts | None, now_ns: int) -> End | None:
 def status_of(
     facts: ExperimentFacts, spec: ExperimentSpec | None, seen: Seen, accepted: Verdict, now: str, now_ns: int
 ) -> dict[str, Any]:
-    """What to write. `spec` None: it can't be read, `accepted` says why."""
-    before, told = facts.status, facts.told
-    end = end_of(told, seen.runner, now_ns) if facts.phase not in FINAL else None
+    """The whole status. `spec` None: it is invalid, `accepted` says why."""
+    before, progress = facts.status, facts.progress
+    end = end_of(progress, seen.runner, now_ns) if facts.phase not in FINAL else None
     phase = _phase(facts, spec, seen, end)
     members: dict[str, Any] = {
         "observedGeneration": facts.generation,
         "phase": phase,
         "policies": len(spec.columns) if spec is not None else None,
-        "done": told.done,
-        "doing": _slow_start(phase, seen, now_ns) or _sentence(phase, told, seen),
-        "progress": _progress(told) if phase == "Running" else None,
-        "attempts": told.attempt,
+        "done": progress.done,
+        "doing": _slow_start(phase, seen, now_ns) or _sentence(phase, progress, seen),
+        "progress": _progress(progress) if phase == "Running" else None,
+        "attempts": progress.attempt,
         "runner": seen.runner.key.name if seen.runner is not None else text_at(before, "runner"),
-        "nodes": told.nodes,
-        "gpus": told.gpus,
-        "best": told.best,
-        "error": told.error,
-        "calibration": dict(told.calibration),
-        "results": [dict(each) for each in told.results],
-        "report": dict(told.report),
+        "nodes": progress.nodes,
+        "gpus": progress.gpus,
+        "best": progress.best,
+        "error": progress.error,
+        "calibration": dict(progress.calibration),
+        "results": [dict(each) for each in progress.results],
+        "report": dict(progress.report),
         "startedAt": text_at(before, "startedAt") or (now if phase == "Running" else ""),
         "finishedAt": text_at(before, "finishedAt") or (now if phase in FINAL else ""),
     }
@@ -100,7 +100,7 @@ def status_of(
 
 
 def _slow_start(phase: str, seen: Seen, now_ns: int) -> str:
-    """Why a runner tells nothing: the usual reason is an image that isn't there, which a Job doesn't say."""
+    """Why a runner reports no progress: usually a missing image, which the Job's status doesn't show."""
     runner = seen.runner
     started_ns = ns_of(runner.started) if runner is not None else None
     if phase != "Starting" or runner is None or runner.ready or started_ns is None:
@@ -111,14 +111,14 @@ def _slow_start(phase: str, seen: Seen, now_ns: int) -> str:
     return f"its runner's pod does not start (is its image on the nodes?); {look}"
 
 
-def doing(told: Told) -> str:
-    """What a runner is at, for people."""
-    if told.stage == "Calibrating":
-        return f"calibrating, {told.ended} of {told.jobs} probe jobs"
-    if told.stage not in _DOING:
+def doing(progress: RunnerProgress) -> str:
+    """What the runner is doing, as a sentence for people."""
+    if progress.stage == "Calibrating":
+        return f"calibrating, {progress.ended} of {progress.jobs} probe jobs"
+    if progress.stage not in _DOING:
         return ""
-    again = f" (repeat {told.repeat})" if told.repeat > 1 else ""
-    return f"{told.column}: {_DOING[told.stage]}{again}, {told.ended} of {told.jobs} jobs"
+    again = f" (repeat {progress.repeat})" if progress.repeat > 1 else ""
+    return f"{progress.column}: {_DOING[progress.stage]}{again}, {progress.ended} of {progress.jobs} jobs"
 
 
 def _phase(facts: ExperimentFacts, spec: ExperimentSpec | None, seen: Seen, end: End | None) -> str:
@@ -132,10 +132,10 @@ def _phase(facts: ExperimentFacts, spec: ExperimentSpec | None, seen: Seen, end:
         return "Suspended"
     if seen.runner is None or seen.runner.suspended or not seen.turn:
         return "Queued"
-    return "Running" if facts.told.stage else "Starting"
+    return "Running" if facts.progress.stage else "Starting"
 
 
-def _sentence(phase: str, told: Told, seen: Seen) -> str:
+def _sentence(phase: str, progress: RunnerProgress, seen: Seen) -> str:
     if phase == "Queued":
         return (
             "next"
@@ -145,15 +145,15 @@ def _sentence(phase: str, told: Told, seen: Seen) -> str:
             else "waits for its turn"
         )
     if phase == "Suspended":
-        return "held by spec.suspend" if seen.still else "is being stopped"
+        return "suspended by spec.suspend" if seen.still else "is being stopped"
     if phase == "Starting":
         return "its runner is being started"
-    return (doing(told) or "preparing") if phase == "Running" else ""
+    return (doing(progress) or "preparing") if phase == "Running" else ""
 
 
-def _progress(told: Told) -> dict[str, Any]:
-    members = {"stage": told.stage, "policy": told.column, "repeat": told.repeat, "at": told.at}
-    counts = {"jobsEnded": told.ended, "jobs": told.jobs} if told.jobs else {}
+def _progress(progress: RunnerProgress) -> dict[str, Any]:
+    members = {"stage": progress.stage, "policy": progress.column, "repeat": progress.repeat, "at": progress.at}
+    counts = {"jobsEnded": progress.ended, "jobs": progress.jobs} if progress.jobs else {}
     return {name: value for name, value in members.items() if value} | counts
 
 
@@ -163,11 +163,11 @@ def _conditions(
     phase, end = outcome
     verdicts: dict[str, Verdict] = {"Accepted": accepted}
     if phase == "Running":
-        verdicts["Running"] = "True", facts.told.stage, doing(facts.told)
+        verdicts["Running"] = "True", facts.progress.stage, doing(facts.progress)
     else:
-        verdicts["Running"] = "False", phase, _sentence(phase, facts.told, seen)
-    if facts.phase not in FINAL:  # an end stays as it was
-        failed = _failed_jobs(facts.told)
+        verdicts["Running"] = "False", phase, _sentence(phase, facts.progress, seen)
+    if facts.phase not in FINAL:  # the conditions of an ended experiment are final
+        failed = _failed_jobs(facts.progress)
         message = f"{failed} jobs did not finish; the report names them" if failed else ""
         done = phase == "Succeeded"
         verdicts["Complete"] = (
@@ -184,5 +184,5 @@ def _not_failed(accepted: Verdict, phase: str) -> Verdict:
     return ("True", accepted[1], accepted[2]) if phase == "Failed" else ("False", "NotFailed", "")
 
 
-def _failed_jobs(told: Told) -> int:
-    return sum(whole_at(each, "failedJobs") for each in told.results)
+def _failed_jobs(progress: RunnerProgress) -> int:
+    return sum(whole_at(each, "failedJobs") for each in progress.results)

@@ -1,10 +1,10 @@
-"""Whose turn it is: two experiments at once would disturb each other, so one has the cluster and the rest wait, oldest first."""
+"""Which experiment may run: two at once would disturb each other, so one uses the cluster and the others wait, oldest first."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from operators.experiments.controller.objects import ArenaFacts, ExperimentFacts, RunnerFacts
+from operators.experiments.controller.objects import ExperimentFacts, RunNamespace, RunnerFacts
 
 FINAL = ("Succeeded", "Failed")
 
@@ -12,15 +12,15 @@ FINAL = ("Succeeded", "Failed")
 def turn(
     experiments: Iterable[ExperimentFacts],
     runners: Mapping[str, RunnerFacts],
-    arenas: Mapping[str, Sequence[ArenaFacts]],
+    namespaces: Mapping[str, Sequence[RunNamespace]],
     ready: Collection[str],
 ) -> str:
-    """The uid of the experiment that may run; empty: of none. `runners` and `arenas` by uid; `ready`: uids of those that can.
+    """The uid of the experiment that may run; empty: none may. `runners` and `namespaces` by uid; `ready`: uids that can run.
 
-    Who has the cluster keeps it until its runner is still and nothing of its runs is left, also when it is held or deleted;
-    runners and namespaces of experiments that are gone count as well.
+    An experiment keeps the cluster until its runner has stopped and the namespaces of its runs are gone, also when it is
+    suspended or deleted. Runners and namespaces of deleted experiments count as well.
     """
-    busy = {uid for uid, runner in runners.items() if runner.works} | {uid for uid, left in arenas.items() if left}
+    busy = {uid for uid, runner in runners.items() if runner.works} | {uid for uid, left in namespaces.items() if left}
     waiting = [e for e in experiments if e.key.uid in ready and not e.deleting and e.phase not in FINAL]
     waiting.sort(key=lambda e: (e.created, e.key.namespace, e.key.name))
     holders = [e for e in waiting if e.key.uid in busy]

@@ -1,6 +1,6 @@
-"""What becomes of experiments at an uninstall: held, without runners and finalizers, so that nothing waits for who is gone.
+"""Uninstalling: suspend all experiments and remove their runners and finalizers, so that no deletion waits for the controller.
 
-The controller may still run meanwhile, and would start them again if they weren't held.
+They are suspended since the controller may still run meanwhile, and would restart them.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from operators.experiments.controller.names import FIELD_MANAGER, FINALIZER, UID_LABEL
-from operators.experiments.controller.objects import ExperimentFacts, arena_facts, experiment_facts, runner_facts
+from operators.experiments.controller.objects import ExperimentFacts, experiment_facts, run_namespace_of, runner_facts
 from operators.experiments.controller.turns import FINAL
 from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, NotThereError
 
 
 async def leave(api: Api, namespace: str, say: Callable[[str], None]) -> None:
-    """`namespace`: where runners are. What has ended stays as it is. Raises what Api raises."""
+    """`namespace`: where runners are. Ended experiments are not changed. Raises what Api raises."""
     for facts in await _experiments(api):
         if facts.phase not in FINAL and facts.spec.get("suspend") is not True:
             await _patch(api, facts, {"spec": {"suspend": True}})
-            say(f"experiment {facts.key} is held")
+            say(f"experiment {facts.key} is suspended")
     for runner in map(runner_facts, (await api.list(JOB, namespace=namespace, labels=UID_LABEL))[1]):
         await api.delete(JOB, runner.key.name, runner.key.namespace, uid=runner.key.uid)
-    for arena in map(arena_facts, (await api.list(NAMESPACE, labels=UID_LABEL))[1]):
-        await api.delete(NAMESPACE, arena.key.name)
-        say(f"namespace {arena.key.name} deleted")
+    for run_namespace in map(run_namespace_of, (await api.list(NAMESPACE, labels=UID_LABEL))[1]):
+        await api.delete(NAMESPACE, run_namespace.key.name)
+        say(f"namespace {run_namespace.key.name} deleted")
     for facts in await _experiments(api):
         if facts.begun:
             await _patch(api, facts, {"finalizers": [each for each in facts.finalizers if each != FINALIZER]})

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from operators.experiments.controller.names import FIELD_MANAGER, KIND
-from operators.experiments.controller.plan import Action, CreateRunner, DeleteArena, DeleteExperiment, SetFinalizer
+from operators.experiments.controller.plan import (
+    Action,
+    CreateRunner,
+    DeleteExperiment,
+    DeleteRunNamespace,
+    SetFinalizer,
+)
 from operators.experiments.run_namespace import request_deletion
 from operators.kube.api import EXPERIMENT, JOB, Api
 from operators.kube.writer import Author, exactly, write_common
@@ -19,7 +25,7 @@ async def write(api: Api, action: Action, wall_ns: int) -> None:
             await api.patch(EXPERIMENT, key.name, document, FIELD_MANAGER)
         case CreateRunner(document):
             await api.create(JOB, dict(document), FIELD_MANAGER)
-        case DeleteArena(key):
+        case DeleteRunNamespace(key):
             await request_deletion(api, key.name)
         case DeleteExperiment(key):
             await api.delete(EXPERIMENT, key.name, key.namespace, uid=key.uid)

@@ -1,1 +1,1 @@
-"""The runner of a SchedulingExperiment: `emugpu compare --on kubernetes` in a pod, which survives its own death."""
+"""The runner of a SchedulingExperiment: `emugpu compare --on kubernetes` in a pod, restarted where it stopped."""

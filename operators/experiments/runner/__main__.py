@@ -1,4 +1,4 @@
-"""`python -m operators.experiments.runner` runs one SchedulingExperiment, which the settings name; started by its controller."""
+"""`python -m operators.experiments.runner` runs the SchedulingExperiment that its settings name, in a pod."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from types import FrameType
 from emulator_runtime.domain.errors import EmuGpuError, InputError, PolicyError
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments.controller.runner_job import EXIT_FINAL
-from operators.experiments.runner.runner import Means, Runner
-from operators.experiments.runner.settings import Settings
-from operators.experiments.runner.status_writer import Teller
+from operators.experiments.runner.inputs import Settings
+from operators.experiments.runner.runner import Runner, RunnerSurroundings
+from operators.experiments.runner.status_writer import StatusWriter
 from operators.kube.api import ForbiddenError, NotThereError
 from operators.kube.client import KubeApi
 from operators.kube.kubeconfig import connection
 
 _USAGE = """usage: python -m operators.experiments.runner
 
-Runs one SchedulingExperiment, in a pod that its controller has made. Settings:
+Runs one SchedulingExperiment, in a pod that the controller creates. Settings:
 """
 EXIT_AGAIN = 1
 EXIT_STOPPED = 143
 _FINAL = (InputError, PolicyError, ForbiddenError, NotThereError)
-"""What another attempt would only meet again."""
+"""Errors that another attempt would only repeat."""
 
 
 def main(argv: list[str]) -> int:
-    """0: done, 1: another attempt may come further, 2: none would, 143: told to stop."""
+    """0: done, 1: another attempt may succeed, 2: no attempt would, 143: stopped by a signal."""
     if argv in (["-h"], ["--help"]):
         print(_USAGE + Settings.help())
         return 0
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     try:
         return _attempt(Settings.from_env(os.environ))
     except KeyboardInterrupt:
-        _say("told to stop")
+        _say("stopped by a signal")
         return EXIT_STOPPED
     except EmuGpuError as error:
         _say(str(error))
@@ -52,13 +52,13 @@ def main(argv: list[str]) -> int:
 def _attempt(settings: Settings) -> int:
     target = connection()
     with tempfile.TemporaryDirectory(prefix="emugpu-experiment-") as temporary:
-        os.chdir(temporary)  # what is wrong with a text is told by the name of a file here
-        means = Means(lambda: KubeApi(target), wall_ns, _say, Path(temporary))
-        with Teller(settings, means.connect, wall_ns) as teller:
+        os.chdir(temporary)  # errors about workload.csv and cluster.yaml name them without a path
+        surroundings = RunnerSurroundings(lambda: KubeApi(target), wall_ns, _say, Path(temporary))
+        with StatusWriter(settings, surroundings.connect, wall_ns) as writer:
             try:
-                Runner(settings, means, teller).run()
+                Runner(settings, surroundings, writer).run()
             except EmuGpuError as error:
-                teller.tell(problem=str(error)[:1024])
+                writer.update(problem=str(error)[:1024])
                 raise
             finally:
                 os.chdir("/")
@@ -66,7 +66,7 @@ def _attempt(settings: Settings) -> int:
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
-    """Once: the run's namespace is cleared up then, which takes a while."""
+    """The first signal only: removing the run's namespace takes a while, and must not be interrupted."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

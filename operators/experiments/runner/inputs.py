@@ -1,15 +1,16 @@
-"""From the SchedulingExperiment to what a comparison is begun with: texts become files, the spec becomes plans."""
+"""The inputs of a runner: its settings, the SchedulingExperiment, and the comparison that follows from them."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.node.settings import EnvSettings, setting
 from operators.experiments.cluster_state import ClusterState, remedy
 from operators.experiments.comparison import ComparisonPlan
-from operators.experiments.runner.settings import Settings
 from operators.kube.api import CONFIG_MAP, EXPERIMENT, Api, NotThereError
 from operators.kube.documents import object_at, text_at, texts_of
 from operators.objects.experiment import ExperimentSpec, Source, parse_spec
@@ -21,16 +22,28 @@ WORKLOAD, CLUSTER = Path("workload.csv"), Path("cluster.yaml")
 """In the working directory; errors about them say these names."""
 
 
+@dataclass(frozen=True)
+class Settings(EnvSettings):
+    """Which experiment this runner executes. Each field is read from the variable EMUGPU_EXPERIMENT_<FIELD>."""
+
+    PREFIX: ClassVar[str] = "EMUGPU_EXPERIMENT_"
+
+    namespace: str = setting("namespace of the SchedulingExperiment")
+    name: str = setting("its name")
+    uid: str = setting("its uid: another experiment of this name is refused")
+    id: str = setting("part of the names of its runs' namespaces and schedulers")
+
+
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What the object says, with the texts that it refers to. `cluster` None: as the pools are."""
+    """The spec, with the texts that it refers to. `cluster` None: the nodes of the pools."""
 
     spec: ExperimentSpec
     workload: str
     cluster: str | None
 
     def digest(self, state: ClusterState) -> str:
-        """Another one means another experiment, whose runs can't be put beside these."""
+        """Runs with different digests can't be compared."""
         said = (
             self.workload,
             self.cluster,
@@ -41,10 +54,10 @@ class Inputs:
 
 
 async def read(api: Api, settings: Settings) -> Inputs:
-    """Raises NotThereError where the experiment is gone, InputError for what it says, and what Api raises."""
+    """Raises NotThereError where the experiment is gone, InputError for mistakes in it, and what Api raises."""
     document = await api.get(EXPERIMENT, settings.name, settings.namespace)
     if text_at(object_at(document, "metadata"), "uid") != settings.uid:
-        raise NotThereError(f"{settings.namespace}/{settings.name} is another experiment now")
+        raise NotThereError(f"{settings.namespace}/{settings.name} is another experiment now (another uid)")
     spec = parse_spec(object_at(document, "spec"))
     workload = await _text(api, spec.workload, settings.namespace, "spec.workload")
     cluster = await _text(api, spec.cluster, settings.namespace, "spec.cluster") if spec.cluster is not None else None
@@ -52,7 +65,7 @@ async def read(api: Api, settings: Settings) -> Inputs:
 
 
 def load(inputs: Inputs, state: ClusterState) -> tuple[Experiment, ComparisonPlan]:
-    """Writes the files and reads them as a command line would. Raises InputError or PolicyError that says what is wrong."""
+    """Writes the files and reads them as the command line does. Raises InputError or PolicyError for mistakes in them."""
     spec = inputs.spec
     WORKLOAD.write_text(inputs.workload, encoding="utf-8")
     cluster = state.spec

@@ -1,6 +1,6 @@
-"""The figures of a comparison as an experiment's status shows them: decimal texts with their units in the names.
+"""status.results of an experiment: the figures of a comparison as decimal texts, with their units in the names.
 
-No floating-point numbers: they don't survive every client (Kubernetes API conventions, primitive types).
+Not as floating-point numbers, which some clients change (Kubernetes API conventions, primitive types).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Results:
 
 
 def results_of(runs: Iterable[RunRecord], pod_schedulers: Sequence[str]) -> Results:
-    """Of all runs until now."""
+    """Of all complete runs."""
     comparison = compare(runs)
     means = _means(comparison)
     first = {side: next((m[side] for m in means.values() if m[side]), None) for side in ("predicted", "observed")}
@@ -45,7 +45,7 @@ def results_of(runs: Iterable[RunRecord], pod_schedulers: Sequence[str]) -> Resu
 
 
 def decimal(value: float, digits: int = 3) -> str:
-    """Without an exponent and a negative zero."""
+    """Without an exponent and without a negative zero."""
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
@@ -67,7 +67,7 @@ def _column(one: PolicyComparison, first: Mapping[str, float | None], *, pods: b
         found["observed"] = _figures(one.observed.figures, first["observed"])
         found["repeats"] = len(one.observed.repeats)
     if one.error is not None:
-        named = {name: one.error.by_figure[ours] for name, ours in _ERRORS.items()}
+        named = {name: one.error.by_figure[member] for name, member in _ERRORS.items()}
         named |= {"jctQuantilesMax": one.error.jct_quantiles_max_abs, "perJobP95": one.error.per_job.p95_abs}
         found["errors"] = {name: decimal(value, 4) for name, value in named.items() if value is not None}
         if one.error.per_job.spearman is not None:
@@ -77,7 +77,7 @@ def _column(one: PolicyComparison, first: Mapping[str, float | None], *, pods: b
 
 
 def _figures(figures: Figures, first: float | None) -> dict[str, str]:
-    values = {name: getattr(figures, ours) for name, ours in _SECONDS.items()}
+    values = {name: getattr(figures, member) for name, member in _SECONDS.items()}
     found = {name: decimal(value) for name, value in values.items() if value is not None}
     if first and figures.mean_jct_s is not None:
         found["ratio"] = decimal(figures.mean_jct_s / first, 4)

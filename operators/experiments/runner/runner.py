@@ -1,4 +1,4 @@
-"""One attempt at an experiment: clear up after the one before, go on with what it kept, and keep whatever is found."""
+"""One attempt at an experiment: remove what the previous attempt left, continue from its results, save each new result."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from operators.experiments.comparison import Comparison, Step
 from operators.experiments.controller.names import OWNER, UID_LABEL
 from operators.experiments.controller.progress import DONE
 from operators.experiments.executor import Connection, Executor, ExecutorSettings, StepReporter
-from operators.experiments.runner.inputs import Inputs, load, read
-from operators.experiments.runner.report import JOBS, SUMMARY, keep, kept_before
+from operators.experiments.runner.inputs import Inputs, Settings, load, read
+from operators.experiments.runner.report import JOBS, SUMMARY, read_saved, save
 from operators.experiments.runner.results import decimal, results_of
-from operators.experiments.runner.settings import Settings
-from operators.experiments.runner.status_writer import Teller
+from operators.experiments.runner.status_writer import StatusWriter
 from operators.experiments.saved import SavedComparison
 from operators.kube.api import NAMESPACE, Api, selector_of
-from scheduler_sims.loop.scheduler_loop import Explain
+from scheduler_sims.loop.strategies import Explain
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import write_jobs_csv, write_summary
 
 T = TypeVar("T")
 NUMBERS = 1000
-"""Runs of one attempt at most: so each has a number of its own, also in another attempt."""
+"""Maximum number of runs of one attempt: attempt 2 numbers its runs from 1001 on, so no namespace has a name twice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What a runner is given. `directory`: the working directory, which is its own."""
+class RunnerSurroundings:
+    """What a runner uses. `directory`: its working directory, used by nobody else."""
 
     connect: Callable[[], Connection]
     wall_ns: Callable[[], int]
@@ -43,53 +42,53 @@ class Means:
 
 
 class Runner:
-    """`run` it once."""
+    """Call `run` once."""
 
-    def __init__(self, settings: Settings, means: Means, teller: Teller) -> None:
-        self._settings, self._means, self._teller = settings, means, teller
-        self._kept = SavedComparison()
-        self._is_there = False
+    def __init__(self, settings: Settings, surroundings: RunnerSurroundings, writer: StatusWriter) -> None:
+        self._settings, self._surroundings, self._writer = settings, surroundings, writer
+        self._saved = SavedComparison()
+        self._has_report = False
         self._inputs: Inputs | None = None
 
     def run(self) -> None:
-        """Raises errors of the tree; then what was found until now is kept, and another attempt goes on with it."""
+        """Raises errors of the tree; the results until then are saved, and another attempt continues from them."""
         inputs = self._ask(lambda api: read(api, self._settings))
-        before = self._ask(lambda api: kept_before(api, self._settings))
-        self._inputs, self._is_there = inputs, before is not None
+        before = self._ask(lambda api: read_saved(api, self._settings))
+        self._inputs, self._has_report = inputs, before is not None
         attempt = (before.attempts if before is not None else 0) + 1
-        self._teller.tell(attempt=attempt, stage="Preparing")
-        self._ask(lambda api: clear_remains(api, self._settings.uid, self._means.wall_ns))
+        self._writer.update(attempt=attempt, stage="Preparing")
+        self._ask(lambda api: remove_leftovers(api, self._settings.uid, self._surroundings.wall_ns))
         state = self._ask(read_cluster_state)
         digest = inputs.digest(state)
         if before is not None and before.inputs and before.inputs != digest:
-            problem = "the workload, or the cluster's nodes, are others than in the attempt before"
-            raise InputError("the experiment", f"{problem}; delete it and make another one")
+            problem = "the workload, or the cluster's nodes, differ from those of the previous attempt"
+            raise InputError("the experiment", f"{problem}; delete it and create a new one")
         experiment, plan = load(inputs, state)
-        self._kept = replace(before or SavedComparison(), inputs=digest, attempts=attempt)
-        self._keep({})
+        self._saved = replace(before or SavedComparison(), inputs=digest, attempts=attempt)
+        self._save({})
         jobs = len(experiment.workload.jobs)
-        self._teller.tell(columns=plan.columns, jobs=jobs, nodes=len(state.spec.nodes), gpus=state.spec.gpus)
+        self._writer.update(columns=plan.columns, jobs=jobs, nodes=len(state.spec.nodes), gpus=state.spec.gpus)
         executor = Executor(self._settings.id, self._executor_settings(inputs), NUMBERS * (attempt - 1) + 1)
-        comparison = Comparison(plan, executor, _Reporter(self._teller), self._changed, self._kept)
+        comparison = Comparison(plan, executor, _Reporter(self._writer), self._changed, self._saved)
         comparison.prepare(experiment, state)
         comparison.run()
         self._changed(comparison)
-        self._teller.tell(stage=DONE, column="", repeat=0, ended=0)
-        self._teller.flush()
+        self._writer.update(stage=DONE, column="", repeat=0, ended=0)
+        self._writer.flush()
 
     def _executor_settings(self, inputs: Inputs) -> ExecutorSettings:
         settings, spec = self._settings, inputs.spec
         given = ExecutorSettings(
-            api=self._means.connect,
-            wall_ns=self._means.wall_ns,
-            directory=self._means.directory,
-            say=self._means.say,
+            api=self._surroundings.connect,
+            wall_ns=self._surroundings.wall_ns,
+            directory=self._surroundings.directory,
+            say=self._surroundings.say,
             scheduler_options=("--estimates", spec.estimates, "--seed", str(spec.seed)),
             actuator=spec.actuator,
             labels={UID_LABEL: settings.uid},
             annotations={OWNER: f"{settings.namespace}/{settings.name}"},
         )
-        return replace(given, python=self._means.python) if self._means.python else given
+        return replace(given, python=self._surroundings.python) if self._surroundings.python else given
 
     def _changed(self, comparison: Comparison) -> None:
         assert self._inputs is not None
@@ -98,13 +97,13 @@ class Runner:
         name = f"SchedulingExperiment {self._settings.namespace}/{self._settings.name}"
         meta = comparison.experiment.described(name, place, clock, spec.stretch) | comparison.meta()
         runs = tuple(comparison.runs)
-        self._kept = replace(self._kept, calibration=comparison.calibration, runs=runs, meta=meta)
+        self._saved = replace(self._saved, calibration=comparison.calibration, runs=runs, meta=meta)
         files = self._files() if runs else {}
-        report = self._keep(files)
+        report = self._save(files)
         found = results_of(runs, spec.pod_schedulers)
         measured = comparison.calibration.figures() if comparison.calibration is not None else {}
         costs = {_camel(name): decimal(value) for name, value in measured.items() if name.endswith("_s")}
-        self._teller.tell(
+        self._writer.update(
             done=comparison.done,
             results=found.columns,
             best=found.best,
@@ -114,19 +113,19 @@ class Runner:
         )
 
     def _files(self) -> dict[str, str]:
-        comparison = compare(self._kept.runs)
-        jobs, summary = (self._means.directory / name for name in (JOBS.removesuffix(".gz"), SUMMARY))
-        write_jobs_csv(jobs, self._kept.runs)
-        write_summary(summary, comparison, self._kept.meta)
+        comparison = compare(self._saved.runs)
+        jobs, summary = (self._surroundings.directory / name for name in (JOBS.removesuffix(".gz"), SUMMARY))
+        write_jobs_csv(jobs, self._saved.runs)
+        write_summary(summary, comparison, self._saved.meta)
         return {path.name: path.read_text(encoding="utf-8") for path in (jobs, summary)}
 
-    def _keep(self, files: dict[str, str]) -> dict[str, Any]:
-        first, self._is_there = not self._is_there, True
-        return self._ask(lambda api: keep(api, self._settings, self._kept, files, first=first))
+    def _save(self, files: dict[str, str]) -> dict[str, Any]:
+        first, self._has_report = not self._has_report, True
+        return self._ask(lambda api: save(api, self._settings, self._saved, files, first=first))
 
     def _ask(self, question: Callable[[Api], Coroutine[Any, Any, T]]) -> T:
         async def ask() -> T:
-            api = self._means.connect()
+            api = self._surroundings.connect()
             try:
                 return await question(api)
             finally:
@@ -139,28 +138,28 @@ class Runner:
 class _Reporter:
     """Writes each step of the comparison to the experiment's status."""
 
-    teller: Teller
+    writer: StatusWriter
 
     def begin(self, step: Step) -> StepReporter:
-        self.teller.tell(stage=str(step.stage), column=step.column, repeat=step.repeat, ended=0, jobs=step.jobs)
-        return _StepReporter(self.teller, step.jobs)
+        self.writer.update(stage=str(step.stage), column=step.column, repeat=step.repeat, ended=0, jobs=step.jobs)
+        return _StepReporter(self.writer, step.jobs)
 
 
 @dataclass(frozen=True, slots=True)
 class _StepReporter:
-    teller: Teller
+    writer: StatusWriter
     jobs: int
     explain: Explain | None = None
 
     def update(self, ended: int, _now_s: float) -> None:
-        self.teller.tell(ended=min(ended, self.jobs))
+        self.writer.update(ended=min(ended, self.jobs))
 
     def describe(self, _text: str) -> None:
         """The status shows how many probe jobs have ended, which is enough."""
 
 
-async def clear_remains(api: Api, uid: str, wall_ns: Callable[[], int]) -> None:
-    """What a runner that died has left, until it's gone: jobs there would run beside the next ones."""
+async def remove_leftovers(api: Api, uid: str, wall_ns: Callable[[], int]) -> None:
+    """Remove the namespaces of a runner that died, and wait: their jobs would run beside the next ones."""
     _, found = await api.list(NAMESPACE, labels=selector_of({UID_LABEL: uid}))
     for document in found:
         await run_namespace.remove(api, str(document["metadata"]["name"]), wall_ns)

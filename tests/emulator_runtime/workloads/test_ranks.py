@@ -110,6 +110,7 @@ def pair(leader, options, in_thread):
     member.close()
 
 
+@pytest.mark.alone
 def test_a_barrier_tells_all_when_the_last_one_was_done(pair, in_thread):
     leader, member = pair
     now = time.monotonic_ns()

@@ -24,7 +24,7 @@ from emulator_runtime.timing.host import wall_ns
 from operators.experiments.controller.controller import Controller, Surroundings
 from operators.experiments.controller.metrics import ExperimentMetrics
 from operators.experiments.controller.names import PROGRESS, UID_LABEL, experiment_id
-from operators.experiments.controller.progress import Told, told_text
+from operators.experiments.controller.progress import RunnerProgress, progress_text
 from operators.experiments.controller.runner_job import RunnerSettings
 from operators.experiments.controller.uninstall import leave
 from operators.kube.client import KubeApi
@@ -191,10 +191,10 @@ def job_of(server: ApiServer, name: str = "e") -> dict[str, Any]:
     return found[0] if found else {}
 
 
-def tell(server: ApiServer, told: Told, name: str = "e") -> None:
+def tell(server: ApiServer, progress: RunnerProgress, name: str = "e") -> None:
     """As the runner does it, in its name."""
     headers = {"Authorization": "Bearer emugpu-experiments"}
-    patch = {"metadata": {"annotations": {PROGRESS: told_text(told)}}}
+    patch = {"metadata": {"annotations": {PROGRESS: progress_text(progress)}}}
     status, reply = server.request("PATCH", f"{EXPERIMENTS}/{name}", patch, content_type=MERGE, headers=headers)
     assert status == 200, reply
 
@@ -262,12 +262,14 @@ def test_one_runs_and_the_other_waits_then_takes_its_turn(cluster: ApiServer, no
         variables = {v["name"]: v["value"] for v in job["spec"]["template"]["spec"]["containers"][0]["env"]}
         assert (variables["EMUGPU_EXPERIMENT_NAMESPACE"], variables["EMUGPU_EXPERIMENT_NAME"]) == ("default", "e1")
         write_job(cluster, "e1", {"active": 1, "startTime": NOW})
-        observing = Told(attempt=1, at=NOW, stage="Observing", column="fifo", repeat=1, ended=0, jobs=1, columns=2)
+        observing = RunnerProgress(
+            attempt=1, at=NOW, stage="Observing", column="fifo", repeat=1, ended=0, jobs=1, columns=2
+        )
         tell(cluster, observing, "e1")
         await until(phase_is(cluster, "Running", "e1"))
         assert status_of(cluster, "e1")["doing"] == "fifo: observed, 0 of 1 jobs"
         assert status_of(cluster, "e1")["progress"]["policy"] == "fifo"
-        done = Told(attempt=1, stage="Done", done=2, columns=2, best="fifo", error="0.8%", results=(RESULT,))
+        done = RunnerProgress(attempt=1, stage="Done", done=2, columns=2, best="fifo", error="0.8%", results=(RESULT,))
         tell(cluster, done, "e1")
         await until(lambda: status_of(cluster, "e1").get("done") == 2)
         assert phase_is(cluster, "Running", "e1")()  # its pod may still clear up
@@ -292,8 +294,8 @@ def test_a_runner_that_died_too_often_is_told_and_cleared_up(cluster: ApiServer,
         assert cluster.request("POST", EXPERIMENTS, experiment())[0] == 201
         await until(lambda: bool(job_of(cluster)))
         uid = get(cluster, f"{EXPERIMENTS}/e")["metadata"]["uid"]
-        arena = make_arena(cluster, uid)
-        tell(cluster, Told(attempt=2, stage="Observing", column="srtf", repeat=1, ended=1, jobs=4))
+        namespace = make_arena(cluster, uid)
+        tell(cluster, RunnerProgress(attempt=2, stage="Observing", column="srtf", repeat=1, ended=1, jobs=4))
         await until(lambda: "RunnerRestarted" in reasons(cluster))
         write_job(cluster, "e", failed(4))
         await until(phase_is(cluster, "Failed"))
@@ -302,9 +304,9 @@ def test_a_runner_that_died_too_often_is_told_and_cleared_up(cluster: ApiServer,
         assert found["message"].startswith(
             "the runner died 4 times (last: srtf: observed, 1 of 4 jobs): Job has reached"
         )
-        await until(lambda: "deletionTimestamp" in get(cluster, f"{NAMESPACES}/{arena}")["metadata"])
+        await until(lambda: "deletionTimestamp" in get(cluster, f"{NAMESPACES}/{namespace}")["metadata"])
         assert get(cluster, f"{EXPERIMENTS}/e")["metadata"]["finalizers"] == ["emugpu.dev/experiment"]
-        remove_namespace(cluster, arena)
+        remove_namespace(cluster, namespace)
         await until(lambda: not get(cluster, f"{EXPERIMENTS}/e")["metadata"].get("finalizers"))
 
     with_controller(cluster, story)
@@ -314,7 +316,10 @@ def test_what_ended_a_runner_for_good_is_the_reason(cluster: ApiServer, nothing_
     async def story(_: Controller) -> None:
         assert cluster.request("POST", EXPERIMENTS, experiment())[0] == 201
         await until(lambda: bool(job_of(cluster)))
-        tell(cluster, Told(attempt=1, stage="Preparing", problem="workload.csv:2: gpu_duration_s: must be above 0"))
+        tell(
+            cluster,
+            RunnerProgress(attempt=1, stage="Preparing", problem="workload.csv:2: gpu_duration_s: must be above 0"),
+        )
         write_job(cluster, "e", failed(1))
         await until(phase_is(cluster, "Failed"))
         (found,) = (c for c in status_of(cluster)["conditions"] if c["type"] == "Failed")
@@ -332,15 +337,17 @@ def test_an_experiment_that_is_deleted_leaves_nothing(cluster: ApiServer, nothin
         assert cluster.request("POST", EXPERIMENTS, experiment())[0] == 201
         await until(lambda: bool(job_of(cluster)))
         uid = get(cluster, f"{EXPERIMENTS}/e")["metadata"]["uid"]
-        arena = make_arena(cluster, uid)
+        namespace = make_arena(cluster, uid)
         assert cluster.request("DELETE", f"{EXPERIMENTS}/e")[0] == 200
         await until(lambda: "deletionTimestamp" in job_of(cluster)["metadata"])
-        assert "deletionTimestamp" not in get(cluster, f"{NAMESPACES}/{arena}")["metadata"]  # its runner may do that
+        assert (
+            "deletionTimestamp" not in get(cluster, f"{NAMESPACES}/{namespace}")["metadata"]
+        )  # its runner may do that
         own = f"{JOBS}/{job_of(cluster)['metadata']['name']}"
         cluster.request("PATCH", own, {"metadata": {"finalizers": None}}, content_type=MERGE)  # its pods are gone
-        await until(lambda: "deletionTimestamp" in get(cluster, f"{NAMESPACES}/{arena}")["metadata"])
+        await until(lambda: "deletionTimestamp" in get(cluster, f"{NAMESPACES}/{namespace}")["metadata"])
         assert cluster.request("GET", f"{EXPERIMENTS}/e")[0] == 200
-        remove_namespace(cluster, arena)
+        remove_namespace(cluster, namespace)
         await until(lambda: cluster.request("GET", f"{EXPERIMENTS}/e")[0] == 404)
 
     with_controller(cluster, story)
@@ -358,7 +365,7 @@ def test_an_experiment_is_held_and_goes_on(cluster: ApiServer, nothing_left: Non
         hold(False)
         await until(lambda: bool(job_of(cluster)))
         write_job(cluster, "e", {"active": 1, "startTime": NOW})
-        tell(cluster, Told(attempt=1, stage="Predicting", column="fifo", repeat=1))
+        tell(cluster, RunnerProgress(attempt=1, stage="Predicting", column="fifo", repeat=1))
         await until(phase_is(cluster, "Running"))
         hold(True)
         await until(lambda: job_of(cluster)["spec"]["suspend"] is True)
@@ -376,7 +383,7 @@ def test_an_experiment_goes_after_its_time(cluster: ApiServer, nothing_left: Non
     async def story(_: Controller) -> None:
         assert cluster.request("POST", EXPERIMENTS, experiment(ttlSecondsAfterFinished=1))[0] == 201
         await until(lambda: bool(job_of(cluster)))
-        tell(cluster, Told(attempt=1, stage="Done", done=2))
+        tell(cluster, RunnerProgress(attempt=1, stage="Done", done=2))
         write_job(cluster, "e", complete())
         await until(phase_is(cluster, "Succeeded"))
         await until(lambda: "deletionTimestamp" in get(cluster, f"{EXPERIMENTS}/e")["metadata"])  # waits for its report
@@ -387,11 +394,11 @@ def test_an_experiment_goes_after_its_time(cluster: ApiServer, nothing_left: Non
 
 def test_what_is_left_of_an_experiment_that_is_gone_is_deleted(cluster: ApiServer, nothing_left: None) -> None:
     async def story(_: Controller) -> None:
-        arena = make_arena(cluster, "11111111-aaaa-bbbb-cccc-222222222222")
-        await until(lambda: "deletionTimestamp" in get(cluster, f"{NAMESPACES}/{arena}")["metadata"])
+        namespace = make_arena(cluster, "11111111-aaaa-bbbb-cccc-222222222222")
+        await until(lambda: "deletionTimestamp" in get(cluster, f"{NAMESPACES}/{namespace}")["metadata"])
         assert cluster.request("POST", EXPERIMENTS, experiment())[0] == 201
         await until(phase_is(cluster, "Queued"))  # until it is really gone
-        remove_namespace(cluster, arena)
+        remove_namespace(cluster, namespace)
         await until(lambda: bool(job_of(cluster)))
 
     with_controller(cluster, story)
@@ -446,10 +453,10 @@ def test_runners_write_in_their_own_namespaces_only(cluster: ApiServer, nothing_
 
 
 def test_the_controller_deletes_namespaces_of_experiments_only(cluster: ApiServer, nothing_left: None) -> None:
-    arena = make_arena(cluster, "u")
+    namespace = make_arena(cluster, "u")
     status, reply = cluster.request("DELETE", f"{NAMESPACES}/emugpu?dryRun=All", headers=CONTROLLER)
     assert status == 403 and "emugpu may clear up namespaces of experiments (emugpu-exp-...) only" in reply["message"]
-    assert cluster.request("DELETE", f"{NAMESPACES}/{arena}?dryRun=All", headers=CONTROLLER)[0] == 200
+    assert cluster.request("DELETE", f"{NAMESPACES}/{namespace}?dryRun=All", headers=CONTROLLER)[0] == 200
 
 
 def test_an_uninstall_leaves_nothing_that_waits(cluster: ApiServer, nothing_left: None) -> None:
@@ -457,7 +464,7 @@ def test_an_uninstall_leaves_nothing_that_waits(cluster: ApiServer, nothing_left
     path = f"{EXPERIMENTS}/e"
     begun = {"metadata": {"finalizers": ["emugpu.dev/experiment"]}}
     assert cluster.request("PATCH", path, begun, content_type=MERGE)[0] == 200
-    arena = make_arena(cluster, get(cluster, path)["metadata"]["uid"])
+    namespace = make_arena(cluster, get(cluster, path)["metadata"]["uid"])
 
     async def uninstall() -> None:
         api = as_account(cluster, "emugpu-cleanup")
@@ -467,7 +474,7 @@ def test_an_uninstall_leaves_nothing_that_waits(cluster: ApiServer, nothing_left
     asyncio.run(uninstall())
     found = get(cluster, path)
     assert found["spec"]["suspend"] is True and not found["metadata"].get("finalizers")
-    assert "deletionTimestamp" in get(cluster, f"{NAMESPACES}/{arena}")["metadata"]
+    assert "deletionTimestamp" in get(cluster, f"{NAMESPACES}/{namespace}")["metadata"]
 
 
 @pytest.mark.processes

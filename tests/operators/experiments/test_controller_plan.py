@@ -14,18 +14,18 @@ import yaml
 from emulator_runtime.domain.errors import InputError
 from operators.experiments.controller.inside import runner_settings
 from operators.experiments.controller.names import FINALIZER, UID_LABEL, experiment_id, runner_name
-from operators.experiments.controller.objects import ArenaFacts, ExperimentFacts, RunnerFacts
+from operators.experiments.controller.objects import ExperimentFacts, RunNamespace, RunnerFacts
 from operators.experiments.controller.plan import (
     CreateRunner,
-    DeleteArena,
     DeleteExperiment,
+    DeleteRunNamespace,
     DeleteRunner,
     SetFinalizer,
     SuspendRunner,
     orphans,
     plan,
 )
-from operators.experiments.controller.progress import Told, told_of, told_text
+from operators.experiments.controller.progress import RunnerProgress, progress_of, progress_text
 from operators.experiments.controller.runner_job import RunnerSettings, runner_document
 from operators.experiments.controller.status import Seen
 from operators.experiments.controller.turns import turn
@@ -51,8 +51,8 @@ def runner(owner: str = "u", **members: Any) -> RunnerFacts:
     return RunnerFacts(Key("emugpu", "r", f"job-{owner}", "1"), owner, **members)
 
 
-def arena(owner: str = "u", **members: Any) -> ArenaFacts:
-    return ArenaFacts(Key("", "emugpu-exp-0-1", "a", "1"), owner, **members)
+def namespace(owner: str = "u", **members: Any) -> RunNamespace:
+    return RunNamespace(Key("", "emugpu-exp-0-1", "a", "1"), owner, **members)
 
 
 def steps(found: Plan) -> list[type]:
@@ -81,8 +81,10 @@ def test_who_has_the_cluster_keeps_it() -> None:
     assert turn([old, new], {"u2": runner("u2")}, {}, ready) == "u2"  # its pod is about to be made
     assert turn([old, new], {"u2": runner("u2", suspended=True)}, {}, ready) == "u1"
     assert turn([old, new], {"u2": runner("u2", suspended=True, pods=1)}, {}, {"u1"}) == ""  # held, but still ending
-    assert turn([old, new], {"u2": runner("u2", failed=True)}, {"u2": [arena("u2")]}, {"u1"}) == ""  # not cleared up
-    assert turn([old, new], {}, {"gone": [arena("gone")]}, ready) == ""
+    assert (
+        turn([old, new], {"u2": runner("u2", failed=True)}, {"u2": [namespace("u2")]}, {"u1"}) == ""
+    )  # not cleared up
+    assert turn([old, new], {}, {"gone": [namespace("gone")]}, ready) == ""
     assert turn([replace(old, deleting=True), new], {}, {}, ready) == "u2"
     assert turn([replace(old, status={"phase": "Failed"}), new], {"u1": runner("u1", failed=True)}, {}, ready) == "u2"
 
@@ -101,8 +103,8 @@ def test_the_finalizer_comes_before_the_runner() -> None:
 def test_a_runner_is_stopped_and_resumed() -> None:
     held, begun = facts(spec=SPEC | {"suspend": True}, finalizers=(FINALIZER,)), facts(finalizers=(FINALIZER,))
     assert steps(plan(held, Seen(runner(pods=1)), SETTINGS, NOW_NS)) == [SuspendRunner]
-    assert steps(plan(held, Seen(runner(pods=1, suspended=True), [arena()]), SETTINGS, NOW_NS)) == []
-    assert steps(plan(held, Seen(runner(suspended=True), [arena()]), SETTINGS, NOW_NS)) == [DeleteArena]
+    assert steps(plan(held, Seen(runner(pods=1, suspended=True), [namespace()]), SETTINGS, NOW_NS)) == []
+    assert steps(plan(held, Seen(runner(suspended=True), [namespace()]), SETTINGS, NOW_NS)) == [DeleteRunNamespace]
     assert steps(plan(begun, Seen(runner(suspended=True, pods=1), turn=True), SETTINGS, NOW_NS)) == []
     assert steps(plan(begun, Seen(runner(suspended=True), turn=True), SETTINGS, NOW_NS)) == [SuspendRunner]
     assert status(plan(held, Seen(runner(pods=1)), SETTINGS, NOW_NS))["doing"] == "is being stopped"
@@ -147,7 +149,11 @@ def test_an_uninstall_holds_and_lets_go() -> None:
     assert [each["spec"].get("suspend", False) for each in found.values()] == [True, False, True]
     assert {tuple(each["metadata"]["finalizers"]) for each in found.values()} == {("other",)}
     assert api.objects["jobs"] == api.objects["namespaces"] == {}
-    assert said == ["experiment lab/u1 is held", "experiment lab/u3 is held", "namespace emugpu-exp-1-1 deleted"]
+    assert said == [
+        "experiment lab/u1 is suspended",
+        "experiment lab/u3 is suspended",
+        "namespace emugpu-exp-1-1 deleted",
+    ]
 
 
 def test_an_uninstall_without_the_definition_has_nothing_to_do() -> None:
@@ -157,8 +163,8 @@ def test_an_uninstall_without_the_definition_has_nothing_to_do() -> None:
 
 
 def test_jobs_that_failed_are_in_the_condition() -> None:
-    told = Told(stage="Done", done=2, results=({"name": "fifo", "kind": "Policy", "failedJobs": 3},))
-    found = status(plan(facts(told=told), Seen(runner(complete=True), turn=True), SETTINGS, NOW_NS))
+    told = RunnerProgress(stage="Done", done=2, results=({"name": "fifo", "kind": "Policy", "failedJobs": 3},))
+    found = status(plan(facts(progress=told), Seen(runner(complete=True), turn=True), SETTINGS, NOW_NS))
     assert found["phase"] == "Succeeded"
     assert condition_of(found, "Complete")["reason"] == "JobsFailed"
     assert condition_of(found, "Complete")["message"] == "3 jobs did not finish; the report names them"
@@ -175,7 +181,7 @@ def test_what_ended_stays_ended() -> None:
     assert steps(found) == [SetFinalizer]
     assert (status(found)["phase"], status(found)["finishedAt"]) == ("Failed", "2026-01-01T00:00:00Z")
     assert condition_of(status(found), "Failed")["status"] == "True"
-    assert steps(plan(begun, Seen(arenas=[arena()]), SETTINGS, NOW_NS)) == [DeleteArena]
+    assert steps(plan(begun, Seen(namespaces=[namespace()]), SETTINGS, NOW_NS)) == [DeleteRunNamespace]
 
 
 def test_an_experiment_goes_when_its_time_is_over() -> None:
@@ -189,10 +195,10 @@ def test_an_experiment_goes_when_its_time_is_over() -> None:
 
 def test_deleting_goes_step_by_step() -> None:
     gone = facts(deleting=True, finalizers=(FINALIZER, "other"))
-    assert steps(plan(gone, Seen(runner(pods=1), [arena()]), SETTINGS, NOW_NS)) == [DeleteRunner]
-    assert steps(plan(gone, Seen(runner(deleting=True), [arena()]), SETTINGS, NOW_NS)) == []
-    assert steps(plan(gone, Seen(None, [arena()]), SETTINGS, NOW_NS)) == [DeleteArena]
-    assert steps(plan(gone, Seen(None, [arena(deleting=True)]), SETTINGS, NOW_NS)) == []
+    assert steps(plan(gone, Seen(runner(pods=1), [namespace()]), SETTINGS, NOW_NS)) == [DeleteRunner]
+    assert steps(plan(gone, Seen(runner(deleting=True), [namespace()]), SETTINGS, NOW_NS)) == []
+    assert steps(plan(gone, Seen(None, [namespace()]), SETTINGS, NOW_NS)) == [DeleteRunNamespace]
+    assert steps(plan(gone, Seen(None, [namespace(deleting=True)]), SETTINGS, NOW_NS)) == []
     (last,) = plan(gone, Seen(), SETTINGS, NOW_NS).actions
     assert isinstance(last, SetFinalizer) and last.finalizers == ("other",)
     assert plan(replace(gone, finalizers=("other",)), Seen(), SETTINGS, NOW_NS).actions == ()
@@ -203,8 +209,11 @@ def test_the_same_things_seen_are_no_news() -> None:
     story = [
         (facts(), Seen(turn=True)),
         (facts(finalizers=(FINALIZER,)), Seen(runner(pods=1), turn=True)),
-        (facts(told=Told(1, stage="Observing", column="fifo", repeat=1, jobs=4)), Seen(runner(pods=1), turn=True)),
-        (facts(told=Told(1, stage="Done", done=2, best="fifo")), Seen(runner(complete=True), turn=True)),
+        (
+            facts(progress=RunnerProgress(1, stage="Observing", column="fifo", repeat=1, jobs=4)),
+            Seen(runner(pods=1), turn=True),
+        ),
+        (facts(progress=RunnerProgress(1, stage="Done", done=2, best="fifo")), Seen(runner(complete=True), turn=True)),
         (facts(), Seen(runner(failed=True, failure="too often", died=4), turn=True)),
     ]
     for seen_facts, seen in story:
@@ -214,8 +223,8 @@ def test_the_same_things_seen_are_no_news() -> None:
 
 
 def test_only_what_has_no_experiment_is_an_orphan() -> None:
-    left = orphans(["u"], [runner("u"), runner("x"), runner("y", deleting=True)], [arena("u"), arena("x")])
-    assert [type(action) for action in left] == [DeleteRunner, DeleteArena]
+    left = orphans(["u"], [runner("u"), runner("x"), runner("y", deleting=True)], [namespace("u"), namespace("x")])
+    assert [type(action) for action in left] == [DeleteRunner, DeleteRunNamespace]
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -223,14 +232,16 @@ def test_only_what_has_no_experiment_is_an_orphan() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"stage": 4, "results": {}, "done": "x"}', '{"unknown": 1}'])
 def test_an_annotation_that_is_odd_tells_nothing(text: str) -> None:
-    assert told_of(text) == Told()
+    assert progress_of(text) == RunnerProgress()
 
 
 def test_what_is_told_comes_back() -> None:
     counts = {"attempt": 2, "repeat": 1, "ended": 3, "jobs": 40, "done": 1, "columns": 3, "nodes": 12, "gpus": 4}
     texts = {"at": "t", "stage": "Observing", "column": "allox", "problem": "p", "best": "allox", "error": "1%"}
-    told = Told(**counts, **texts, calibration={"a": "1"}, results=({"name": "fifo"},), report={"configMap": "c"})
-    assert told_of(told_text(told)) == told
+    told = RunnerProgress(
+        **counts, **texts, calibration={"a": "1"}, results=({"name": "fifo"},), report={"configMap": "c"}
+    )
+    assert progress_of(progress_text(told)) == told
 
 
 def test_names_fit_and_differ() -> None:

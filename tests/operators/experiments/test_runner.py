@@ -16,14 +16,14 @@ from emulator_runtime.timing.host import wall_ns
 from operators.experiments import executor
 from operators.experiments.calibration.calibration import Calibration
 from operators.experiments.controller.names import PROGRESS
-from operators.experiments.controller.progress import Told, told_of
+from operators.experiments.controller.progress import RunnerProgress, progress_of
 from operators.experiments.executor import RunRequest
 from operators.experiments.runner import __main__ as program
-from operators.experiments.runner import report as keeping
-from operators.experiments.runner import status_writer as teller
-from operators.experiments.runner.runner import Means, Runner
-from operators.experiments.runner.settings import Settings
-from operators.experiments.runner.status_writer import Teller
+from operators.experiments.runner import report as report_module
+from operators.experiments.runner import status_writer
+from operators.experiments.runner.inputs import Settings
+from operators.experiments.runner.runner import Runner, RunnerSurroundings
+from operators.experiments.runner.status_writer import StatusWriter
 from operators.experiments.saved import unpacked
 from operators.kube.api import (
     CONFIG_MAP,
@@ -90,17 +90,17 @@ def observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Observed:
 
 
 @pytest.fixture
-def attempt(cluster: Any, tmp_path: Path) -> Callable[..., Told]:
+def attempt(cluster: Any, tmp_path: Path) -> Callable[..., RunnerProgress]:
     """One attempt; what it told last."""
 
-    def attempt(python: list[str] | None = None) -> Told:
+    def attempt(python: list[str] | None = None) -> RunnerProgress:
         heard = FakeApi()
         heard.put(EXPERIMENT, {"metadata": {"name": "e", "namespace": "lab", "uid": "u-1"}})
-        means = Means(cluster.api, wall_ns, lambda _text: None, tmp_path, tuple(python or ()))
-        with Teller(SETTINGS, lambda: heard, wall_ns) as told:
+        means = RunnerSurroundings(cluster.api, wall_ns, lambda _text: None, tmp_path, tuple(python or ()))
+        with StatusWriter(SETTINGS, lambda: heard, wall_ns) as told:
             Runner(SETTINGS, means, told).run()
         text = heard.stored(EXPERIMENT, "lab/e")["metadata"]["annotations"][PROGRESS]
-        return told_of(text)
+        return progress_of(text)
 
     return attempt
 
@@ -113,7 +113,7 @@ def kept(cluster: Any) -> Any:
     return unpacked(base64.b64decode(report(cluster)["binaryData"]["runs.json.gz"]), "here")
 
 
-def test_all_is_told_and_kept(cluster: Any, observed: Observed, attempt: Callable[..., Told]) -> None:
+def test_all_is_told_and_kept(cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]) -> None:
     told = attempt()
     assert told.is_done and (told.attempt, told.done, told.columns, told.gpus) == (1, 2, 2, 1)
     fifo, sjf = told.results
@@ -138,7 +138,7 @@ def test_all_is_told_and_kept(cluster: Any, observed: Observed, attempt: Callabl
 
 
 def test_an_attempt_goes_on_where_the_one_before_died(
-    cluster: Any, observed: Observed, attempt: Callable[..., Told]
+    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]
 ) -> None:
     observed.fails["sjf"] = ClusterError("the scheduler ended with status 1: it said nothing")
     with pytest.raises(ClusterError, match="the scheduler ended"):
@@ -157,7 +157,7 @@ def test_an_attempt_goes_on_where_the_one_before_died(
 
 
 def test_what_was_measured_is_not_measured_again(
-    cluster: Any, observed: Observed, attempt: Callable[..., Told], monkeypatch: pytest.MonkeyPatch
+    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress], monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     seconds = {
@@ -185,12 +185,14 @@ def test_what_was_measured_is_not_measured_again(
     assert kept(cluster).calibration == measured
 
 
-def test_another_workload_is_another_experiment(cluster: Any, observed: Observed, attempt: Callable[..., Told]) -> None:
+def test_another_workload_is_another_experiment(
+    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]
+) -> None:
     cluster.put(CONFIG_MAP, {"metadata": {"name": "w", "namespace": "lab"}, "data": {"w.csv": WORKLOAD}})
     put_experiment(cluster, workload={"configMapKeyRef": {"name": "w", "key": "w.csv"}})
     assert attempt().is_done
     cluster.put(CONFIG_MAP, {"metadata": {"name": "w", "namespace": "lab"}, "data": {"w.csv": WORKLOAD + "c,u,9\n"}})
-    with pytest.raises(InputError, match=r"are others than in the attempt before; delete it and make another one"):
+    with pytest.raises(InputError, match=r"differ from those of the previous attempt; delete it and create a new one"):
         attempt()
 
 
@@ -220,7 +222,7 @@ def test_another_workload_is_another_experiment(cluster: Any, observed: Observed
     ],
 )
 def test_what_can_not_be_run_is_told(
-    cluster: Any, observed: Observed, attempt: Callable[..., Told], spec: dict[str, Any], message: str
+    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress], spec: dict[str, Any], message: str
 ) -> None:
     cluster.put(CONFIG_MAP, {"metadata": {"name": "c", "namespace": "lab"}, "data": {"other": ""}})
     put_experiment(cluster, **spec)
@@ -229,23 +231,25 @@ def test_what_can_not_be_run_is_told(
     assert observed.settings == []
 
 
-def test_a_cluster_without_pools_is_told(cluster: Any, observed: Observed, attempt: Callable[..., Told]) -> None:
+def test_a_cluster_without_pools_is_told(
+    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]
+) -> None:
     cluster.remove(POOL, "p")
     with pytest.raises(InputError, match=r"spec.cluster: the cluster's pools have no node"):
         attempt()
 
 
 def test_somebody_else_s_config_map_is_left_alone(
-    cluster: Any, observed: Observed, attempt: Callable[..., Told]
+    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]
 ) -> None:
     cluster.put(CONFIG_MAP, {"metadata": {"name": "e-report", "namespace": "lab"}, "data": {"mine": "1"}})
-    with pytest.raises(InputError, match=r"ConfigMap lab/e-report: is there already and isn't this experiment's"):
+    with pytest.raises(InputError, match=r"ConfigMap lab/e-report: exists and does not belong to this experiment"):
         attempt()
     assert report(cluster)["data"] == {"mine": "1"}
 
 
 def test_an_experiment_that_was_made_anew_is_not_meant(
-    cluster: Any, observed: Observed, attempt: Callable[..., Told]
+    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]
 ) -> None:
     cluster.put(EXPERIMENT, {"metadata": {"name": "e", "namespace": "lab", "uid": "u-2"}, "spec": SPEC})
     with pytest.raises(NotThereError, match="is another experiment now"):
@@ -256,12 +260,12 @@ def test_an_experiment_that_was_made_anew_is_not_meant(
 def test_what_there_is_no_room_for_is_left_out(
     cluster: Any,
     observed: Observed,
-    attempt: Callable[..., Told],
+    attempt: Callable[..., RunnerProgress],
     monkeypatch: pytest.MonkeyPatch,
     most: int,
     keys: list[str],
 ) -> None:
-    monkeypatch.setattr(keeping, "MOST_BYTES", most)
+    monkeypatch.setattr(report_module, "MAX_BYTES", most)
     told = attempt()
     assert told.is_done and told.report["keys"] == keys
     assert ("all runs" in told.report["leftOut"]) == (most == 300)
@@ -271,7 +275,7 @@ def test_what_there_is_no_room_for_is_left_out(
 
 def test_a_whole_run_with_a_scheduler_program(
     cluster: Any,
-    attempt: Callable[..., Told],
+    attempt: Callable[..., RunnerProgress],
     scheduler: Callable[..., list[str]],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -291,32 +295,32 @@ def test_a_whole_run_with_a_scheduler_program(
     assert "scheduler --policy fifo --name exp-1f-1" in said and "--estimates oracle --seed 7" in said
 
 
-# -- the teller and the program ----------------------------------------------------------------------------------------
+# -- the status writer and the program ----------------------------------------------------------------------------------------
 
 
 def test_what_could_not_be_told_is_sent_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(teller, "EVERY_S", 0.01)
+    monkeypatch.setattr(status_writer, "EVERY_S", 0.01)
     api = FakeApi()
     api.put(EXPERIMENT, {"metadata": {"name": "e", "namespace": "lab", "uid": "u-1"}})
     api.failures["patch"] = [ApiAwayError("patch: the API server can't be reached")] * 3
-    with Teller(SETTINGS, lambda: api, wall_ns) as told:
-        told.tell(stage="Observing", column="fifo", ended=3)
+    with StatusWriter(SETTINGS, lambda: api, wall_ns) as told:
+        told.update(stage="Observing", column="fifo", ended=3)
         told.flush()
-        told.tell(problem="the end")
-    found = told_of(api.stored(EXPERIMENT, "lab/e")["metadata"]["annotations"][PROGRESS])
+        told.update(problem="the end")
+    found = progress_of(api.stored(EXPERIMENT, "lab/e")["metadata"]["annotations"][PROGRESS])
     assert (found.column, found.ended, found.problem) == ("fifo", 3, "the end") and found.at.endswith("Z")
     assert capsys.readouterr().err.count("experiment: patch: the API server can't be reached") == 3
 
 
 def test_an_experiment_that_hears_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(teller, "EVERY_S", 0.01)
-    monkeypatch.setattr(teller, "_LAST_WORDS_S", 0.1)
+    monkeypatch.setattr(status_writer, "EVERY_S", 0.01)
+    monkeypatch.setattr(status_writer, "_FLUSH_S", 0.1)
     api = FakeApi()  # the experiment is gone
-    with Teller(SETTINGS, lambda: api, wall_ns) as told:
-        told.tell(stage="Done")
-        with pytest.raises(ClusterError, match="could not be told"):
+    with StatusWriter(SETTINGS, lambda: api, wall_ns) as told:
+        told.update(stage="Done")
+        with pytest.raises(ClusterError, match="could not be written"):
             told.flush()
 
 
@@ -351,7 +355,7 @@ def test_how_a_runner_ends_says_whether_another_attempt_helps(
     assert program.main([]) == status
     said = capsys.readouterr().err
     if isinstance(error, EmuGpuError):
-        found = told_of(api.stored(EXPERIMENT, "lab/e")["metadata"]["annotations"][PROGRESS])
+        found = progress_of(api.stored(EXPERIMENT, "lab/e")["metadata"]["annotations"][PROGRESS])
         assert found.problem == str(error) and said == f"experiment: {error}\n"
 
 

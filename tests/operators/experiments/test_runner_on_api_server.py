@@ -21,7 +21,7 @@ import pytest
 
 from emulator_runtime.timing.host import sleep_ns, wall_ns
 from operators.experiments.controller.names import PROGRESS
-from operators.experiments.controller.progress import Told, told_of
+from operators.experiments.controller.progress import RunnerProgress, progress_of
 from operators.kube.timestamps import rfc3339_micro
 from operators.testing.api_server import ApiServer
 
@@ -133,9 +133,9 @@ def kill_container(process: subprocess.Popen[bytes]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def told(server: ApiServer) -> Told:
+def told(server: ApiServer) -> RunnerProgress:
     _, document = server.request("GET", f"{EXPERIMENTS}/r")
-    return told_of(document["metadata"].get("annotations", {}).get(PROGRESS, ""))
+    return progress_of(document["metadata"].get("annotations", {}).get(PROGRESS, ""))
 
 
 def until(process: subprocess.Popen[bytes], condition: Callable[[], bool], said: Path) -> None:
@@ -187,4 +187,4 @@ def test_a_runner_that_is_told_to_stop_leaves_nothing(
             kill_container(process)
         names = [item["metadata"]["name"] for item in cluster.request("GET", "/api/v1/namespaces")[1]["items"]]
     assert not [name for name in names if name.startswith("emugpu-exp-ab12")]
-    assert told(cluster).problem == "" and said.read_text().endswith("experiment: told to stop\n")
+    assert told(cluster).problem == "" and said.read_text().endswith("experiment: stopped by a signal\n")
