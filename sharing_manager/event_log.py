@@ -82,7 +82,7 @@ class EventLog(Protocol):
 
 
 MAX_JOBS = 20_000
-"""Number of jobs whose progress is stored; beyond it the oldest are deleted."""
+"""Jobs whose progress is remembered; the ones that came first go first."""
 _VERSION = 2
 _SCHEMA = """
 create table if not exists events (sequence integer primary key autoincrement, at_ns integer not null, kind text not null,

@@ -16,8 +16,8 @@ from emulator_runtime.domain.errors import EmuGpuError
 class PodIdentity:
     """One container of one pod. `container` is "" if only the pod is known.
 
-    `job_key` identifies the work across pods: "<Job UID>/<completion index>" for a pod of a Job, else the pod's UID. If
-    several containers of the pod ask for devices, "/<container>" is appended. An `init_container` isn't among the
+    `job_key` names the work across pods: "<Job UID>/<completion index>" for a pod of a Job, else the pod's UID; where
+    several containers of the pod ask for devices, with "/<container>" after it. An `init_container` is not among the
     containers that the kubelet's PodResources service lists.
     """
 
