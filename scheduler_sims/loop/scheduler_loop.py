@@ -214,8 +214,7 @@ class SchedulerLoop:
     # --- decisions ------------------------------------------------------------------------------------------------
 
     def _decide_and_report(self) -> None:
-        began_ns, before = self._cluster.now_ns(), self.decisions
-        self._decision.at_s, self._decision.triggers = to_s(began_ns), tuple(sorted(self._triggers))
+        began_ns, before, triggers = self._cluster.now_ns(), self.decisions, self._triggers
         try:
             self._decide()
         except PolicyError as error:
@@ -225,6 +224,9 @@ class SchedulerLoop:
         if self.decisions == before:
             return  # there was no job, or no plan
         decision, self._decision = self._decision, Decision(0.0, ())
+        if self._listeners.decided is None:
+            return
+        decision.at_s, decision.triggers = to_s(began_ns), tuple(sorted(triggers))
         views = self.books.views.values()
         decision.queued = sum(view.queued for view in views)
         decision.holding = len(views) - decision.queued

@@ -62,5 +62,5 @@ class Listeners:
     explain: Explain | None = None
     submitted: Callable[[PresentJob], None] = lambda _job: None
     noted: Callable[[], None] = lambda: None
-    decided: Callable[[Decision], None] = lambda _decision: None
+    decided: Callable[[Decision], None] | None = None
     failed: Callable[[PolicyError], bool] = lambda _error: False
