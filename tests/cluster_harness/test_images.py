@@ -245,14 +245,22 @@ def test_finish_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "finish: unknown part 'nothing'\n")
 
 
-def test_of_plotly_only_its_javascript_stays(tmp_path: Path) -> None:
-    """Its Python is as large as half of the image; compiling in the image needs root, and is not what is looked at here."""
+def test_of_large_packages_only_what_is_used_stays(tmp_path: Path) -> None:
+    """plotly's Python and the API classes of the Kubernetes client would double the image. Compiling needs root: not tested."""
     tools, site = tmp_path / "tools", tmp_path / "out/opt/emugpu/site"
     tools.mkdir()
     (tools / "chroot").write_text("#!/bin/sh\n")
     (tools / "chroot").chmod(0o755)
-    kept = ("fastapi/applications.py", "plotly/package_data/plotly.min.js")
+    kept = (
+        *("fastapi/applications.py", "kubernetes/aio/client/api_client.py", "kubernetes/client/api/__init__.py"),
+        "plotly/package_data/plotly.min.js",
+    )
     gone = (
+        *(
+            "kubernetes/client/api/core_v1_api.py",
+            "kubernetes/aio/client/models/v1_pod.py",
+            "kubernetes/watch/watch_test.py",
+        ),
         *("plotly/__init__.py", "plotly/graph_objs/bar/_bar.py", "plotly/package_data/widgetbundle.js"),
         *("_plotly_utils/colors/carto.py", "narwhals/dtypes.py", "share/jupyter/x.js", "fastapi/tests/test_it.py"),
     )
