@@ -53,9 +53,7 @@ def _spread(resource: ResourceEntry, free: Sequence[str], chosen: Collection[str
     used = {uuid: resource.replicas - len(ids) for uuid, ids in left.items()}
     picked: list[str] = []
     while len(picked) < need:
-        uuid = min(
-            (u for u in left if left[u]), key=lambda u: (taken[u], used[u])
-        )  # a tie: the lowest index, as in `left`
+        uuid = min((u for u in left if left[u]), key=lambda u: (taken[u], used[u]))  # ties: `left` is in index order
         picked.append(left[uuid].pop(0))
         taken[uuid] += 1
     return picked
