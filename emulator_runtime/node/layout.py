@@ -13,6 +13,7 @@ daemon's restart, and a missing file would be created as a directory by the cont
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,14 +39,24 @@ NVIDIA_VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 JOB_UID_LABEL = "emugpu.dev/job-uid"
 """On pods: the uid of their EmuJob, which may need several Jobs one after the other; by it managers know progress."""
-WORK_UID_LABELS = (JOB_UID_LABEL, "batch.kubernetes.io/controller-uid", "controller-uid")
-"""On pods: the uid of what they work for, the first one that there is. The last one is of Kubernetes until 1.26."""
+_CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
+"""On pods of a batch Job: its uid. The second one is of Kubernetes until 1.26."""
 
 HOST_RESOURCE = "emugpu.dev/host"
 """A place on a node of a pool, for a container that needs no GPU: a token, and none of the node's devices."""
 
 INVENTORY_ANNOTATION = "emugpu.dev/inventory"
 """The annotation of a Kubernetes Node that holds its inventory in the format of inventory.py."""
+
+
+def work_uid(labels: Mapping[str, str], batch_job_uid: str) -> str:
+    """The uid of the EmuJob, else of the batch Job, that a pod works for; empty if it works for neither.
+
+    `batch_job_uid`: of the batch Job that controls the pod, by its owner references. All of these are claims of somebody who may
+    create pods in the pod's namespace, so the uid names work of that namespace only: identify it by both.
+    """
+    claims = (labels.get(JOB_UID_LABEL), batch_job_uid, *(labels.get(label) for label in _CONTROLLER_UID_LABELS))
+    return next((uid for uid in claims if uid), "")
 
 
 @dataclass(frozen=True, slots=True)
