@@ -1,4 +1,4 @@
-"""What the command lines of all programs have in common: a mistake is one line, and a reader that leaves is none."""
+"""Behaviour shared by all command lines: a usage error is one line, and a closed output pipe isn't an error message."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ if TYPE_CHECKING:
 
 EXIT_WRONG = 2
 EXIT_UNREAD = 128 + signal.SIGPIPE
-"""Whoever read the output (head, less) left before its end: what a shell says of any program that ends so."""
+"""The exit status if the reader of the output (head, less) closed the pipe early; shells report SIGPIPE the same way."""
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Tells a mistake without the usage before it; its commands are parsers of the same kind."""
+    """A parser that reports a usage error in one line, without the usage text. Subcommands use the same class."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_WRONG, f"{self.prog}: error: {folded(message)}; see --help\n")
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """As the base class does it, which keeps it for itself when nobody reads it."""
+        """Like the base class, except that it doesn't suppress the error of a closed pipe."""
         print(self.format_help(), end="", file=file or sys.stdout)
 
 
 def piped(program: str, work: Callable[[], int]) -> int:
-    """The exit status of a program's work; EXIT_UNREAD where its output didn't find its reader, EXIT_WRONG where it had no room.
+    """Run `work` and return the exit status of the program.
 
-    The latter is one line on stderr. Work that has failed keeps its own status, and EXIT_WRONG has been explained already.
+    EXIT_UNREAD: the reader of the output closed the pipe. EXIT_WRONG: the output couldn't be written (a full disk), which
+    is one line on stderr. If `work` itself fails, its status is kept; it has explained EXIT_WRONG already.
     """
     try:
         return _flushed(program, work())
@@ -47,9 +48,10 @@ def piped(program: str, work: Callable[[], int]) -> int:
 
 
 def _flushed(program: str, status: int) -> int:
-    """The exit status once all that was printed is on its way.
+    """Flush stdout and return the exit status.
 
-    What can't be written is thrown away: a failed flush keeps it, and Python would complain about it at the end.
+    If the flush fails, stdout is replaced by /dev/null: the data stays in the buffer, and Python would report another
+    error when it exits.
     """
     if sys.stdout is None:  # the caller has closed it
         return status

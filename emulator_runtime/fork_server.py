@@ -1,16 +1,16 @@
 """Starts processes of Python modules by fork: `python -m emulator_runtime.fork_server FD MODULE...`.
 
-A new interpreter spends 0.2 to 0.3 s of CPU time on its imports; a copy of a process that has imported the modules already
-takes a few milliseconds. A local cluster starts one process per job and per node, so that is most of what it computes.
-The server has one thread and holds nothing but the imported modules, so a copy of it is as good as a new process.
+A new interpreter spends 0.2 to 0.3 s of CPU time on imports; forking a process that has already imported the modules takes
+a few milliseconds. A local cluster starts one process per job and per node, so imports would dominate its CPU time.
+The server has a single thread and no state except the imported modules, so a fork of it is equivalent to a new process.
 
-The other end of the socket FD (SOCK_SEQPACKET) sends one JSON object per request and gets one back:
+The process at the other end of the socket FD (SOCK_SEQPACKET) sends JSON objects and gets one reply for each:
 
     {"module", "arguments", "environment", "log", "fd_argument", "fd_variable"} + a descriptor    -> {"pid"}
     {"exit_code": PID}                                             -> {"code": as subprocess.Popen.returncode, null: it runs}
 
-A process stays a zombie until its exit code has been asked for, so its process id can't become another's before. The server
-ends when the other end is closed.
+A child stays a zombie until its exit code has been requested, so its process id can't be reused before. The server exits
+when the other end of the socket is closed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 MAX_REQUEST_BYTES = 128 * 1024
-"""Longer than the environment that Linux lets a process inherit usually is."""
+"""Larger than the environments that processes usually inherit on Linux."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     for module in argv[1:]:
         importlib.import_module(module)
     gc.collect()
-    gc.freeze()  # collections in the children would copy the pages of what is shared now
+    gc.freeze()  # without it, a garbage collection in a child would copy the shared memory pages
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 1)
         if not data:
@@ -61,7 +61,7 @@ def _fork(control: socket.socket, request: Mapping[str, Any], descriptor: int) -
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
-    except BaseException:  # as an interpreter does at its end; this one is a copy that must not return to the loop
+    except BaseException:  # print and exit like an interpreter; the child must not return to the server's loop
         traceback.print_exc()
     finally:
         _end(status)

@@ -1,12 +1,12 @@
-"""What a cluster asks a program over HTTP: /metrics, /healthz and /readyz; one server for all programs that are asked.
+"""The HTTP server of all programs: /metrics, /healthz and /readyz.
 
-Each request is answered in a thread of its own by a function that is passed in, so this knows neither metrics nor programs.
-Who accepts is the program's choice: with `start` a thread does, else a loop of one's own waits for `fileno` and calls
-`answer`, so that a loop that hangs looks dead. Nothing wakes up while nobody asks, and no name is looked up (which may take
-seconds without DNS).
+A function that is passed in answers each request in a thread of its own, so this module knows neither metrics nor programs.
+The program chooses who accepts connections: `start` does it in a thread; otherwise the program's own loop waits for `fileno`
+and calls `answer`, so that probes fail if that loop hangs. Nothing wakes up without requests, and no host name is looked up
+(which may take seconds without DNS).
 
-Every pod may be able to connect, so a probe must get its answer whatever others do: a request has one deadline for all of
-it, a full room hangs up on who fills it, and the metrics are written once a second, not once a request.
+Every pod may be able to connect, and a probe must still get its answer. Therefore one deadline covers the whole request, the
+server closes connections of clients that take all places, and metrics are written at most once a second.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from io import BytesIO
 from typing import Any, Self
 
 MAX_REQUESTS = 16
-"""So many clients may wait for an answer at the same time."""
+"""Maximum number of clients that wait for an answer at the same time."""
 MAX_THREADS = 2 * MAX_REQUESTS
-"""Those of clients that were hung up on may take a moment to end; beyond this a client is turned away."""
+"""Maximum number of threads. Threads of closed connections may take a moment to end; beyond this, clients are refused."""
 MAX_HEAD_BYTES = 16 * 1024
-"""As much may a request say."""
+"""Maximum size of a request."""
 REQUEST_S = 5.0
-"""How long a request may take in all, from the connection to the last byte of its answer (host seconds)."""
+"""Deadline for a whole request, from the connection to the last byte of the answer (host seconds)."""
 METRICS_AGE_S = 1.0
-"""/metrics is written anew when it is older (host seconds)."""
+"""Maximum age of /metrics; an older page is written again (host seconds)."""
 
 ACCEPT_AGAIN_S = 0.1
-"""Pause before the next attempt to accept a connection, while no file descriptor is free (host seconds)."""
+"""Pause before the next attempt to accept a connection if no file descriptor is free (host seconds)."""
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""accept(2) fails with these and leaves the connection in the listener's queue, so the listener stays readable."""
+"""If accept(2) fails with these, the connection stays in the listener's queue, so the listener stays readable."""
 
 TEXT = "text/plain; charset=utf-8"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
-"""The content type of Prometheus' text format, the one that everybody reads."""
+"""The content type of Prometheus' text format, which all Prometheus-compatible programs read."""
 
 Reply = tuple[int, str, bytes]
 """Status, content type and body."""
@@ -51,7 +51,7 @@ Reply = tuple[int, str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A GET: its path, its query without the question mark, and its header Authorization (empty: none)."""
+    """A GET request: its path, its query without the question mark, and its Authorization header (empty: none)."""
 
     path: str
     query: str = ""
@@ -59,19 +59,19 @@ class Request:
 
 
 OnRequest = Callable[[Request], Reply]
-"""Answers a GET; called in a thread of its own."""
+"""Answers a GET request; called in a thread of its own."""
 OnGet = Callable[[str], Reply]
-"""Answers a GET of a path (without its query); called in a thread of its own."""
+"""Answers a GET request for a path (without its query); called in a thread of its own."""
 Now = Callable[[], int]
 """The host's monotonic clock in nanoseconds."""
 Check = Callable[[], str]
-"""Answers what is wrong; empty where all is well."""
+"""Returns the problem as text; empty if there is none."""
 
 _log = logging.getLogger("emugpu.http")
 
 
 def pages(metrics: Callable[[], Reply], healthy: Check, ready: Check, now_ns: Now) -> OnGet:
-    """The three pages. `metrics` is called at most once a second and never twice at the same time."""
+    """The handler of the three pages. It calls `metrics` at most once a second and never twice at the same time."""
     checks = {"/healthz": healthy, "/readyz": ready}
     kept = _Kept(metrics, now_ns)
 
@@ -87,7 +87,7 @@ def pages(metrics: Callable[[], Reply], healthy: Check, ready: Check, now_ns: No
 
 
 class _Kept:
-    """One answer for all who ask within METRICS_AGE_S of it: one writes it, the others wait for it."""
+    """Caches a reply for METRICS_AGE_S. If several requests need a new one, one writes it and the others wait."""
 
     def __init__(self, write: Callable[[], Reply], now_ns: Now) -> None:
         self._write, self._now_ns = write, now_ns
@@ -95,7 +95,7 @@ class _Kept:
         self._last: tuple[int, Reply] | None = None
 
     def reply(self) -> Reply:
-        """Its age counts from its end, so that those who waited for a slow one don't write it again, one after the other."""
+        """The age counts from the end of `write`: requests that waited for a slow `write` use its result."""
         with self._lock:
             if self._last is None or self._now_ns() - self._last[0] >= METRICS_AGE_S * 1e9:
                 reply = self._write()
@@ -104,15 +104,15 @@ class _Kept:
 
 
 class HttpServer:
-    """Listens from its making to `close`, on IPv4 and, where the host has it, IPv6. Port 0 takes a free one."""
+    """Listens from construction until `close`, on IPv4 and, if the host supports it, IPv6. Port 0 chooses a free port."""
 
     def __init__(self, port: int, on_get: OnGet, now_ns: Now) -> None:
-        """Raises OSError where the port can't be had."""
+        """Raises OSError if the port can't be bound."""
         self._listen(port, lambda request: on_get(request.path), now_ns)
 
     @classmethod
     def of_requests(cls, port: int, on_request: OnRequest, now_ns: Now) -> Self:
-        """A server whose answers depend on more than the path. Raises OSError where the port can't be had."""
+        """A server whose answers depend on more than the path. Raises OSError if the port can't be bound."""
         made = cls.__new__(cls)
         made._listen(port, on_request, now_ns)
         return made
@@ -123,28 +123,28 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port on which it listens."""
         return self._server.bound_port
 
     def fileno(self) -> int:
-        """Readable when somebody wants to connect."""
+        """A file descriptor that is readable when a client wants to connect."""
         return self._server.fileno()
 
     def answer(self) -> None:
-        """Take one connection; returns at once, also where there is none after all. While no file descriptor is free, it
-        returns after ACCEPT_AGAIN_S: the connection stays in the queue, and a loop that waits for `fileno` would spin."""
+        """Accept one connection; returns at once, even if there is none. If no file descriptor is free, it returns after
+        ACCEPT_AGAIN_S: the connection stays in the queue, and a loop that waits for `fileno` would spin."""
         self._server.handle_request()
 
     def start(self) -> None:
-        """Answer from a thread until `close`."""
+        """Answer requests in a thread until `close`."""
         wake, woken = socket.socketpair()
-        selector = selectors.DefaultSelector()  # in the thread, a lack of descriptors would end it unseen
+        selector = selectors.DefaultSelector()  # made here: in the thread, a lack of descriptors would go unnoticed
         thread = threading.Thread(target=self._serve, args=(woken, selector), name="http", daemon=True)
         thread.start()
         self._serving = thread, wake
 
     def close(self) -> None:
-        """Twice is once. An answer under way goes on, but keeps nobody waiting."""
+        """Stop. A second call has no effect. Running answers continue, but `close` doesn't wait for them."""
         if self._serving is not None:
             thread, wake = self._serving
             wake.close()
@@ -153,7 +153,7 @@ class HttpServer:
         self._server.server_close()
 
     def _serve(self, woken: socket.socket, selector: selectors.BaseSelector) -> None:
-        """Not serve_forever, which wakes up twice a second to see whether it should go on."""
+        """Replaces serve_forever, which wakes up twice a second to check for the shutdown."""
         with woken, selector:
             selector.register(self, selectors.EVENT_READ)
             selector.register(woken, selectors.EVENT_READ)
@@ -164,18 +164,18 @@ class HttpServer:
 @dataclass(slots=True)
 class _Client:
     host: str
-    served: bool = False  # it has asked, and what we do for it is under way
+    served: bool = False  # its request has been read and its answer is being computed
 
 
 class _Room:
-    """The clients that wait for an answer, the oldest first."""
+    """The clients that wait for an answer, oldest first."""
 
     def __init__(self) -> None:
         self._clients: dict[socket.socket, _Client] = {}
         self._lock = threading.Lock()
 
     def enter(self, connection: socket.socket, host: str) -> bool:
-        """Whether there is room, if need be made by hanging up on another."""
+        """Add a client; closes another client's connection if all places are taken. Returns False if that is impossible."""
         with self._lock:
             if len(self._clients) >= MAX_REQUESTS and not self._make_room(host):
                 return False
@@ -183,13 +183,13 @@ class _Room:
             return True
 
     def leave(self, connection: socket.socket) -> None:
-        """Before it is closed: its number may be another connection's then, which `_make_room` must not hit."""
+        """Remove a client before its socket is closed: `_make_room` must not shut down a reused descriptor number."""
         with self._lock:
             self._clients.pop(connection, None)
 
     @contextlib.contextmanager
     def served(self, connection: socket.socket) -> Iterator[None]:
-        client = self._clients.get(connection) or _Client("")  # of one that was hung up on nobody asks any more
+        client = self._clients.get(connection) or _Client("")  # its connection was closed meanwhile: a dummy
         client.served = True
         try:
             yield
@@ -197,16 +197,17 @@ class _Room:
             client.served = False
 
     def _make_room(self, newcomer: str) -> bool:
-        """Hang up on the oldest of the host that has most connections, so that a flood drives out itself and no probe.
+        """Close the oldest connection of the host that has most, so that a host with many affects itself and no probe.
 
-        One that hasn't asked goes before one that is served, whose thread would go on: for the same host that is no gain.
+        Clients without a request are closed before clients that are served, because the thread of a served client
+        continues. Closing a served client in favour of a new one from the same host gains nothing.
         """
         sizes = Counter(client.host for client in self._clients.values())
         victim, client = max(self._clients.items(), key=lambda item: (sizes[item[1].host], not item[1].served))
         if client.served and client.host == newcomer:
             return False
         del self._clients[victim]
-        with contextlib.suppress(OSError):  # it has gone by itself
+        with contextlib.suppress(OSError):  # the client has closed the connection itself
             victim.shutdown(socket.SHUT_RDWR)
         return True
 
@@ -215,7 +216,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 64
-    timeout = 0  # of handle_request, which is called when somebody is there
+    timeout = 0  # handle_request must not wait: it is called when a client wants to connect
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 
     def __init__(self, port: int, on_request: OnRequest, now_ns: Now) -> None:
@@ -228,13 +229,13 @@ class _Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # Not HTTPServer's, which looks up the host's name.
+        # HTTPServer.server_bind would look up the host name.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.bound_port = int(self.socket.getsockname()[1])
 
     def get_request(self) -> tuple[Any, Any]:
-        """Raises OSError where no connection could be accepted; a shortage of descriptors is logged once, until it is over."""
+        """Raises OSError if no connection could be accepted. A lack of descriptors is logged at its begin and its end."""
         try:
             accepted = super().get_request()
         except OSError as error:
@@ -258,7 +259,7 @@ class _Server(ThreadingHTTPServer):
             if not self.room.enter(request, client_address[0]):
                 raise ConnectionRefusedError("its host has enough answers under way")
             super().process_request(request, client_address)
-        except BaseException:  # no thread was started that could give back what was taken
+        except BaseException:  # no thread was started, so none will release these
             self.room.leave(request)
             self._places.release()
             raise
@@ -276,13 +277,13 @@ class _Server(ThreadingHTTPServer):
             self.room.leave(request)
 
     def handle_error(self, *_: object) -> None:
-        """A client that went away in mid-answer is no news; a mistake of ours is."""
+        """Ignores clients that disconnected during the answer; logs errors of this program."""
         if not isinstance(sys.exc_info()[1], OSError):
             _log.exception("the answer to an HTTP request failed")
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Parses and writes in memory; only `setup` and `finish` deal with the client, and with the deadline."""
+    """Parses the request and writes the answer in memory; only `setup` and `finish` use the socket and the deadline."""
 
     server: _Server
     connection: socket.socket
@@ -298,7 +299,7 @@ class _Handler(BaseHTTPRequestHandler):
     def finish(self) -> None:
         answer = self._answer.getvalue()
         if answer:
-            self.connection.settimeout(self._left_s())  # sendall's is for all of it
+            self.connection.settimeout(self._left_s())  # sendall applies it to the whole answer
             self.connection.sendall(answer)
 
     def do_GET(self) -> None:
@@ -313,10 +314,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Probes come every few seconds."""
+        """No access log: probes come every few seconds."""
 
     def _head(self) -> bytes:
-        """The request up to its empty line; nothing where it ends before or is too long. Raises OSError when time is up."""
+        """The request up to its empty line; empty if it ends early or is too long. Raises OSError after the deadline."""
         head = b""
         while len(head) < MAX_HEAD_BYTES:
             self.connection.settimeout(self._left_s())

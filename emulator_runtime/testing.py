@@ -1,4 +1,4 @@
-"""Fakes for tests of what runs on an emulated GPU: no process, no host time, and a socket only where one is asked for.
+"""Fakes for testing code that uses an emulated GPU, without processes and host time; only `answering` opens a socket.
 
 manager = FakeManager(stop_at=3)
 outcome = TrainingRun(order, ManualClock(), manager).run()
@@ -26,11 +26,11 @@ ONE_DEVICE = (AttachedDevice("GPU-0", 0, "Tesla_V100-PCIE-32GB", 32 * GIB),)
 
 
 class FakeManager:
-    """A sharing manager with one device for one job; it keeps every call and every lease.
+    """A sharing manager with one device and one job. It records every call and every lease.
 
-    `stop_at`: the step whose request is answered with stop. `busy_ns`: device time of others in front of each lease.
-    `errors`: what the call of that name raises (`{"reserve": OutOfMemoryError("full")}`). `steps_done` and `devices`: what
-    it answers to `attach`, to a job that doesn't say how far it is. `shares`: of the node, told once so many steps are done.
+    `stop_at`: the lease for this step is a stop. `busy_ns`: device time of other jobs before each lease. `errors`: the
+    error that each call raises, by name (`{"reserve": OutOfMemoryError("full")}`). `steps_done` and `devices`: the reply
+    to an `attach` without steps. `shares`: new CPUs and memory of the job, by the number of leases after which they apply.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class FakeManager:
         self._note("reserve", persistent_bytes, peak_bytes)
 
     def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease:
-        """Device time from `issue_ns` on, after what the device has been given before and after `busy_ns` of others."""
+        """Device time from `issue_ns`, after the previous lease and `busy_ns`."""
         self._note("lease", step, duration_ns, issue_ns)
         self.steps_done = step
         if step == self._stop_at:
@@ -85,7 +85,7 @@ class FakeManager:
         return due[-1] if due else None
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: there is no connection."""
 
     def _note(self, name: str, *arguments: object) -> None:
         self.calls.append((name, *arguments))
@@ -94,11 +94,11 @@ class FakeManager:
 
 
 class FakeNode:
-    """A manager for `answering`: each token has one job with devices of its own and all the time of the host.
+    """A manager for `answering`. Each token has one job with its own devices, which no other job uses.
 
-    It is as strict as the real one about the order of steps. `ranges` lists, for each token, what its runs did:
-    [first step, steps done]; `ends` how they ended ("finished", "released", or nothing yet). `shares` of the node are told
-    to jobs that want to know: that of step 0 when they attach, the others when that step is asked for.
+    It checks the order of steps like the real manager. For each token, `ranges` lists its runs as [first step, steps done]
+    and `ends` how they ended ("finished", "released", or no entry yet). Jobs that follow their share get `shares`: that of
+    step 0 in the reply to attach, the others when they request a lease for that step.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class FakeNode:
         self._tokens: dict[Connection, str] = {}
 
     def __call__(self, connection: Connection, message: Message) -> Message:
-        """Answer one request; an error in `errors` under the name of the op is raised instead."""
+        """Answer one request; raises the error that `errors` has for its op."""
         op = text(message, "op")
         if op in self.errors:
             raise self.errors[op]
@@ -154,7 +154,7 @@ class FakeNode:
         steps_done = whole(message, "steps_done", known)
         if not runs or steps_done < known or self.ends[token][len(runs) - 1 :]:
             runs.append([steps_done, steps_done])
-        runs[-1][1] = steps_done  # a job that comes back knows best
+        runs[-1][1] = steps_done  # after a reconnect, the job's own number of steps is right
         self._tokens[connection] = token
         reply = {"ok": True, "version": 2, "job_id": token, "steps_done": steps_done, "shared": False}
         if message.get("host") is True:
@@ -166,8 +166,8 @@ class FakeNode:
 
 @contextlib.contextmanager
 def answering(path: Path, answer: Callable[[Connection, Message], Message]) -> Iterator[list[Message]]:
-    """A socket at `path` whose every request gets `answer(connection, request)`, which may raise an error of the tree; for
-    clients of the manager in other processes and languages. The list has the requests so far."""
+    """A socket at `path` that answers every request with `answer(connection, request)`, which may raise an EmuGpuError. For
+    tests of manager clients in other processes and languages. Yields the list of requests so far."""
     poller, requests, ended = Poller(), list[Message](), threading.Event()
 
     def on_message(connection: Connection, message: Message) -> None:

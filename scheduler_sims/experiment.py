@@ -19,7 +19,8 @@ from scheduler_sims.inputs.fit import Remedy, check_fits
 from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.inputs.workload import Workload, load_workload
 from scheduler_sims.interface.estimates import Estimates, parse_estimates
-from scheduler_sims.loop.scheduler_loop import Explain, Progress, SchedulerLoop
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
+from scheduler_sims.loop.strategies import Explain, Listeners, Progress
 from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.record import RunRecord
 
@@ -135,9 +136,8 @@ class Experiment:
             name, policy = resolve_policy(text)  # a fresh object for each run
         cluster = make_cluster()
         try:
-            loop = SchedulerLoop(
-                cluster, self.spec, policy, self.estimates, self.workload.jobs, progress=progress, explain=explain
-            )
+            listeners = Listeners(progress or (lambda _ended, _now_s: None), explain)
+            loop = SchedulerLoop(cluster, self.spec, policy, self.estimates, self.workload.jobs, listeners=listeners)
             with redirect_stdout(sys.stderr):
                 loop.run()
             lag, notes = {**cluster.lag(), **loop.lag()}, cluster.notes()

@@ -41,24 +41,26 @@ def main(argv: list[str]) -> int:
 
 
 def _run(settings: Settings) -> None:
-    """Raises errors of the tree."""
+    """Run the daemon until it ends. Raises EmuGpuError."""
     if settings.layout is not None:
         _log_to_stderr()
     try:
         Daemon(settings).run()
-    except sqlite3.Error as error:  # what was promised so far is in the log; going on without it would be a lie
+    # all promises made so far are in the log; without a log the manager can't keep new ones, so it ends
+    except sqlite3.Error as error:
         raise log_error(error, settings.state_file) from error
 
 
 def log_error(error: sqlite3.Error, path: Path) -> ClusterError:
-    """What SQLite says of the event log, with what to do about that (result codes: sqlite.org/rescode.html)."""
+    """Translate an error of SQLite into one that says how to repair the event log (result codes:
+    sqlite.org/rescode.html)."""
     code = getattr(error, "sqlite_errorname", "")
     fix = next((fix for prefix, fix in _FIXES.items() if code.startswith(prefix)), _OTHER_FIX)
     return ClusterError(f"{path}: the event log can't be used: {error}; {fix}")
 
 
 def _log_to_stderr() -> None:
-    """Where a cluster collects what daemons say. (A local cluster's manager says nothing before its last line.)"""
+    """Log to stderr, where Kubernetes collects a container's log. (A local cluster's manager prints only its final error.)"""
     import logging
 
     logging.basicConfig(level=logging.INFO, format="sharing_manager: %(message)s", stream=sys.stderr)

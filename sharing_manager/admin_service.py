@@ -1,4 +1,4 @@
-"""The admin socket: what the owner of the node may ask for (the socket's file mode keeps others out)."""
+"""The admin socket: requests of the node's owner. The socket's file mode keeps other users out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OK: Message = {"ok": True}
 
 
 class AdminService:
-    """One table of requests, and the events for whoever subscribes."""
+    """Answers requests by a table of ops, and sends events to subscribers."""
 
     def __init__(self, manager: Manager, log: EventLog) -> None:
         self._manager = manager
@@ -44,7 +44,7 @@ class AdminService:
         self._subscribers.discard(connection)
 
     def publish(self, event: ManagerEvent) -> None:
-        """Tell all subscribers; before the job that caused the event gets its answer."""
+        """Send the event to all subscribers, before the job that caused it gets its answer."""
         for connection in list(self._subscribers):
             connection.send(event_message(event))
 
@@ -70,7 +70,7 @@ class AdminService:
     def _subscribe(self, connection: Connection, message: Message) -> Message:
         for event in self._log.after(whole(message, "after", 0)):
             connection.send(event_message(event))
-        if connection.open:  # else it was dropped while the backlog was sent
+        if connection.open:  # sending the backlog may have closed the connection
             self._subscribers.add(connection)
         return _OK
 
@@ -92,7 +92,7 @@ def _grant(grant: Grant) -> Message:
 
 
 def event_message(event: ManagerEvent) -> Message:
-    """An event as subscribers get it; those of pods say which."""
+    """An event as subscribers receive it; an event about a pod has the pod's name and namespace."""
     said: Message = {
         "event": event.kind,
         "sequence": event.sequence,

@@ -1,10 +1,10 @@
-"""Attaching a job: the token first, then whatever takes time (who is it, how far is its job), then the manager's decision.
+"""Attaches jobs: checks the token first, then makes the slow look-ups (pod, progress), then asks the manager to decide.
 
-    token known? -> whose process is it? -> has its pod the devices? -> how far did its job come elsewhere? -> Manager
-     (a file)        (Identifier)            (Holders, the kubelet)      (ProgressStore)
+    token known? -> which pod is it? -> does the pod hold the devices? -> how far is the job? -> Manager
+     (a file)        (Identifier)        (Holders, the kubelet)            (ProgressStore)
 
-Answers come when they come, all in the poller's thread; a connection waits paused, so it has one look-up at a time. Whoever
-shows no valid token costs nothing but a file name.
+Each look-up answers asynchronously, in the poller's thread. The connection is paused meanwhile, so it has at most one
+look-up at a time. A connection without a valid token costs no more than one attempt to open a file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from sharing_manager.manager import Manager
 from sharing_manager.progress import ProgressStore
 
 MAX_PENDING = 512
-"""Look-ups under way: more than one per device and replica of any node; beyond it, later ones are asked to come again."""
+"""Maximum number of look-ups at a time, which is more than the devices and replicas of any node. Further attachments are
+asked to retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttachRequest:
-    """What a job shows. `version` of the protocol; `steps_done` None: a process that begins. `follows_host`: it wants to hear
-    of its share of the node, now and when that changes."""
+    """The fields of an attach request. `version` is the protocol version. `steps_done` is None for a process that has
+    just started. With `follows_host`, the job receives its share of the node's CPUs and memory, now and after each change."""
 
     version: int
     token: str
@@ -43,7 +44,8 @@ Done = Callable[[Grant], None]
 
 
 class Attaching:
-    """Attaches jobs to the manager's grants. What isn't given isn't asked: a local cluster has none of them."""
+    """Attaches jobs to the manager's grants. A look-up whose object is None is skipped; a local cluster needs none of
+    them."""
 
     def __init__(
         self,
@@ -55,8 +57,9 @@ class Attaching:
         missing: Callable[[], str] = lambda: "",
         check_peer: Callable[[Connection], None] = lambda _: None,
     ) -> None:
-        """`missing` answers what the manager itself still waits for, "" for nothing. `check_peer` raises where the process
-        that opened a connection isn't there any more, so that what was found of it may be another's."""
+        """`missing` returns what the manager itself still waits for, "" for nothing. `check_peer` raises if the process
+        that opened a connection has ended: another process may have its pid by then, and the identity that was found may be
+        that one's."""
         self._manager = manager
         self._files = files
         self._identifier = identifier
@@ -66,21 +69,21 @@ class Attaching:
         self._check_peer = check_peer
         self._pending: dict[str, Connection] = {}
         self.holder: Callable[[Grant], Connection | None] = lambda _: None
-        """Who works with a grant now."""
+        """Returns the connection that currently uses a grant, if there is one."""
         self.failures: Counter[str] = Counter()
 
     @property
     def pending(self) -> int:
-        """Look-ups under way."""
+        """Number of look-ups in progress."""
         return len(self._pending)
 
     def waits(self, connection: Connection) -> bool:
-        """Whether this connection has shown a valid token and waits for an answer."""
+        """Whether this connection has presented a valid token and waits for the answer."""
         return connection in self._pending.values()
 
     def start(self, connection: Connection, request: AttachRequest, done: Done) -> None:
-        """Call `done` with the grant, now or later, unless the connection is closed by then; what goes wrong later is
-        answered on the connection. Raises RefusedError, DeviceLostError, ManagerUnavailableError."""
+        """Call `done` with the grant, now or later, unless the connection has been closed by then. Errors of the later
+        part are sent on the connection. Raises RefusedError, DeviceLostError, ManagerUnavailableError."""
         try:
             grant = self._grant(request.token)
             if missing := self._missing():
@@ -95,10 +98,10 @@ class Attaching:
             raise
 
     def inspect(self, connection: Connection, token: str, done: Done) -> None:
-        """Call `done` with the token's grant, now or later, for whoever only looks. Nothing is changed by it.
+        """Call `done` with the token's grant, now or later, for a client that only reads (nvidia-smi). Changes nothing.
 
-        A grant that is bound is shown to its own container, as with `start`; before that there is nothing on it to be seen.
-        Raises RefusedError; what goes wrong later is answered on the connection.
+        A bound grant is shown only to its own container, as with `start`. An unbound grant is shown to any client, as it
+        has no processes yet. Raises RefusedError; errors of the later part are sent on the connection.
         """
         grant = self._grant(token)
         if grant.over:
@@ -110,21 +113,22 @@ class Attaching:
         self.identify(connection, lambda who: _show(connection, grant, who, done))
 
     def closed(self, connection: Connection) -> None:
-        """A connection is gone; nobody waits for the answer any more."""
+        """The connection was closed: forget its pending look-up."""
         for digest, waiting in list(self._pending.items()):
             if waiting is connection:
                 del self._pending[digest]
 
     def _grant(self, token: str) -> Grant:
-        """Known, or in the grant files; one that was never shown before isn't kept."""
+        """The token's grant, from the manager or else from the grant files. A grant from a file isn't stored until it
+        attaches."""
         grant = self._manager.find(token) or self._grant_in_files(token)
         if grant is None:
             raise _unknown()
         return grant
 
     def _check_holder(self, grant: Grant, connection: Connection) -> None:
-        """Raises RefusedError where another process works with the grant: both would get the same leases, and compute on
-        one device as if it were two. The lost connection of a process that comes back is no holder."""
+        """Raises RefusedError if another process uses the grant: both would get the same leases, and would share one
+        device as if each had its own. A lost connection of the same process doesn't count."""
         holder = self.holder(grant) if grant.live else None
         if holder is None or holder.peer.pid == connection.peer.pid or holder.peer_is_gone:
             return
@@ -140,17 +144,18 @@ class Attaching:
     def _look_up(self, attempt: _Attempt) -> None:
         former = self._pending.pop(attempt.grant.digest, None)
         if former is not None:
-            former.close()  # as with an attached one: whoever comes later takes its place
+            former.close()  # the later connection replaces the earlier one, as it does for an attached grant
         if len(self._pending) >= MAX_PENDING:
             raise ManagerUnavailableError("too many jobs attach at once; come again")
         self._pending[attempt.grant.digest] = attempt.connection
         attempt.connection.pause()
         attempt.identify()
 
-    # --- for an attempt -----------------------------------------------------------------------------------------------
+    # --- called by _Attempt -----------------------------------------------------------------------------------------
 
     def identify(self, connection: Connection, done: Callable[[PodIdentity | EmuGpuError | None], None]) -> None:
-        """The peer's pod. That its process is there still when it is known means that it was there all the time."""
+        """Find the peer's pod. If the peer process still runs after the look-up, then its pid was its own during the
+        look-up."""
         if self._identifier is None:
             done(None)
         else:
@@ -188,7 +193,7 @@ class Attaching:
         self._manager.pods.check(grant, identity)
 
     def ends(self, attempt: _Attempt) -> bool:
-        """The look-up is over; False where its connection was closed or replaced meanwhile."""
+        """Finish the look-up. False if its connection was closed or replaced in the meantime."""
         if self._pending.get(attempt.grant.digest) is not attempt.connection:
             return False
         del self._pending[attempt.grant.digest]
@@ -197,7 +202,7 @@ class Attaching:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One attachment under way."""
+    """One attachment in progress."""
 
     desk: Attaching
     connection: Connection
@@ -211,7 +216,7 @@ class _Attempt:
     def _identified(self, identity: PodIdentity | EmuGpuError | None) -> None:
         if isinstance(identity, EmuGpuError):
             self._finish(lambda: _fail(identity))
-        elif self.grant.bound or self.grant.over:  # what its own job came to, it knows
+        elif self.grant.bound or self.grant.over:  # the node's own log has the progress of a bound grant
             self._finish(lambda: self.desk.attach(self, identity, None))
         else:
             self._look_up(identity)
@@ -225,7 +230,8 @@ class _Attempt:
             self.desk.holding(lambda allocations: self._seen(identity, allocations))
 
     def _seen(self, identity: PodIdentity, allocations: list[PodAllocation] | None) -> None:
-        """A kubelet that doesn't answer starts no containers either: whoever comes now had its token before."""
+        """Check the kubelet's list. Without an answer (None) the check is skipped: while the kubelet is down it starts
+        no containers, so this container received its token earlier."""
         if not self._refused(lambda: check_held(self.grant, identity, allocations or ())):
             self.desk.lookup(identity.job_key, lambda steps: self._looked_up(identity, steps))
 
@@ -257,7 +263,7 @@ class _Attempt:
 
 
 def _show(connection: Connection, grant: Grant, who: PodIdentity | EmuGpuError | None, done: Done) -> None:
-    """The peer is known: show it the grant, or say why not."""
+    """The peer is identified: show it the grant, or send the error."""
     if not connection.open:
         return
     try:

@@ -1,8 +1,9 @@
-"""To whom a token belongs, and who has to go when it is shown. Pure: the rules are all here, the effects elsewhere.
+"""Decides which pod a token belongs to, and which earlier holders an attachment displaces. Pure: effects are in `pods`.
 
-The kubelet gives a device away without a word about who had it before, and for about a second two containers hold it (a
-pod deleted by force). So the newest token decides: whoever attaches with it fences all older ones of other pods on the same
-device ids, and from then on those are refused. Within a pod the containers share their devices; the last to attach works.
+The kubelet reassigns a device without notice to its earlier holder, and after a forced deletion two containers have the
+same device for about a second. So the newest token wins: when a pod attaches with it, older tokens of other pods on the
+same device ids are fenced, that is, refused from then on. Containers of one pod share their devices; the last one to attach
+works with them, and the others are suspended.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sharing_manager.identity import PodAllocation, PodIdentity
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The newest token that has attached to a device id: when it was minted, and by whom it was shown."""
+    """The newest token that has attached to a device id: when it was minted, and which pod (or token) attached with it."""
 
     minted_ns: int
     who: str
@@ -25,22 +26,23 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """Whom an attachment displaces: `fenced` for good, `suspended` until they attach again (the same pod's)."""
+    """The grants that an attachment displaces: `fenced` for ever (those of other pods), or `suspended` until they attach
+    again (those of the same pod)."""
 
     fenced: tuple[Grant, ...] = ()
     suspended: tuple[Grant, ...] = ()
 
 
 def who(grant: Grant, identity: PodIdentity | None) -> str:
-    """The pod's UID; where nobody can tell it, each token is somebody of its own."""
+    """The pod's UID. If the pod is unknown, the token's digest, so that each token counts as a holder of its own."""
     return grant.digest if identity is None else identity.pod_uid
 
 
 def decide(grant: Grant, identity: PodIdentity | None, others: Iterable[Grant], marks: Mapping[str, Mark]) -> Displaced:
-    """Who has to go when `identity` attaches with the token of `grant`.
+    """Which grants are displaced when the pod `identity` attaches with the token of `grant`.
 
-    `others` are the pods' grants that may hold something, `marks` is by device id. Raises RefusedError for a token of
-    another pod or container, or one that a newer one has replaced.
+    `others` are the pods' grants that may hold devices; `marks` is by device id. Raises RefusedError for a token of another
+    pod or container, or one that a newer token has replaced.
     """
     check_bound(grant, identity)
     self, wanted = who(grant, identity or grant.pod), set(grant.ids)
@@ -59,7 +61,7 @@ def decide(grant: Grant, identity: PodIdentity | None, others: Iterable[Grant], 
 
 
 def check_bound(grant: Grant, identity: PodIdentity | None) -> None:
-    """Raises RefusedError where the token was bound to another pod, or to another container of this one."""
+    """Raises RefusedError if the token is bound to another pod, or to another container of this pod."""
     bound = grant.pod
     if bound is None or identity is None:
         return
@@ -72,10 +74,10 @@ def check_bound(grant: Grant, identity: PodIdentity | None) -> None:
 
 
 def check_held(grant: Grant, identity: PodIdentity, allocations: Iterable[PodAllocation]) -> None:
-    """Raises RefusedError where the kubelet gave the devices of `grant` to another pod than this one.
+    """Raises RefusedError if the kubelet gave the devices of `grant` to another pod.
 
-    For a token that was never shown before: a copied one would be bound to the pod that copied it. An ordinary init
-    container's devices aren't listed with its pod, so where nobody has them the token has to do.
+    This is for a token's first use: without the check, a copied token would be bound to the pod that copied it. The kubelet
+    doesn't list the devices of an ordinary init container, so if no pod has them, the token alone is accepted.
     """
     wanted, mine, others = set(grant.ids), set[str](), set[str]()
     for allocation in allocations:
@@ -89,7 +91,7 @@ def check_held(grant: Grant, identity: PodIdentity, allocations: Iterable[PodAll
 
 
 def mark(grant: Grant, marks: dict[str, Mark]) -> None:
-    """Note that this grant has attached."""
+    """Record that this grant has attached."""
     for device in grant.ids:
         known = marks.get(device)
         if known is None or known.minted_ns <= grant.minted_ns:

@@ -1,4 +1,5 @@
-"""The manager's life: start, serve, drain, stop. A signal only sets a flag; a second one ends at once."""
+"""The life of the manager process: start, serve, drain, stop. A signal only sets a flag; a second signal ends the
+process at once."""
 
 from __future__ import annotations
 
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
     from sharing_manager.in_cluster import InCluster
 
 FLUSH_S = 0.2
-"""How often progress is written (host seconds)."""
+"""Interval at which progress is written to the event log (host seconds)."""
 DRAIN_S = 0.5
-"""How long answers may still be on their way when the daemon is told to end (host seconds)."""
+"""Maximum time for sending outstanding answers after the daemon was asked to end (host seconds)."""
 
 
 class Daemon:
-    """One sharing manager. `run` returns after a signal or when its parent is gone."""
+    """One sharing manager. `run` returns after a signal, or when the parent process has ended."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -59,7 +60,7 @@ class Daemon:
             self.stop()
 
     def start(self) -> None:
-        """Restore what was promised, then open the sockets. Raises InputError or ClusterError."""
+        """Restore the grants and leases from before a restart, then open the sockets. Raises InputError or ClusterError."""
         settings = self._settings
         if settings.sharing not in MODES:
             raise UnknownNameError("EMUGPU_MANAGER_SHARING", "sharing mode", settings.sharing, MODES)
@@ -113,11 +114,11 @@ class Daemon:
         self._watch_parent()
         path = self._settings.job_socket
         self._poller.listen(path, jobs.on_message, jobs.on_close, on_open=jobs.on_open, admit=admit)
-        # The admin socket comes last: whoever finds it there may use the daemon.
+        # The admin socket is opened last: once it exists, the daemon is ready for requests.
         self._poller.listen(self._settings.admin_socket, self._admin.on_message, self._admin.on_close, mode=0o600)
 
     def serve(self) -> None:
-        """Answer requests. Progress is written by a deadline: a write for each request would cost twice its answer."""
+        """Answer requests. Progress is written at intervals: one write per request would double the time per answer."""
         flush_ns: int | None = None
         while not self._stopping:
             parts = [part for part in (self._cluster, self._guard) if part is not None]
@@ -134,7 +135,7 @@ class Daemon:
                 flush_ns = None
 
     def drain(self) -> None:
-        """Take no new connections, answer what has come, write what isn't written."""
+        """Accept no new connections, answer the requests that have arrived, and write the remaining progress."""
         self._poller.stop_listening()
         for _ in range(10):
             if not self._poller.poll(DRAIN_S / 10):
@@ -160,10 +161,11 @@ class Daemon:
         if self._signalled:
             os._exit(1)
         self._signalled = self._stopping = True
-        self._poller.call_soon(lambda: None)  # a poll that waits for ever goes on waiting after a signal (PEP 475)
+        # wakes the event loop: a poll without a time-out continues to wait after a signal (PEP 475)
+        self._poller.call_soon(lambda: None)
 
     def _watch_parent(self) -> None:
-        """End when the descriptor that the parent holds open is at its end: no manager outlives its cluster."""
+        """End when the parent closes its end of this socket, so that no manager outlives its local cluster."""
         if self._settings.lifeline_fd:
             try:
                 lifeline = socket.socket(fileno=int(self._settings.lifeline_fd))
@@ -196,7 +198,8 @@ def _make_directory(variable: str, path: str) -> None:
 
 
 def _only_one(settings: Settings) -> IO[bytes]:
-    """The locked file; the kernel unlocks it however this process ends. Raises ClusterError where another one has it."""
+    """Lock the state for this process; the kernel releases the lock however the process ends. Raises ClusterError if
+    another manager holds the lock."""
     path, in_cluster = settings.lock_file, settings.layout is not None
     try:
         file = path.open("wb")
@@ -214,7 +217,7 @@ def _only_one(settings: Settings) -> IO[bytes]:
 
 
 def _clock(settings: Settings) -> Clock:
-    """The shared clock if there is one; else the host's monotonic clock as it is, the same for all processes."""
+    """The shared clock if one is configured, else the host's monotonic clock, which is the same for all processes."""
     if settings.clock:
         return HostClock(SharedClockFile.open(settings.clock))
     return HostClock.of_host()

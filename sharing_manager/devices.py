@@ -1,4 +1,4 @@
-"""The devices of a node: time, memory, health and use of each, whoever holds it."""
+"""The devices of a node with their holders: the time, memory, health and use of each device."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ REPLACED = "another device has taken its place"
 
 @dataclass(slots=True)
 class ManagedDevice:
-    """One device with its arbiter, its memory book and the device time that was leased.
+    """One device with its arbiter, its memory book and the sum of its leases.
 
-    `reason`: why it is unhealthy, "" where it is well. `replaced_under`: holders of the device that was here before.
+    `reason` says why it is unhealthy, "" if it is healthy. `replaced_under` has the holders of the device that had this
+    UUID before.
     """
 
     device: Device
@@ -43,13 +44,13 @@ class ManagedDevice:
         return not self.reason
 
     def lost_to(self, holder: str) -> str:
-        """Why it is lost to this holder; "" where it isn't."""
+        """Why this holder has lost the device; "" if it hasn't."""
         return self.reason or (REPLACED if holder in self.replaced_under else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A device that some holders have lost."""
+    """A device that some of its holders have lost."""
 
     uuid: str
     reason: str
@@ -57,9 +58,10 @@ class Loss:
 
 
 class DevicePool:
-    """All devices of a node. Whatever takes several devices takes all of them or none.
+    """All devices of a node. An operation on several devices applies to all of them or to none.
 
-    `devices` and `arbiter` are for an inventory without resources; `apply_inventory` goes by the replicas of each.
+    `devices` and `arbiter` serve an inventory without resources. With `apply_inventory`, the number of replicas of each
+    resource determines the arbiter.
     """
 
     def __init__(self, devices: Iterable[Device] = (), arbiter: Callable[[], Arbiter] | None = None) -> None:
@@ -71,7 +73,7 @@ class DevicePool:
             self._devices[device.uuid] = ManagedDevice(device, make(), memory)
 
     def all(self) -> list[ManagedDevice]:
-        """The devices of the inventory (one that was removed and is still held isn't among them)."""
+        """The devices of the inventory. A removed device that still has holders isn't included."""
         return [device for device in self._devices.values() if not device.removed]
 
     def specs(self, uuids: Iterable[str]) -> list[Device]:
@@ -80,13 +82,13 @@ class DevicePool:
     def find(self, uuid: str) -> ManagedDevice | None:
         return self._devices.get(uuid)
 
-    # --- what the node has --------------------------------------------------------------------------------------------
+    # --- inventory --------------------------------------------------------------------------------------------------
 
     def apply_inventory(self, inventory: Inventory) -> list[Loss]:
-        """Have these devices, with this health and sharing, from now on; answers what holders lost by it.
+        """Replace devices, health and sharing by those of the inventory. Returns the losses of the holders.
 
-        Who holds a device keeps its time and memory. A device that goes while it is held counts as lost until its holders
-        have left; one that comes back, or gets well, serves again, also the holders it had.
+        Holders of a device keep its time and memory. A device that is removed while it is held counts as lost until its
+        holders have left. A device that returns, or becomes healthy, serves again, including its earlier holders.
         """
         before = {uuid: self._lost(uuid) for uuid in self._devices}
         wanted = {
@@ -121,7 +123,7 @@ class DevicePool:
             self._forget(uuid)
 
     def _forget(self, uuid: str) -> None:
-        """Its time goes on where it was, should it come back."""
+        """Remove the device, but remember when its last lease ends, in case it returns."""
         managed = self._devices.pop(uuid)
         free_at_ns = managed.arbiter.free_at_ns()
         if free_at_ns:
@@ -139,7 +141,7 @@ class DevicePool:
                 yield Loss(uuid, reason, frozenset(h for h, r in fresh.items() if r == reason))
 
     def check(self, holder: str, uuids: Iterable[str]) -> None:
-        """Raises DeviceLostError where one of the devices is unhealthy, gone, or not the one that `holder` was given."""
+        """Raises DeviceLostError if a device is unhealthy, removed, or not the device that `holder` was given."""
         for uuid in uuids:
             managed = self._devices.get(uuid)
             reason = managed.lost_to(holder) if managed is not None else REMOVED
@@ -147,16 +149,17 @@ class DevicePool:
                 raise DeviceLostError(f"device {uuid} is lost: {reason}; start again on another device")
 
     def check_room(self, holder: str, uuids: Iterable[str], leaving: Collection[str]) -> None:
-        """Raises RefusedError where `admit` would refuse `holder`, once those that are `leaving` have left."""
+        """Raises RefusedError if `admit` would refuse `holder` after the holders in `leaving` have left."""
         for uuid in uuids:
             arbiter = self._get(uuid).arbiter
             with _naming(uuid):
                 arbiter.check(holder, leaving)
 
-    # --- who holds them -----------------------------------------------------------------------------------------------
+    # --- holders ----------------------------------------------------------------------------------------------------
 
     def admit(self, job_id: str, uuids: Iterable[str]) -> None:
-        """Raises RefusedError for a device that isn't here, is named twice, or has no room for another holder."""
+        """Register a holder. Raises RefusedError for a device that doesn't exist, is named twice, or has no room for
+        another holder."""
         wanted = list(uuids)
         if len(set(wanted)) < len(wanted):
             raise RefusedError(f"job {job_id!r} asks for the same device twice")
@@ -174,7 +177,7 @@ class DevicePool:
             raise
 
     def reserve(self, job_id: str, uuids: Iterable[str], wanted: Reservation) -> None:
-        """Memory on each of these devices. Raises OutOfMemoryError; then nothing changes."""
+        """Reserve memory on each of these devices. Raises OutOfMemoryError; then nothing has changed."""
         devices = [self._get(uuid) for uuid in uuids]
         before = [device.memory.held.get(job_id) for device in devices]
         try:
@@ -193,7 +196,8 @@ class DevicePool:
                 device.memory.release(job_id)
 
     def lease(self, job_id: str, uuids: Iterable[str], earliest_ns: int, duration_ns: int, now_ns: int) -> Lease:
-        """The next interval in which all these devices work for the job; on none (CPUs only) it starts at once."""
+        """Book the next interval in which all these devices are free. Without devices (a job on CPUs only) it starts at
+        once."""
         devices = [self._get(uuid) for uuid in uuids]
         start_ns = max([earliest_ns, *(device.arbiter.free_at_ns() for device in devices)])
         end_ns = start_ns + duration_ns
@@ -204,7 +208,8 @@ class DevicePool:
         return Lease(start_ns, end_ns)
 
     def restore(self, holder: str, uuids: Iterable[str], lease: Lease) -> None:
-        """A lease that was given before a restart, in the order of their starts; its device may come later."""
+        """Book a lease from before a restart. Call in the order of the leases' starts. The device itself may be added
+        later."""
         for uuid in uuids:
             device = self._devices.get(uuid)
             if device is None:
@@ -213,7 +218,7 @@ class DevicePool:
                 device.arbiter.occupy(holder, lease.start_ns, lease.end_ns)
 
     def cut(self, holder: str, uuids: Iterable[str], now_ns: int) -> None:
-        """Device time of the holder that hasn't passed yet is given back where nobody queues behind it."""
+        """Return the holder's device time after `now_ns`, unless another holder has booked time behind it."""
         for uuid in uuids:
             device = self._devices.get(uuid)
             if device is not None:
@@ -227,7 +232,7 @@ class DevicePool:
                 self._early[uuid] = [_shortened(*early, holder, now_ns) for early in self._early[uuid]]
 
     def leave(self, job_id: str, uuids: Iterable[str], now_ns: int) -> None:
-        """The job holds nothing any more: neither time nor memory."""
+        """Return the job's device time and memory and remove it from the holders."""
         uuids = list(uuids)
         self.cut(job_id, uuids, now_ns)
         for uuid in uuids:
@@ -249,7 +254,7 @@ class DevicePool:
 
 @contextlib.contextmanager
 def _naming(uuid: str) -> Iterator[None]:
-    """An arbiter doesn't know which device is its own; whoever is refused must."""
+    """Put the device's UUID in front of an arbiter's error: the arbiter doesn't know its device."""
     try:
         yield
     except RefusedError as error:

@@ -1,7 +1,7 @@
-"""What happened on this node, in order, and what was promised: an interface and its embedded store (SQLite).
+"""The events of this node in order, and its grants: an interface and its embedded store (SQLite).
 
-Written before a job gets its answer, so that it survives `kill -9`. The write-ahead log is not synced at each commit: a
-power cut takes the emulated jobs with it, so there is nothing to keep from it. Tokens are not in here, only their digests.
+An event is written before the job gets its answer, so that it survives `kill -9`. The write-ahead log isn't synced at each
+commit, because a power cut ends the emulated jobs too. The file holds digests of tokens, never tokens.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from sharing_manager.identity import PodIdentity
 
 @dataclass(frozen=True, slots=True)
 class ManagerEvent:
-    """One entry. `kind`: granted, attached, stopping, progress, released, finished, failed; oom, device-lost;
+    """One event. `kind` is one of granted, attached, stopping, progress, released, finished, failed; oom, device-lost;
     fenced, suspended, gone.
 
-    Each entry covers the steps [from_step, steps_done) of its job and begins where the one before ended. Where
-    `steps_done` is the lower one, the job came back with an older checkpoint and does the steps between again. `at_ns` is
-    the manager's clock when it saw it, `wall_ns` the host's date and time. `job_id` is the job key where a pod is the holder.
-    `detail`: the device ids of `attached`, comma-separated (none: on CPUs alone); else the reason, if there is one to tell.
+    Each event covers the steps [from_step, steps_done) of its job, and starts where the previous one ended. If `steps_done`
+    is lower than `from_step`, the job resumed from an older checkpoint and repeats the steps between. Example: progress [0,
+    50), then attached with from_step 50 and steps_done 40; the job repeats steps 40 to 49.
+
+    `at_ns` is the manager's clock, `wall_ns` the host's date and time. For a pod, `job_id` is its job key. `detail` of
+    `attached` lists the device ids, comma-separated (empty for a job on CPUs only); for other kinds it is the reason, if
+    any.
     """
 
     at_ns: int
@@ -46,10 +49,10 @@ class ManagerEvent:
 
 
 class EventLog(Protocol):
-    """Where grants and events are kept."""
+    """Stores grants and events."""
 
     def record(self, event: ManagerEvent, grant: Grant) -> ManagerEvent:
-        """Write the event, the grant as it is now and its job's progress, in one transaction; answers the event with its
+        """Write the event, the current grant and its job's progress in one transaction. Returns the event with its
         number."""
         ...
 
@@ -58,7 +61,7 @@ class EventLog(Protocol):
         ...
 
     def grants(self) -> Iterable[Grant]:
-        """All grants, as last written; of a job's grants the latest comes last."""
+        """All grants as last written, each job's latest grant last."""
         ...
 
     def forget(self, digests: Iterable[str]) -> None:
@@ -66,12 +69,13 @@ class EventLog(Protocol):
         ...
 
     def progress(self, job_id: str) -> int | None:
-        """The most steps that any grant of this job came to; None for a job that was never here (or long ago)."""
+        """The highest number of completed steps among the job's grants; None for a job that never ran here, or ran long
+        ago."""
         ...
 
     @property
     def secret(self) -> bytes:
-        """What the tokens of owners' grants are derived from."""
+        """The key from which the tokens of owners' grants are derived."""
         ...
 
     def close(self) -> None: ...
@@ -95,7 +99,7 @@ _EVENT = "at_ns, kind, job_id, steps_done, from_step, detail, sequence, wall_ns,
 
 
 class SqliteEventLog:
-    """The embedded store: one file per node. Raises ClusterError when the file can't be used."""
+    """The embedded store: one file per node. Raises ClusterError if the file can't be used."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -197,7 +201,7 @@ class SqliteEventLog:
             self._db.executemany("delete from grants where digest = ?", [(digest,) for digest in digests])
 
     def forget_events(self, keep: int) -> None:
-        """Delete all events but the last `keep`, where nobody else (a shipper) does."""
+        """Delete all events but the last `keep`. For a node without a shipper, which would delete them itself."""
         self._db.execute("delete from events where sequence <= (select max(sequence) from events) - ?", (keep,))
 
     def progress(self, job_id: str) -> int | None:
@@ -210,7 +214,7 @@ class SqliteEventLog:
 
 @contextlib.contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All of what is done inside, or nothing of it."""
+    """Commit what is done inside, or roll it back on an error."""
     db.execute("begin immediate")
     try:
         yield
@@ -237,7 +241,7 @@ def _grant_row(grant: Grant) -> tuple[str | int | None, ...]:
 
 
 def _from_version_1(db: sqlite3.Connection) -> None:
-    """The first version kept tokens; their holders go on with them, the file goes on with their digests."""
+    """Upgrade the file: version 1 stored tokens. They stay valid; the file keeps their digests instead."""
     columns = {row[1] for row in db.execute("pragma table_info(grants)")}
     if "token" not in columns:
         return  # a new file
@@ -274,7 +278,8 @@ def _from_version_2(db: sqlite3.Connection) -> None:
 
 
 def _secret(path: Path) -> bytes:
-    """A file's worth of chance, made where there is none. It must be complete or absent, hence the rename."""
+    """Read the key, or create it from 32 random bytes. `write_whole` renames a complete file, so the key is never
+    partial."""
     try:
         with contextlib.suppress(FileNotFoundError):
             return path.read_bytes()

@@ -1,10 +1,15 @@
-"""How much of the manager's time each peer may have, so that one that floods the socket takes nothing from the others.
+"""Time budgets: how much of the manager's time each peer may use, so that a peer that floods the socket doesn't slow
+others.
 
-Every peer (a container, in a cluster) has a purse of manager time. It fills at SHARE_PERCENT of a core, holds BURST_NS at
-most, and each request takes its price; who has emptied it is not refused but waits, unread, until it has filled again.
-Measured (CPU time of the manager, one request after the other, microseconds): a lease 45, a refusal 33, a query of one device
-of eight 89, a connection 19, an attachment 144. Prices are above that, so that a peer's real share is below SHARE_PERCENT;
-what a training job never does in numbers (refusals, new connections) costs a multiple. Half a millisecond brings a lease.
+Every peer (in a cluster: a container) has a time budget, a token bucket of manager time. It refills at SHARE_PERCENT of a
+core, holds at most BURST_NS, and each request takes its price. A peer whose budget is used up is not refused: its further
+requests stay unread until the budget has refilled.
+
+Example: at 10 percent, a lease (50 us) is paid back in 500 us, so one peer can get 2,000 leases a second.
+
+Measured CPU time of the manager per sequential request (us): lease 45, refusal 33, query of one device of eight 89,
+connection 19, attachment 144. The prices are higher, so that a peer's real share stays below SHARE_PERCENT. Requests that a
+training job never sends in large numbers (those that are refused, new connections) cost a multiple of their time.
 """
 
 from __future__ import annotations
@@ -14,48 +19,49 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 SHARE_PERCENT = 10
-"""Of a core: what one peer may use for long. 2,000 leases or 150 refusals a second."""
+"""Share of a core that one peer may use over a long time, in percent: 2,000 leases or 150 refusals a second."""
 BURST_NS = 60_000_000
-"""What it may use at once: 1,200 leases, or 90 refusals."""
+"""Time that one peer may use at once: 1,200 leases or 90 refusals."""
 MAX_CONNECTIONS = 16
-"""Of one peer at a time; a container has one for its training and one for each nvidia-smi that runs."""
+"""Connections of one peer at a time. A container has one for its training and one for each nvidia-smi that runs."""
 DOOR_TURNED_AWAY = 100
-"""So many are turned away before the door rests for a tick: those who connect again and again would cost a core otherwise.
-Each costs 27 us, so an eighth of one; with few, the socket's queue stays full of them and a newcomer doesn't get in."""
+"""After this many rejected connections the listener pauses for a tick, since peers that reconnect all the time would use
+a whole core. A rejection costs 27 us: 100 per tick of 20 ms are 2.7 ms, an eighth of a core. With a much lower number, the
+socket's queue would stay full of such peers, and a new one couldn't connect."""
 TICK_NS = 20_000_000
-"""How often it is looked at who may go on, while somebody waits (host nanoseconds)."""
+"""Interval at which waiting connections are checked (host nanoseconds)."""
 
 OPEN_NS = 300_000
 REFUSED_NS = 650_000
 PRICES_NS: Mapping[object, int] = {"lease": 50_000, "reserve": 100_000, "query": 500_000}
-"""By op; the others write to the log."""
+"""By op; all other ops cost DEAREST_NS, because they write to the log."""
 DEAREST_NS = 650_000
 
 SAY_NS = 60_000_000_000
-"""How often it is said of one peer that it is turned away or waits."""
+"""Minimum time between two log lines that say the same about one peer (host nanoseconds)."""
 SAID_LINES = 64
-"""At most so many such lines in that time: peers' names aren't ours."""
+"""Maximum number of such lines in that time, since peers choose their names and can have many."""
 
 _MANY = 1024
 
 
 @dataclass(slots=True)
 class GuardCounts:
-    """What the guard did since the manager's start: connections that were turned away, and how often one had to wait."""
+    """What the guard did since the manager's start: rejected connections, and how often a connection had to wait."""
 
     turned_away: int = 0
     held: int = 0
 
 
 class Sayings:
-    """What was said lately, so that one who does the same again and again fills no log."""
+    """Limits log lines: remembers which lines were logged recently."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], int] = {}
 
     def due(self, peer: str, what: str, now_ns: int) -> bool:
-        """Whether to say this of that peer now; it counts as said then."""
-        for key, since_ns in list(self._said.items()):  # the oldest come first
+        """Whether to log this line about this peer now; if so, it is remembered."""
+        for key, since_ns in list(self._said.items()):  # in the order of insertion, so the oldest come first
             if now_ns - since_ns < SAY_NS:
                 break
             del self._said[key]
@@ -66,14 +72,15 @@ class Sayings:
 
 
 class Purses:
-    """The purses of all peers. Times are nanoseconds of one clock that doesn't go back."""
+    """The time budgets of all peers. Times are nanoseconds of one monotonic clock."""
 
     def __init__(self) -> None:
-        self._left: dict[str, tuple[int, int]] = {}  # what was left, and when
+        self._left: dict[str, tuple[int, int]] = {}  # remaining budget, and when that was computed
         self._connections: Counter[str] = Counter()
 
     def spend(self, peer: str, price_ns: int, now_ns: int) -> bool:
-        """Take the price of something that was done already, so there may be a debt; answers `solvent`."""
+        """Take the price of a request that was already answered, so the budget may become negative. Returns whether it
+        is positive."""
         left_ns = self._now(peer, now_ns) - price_ns
         self._left[peer] = (left_ns, now_ns)
         if len(self._left) > _MANY:
@@ -81,18 +88,18 @@ class Purses:
         return left_ns > 0
 
     def solvent(self, peer: str, now_ns: int) -> bool:
-        """Whether it may go on."""
+        """Whether the peer's budget is positive."""
         return self._now(peer, now_ns) > 0
 
     def enter(self, peer: str) -> bool:
-        """One more connection; False where it has enough of them."""
+        """Count one more connection; False if the peer has reached MAX_CONNECTIONS."""
         if self._connections[peer] >= MAX_CONNECTIONS:
             return False
         self._connections[peer] += 1
         return True
 
     def leave(self, peer: str) -> None:
-        """One connection less."""
+        """Count one connection less."""
         self._connections[peer] -= 1
         if not self._connections[peer]:
             del self._connections[peer]
@@ -102,11 +109,12 @@ class Purses:
         return min(BURST_NS, left_ns + (now_ns - since_ns) * SHARE_PERCENT // 100)
 
     def _forget_the_full(self, now_ns: int) -> None:
-        """Pods come and go; a full purse is like none."""
+        """Forget peers with a full budget, which is also the budget of an unknown peer. Otherwise old pods would
+        accumulate."""
         for peer in [peer for peer in self._left if self._now(peer, now_ns) >= BURST_NS]:
             del self._left[peer]
 
 
 def price_ns(op: object) -> int:
-    """What a request costs that was answered."""
+    """The price of a request that was answered."""
     return PRICES_NS.get(op, DEAREST_NS) if isinstance(op, str) else DEAREST_NS

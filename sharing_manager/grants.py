@@ -1,7 +1,7 @@
-"""A grant: the right of a job to a set of devices of this node, named by a token that only its holder keeps.
+"""A grant: a job's right to use certain devices of this node. A secret token, known only to its holder, identifies it.
 
-Two sorts: the node's owner (a local cluster) grants devices to a job by name, for one run; the device plugin mints a token
-per Allocate, whose pod is known when it attaches, and which outlives runs and container restarts.
+There are two kinds. The node's owner (a local cluster) grants devices to a job by name, for one run. The device plugin
+mints a token at each Allocate; its pod becomes known when it attaches, and the grant outlasts runs and container restarts.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from sharing_manager.identity import PodIdentity
 
 
 class GrantState(StrEnum):
-    """The life of a grant. `released`, `finished` and `failed` end a run, and the grant of an owner with it; `fenced` and
-    `gone` end a pod's grant. Only `granted` and `attached` ones hold anything."""
+    """The states of a grant. `released`, `finished` and `failed` end a run, and with it an owner's grant; `fenced` and
+    `gone` end a pod's grant. Only grants in state `granted` or `attached` hold devices."""
 
     GRANTED = "granted"
     ATTACHED = "attached"
@@ -33,13 +33,13 @@ class GrantState(StrEnum):
 
 @dataclass(slots=True)
 class Grant:
-    """What was promised to a job, and how far the job has come. Times are emulated nanoseconds.
+    """The devices granted to a job, and the job's progress. Times are emulated nanoseconds.
 
-    `digest`: SHA-256 of the token. `devices`: ids, which may carry a replica (`UUID::3`). `places`: ids of places on the node,
-    of a container that needs no device. `floor_ns`: no lease starts before
-    it (the grant's own time, then the end of the last lease). `last_step` and `last_lease` make a repeated request give
-    the same answer. `nonce`: what the token of an owner's grant is derived from. `minted_ns`: wall clock of a pod's
-    Allocate, 0 for an owner's. `pod`: to whom it is bound (None: a token is all that is known).
+    `digest`: SHA-256 of the token. `devices`: device ids, which may name a replica (`UUID::3`). `places`: ids of host
+    slots, for a container without devices. `floor_ns`: no lease starts before it (first the time of the grant, then the end
+    of the last lease). `last_step` and `last_lease` give a repeated request the same answer. `nonce`: the token of an
+    owner's grant is derived from it. `minted_ns`: wall clock of a pod's Allocate; 0 for an owner's grant. `pod`: the pod
+    that the grant is bound to; None if only the token is known.
     """
 
     digest: str
@@ -53,7 +53,7 @@ class Grant:
     last_lease: Lease | None = None
     leased_ns: int = 0
     logged_steps: int = 0
-    """Steps that the event log knows of; the difference is written as one range."""
+    """The steps that are in the event log. The steps from here to `steps_done` will be written as one range."""
     nonce: str = ""
     minted_ns: int = 0
     resource: str = ""
@@ -61,13 +61,13 @@ class Grant:
     bound: bool = True
     pod: PodIdentity | None = None
     pid: int = 0
-    """Of the process that is connected, as the manager's PID namespace numbers it; 0: none, or not to be seen."""
+    """The connected process in the manager's PID namespace; 0 if there is none, or it isn't visible."""
     told_full: bool = False
-    """This run has been told of in the log as out of memory."""
+    """Whether the log has an out-of-memory event of this run."""
     uuids: tuple[str, ...] = field(init=False)
-    """The physical devices; a device of which it has two replicas counts once."""
+    """The physical devices, each once, even if the grant has several of its replicas."""
     holder: str = field(init=False)
-    """Its name in the books of the devices, which no other grant has."""
+    """The unique name of this grant as a holder of devices."""
 
     def __post_init__(self) -> None:
         self.uuids = tuple(dict.fromkeys(split_device_id(device)[0] for device in self.devices))
@@ -75,7 +75,7 @@ class Grant:
 
     @classmethod
     def of_record(cls, record: GrantRecord) -> Grant:
-        """What the device plugin minted, before anybody has shown it: nobody's, and in no book yet."""
+        """A grant as the device plugin minted it: not bound to a pod, and holding no device yet."""
         devices, places = devices_and_places(record.resource, record.device_ids)
         return cls(
             digest=record.token_digest,
@@ -90,41 +90,42 @@ class Grant:
         )
 
     def bind(self, job_id: str, pod: PodIdentity | None) -> None:
-        """From now on this is the grant of that job, in that pod."""
+        """Bind the grant to this job and this pod."""
         self.job_id, self.pod = job_id, pod
         self.holder = job_id if self.of_owner else f"{pod or 'a container'} ({self.digest[:8]})"
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """All that the kubelet has given with it, by which it knows its pod: devices or places."""
+        """All ids that the kubelet allocated with this grant: devices or host slots. The kubelet's list names the pod
+        for them."""
         return self.devices + self.places
 
     @property
     def of_owner(self) -> bool:
-        """Granted by the node's owner, not by the device plugin."""
+        """Whether the node's owner made the grant, and not the device plugin."""
         return self.minted_ns == 0
 
     @property
     def live(self) -> bool:
-        """May get time and memory."""
+        """Whether the grant may get leases and memory."""
         return self.state in (GrantState.GRANTED, GrantState.ATTACHED)
 
     @property
     def over(self) -> bool:
-        """Nobody will ever attach to it again."""
+        """Whether nothing can attach to the grant any more."""
         return not self.live if self.of_owner else self.state in (GrantState.FENCED, GrantState.GONE)
 
     @property
     def name(self) -> str:
-        """As errors call it."""
+        """The grant's name in error messages."""
         return f"job {self.job_id!r}" if self.pod is None else f"pod {self.pod}"
 
 
 def devices_and_places(resource: str, ids: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which of the ids that were given under this resource are devices, and which are places."""
+    """Split the ids that were allocated under this resource into devices and host slots."""
     return ((), ids) if resource == HOST_RESOURCE else (ids, ())
 
 
 def derived_token(secret: bytes, nonce: str) -> str:
-    """The token of an owner's grant: the same whenever it is asked for, and kept nowhere."""
+    """The token of an owner's grant. It is computed each time and stored nowhere."""
     return hmac.new(secret, nonce.encode("ascii"), hashlib.sha256).hexdigest()

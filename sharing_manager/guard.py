@@ -1,11 +1,12 @@
-"""Between the job socket and its service in a cluster: who asks too much waits. The rules are in `fairness`, this acts.
+"""Stands between the job socket and its service in a cluster, and delays peers that use too much of the manager's time.
+The rules are in `fairness`; this module applies them.
 
     listener --- admit ---> connection --- request ---> service
-       |  too many of one peer: turned away     |
-       |  many turned away: rests for a tick    +--- purse empty, or answers not read: held, its bytes stay in the kernel
+       |  too many connections of a peer: rejected   |
+       |  many rejections: paused for a tick         +--- budget used up, or answers not read: held, bytes stay in the kernel
 
-A held sender fills its socket and then sleeps in its own `send`, which costs nobody else anything. A local cluster has no
-guard: there all jobs are its owner's.
+A held connection isn't read. Its peer fills the socket's buffer and then blocks in its own `send`, at no cost to others. A
+local cluster has no guard, because all its jobs belong to one user.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from sharing_manager.fairness import (
 )
 
 MAX_UNREAD_BYTES = 64 * 1024
-"""Answers that a peer hasn't read; with more of them nothing more is answered until it has read some."""
+"""Maximum size of the answers that a peer hasn't read. Above it, the peer's connection is held until it has read some."""
 _FULL = f"this container has {MAX_CONNECTIONS} connections open; close some"
 _log = logging.getLogger("sharing_manager")
 
 
 class Served(Protocol):
-    """The service behind."""
+    """The service behind the guard."""
 
     def on_open(self, connection: Connection) -> None: ...
     def on_message(self, connection: Connection, message: Message) -> None: ...
@@ -47,8 +48,8 @@ class Served(Protocol):
 
 
 class Guard:
-    """In front of `served`. `name` says which container a peer is, "" where it can't be told from others: then each of its
-    connections has a purse of its own, and they are not counted. What is done is counted in `counts`."""
+    """Passes connections and requests on to `served`. `name` returns which container a peer is, or "" if that isn't
+    known; then each connection has a time budget of its own and isn't counted. `counts` receives what the guard did."""
 
     def __init__(
         self,
@@ -65,10 +66,10 @@ class Guard:
         self._tick_ns: int | None = None
         self._resting: Listener | None = None
 
-    # --- callbacks of the poller --------------------------------------------------------------------------------------
+    # --- callbacks of the poller ------------------------------------------------------------------------------------
 
     def admit(self, peer: Peer, door: Listener) -> str:
-        """The name of the peer that has connected. Raises ManagerUnavailableError to turn it away."""
+        """The name of a peer that has connected. Raises ManagerUnavailableError to reject the connection."""
         name = self._name(peer) or f"connection {next(self._numbers)}"
         if self._purses.enter(name):
             return name
@@ -87,7 +88,7 @@ class Guard:
         self._served.on_open(connection)
 
     def on_message(self, connection: Connection, message: Message) -> None:
-        """Answer and take the price. Raises what the service raises."""
+        """Answer the request and take its price. Raises what the service raises."""
         price = REFUSED_NS
         try:
             self._served.on_message(connection, message)
@@ -104,14 +105,14 @@ class Guard:
             self._held[connection.group].remove(connection)
         self._served.on_close(connection)
 
-    # --- time -----------------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------------------------
 
     def due_ns(self) -> int | None:
-        """When `turn` has something to do (host time)."""
+        """When `turn` should be called next (host time)."""
         return self._tick_ns
 
     def turn(self) -> None:
-        """One connection of each peer that may go on goes on."""
+        """Release one held connection of each peer whose budget has refilled."""
         now_ns = self._now()
         if self._tick_ns is None or now_ns < self._tick_ns:
             return

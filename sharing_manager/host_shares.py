@@ -1,7 +1,8 @@
-"""Which share of the node's emulated CPUs and memory each pod has: what a scheduler wrote on the pod, as far as it was heard.
+"""The share of the node's emulated CPUs and memory that each pod has, from the annotation that a scheduler wrote on the
+pod.
 
-A watch tells of all pods and their changes. A pod may attach before the watch has brought it, so what was seen of it when it
-was identified counts until then.
+A watch reports all pods and their changes. A pod may attach before the watch has reported it. Until then, the share from
+the list of pods that identified it is used.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from emulator_runtime.domain.sensitivity import HostShare
 
 
 class HostShares:
-    """By the pod's UID. `on_change` is told of each share that is another from now on."""
+    """Host shares by pod UID. `on_change` is called with each share that has changed."""
 
     def __init__(self) -> None:
         self._watched: dict[str, HostShare] = {}
@@ -20,15 +21,15 @@ class HostShares:
         self.on_change: Callable[[str, HostShare], None] = lambda *_: None
 
     def of(self, pod_uid: str) -> HostShare | None:
-        """None: nothing was said of this pod."""
+        """The pod's share; None if it is unknown."""
         return self._watched.get(pod_uid) or self._glimpsed.get(pod_uid)
 
     def glimpsed(self, shares: Mapping[str, HostShare]) -> None:
-        """What another look at the node's pods brought, which may be older than what the watch told."""
+        """Shares from a list of the node's pods, which may be older than those from the watch."""
         self._glimpsed = shares
 
     def watched(self, shares: Mapping[str, HostShare]) -> None:
-        """All pods with a share, as the watch begins; the others have none any more."""
+        """The shares of all pods at the start of the watch. Pods that aren't in it have no share any more."""
         for pod_uid in self._watched.keys() - shares.keys():
             self.ended(pod_uid)
         for pod_uid, share in shares.items():
@@ -40,5 +41,5 @@ class HostShares:
             self.on_change(pod_uid, share)
 
     def ended(self, pod_uid: str) -> None:
-        """The pod is gone, or nothing is said of it any more: its process goes on with what it has."""
+        """The pod was deleted, or has no annotation any more. Its process keeps its share."""
         self._watched.pop(pod_uid, None)

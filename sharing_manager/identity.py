@@ -1,6 +1,6 @@
-"""Who is at the other end of a socket: what the manager needs to know of a pod, and the interfaces that find it out.
+"""The identity of a peer: what the manager needs to know of a pod, and the interfaces that find it.
 
-Implemented by `sharing_manager.kubernetes`; a local cluster has none, there a token alone says who somebody is.
+`sharing_manager.kubernetes` implements them. A local cluster doesn't: there the token alone identifies a job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from emulator_runtime.domain.errors import EmuGpuError
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """One container of one pod. `container` is "" where only the pod is known.
+    """One container of one pod. `container` is "" if only the pod is known.
 
     `job_key` names the work across pods: "<namespace>/<Job UID>/<completion index>" for a pod of a Job, else "<pod UID>". Where
     several containers of the pod ask for devices, each has its own: the former with "/<container>" after it, or
@@ -36,10 +36,9 @@ class PodIdentity:
 
 @dataclass(frozen=True, slots=True)
 class PodAllocation:
-    """The device ids that the kubelet has given to one container, as its PodResources service lists them.
+    """The device ids that the kubelet allocated to one container, as its PodResources service lists them.
 
-    A pod without devices appears as well (resource "", no ids): so a pod whose devices are those of an init container
-    is known to be there.
+    A pod without devices is listed too (resource "", no ids). So a pod whose init container has devices is known to exist.
     """
 
     namespace: str
@@ -53,25 +52,25 @@ class Identifier(Protocol):
     """Finds the pod of a process. All methods are called in the poller's thread and don't block."""
 
     def identify(self, pid: int, done: Callable[[PodIdentity | EmuGpuError], None]) -> None:
-        """Call `done` once, in the poller's thread (`Poller.call_soon`), now or later; `pid` is from SO_PEERCRED."""
+        """Call `done` once, in the poller's thread (`Poller.call_soon`), now or later. `pid` comes from SO_PEERCRED."""
         ...
 
     def remember(self, identity: PodIdentity) -> None:
-        """A pod that was known before a restart: its containers are identified without the API server's help."""
+        """Add a pod that was known before a restart, so that its containers can be identified without the API server."""
         ...
 
 
 class Holders(Protocol):
-    """Finds out which pods hold which devices at this moment."""
+    """Finds which pods currently hold which devices."""
 
     def holding(self, done: Callable[[list[PodAllocation] | None], None]) -> None:
-        """Call `done` once, later, in the poller's thread, with what the kubelet answers to a question asked from now on;
-        None where it doesn't answer (it may be restarting)."""
+        """Call `done` once, later, in the poller's thread, with a list that the kubelet sends after this call; with None
+        if the kubelet doesn't answer (it may be restarting)."""
         ...
 
 
 class PodEvents(Protocol):
-    """Tells the owner of a pod what happened to it (as a Kubernetes Event)."""
+    """Reports events to the owner of a pod (as Kubernetes Events)."""
 
     def record(self, identity: PodIdentity, reason: str, note: str, *, warning: bool) -> None:
         """Queue one event; never blocks, never raises. `reason` is a CamelCase word, `note` a sentence."""

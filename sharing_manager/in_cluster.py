@@ -1,7 +1,7 @@
-"""What the daemon of a cluster's node has more than a local cluster's: the node directory, Kubernetes, Redis, metrics.
+"""The additional parts of the daemon on a cluster's node: the node directory, Kubernetes, Redis and metrics.
 
-Each part is there only where its setting asks for it, and only then its libraries are imported. The manager's decisions know
-of none of them: an inventory goes in, the kubelet's list goes in, events come out.
+Each part exists only if its setting asks for it, and only then imports its libraries. The manager's decisions don't depend
+on them: inventories and the kubelet's lists go in, events come out.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ if TYPE_CHECKING:
     from sharing_manager.store import RedisStore
 
 EVENTS_KEPT = 100_000
-"""Events that stay in the log where no Redis takes them."""
+"""Number of events that stay in the log without Redis."""
 LOOK_NS = NS_PER_S
-"""How often an inventory file is looked at (host nanoseconds)."""
+"""Interval at which an inventory file is checked for changes (host nanoseconds)."""
 FAREWELL_NS = 2 * NS_PER_S
-"""Between publishing an empty inventory and removing everything: the device plugin looks twice a second."""
+"""Time between publishing an empty inventory and removing all files. The device plugin reads the inventory twice a
+second."""
 MAX_SAID = 1000
 _CLEAN = "emugpu has been removed from this node"
 _NO_INVENTORY = "the inventory has not come yet"
@@ -49,7 +50,7 @@ _log = logging.getLogger("sharing_manager")
 
 
 class Jobs(Protocol):
-    """What is asked of the service for jobs."""
+    """What this module needs of the job service."""
 
     @property
     def attached(self) -> frozenset[str]: ...
@@ -57,9 +58,10 @@ class Jobs(Protocol):
 
 
 class InCluster:
-    """`prepare` before the manager is made, `start` after its service; `due_ns` and `turn` for the daemon's loop; `stop`.
+    """Call `prepare` before the manager is made, `start` after its service, then `due_ns` and `turn` in the daemon's
+    loop, and `stop` at the end.
 
-    `leave` is called when the node has been cleaned up and is wanted again: only a new process starts from nothing.
+    `leave` is called when the node was cleaned up and is added to a pool again, because a new process must start afresh.
     """
 
     def __init__(self, settings: Settings, layout: NodeLayout, poller: Poller, leave: Callable[[], None]) -> None:
@@ -91,7 +93,7 @@ class InCluster:
         return self._store.progress if self._store is not None else None
 
     def missing(self) -> str:
-        """What it doesn't know yet that every job needs; "" where it does. Devices that aren't known aren't lost."""
+        """What every job needs and isn't known yet, or "". While the inventory is unknown, devices don't count as lost."""
         return "" if self._has_inventory else f"{_NO_INVENTORY} to this node"
 
     def prepare(self, log: SqliteEventLog) -> None:
@@ -110,14 +112,14 @@ class InCluster:
         self._log = log
 
     def first_inventory(self) -> Inventory | None:
-        """What the node has until something newer is heard. Raises InputError for a file that is wrong."""
+        """The inventory to use until a newer one arrives. Raises InputError for an invalid file."""
         if self._source is None:
             return published(self._layout.inventory_file, self._settings.node, self._say)
         self._seen = _version(self._source)
         return shared(self._read(self._source), self._settings.sharing_config)
 
     def start(self, manager: Manager, jobs: Jobs, inventory: Inventory | None) -> None:
-        """Begin to listen. `inventory` is the first one, which the manager has already."""
+        """Start the parts. `inventory` is the first one, which the manager has applied already."""
         self._manager, self._jobs = manager, jobs
         if inventory is not None:
             self._has_inventory = True
@@ -146,7 +148,7 @@ class InCluster:
             self._look_ns = monotonic_ns() + LOOK_NS
 
     def published(self, event: ManagerEvent) -> None:
-        """An event is in the log."""
+        """An event was written to the log."""
         if self._store is not None:
             self._store.notify()
         elif event.sequence % 1000 == 0:
@@ -157,10 +159,10 @@ class InCluster:
             if part is not None:
                 part.stop()
 
-    # --- time ---------------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------------------------
 
     def due_ns(self) -> int | None:
-        """When `turn` has something to do (host time)."""
+        """When `turn` should be called next (host time)."""
         return min((due for due in (self._look_ns, self._farewell_ns) if due is not None), default=None)
 
     def turn(self) -> None:
@@ -175,7 +177,7 @@ class InCluster:
                 empty(self._layout.root)
 
     def _look(self) -> None:
-        """Has somebody changed the inventory file?"""
+        """Apply the inventory file if it has changed."""
         assert self._source is not None
         version = _version(self._source)
         if version != self._seen:
@@ -183,14 +185,14 @@ class InCluster:
             with self._told():
                 self._on_inventory(self._read(self._source))
 
-    # --- what comes in ------------------------------------------------------------------------------------------------
+    # --- incoming data ----------------------------------------------------------------------------------------------
 
     def _read(self, path: Path) -> Inventory:
         found = read_inventory(path, self._settings.node)
         return found if isinstance(found, Inventory) else of_devices(found, self._settings.node)
 
     def _on_inventory(self, inventory: Inventory) -> None:
-        """What the node has from now on; a mistake in it is told, and the last good one stays."""
+        """Apply a new inventory. If it is invalid, log that and keep the last valid one."""
         assert self._manager is not None
         with self._told():
             inventory = shared(inventory, self._settings.sharing_config)
@@ -199,15 +201,15 @@ class InCluster:
             self._settle(inventory)
 
     def _settle(self, inventory: Inventory) -> None:
-        """The manager has it; so can the others."""
+        """The manager has applied the inventory: publish it, and start or cancel a clean-up."""
         assert self._manager is not None
         leaving = inventory.cleanup
         if self._waits_for == _CLEAN and not inventory.in_use:
-            return  # a Node that is in no pool any more asks for nothing
+            return  # a Node that is in no pool needs nothing
         if self._waits_for == _CLEAN and self._farewell_ns is None:
             self._leave()
             return
-        self._farewell_ns = None  # wanted again before anything was removed
+        self._farewell_ns = None  # the Node was added to a pool again before anything was removed
         publish(self._layout.inventory_file, inventory)
         self._waits_for = _CLEAN if leaving else ""
         if leaving:
@@ -223,7 +225,7 @@ class InCluster:
         for digest in digests:
             self.files.remove(digest[:32])
 
-    # --- what goes out ------------------------------------------------------------------------------------------------
+    # --- outgoing data ----------------------------------------------------------------------------------------------
 
     def _telemetry(self) -> NodeTelemetry:
         return self._jobs.telemetry()
@@ -235,14 +237,14 @@ class InCluster:
         return figures + (store_figures(self._store.status()) if self._store is not None else [])
 
     def _say(self, line: str) -> None:
-        """Once: the kubelet's list comes each 5 seconds, and with it the same broken directories."""
+        """Log a line once. The kubelet's list comes every 5 seconds, and would repeat the same complaints."""
         if line not in self._said and len(self._said) < MAX_SAID:
             self._said.add(line)
             _log.warning(line)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """What is wrong with something from outside is told, and doesn't end the daemon."""
+        """Log an error in external input, and continue."""
         try:
             yield
         except EmuGpuError as error:
@@ -250,7 +252,7 @@ class InCluster:
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    """Changes with the file."""
+    """A value that changes when the file does."""
     try:
         status = path.stat()
     except OSError:

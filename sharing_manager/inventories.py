@@ -1,4 +1,4 @@
-"""Where the node's devices come from and where they are published: files in, one file out, written whole or not at all."""
+"""Reads the node's inventory from files, and publishes it to a file, which is replaced as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN_RESOURCE = "emugpu.dev/emuGPU"
 
 
 def read_inventory(path: Path, node: str) -> Inventory | list[Device]:
-    """The devices in an inventory file: resources with devices, or (a local cluster's) a list of devices alone.
+    """Read an inventory file: resources with devices, or just a list of devices (in a local cluster).
 
     Raises InputError that names the file and the entry.
     """
@@ -59,13 +59,13 @@ def _device(entry: object, node: str, place: str) -> Device:
 
 
 def of_devices(devices: list[Device], node: str) -> Inventory:
-    """A list of devices as one resource of emugpu's own name."""
+    """Make an inventory with these devices as one resource, under emugpu's own name."""
     return Inventory(node, (ResourceEntry(OWN_RESOURCE, tuple(DeviceEntry(device) for device in devices)),))
 
 
 def read_sharing(path: Path) -> Mapping[str, object]:
-    """A time-slicing file (YAML). Raises InputError that names the file."""
-    import yaml  # only where there is such a file: it costs memory
+    """Read a time-slicing file (YAML). Raises InputError that names the file."""
+    import yaml  # imported only if such a file is used, because it needs memory
 
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -81,16 +81,16 @@ def read_sharing(path: Path) -> Mapping[str, object]:
 
 
 def shared(inventory: Inventory, sharing_config: str) -> Inventory:
-    """The inventory with the sharing that the file says ("": as it is). Raises InputError."""
+    """The inventory with the sharing that the file configures; unchanged if the name is "". Raises InputError."""
     if not sharing_config:
         return inventory
     return apply_time_slicing(inventory, read_sharing(Path(sharing_config)), sharing_config)
 
 
 def publish(path: Path, inventory: Inventory) -> None:
-    """Write the inventory for the device plugin, if it isn't there as it is. Raises InputError where that fails.
+    """Write the inventory for the device plugin, unless the file has the same content. Raises InputError if that fails.
 
-    Not synced: it happens in the thread that answers the jobs, and after a power cut it is made anew from its source.
+    The file isn't synced: this runs in the thread that answers jobs, and after a power cut it is written again.
     """
     text = inventory.to_json() + "\n"
     try:
@@ -102,7 +102,8 @@ def publish(path: Path, inventory: Inventory) -> None:
 
 
 def published(path: Path, node: str, report: Callable[[str], None]) -> Inventory | None:
-    """What was published before a restart; None where nothing was, or nothing that can be read: `report` is told why."""
+    """The inventory that was published before a restart. None if there is none, or if it is invalid; then `report` gets
+    the reason."""
     if not path.exists():
         return None
     try:

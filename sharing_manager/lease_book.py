@@ -1,12 +1,14 @@
-"""The last lease of each grant, kept where `kill -9` of the manager can't take it: a small file that is mapped into memory.
+"""The last lease of each grant, stored so that it survives `kill -9` of the manager: a small memory-mapped file.
 
-A manager that starts again must know what device time it gave away, or leases from before and after would overlap, and must
-answer a repeated request as before. A transaction per lease would cost twice as much as the rest of the answer, and a
-grace period after a restart would stop every job for the longest step; a store of 64 bytes into a mapped page costs less
-than a microsecond, and the page belongs to the kernel. It isn't synced: after a power cut the clock begins anew anyway,
-which the file's header tells (the host's boot).
+After a restart, the manager must know which device time it has leased; otherwise leases from before and after would
+overlap. It must also give the same answer to a repeated request. Alternatives cost more: a database transaction per lease
+costs twice as much as the rest of the answer, and a grace period after a restart stops every job for the length of the
+longest step. A store of 64 bytes into a mapped page takes less than a microsecond, and the page belongs to the kernel. The
+file isn't synced: a power cut restarts the clock anyway. The header names the clock's epoch (the host's boot), so old
+leases are recognised.
 
-Header and slots have 64 bytes: SHA-256 of the epoch's name; digest of the token, step, start, end, exclusive or of all.
+Header and slots have 64 bytes each. Header: magic, SHA-256 of the epoch's name. Slot: digest of the token, step, start,
+end, XOR of these numbers as a check.
 """
 
 from __future__ import annotations
@@ -26,30 +28,30 @@ from emulator_runtime.domain.lease import Lease
 _SLOT = struct.Struct("=32sqqqq")
 _MAGIC = b"EMULEASES-1".ljust(32, b"\0")
 _FIRST_SLOTS = 256
-_CHECK = 0x5EED  # an empty page is no valid slot
+_CHECK = 0x5EED  # makes the check of an empty page fail
 
 
 class LeaseBook(Protocol):
-    """Where the last lease of each grant is kept."""
+    """Stores the last lease of each grant."""
 
     new_epoch: bool
-    """The times in the event log are of another clock: the host has booted since."""
+    """True if the times in the event log belong to another clock, because the host has booted since."""
 
     def note(self, digest: str, step: int, lease: Lease) -> None:
-        """This is the grant's last lease, instead of the one before."""
+        """Replace the grant's last lease by this one."""
         ...
 
     def forget(self, digest: str) -> None:
-        """The grant has none (any more)."""
+        """Delete the grant's lease, if it has one."""
         ...
 
     def leases(self) -> Mapping[str, tuple[int, Lease]]:
-        """Step and lease by digest, as last noted."""
+        """Step and lease of each grant, by digest."""
         ...
 
 
 class MemoryLeases:
-    """A lease book that ends with the process."""
+    """A lease book in memory, which ends with the process."""
 
     new_epoch = False
 
@@ -67,9 +69,9 @@ class MemoryLeases:
 
 
 class LeaseFile:
-    """The lease book in the file at `path`. `epoch` names the clock that lease times count in (the host's boot).
+    """The lease book in the file at `path`. `epoch` names the clock of the lease times (the host's boot).
 
-    A file of another epoch, or none of ours, is begun anew. Raises ClusterError where it can't be used.
+    A file of another epoch, or in an unknown format, is replaced. Raises ClusterError if the file can't be used.
     """
 
     def __init__(self, path: Path, epoch: str) -> None:
@@ -91,7 +93,7 @@ class LeaseFile:
                 self._slot_of[found[0]] = offset
 
     def note(self, digest: str, step: int, lease: Lease) -> None:
-        """Raises ClusterError where the disk is full."""
+        """Raises ClusterError if the disk is full."""
         offset = self._slot_of.get(digest)
         if offset is None:
             if not self._free:
@@ -122,7 +124,8 @@ class LeaseFile:
     def _read(self, offset: int) -> tuple[str, int, Lease] | None:
         digest, step, start_ns, end_ns, check = _SLOT.unpack_from(self._memory, offset)
         if step ^ start_ns ^ end_ns ^ _CHECK != check:
-            return None  # empty; or the process died within this one store: as if the lease had never been asked for
+            # empty, or the process was killed during the store: then the job got no answer and will ask again
+            return None
         return digest.hex(), step, Lease(start_ns, end_ns)
 
     def _grow(self) -> None:
@@ -133,8 +136,8 @@ class LeaseFile:
         self._free = list(reversed(range(size, len(memory), _SLOT.size)))
 
     def _map(self, size: int) -> mmap.mmap:
-        """The file with at least this size. There is room for it on the disk: a store to a page without would end the
-        process (SIGBUS)."""
+        """Map the file with at least this size. Its disk space is allocated first: a store to a page without disk space
+        would kill the process (SIGBUS)."""
         with self._troubles():
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:

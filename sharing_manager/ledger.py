@@ -1,4 +1,4 @@
-"""The books of a node: every change to a grant is made here, in the pool, in memory and in the log, in this order."""
+"""The records of a node: each change of a grant is made here, in this order: in the pool, in memory, in the event log."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from sharing_manager.registry import Registry
 
 OnEvent = Callable[[ManagerEvent], None]
 VOID = -1
-"""The step of a lease that took device time, but is no answer to a request any more."""
+"""Step number of a lease that has used device time but is no longer the answer to a repeated request."""
 
 
 class Ledger:
-    """Grants with what they hold. `on_event` is called after an event is safely in the log; `wall` is the host's date.
+    """The grants with their devices. `on_event` is called after an event has been written to the log; `wall` returns the
+    host's date and time.
 
-    Restores first what was promised before. Raises ClusterError where an owner's job was promised devices that the pool
-    can't give (a pod's are given when it attaches again: the inventory may come later).
+    The constructor restores the grants from before a restart. Raises ClusterError if an owner's grant has devices that the
+    pool doesn't have. (A pod's grant is admitted when the pod attaches again, because the inventory may arrive later.)
     """
 
     def __init__(
@@ -40,17 +41,17 @@ class Ledger:
         self._on_event = on_event
         self._leases = leases
         self.on_pod_event: Callable[[PodIdentity, ManagerEvent], None] = lambda *_: None
-        """Told as well, where the event is about a pod."""
+        """Called in addition to `on_event` for events about a pod."""
         self.grants = Registry()
         self._unlogged: dict[str, Grant] = {}
         self._restore()
 
-    # --- from before the restart --------------------------------------------------------------------------------------
+    # --- restoring after a restart ----------------------------------------------------------------------------------
 
     def _restore(self) -> None:
         for grant in self.log.grants():
             if self._leases.new_epoch:
-                grant.floor_ns = 0  # of a clock that counted from another boot
+                grant.floor_ns = 0  # the value is a time of a clock that started at an earlier boot
             if grant.live:
                 self._admit_again(grant)
             self.grants.add(grant)
@@ -73,7 +74,8 @@ class Ledger:
             ) from error
 
     def _restore_leases(self) -> None:
-        """The device time that was given; and who asked for a step had done all before, whether that was logged or not."""
+        """Restore the leases. A lease for step n implies that steps 0 to n - 1 are done, even if the log doesn't have
+        them yet."""
         leases = sorted(self._leases.leases().items(), key=lambda item: item[1][1].start_ns)
         for digest, (step, lease) in leases:
             grant = self.grants.find(digest)
@@ -86,10 +88,10 @@ class Ledger:
                 self.progress_to(grant, max(step, grant.steps_done))
             self.pool.restore(grant.holder, grant.uuids, lease)
 
-    # --- changes ------------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------------------------
 
     def admit(self, grant: Grant) -> None:
-        """It holds its devices from now on. Raises RefusedError where one is taken or unknown, DeviceLostError."""
+        """Make the grant a holder of its devices. Raises RefusedError if one is taken or unknown, and DeviceLostError."""
         self.pool.admit(grant.holder, grant.uuids)
         try:
             self.pool.check(grant.holder, grant.uuids)
@@ -98,7 +100,8 @@ class Ledger:
             raise
 
     def begin(self, grant: Grant, steps_done: int | None, after_ns: int) -> None:
-        """Its job is connected. Where that knows how many steps are done, it knows it best."""
+        """The grant's job has connected. Its own number of completed steps, if it sent one, replaces the recorded
+        number."""
         grant.floor_ns = max(grant.floor_ns, min(after_ns, self.clock.now_ns()))
         grant.told_full = False
         if steps_done is not None and steps_done != grant.steps_done:
@@ -109,22 +112,23 @@ class Ledger:
             self.record("attached", grant, ",".join(grant.devices))
 
     def note_lease(self, grant: Grant, step: int, lease: Lease) -> None:
-        """It was given this device time. Kept before the job hears of it."""
+        """Record a lease of the grant, before the job receives the answer."""
         grant.floor_ns = lease.end_ns
         grant.leased_ns += lease.end_ns - lease.start_ns
         grant.last_step, grant.last_lease = step, lease
         self._leases.note(grant.digest, step, lease)
 
     def forget_lease(self, grant: Grant) -> None:
-        """A request for the same step is another one from now on; the device time stays used."""
-        if grant.digest in self._unlogged:  # what the lease told of it won't be found there after a restart
+        """Forget the answer: the next request for the same step gets a new lease. The device time stays used."""
+        # its progress follows only from the lease, so write it to the log before the lease is void
+        if grant.digest in self._unlogged:
             self.record("progress", grant)
         if grant.last_lease is not None:
             self._leases.note(grant.digest, VOID, grant.last_lease)
         grant.last_step, grant.last_lease = VOID, None
 
     def abandon_lease(self, grant: Grant) -> None:
-        """Whoever asked for it is no more: time that hasn't passed is given back, and it is nobody's answer any more."""
+        """The process that requested the lease has ended: return the time after now, and forget the answer."""
         now_ns = self.clock.now_ns()
         self.pool.cut(grant.holder, grant.uuids, now_ns)
         self.forget_lease(grant)
@@ -132,48 +136,48 @@ class Ledger:
         grant.floor_ns = now_ns
 
     def progress_to(self, grant: Grant, steps_done: int) -> None:
-        """So many steps are done. Written with the next flush."""
+        """Set the number of completed steps. The next flush writes it to the log."""
         if steps_done != grant.steps_done:
             grant.steps_done = steps_done
             self._unlogged[grant.digest] = grant
 
     def end(self, grant: Grant, state: GrantState, reason: str) -> None:
-        """A run is over, or the grant: it holds nothing any more."""
+        """End a run, or the grant: it gives up its devices and memory."""
         self._yield_devices(grant, state, str(state), reason)
         if grant.over:
             self.log.forget(self.grants.ended(grant))
 
     def suspend(self, grant: Grant, reason: str) -> None:
-        """It holds nothing until it attaches again."""
+        """Take the devices and memory from the grant until it attaches again."""
         self._yield_devices(grant, GrantState.GRANTED, "suspended", reason)
 
     def _yield_devices(self, grant: Grant, state: GrantState, kind: str, reason: str) -> None:
-        """It has neither time nor memory from now on, and what it was given and hasn't used yet is cut off now."""
+        """Remove the grant from its devices, and return its unused leases."""
         if grant.live and (grant.of_owner or grant.state is GrantState.ATTACHED):
             self.pool.leave(grant.holder, grant.uuids, self.clock.now_ns())
         grant.state, grant.stopping = state, False
         grant.last_step, grant.last_lease = VOID, None
         self.record(kind, grant, reason)
-        self._leases.forget(grant.digest)  # not before its progress is in the log
+        self._leases.forget(grant.digest)  # after its progress has been written to the log
 
-    # --- progress and events ------------------------------------------------------------------------------------------
+    # --- progress and events ----------------------------------------------------------------------------------------
 
     @property
     def has_unlogged_progress(self) -> bool:
         return bool(self._unlogged)
 
     def flush_progress(self) -> None:
-        """Write the steps that were done since the last flush, one range per grant."""
+        """Write the steps that were completed since the last flush, as one range per grant."""
         for grant in sorted(self._unlogged.values(), key=lambda grant: grant.holder):
             self.record("progress", grant)
 
     def known_progress(self, job_id: str) -> int:
-        """The most steps that this node knows any grant of this job to have come to."""
+        """The highest number of completed steps among this job's grants on this node."""
         known = [grant.steps_done for grant in self.grants.of_job(job_id)]
         return max([self.log.progress(job_id) or 0, *known])
 
     def record(self, kind: str, grant: Grant, detail: str = "") -> None:
-        """Write an event about this grant, with the steps that weren't written yet."""
+        """Write an event about this grant, together with its progress that isn't in the log yet."""
         event = ManagerEvent(
             at_ns=self.clock.now_ns(),
             kind=kind,

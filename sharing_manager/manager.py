@@ -1,7 +1,8 @@
-"""What the sharing manager decides: grants, leases, memory and progress. No socket, no thread, no host clock in here.
+"""The decisions of the sharing manager: grants, leases, memory and progress. It uses no socket, no thread and no host
+clock.
 
-Every request may come twice: a grant for the same job and devices, a lease for the same step, an end that was already
-noted give the same answer again.
+Every request is idempotent: a repeated grant for the same job and devices, a repeated lease for the same step, or a
+repeated end of a run gets the same answer again.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from sharing_manager.telemetry import NodeTelemetry
 
 STOP = Lease(0, 0, stop=True)
 MAX_SHARED_NS = 600 * NS_PER_S
-"""The longest step on a shared device: who has queued behind it waits for its end, whatever becomes of its job."""
+"""The longest step on a shared device: jobs that queue behind it wait for its end, even if its own job ends earlier."""
 
 
 class Manager:
-    """The owner of a node's emulated GPUs. `on_event` is called after an event is safely in the log; `wall` gives the
-    events the host's date and time. `pods` attaches those whose tokens the device plugin minted.
+    """The owner of a node's emulated GPUs. `on_event` is called after an event has been written to the log; `wall`
+    returns the host's date and time for events. `pods` attaches the pods whose tokens the device plugin minted.
 
-    Raises ClusterError where the log promises devices to an owner's job that the pool can't give.
+    Raises ClusterError if the log contains a grant of the node's owner for devices that the pool doesn't have.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class Manager:
     # --- for the node's owner (a cluster, an administrator) ---------------------------------------------------------
 
     def grant(self, job_id: str, devices: Iterable[str], steps_done: int) -> Grant:
-        """Give devices to a job. Raises RefusedError for an unknown device or one that is taken, DeviceLostError for an
-        unhealthy one."""
+        """Grant devices to a job. Raises RefusedError for a device that is unknown or held by another job, and
+        DeviceLostError for an unhealthy one."""
         wanted = tuple(devices)
         has = self._grants.of_owner(job_id)
         if has is not None and has.live:
@@ -80,7 +81,8 @@ class Manager:
 
     def token_of(self, grant: Grant) -> str:
         """The token of an owner's grant."""
-        if not grant.nonce:  # from a log that kept tokens: whoever asks has lost it, so it gets another one
+        # from an old log, which stored the token itself: the caller has lost that one, so the grant gets a new one
+        if not grant.nonce:
             self._log.forget([grant.digest])
             self._grants.remove(grant)
             grant.nonce = secrets.token_hex(16)
@@ -97,7 +99,7 @@ class Manager:
                 self._ledger.record("stopping", grant)
 
     def revoke(self, job_id: str, reason: str) -> None:
-        """Take a job's devices away at once, because its process is gone."""
+        """Take a job's devices away at once, because its process has ended."""
         for grant in self._live_of(job_id):
             if grant.of_owner:
                 self._end(grant, GrantState.FAILED, grant.steps_done, reason)
@@ -105,7 +107,7 @@ class Manager:
                 self.pods.end(grant, reason)
 
     def steps_done(self, job_id: str) -> int:
-        """Raises RefusedError for a job that was never here."""
+        """The steps that a job has completed. Raises RefusedError for a job that never ran on this node."""
         owners = self._grants.of_owner(job_id)
         if owners is not None:
             return owners.steps_done
@@ -115,39 +117,40 @@ class Manager:
         return max([logged or 0, *known])
 
     def grants(self) -> list[Grant]:
-        """The grants that may get time and memory."""
+        """The grants that may get leases and memory."""
         return [grant for grant in self._grants.all() if grant.live and grant.bound]
 
     def _live_of(self, job_id: str) -> list[Grant]:
         return [grant for grant in self._grants.of_job(job_id) if grant.live]
 
-    # --- for the node -------------------------------------------------------------------------------------------------
+    # --- for the node -----------------------------------------------------------------------------------------------
 
     def apply_inventory(self, inventory: Inventory) -> None:
-        """Have these devices from now on; for each holder of a device that is lost by it there is an event."""
+        """Replace the inventory. Writes an event for each holder that loses a device by this."""
         for loss in self._pool.apply_inventory(inventory):
             for grant in self.grants():
                 if grant.holder in loss.holders:
                     self._ledger.record("device-lost", grant, f"device {loss.uuid} is lost: {loss.reason}")
 
     def telemetry(self, only: Collection[str] | None = None) -> NodeTelemetry:
-        """What there is to tell at this moment of all devices, or of `only` these (connections are the service's to add)."""
+        """The current state of all devices, or of those in `only`. (The service adds the counts of connections.)"""
         devices = [device for device in self._pool.all() if only is None or device.device.uuid in only]
         return snapshot(devices, self.grants(), self._counters, self._clock.now_ns())
 
-    # --- for jobs -----------------------------------------------------------------------------------------------------
+    # --- for jobs ---------------------------------------------------------------------------------------------------
 
     def find(self, token: str) -> Grant | None:
-        """The grant of a token that is known here; its run may have ended."""
+        """The grant of a token that this manager knows; its run may have ended."""
         return self._grants.find(token_digest(token))
 
     def attach(self, token: str, job_id: str | None, steps_done: int | None, after_ns: int) -> Grant:
-        """A job presents the token that the owner got for it; before `after_ns` (the start of its last lease) a restarted
-        manager gives no time. `job_id` None: the token says which job it is.
+        """Attach a job that presents the token of an owner's grant. No lease starts before `after_ns` (the start of the
+        job's last lease before a restart of the manager). With `job_id` None the token alone identifies the job.
 
-        `steps_done` is what the job has done or finds in its checkpoint; None: it doesn't know (it comes to give up).
-        The answer may be a grant that has ended: the job's last word was heard, only the reply to it was lost.
-        Raises RefusedError for an unknown token, or one of another job, and DeviceLostError.
+        `steps_done` is the number of steps that the job has completed or read from its checkpoint. It is None if the job
+        doesn't know (it attaches only to report a failure). The result may be a grant that has ended: then the job's final
+        request was processed, and only the reply to it was lost. Raises RefusedError for an unknown token or the token of
+        another job, and DeviceLostError.
         """
         grant = self.find(token)
         if grant is None or not grant.of_owner or (job_id is not None and grant.job_id != job_id):
@@ -161,13 +164,13 @@ class Manager:
         return self._pool.specs(grant.uuids)
 
     def shared(self, grant: Grant) -> bool:
-        """Whether others may compute on one of its devices."""
+        """Whether other holders may compute on one of the grant's devices."""
         devices = (self._pool.find(uuid) for uuid in grant.uuids)
         return any(device is not None and device.replicas > 1 for device in devices)
 
     def reserve(self, grant: Grant, wanted: Reservation) -> None:
-        """Memory on each of the grant's devices. Raises OutOfMemoryError, DeviceLostError, or RefusedError where the grant
-        has ended."""
+        """Reserve memory on each of the grant's devices. Raises OutOfMemoryError, DeviceLostError, or RefusedError if
+        the grant has ended."""
         _check_live(grant)
         if wanted.peak_bytes < wanted.persistent_bytes:
             raise ProtocolError("field 'peak_bytes' must not be below 'persistent_bytes'")
@@ -175,17 +178,18 @@ class Manager:
         try:
             self._pool.reserve(grant.holder, grant.uuids, wanted)
         except OutOfMemoryError as error:
-            if not grant.told_full:  # once per run: whoever asks again and again fills no log with it
+            if not grant.told_full:  # log it once per run, however often the job asks
                 grant.told_full = True
                 self._ledger.record("oom", grant, str(error))
             raise
 
     def lease(self, grant: Grant, step: int, duration_ns: int, issue_ns: int) -> Lease:
-        """Device time for step `step` (0-based), issued at `issue_ns`; asking for it says that all steps before are done.
+        """Grant device time for step `step` (0-based), which was issued at `issue_ns`. The request implies that all
+        earlier steps are done. Returns STOP if the job is asked to end its run.
 
-        Answers with STOP where the job is to end its run. Raises ProtocolError for a step out of order, one whose predecessor
-        still runs, or an issue in the future (each would keep the device from all others until then), and for a step of
-        more than MAX_SHARED_NS on a shared device; DeviceLostError; RefusedError where the grant has ended.
+        Raises ProtocolError for a step out of order; for a step whose predecessor still runs, or whose issue time is in the
+        future (both would block the device for all others until then); and for a step longer than MAX_SHARED_NS on a shared
+        device. Raises DeviceLostError, and RefusedError if the grant has ended.
         """
         _check_live(grant)
         if step == grant.last_step and grant.last_lease is not None:
@@ -217,19 +221,19 @@ class Manager:
         return lease
 
     def release(self, grant: Grant, steps_done: int) -> None:
-        """The job has written its checkpoint and gives its devices back."""
+        """The job has written its checkpoint and returns its devices."""
         self._end(grant, GrantState.RELEASED, steps_done, "")
 
     def finish(self, grant: Grant, steps_done: int) -> None:
-        """The job has run its last step."""
+        """The job has completed its last step."""
         self._end(grant, GrantState.FINISHED, steps_done, "")
 
     def fail(self, grant: Grant, reason: str) -> None:
-        """The job gives up and says why."""
+        """The job reports that it has failed, with the reason."""
         self._end(grant, GrantState.FAILED, grant.steps_done, reason)
 
     def detached(self, grant: Grant) -> None:
-        """The job's connection is gone; its grant stays until it comes back or is revoked, its memory is free."""
+        """The job's connection was closed. Its memory is freed; its grant stays until the job reconnects or is revoked."""
         grant.pid = 0
         if grant.live:
             self._pool.free_memory(grant.holder, grant.uuids)
@@ -241,18 +245,18 @@ class Manager:
         grant.steps_done = max(grant.steps_done, steps_done)
         self._ledger.end(grant, state, reason)
 
-    # --- progress -----------------------------------------------------------------------------------------------------
+    # --- progress ---------------------------------------------------------------------------------------------------
 
     @property
     def has_unlogged_progress(self) -> bool:
         return self._ledger.has_unlogged_progress
 
     def flush_progress(self) -> None:
-        """Write the steps that were done since the last flush, one range per job."""
+        """Write the steps that were completed since the last flush, as one range per job."""
         self._ledger.flush_progress()
 
 
 def _check_live(grant: Grant) -> None:
-    """A job whose devices were taken away may still be connected; from then on it gets nothing."""
+    """A job may still be connected after its grant has ended. Raises RefusedError, so that it gets nothing more."""
     if not grant.live:
         raise RefusedError(f"the grant of {grant.name} has ended ({grant.state})")

@@ -1,4 +1,4 @@
-"""What the owner of a pod is told of it by Kubernetes Events: a table, and the sentence for each line of it."""
+"""The Kubernetes Events by which the owner of a pod is informed: a table of kinds, and a sentence for each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sharing_manager.event_log import ManagerEvent
 from sharing_manager.identity import PodEvents, PodIdentity
 
-_NOTES = {  # kind of our event: reason, is it a warning
+_NOTES = {  # kind of the manager's event: reason of the Kubernetes Event, whether it is a warning
     "attached": ("EmuGPUAttached", False),
     "oom": ("EmuGPUOutOfMemory", True),
     "device-lost": ("EmuGPULost", True),
@@ -16,7 +16,7 @@ _NOTES = {  # kind of our event: reason, is it a warning
 
 
 def notes_for(events: PodEvents) -> Callable[[PodIdentity, ManagerEvent], None]:
-    """Tells of what is in the table, and of nothing else."""
+    """A callback that reports the events in the table, and no others."""
 
     def tell(identity: PodIdentity, event: ManagerEvent) -> None:
         if event.kind in _NOTES:

@@ -1,5 +1,5 @@
-"""Pods and their tokens: who may attach, whom that displaces, whose grant is nobody's any more. The rules are in `binding`
-and `reconcile`, this carries them out."""
+"""The grants of pods: attaches them, displaces earlier holders, and ends the grants of pods that no longer exist. The
+rules are in `binding` and `reconcile`; this module applies them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sharing_manager.reconcile import Findings, reconcile
 
 
 class Pods:
-    """The grants that the device plugin minted. `on_displaced` is told of a grant that has lost its devices to another
-    attachment or with its pod, so that its connection can be closed."""
+    """The grants that the device plugin minted. `on_displaced` is called with a grant that has lost its devices to
+    another attachment, or because its pod is gone, so that its connection can be closed."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -25,7 +25,7 @@ class Pods:
         self.on_displaced: Callable[[Grant], None] = lambda _: None
 
     def check(self, grant: Grant, identity: PodIdentity | None) -> None:
-        """Raises RefusedError where this pod may not attach with this grant. Changes nothing."""
+        """Raises RefusedError if this pod may not attach with this grant. Changes nothing."""
         decide(grant, identity, (), self._ledger.grants.marks)
 
     def attach(
@@ -36,12 +36,13 @@ class Pods:
         after_ns: int = 0,
         known_steps: int | None = None,
     ) -> Grant:
-        """A container presents the token of `grant`, for the first time or again.
+        """Attach a container that presents the token of `grant`, for the first time or again.
 
-        `identity` None: nobody can tell who it is, the token has to do. `steps_done` None: a process that begins; it goes on
-        where its job is (`known_steps` is what the cluster knows of that). Otherwise it is one that was connected before, and
-        the answer may be a grant whose run has ended: its last word was heard, only the reply to it was lost.
-        Raises RefusedError as `binding.decide`, and DeviceLostError; then nothing has changed.
+        With `identity` None the pod is unknown, and the token alone is accepted. With `steps_done` None the process has
+        just started: it resumes at its job's progress (`known_steps` is the progress that the cluster knows of). Otherwise
+        the process reconnects. Then the result may be a grant whose run has ended: its final request was processed, and
+        only the reply was lost. Raises RefusedError as `binding.decide` does, and DeviceLostError; then nothing has
+        changed.
         """
         if grant.over or (not grant.live and steps_done is not None):
             check_bound(grant, identity)
@@ -69,13 +70,13 @@ class Pods:
         return grant
 
     def _bind(self, grant: Grant, identity: PodIdentity | None) -> None:
-        """Hold the devices in the name of that pod."""
+        """Bind the grant to the pod, and make it a holder of its devices."""
         ledger, holder = self._ledger, grant.holder
         attached = grant.state is GrantState.ATTACHED
         grant.bind(_job_key(grant, identity), _known_better(identity, grant.pod))
         if attached and grant.holder == holder:
             return
-        if attached:  # it had another name in the books
+        if attached:  # it was registered under another name
             ledger.pool.leave(holder, grant.uuids, ledger.clock.now_ns())
         ledger.admit(grant)
         grant.floor_ns = max(grant.floor_ns, ledger.clock.now_ns())
@@ -83,7 +84,7 @@ class Pods:
         ledger.grants.add(grant)
 
     def _suspend(self, grant: Grant) -> None:
-        """Another container of its pod works with the devices now."""
+        """Take the devices from a container, because another container of its pod has attached."""
         self._ledger.suspend(grant, "another container of its pod has attached to its devices")
         self.on_displaced(grant)
 
@@ -91,7 +92,7 @@ class Pods:
         self._ledger.end(grant, state, reason)
         self.on_displaced(grant)
 
-    # --- gone ---------------------------------------------------------------------------------------------------------
+    # --- ending grants ----------------------------------------------------------------------------------------------
 
     def reconcile(
         self,
@@ -99,10 +100,10 @@ class Pods:
         records: Sequence[GrantRecord] = (),
         connected: Collection[str] = (),
     ) -> Findings:
-        """End the grants of pods that are gone, by what the kubelet says that pods hold now.
+        """End the grants of pods that no longer exist, according to the kubelet's current list.
 
-        `records` are the grant files, `connected` digests of grants with a connection. Of the answer, `gone` has happened;
-        the files of `gone` and `stale` can go.
+        `records` are the grant files, `connected` has the digests of grants with a connection. The grants in `gone` of the
+        result have ended; the caller deletes the files of `gone` and `stale`.
         """
         grants = self._ledger.grants
         unbound = [record for record in records if grants.find(record.token_digest) is None]
@@ -117,20 +118,20 @@ class Pods:
         return replace(findings, stale=findings.stale | self.over(records))
 
     def over(self, records: Iterable[GrantRecord]) -> frozenset[str]:
-        """The digests among these of grants that are over."""
+        """The digests of those records whose grants are over."""
         known = ((record.token_digest, self._ledger.grants.find(record.token_digest)) for record in records)
         return frozenset(digest for digest, grant in known if grant is not None and grant.over)
 
     def on_event(self, tell: Callable[[PodIdentity, ManagerEvent], None]) -> None:
-        """From now on, `tell` is told of every event that is about a pod."""
+        """From now on, call `tell` with every event about a pod."""
         self._ledger.on_pod_event = tell
 
     def end(self, grant: Grant, reason: str) -> None:
-        """The grant ends, whatever its pod does."""
+        """End a grant, whatever its pod does."""
         self._displace(grant, GrantState.GONE, reason)
 
     def end_all(self, reason: str) -> None:
-        """The node leaves the cluster."""
+        """End all pods' grants, because the node leaves the cluster."""
         for grant in list(self._ledger.grants.all()):
             if grant.bound and not (grant.of_owner or grant.over):
                 self.end(grant, reason)
@@ -143,7 +144,7 @@ def _job_key(grant: Grant, identity: PodIdentity | None) -> str:
 
 
 def _known_better(identity: PodIdentity | None, before: PodIdentity | None) -> PodIdentity | None:
-    """What is known of the pod now, and of the container at all."""
+    """The identity now, unless only the earlier one names the container."""
     if identity is None or (before is not None and before.container and not identity.container):
         return before
     return identity

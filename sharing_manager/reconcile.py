@@ -1,7 +1,8 @@
-"""Which grants are nobody's any more, by what the kubelet says that pods hold. Pure: decided here, done in the manager.
+"""Decides which grants belong to pods that no longer exist, from the kubelet's list of allocations. Pure: `pods` applies
+it.
 
-The kubelet tells no plugin that a device was freed. Its PodResources service lists who holds what at this moment; what is
-missing there twice running is gone (once may be a kubelet that has just restarted).
+The kubelet doesn't tell a device plugin that a device was freed. Its PodResources service lists the current allocations. A
+grant that is missing in two consecutive lists is ended; one list may come from a kubelet that has just restarted.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from sharing_manager.grants import Grant
 from sharing_manager.identity import PodAllocation
 
 YOUNG_NS = 60 * NS_PER_S
-"""A token that nobody has shown yet is kept so long at least: between Allocate and a first attach lies the image's pull,
-during which the kubelet lists the pod already; and the containers of a pod are allocated within this time of each other."""
+"""Minimum age at which an unused token may be deleted. While a container's image is pulled, its token is unused,
+although the kubelet lists the pod already. Also, all containers of a pod are allocated within this time of each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """`gone`: digests of bound grants to end. `stale`: unbound records to delete. `missed`: for the next time."""
+    """`gone`: digests of bound grants to end. `stale`: digests of unbound records to delete. `missed`: argument of the
+    next comparison."""
 
     gone: frozenset[str] = frozenset()
     stale: frozenset[str] = frozenset()
@@ -29,7 +31,7 @@ class Findings:
 
 
 class _Held:
-    """What the kubelet says, arranged for questions."""
+    """The kubelet's list, indexed for look-ups."""
 
     def __init__(self, allocations: Iterable[PodAllocation]) -> None:
         self.ids: set[str] = set()
@@ -43,7 +45,8 @@ class _Held:
         if grant.pod is None:
             return self.ids.isdisjoint(grant.ids)
         holds = self.by_pod.get((grant.pod.namespace, grant.pod.pod))
-        if grant.pod.init_container:  # its devices aren't listed; the pod is, or it is here in person
+        # the kubelet lists its pod but not its devices; an open connection also shows that it exists
+        if grant.pod.init_container:
             return holds is None and grant.digest not in connected
         return holds is None or not holds.issuperset(grant.ids)
 
@@ -57,10 +60,10 @@ def reconcile(
     connected: Collection[str] = (),
     wall_ns: int,
 ) -> Findings:
-    """Compare the pods' grants with what the kubelet says that pods hold.
+    """Compare the pods' grants with the kubelet's list.
 
-    `missed` is what the last comparison answered, `connected` are digests of grants with a connection, `wall_ns` is the
-    time now as `GrantRecord.minted_ns` has it.
+    `missed` is the result of the previous comparison, `connected` has the digests of grants with a connection, and
+    `wall_ns` is the current time on the clock of `GrantRecord.minted_ns`.
     """
     held = _Held(allocations)
     absent = {g.digest for g in grants if g.bound and not (g.of_owner or g.over) and held.missing(g, connected)}
@@ -74,8 +77,8 @@ def reconcile(
 
 
 def _replaced(unbound: Sequence[GrantRecord]) -> set[str]:
-    """Tokens with a much younger one for one of their ids: the kubelet has given that to another pod, and a pod that uses
-    its devices without ever attaching would leave a token behind each time."""
+    """Tokens that share a device id with a token minted more than YOUNG_NS later: the kubelet has given that device to
+    another pod since. Without this, pods that use their devices but never attach would leave their tokens behind."""
     youngest: dict[str, int] = {}
     for record in unbound:
         for device in record.device_ids:

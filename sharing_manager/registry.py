@@ -1,4 +1,4 @@
-"""All grants of a node in memory, by what one asks for them; of those that are over only the last ones are kept."""
+"""All grants of a node in memory, indexed by digest and by job. Of those that are over, only the latest are kept."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from sharing_manager.binding import Mark, mark
 from sharing_manager.grants import Grant
 
 KEPT = 1000
-"""Grants that are over and still known: a job whose last reply was lost asks within seconds, people within the day."""
+"""Number of grants that are kept after they are over. A job whose last reply was lost asks again within seconds; people
+look at such a grant within a day."""
 _AT_ONCE = 50
 
 
 class Registry:
-    """Grants by digest and, for the owner's, by job. `marks`: the newest token that attached to each device id."""
+    """Grants by digest, and owners' grants by job. `marks` has the newest token that attached to each device id."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
@@ -38,12 +39,12 @@ class Registry:
             del self._by_job[grant.job_id]
 
     def attached(self, grant: Grant) -> None:
-        """A pod has attached with it."""
+        """Record that a pod has attached with this grant."""
         mark(grant, self.marks)
 
     def ended(self, grant: Grant) -> list[str]:
-        """It is over; answers the digests of those that are forgotten for it. The ones that say which pod was the last on
-        a device stay, or an older token would be taken for a new one."""
+        """Record that the grant is over. Returns the digests of older grants that are forgotten now. The grants that
+        hold the newest token of a device are kept; otherwise an older token could attach again."""
         self._over.append(grant)
         if len(self._over) < self._kept + _AT_ONCE:
             return []
@@ -71,7 +72,7 @@ class Registry:
         return self._by_job.get(job_id)
 
     def of_job(self, job_id: str) -> Iterator[Grant]:
-        """The owner's latest grant to this job, and those of its pods."""
+        """The owner's latest grant to this job, and the grants of its pods."""
         owners = self._by_job.get(job_id)
         if owners is not None:
             yield owners

@@ -1,4 +1,5 @@
-"""The job's socket: from messages to the manager's methods and back, one table."""
+"""The job socket: translates messages into calls of the manager, and results into replies. One table maps ops to
+methods."""
 
 from __future__ import annotations
 
@@ -23,13 +24,13 @@ from sharing_manager.telemetry import DeviceTelemetry, NodeTelemetry
 
 MAX_LEASE_NS = to_ns(MAX_SECONDS)
 MAX_STRANGERS = 64
-"""Connections that haven't shown a valid token. An honest job shows it at once; beyond this many, whoever has the most of
-them loses its oldest."""
+"""Maximum number of connections that have not presented a valid token. A well-behaved job presents its token at once.
+Above this number, the peer with the most such connections loses its oldest one."""
 _OK: Message = {"ok": True}
 
 
 class JobService:
-    """What a job may ask for. Each connection is bound to one grant by its token."""
+    """Serves the requests of jobs. Each connection is bound to one grant by its token."""
 
     def __init__(
         self,
@@ -38,7 +39,8 @@ class JobService:
         guarded: GuardCounts | None = None,
         shares: HostShares | None = None,
     ) -> None:
-        """`guarded`: what the guard in front counts, for telemetry. `shares`: of the node, by pod."""
+        """`guarded` has the counts of the guard in front of this service, for telemetry. `shares` has the host shares by
+        pod."""
         self._manager = manager
         self._guarded = guarded or GuardCounts()
         self._shares = shares or HostShares()
@@ -48,7 +50,7 @@ class JobService:
         self._attaching.holder = lambda grant: self._holders.get(grant.digest)
         self._grants: dict[Connection, Grant] = {}
         self._holders: dict[str, Connection] = {}
-        self._strangers: dict[Connection, None] = {}  # in the order of their coming
+        self._strangers: dict[Connection, None] = {}  # connections without a valid token, oldest first
         manager.pods.on_displaced = self._displaced
         self._handlers: Mapping[str, Callable[[Grant, Message], Message]] = {
             "lease": self._lease,
@@ -59,16 +61,17 @@ class JobService:
         }
 
     def on_open(self, connection: Connection) -> None:
-        """Somebody has connected."""
+        """A peer has connected."""
         self._strangers[connection] = None
-        if len(self._strangers) - self._attaching.pending > MAX_STRANGERS:  # those that wait have shown a token
+        # connections with a pending attachment have presented a valid token
+        if len(self._strangers) - self._attaching.pending > MAX_STRANGERS:
             strangers = [one for one in self._strangers if not self._attaching.waits(one)]
             counts = Counter(_peer(stranger) for stranger in strangers)
             most = max(counts.values())
             next(stranger for stranger in strangers if counts[_peer(stranger)] == most).close()
 
     def on_message(self, connection: Connection, message: Message) -> None:
-        """Answer one request. Raises errors of the tree; the connection turns them into replies."""
+        """Answer one request. Raises EmuGpuError; the connection turns it into an error reply."""
         op = message.get("op")
         if op == "attach":
             self._attach(connection, message)
@@ -97,11 +100,11 @@ class JobService:
 
     @property
     def attached(self) -> frozenset[str]:
-        """Digests of the grants with a connection."""
+        """Digests of the grants that have a connection."""
         return frozenset(self._holders)
 
     def telemetry(self) -> NodeTelemetry:
-        """The manager's, with what is known of connections."""
+        """The manager's telemetry, completed by the counts of connections."""
         return replace(
             self._manager.telemetry(),
             connections=len(self._grants) + len(self._strangers),
@@ -112,7 +115,7 @@ class JobService:
             held_total=self._guarded.held,
         )
 
-    # --- who it is ----------------------------------------------------------------------------------------------------
+    # --- attaching --------------------------------------------------------------------------------------------------
 
     def _attach(self, connection: Connection, message: Message) -> None:
         version = whole(message, "version")
@@ -143,7 +146,7 @@ class JobService:
         former = self._holders.get(grant.digest)
         self._grants[connection], self._holders[grant.digest] = grant, connection
         if former is not None:
-            former.close()  # fence: a job that comes back replaces its own lost connection
+            former.close()  # a job that reconnects replaces its own lost connection
         grant.pid = connection.peer.pid
         connection.prefer()
         devices = [
@@ -158,7 +161,7 @@ class JobService:
         connection.send(said)
 
     def _share_changed(self, pod_uid: str, share: HostShare) -> None:
-        """Tell the pod's processes that want to know; the others would take it for an answer to something."""
+        """Send the new share to the pod's processes that asked for updates; others would take the message for a reply."""
         for connection in list(self._followers):
             pod = self._grants[connection].pod
             if pod is not None and pod.pod_uid == pod_uid:
@@ -170,11 +173,11 @@ class JobService:
             connection.close()
 
     def _telemetry_of(self, grant: Grant) -> Message:
-        """The devices of a grant as they are; of a shared device only its own processes."""
+        """The state of a grant's devices. For a shared device it lists only the processes of this grant."""
         devices = self._manager.telemetry(grant.uuids).devices
         return {"ok": True, "devices": [device_message(d, only=grant.digest) for d in devices]}
 
-    # --- what it wants ------------------------------------------------------------------------------------------------
+    # --- requests of an attached job --------------------------------------------------------------------------------
 
     def _lease(self, grant: Grant, message: Message) -> Message:
         duration_ns = whole(message, "duration_ns", most=MAX_LEASE_NS)
@@ -201,12 +204,12 @@ class JobService:
 
 
 def _peer(connection: Connection) -> object:
-    """Whose connection it is: a container's where that is known, else a process's."""
+    """The peer that a connection belongs to: a container if it is known, else a process."""
     return connection.group or connection.peer.pid
 
 
 def device_message(telemetry: DeviceTelemetry, only: str | None = None) -> Message:
-    """A device with what it does; with the processes of the grant `only`, where that is given."""
+    """The state of a device as a message. With `only`, it lists only the processes of the grant with that digest."""
     device = telemetry.device
     return {
         "uuid": device.uuid,

@@ -1,4 +1,4 @@
-"""The manager's settings: one frozen class; each field has its variable and its sentence, `--help` is made from it."""
+"""The manager's settings: one frozen class. Each field has a variable and a sentence, from which `--help` is made."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from emulator_runtime.node.layout import NodeLayout
 from emulator_runtime.node.settings import EnvSettings, setting
 
 FROM_NODE = "kubernetes"
-"""`inventory` where it is an annotation of the Kubernetes Node."""
+"""Value of `inventory` that means the annotation of the Kubernetes Node."""
 LEAST_SPOOL_BYTES = 4096
 LEAST_STREAM_LENGTH = 1000
-"""So many entries stay even where Redis has no memory left: some seconds of a busy node."""
+"""Number of entries that stay even if Redis is out of memory: some seconds of a busy node."""
 
 
 @dataclass(frozen=True)
 class Settings(EnvSettings):
-    """Each field is read from the variable EMUGPU_MANAGER_<FIELD>. With `node_dir` it is the daemon of a cluster's node,
-    else of a local cluster. Raises InputError for what is missing or contradicts that."""
+    """Each field is read from the variable EMUGPU_MANAGER_<FIELD>. With `node_dir` this is the daemon of a cluster's
+    node, else of a local cluster. Raises InputError for missing or contradictory values."""
 
     PREFIX: ClassVar[str] = "EMUGPU_MANAGER_"
 

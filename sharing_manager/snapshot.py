@@ -1,4 +1,4 @@
-"""Makes the snapshot of a node out of its devices and grants."""
+"""Makes a snapshot of a node from its devices and grants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sharing_manager.telemetry import DeviceTelemetry, NodeTelemetry, ProcessTel
 
 @dataclass(slots=True)
 class Counters:
-    """What came in since the start: leases, and how long after their issue the requests for them were heard."""
+    """Counts since the manager's start: leases, and the lag from the issue of each request to its arrival."""
 
     leases: int = 0
     lag_ns: int = 0

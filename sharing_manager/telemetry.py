@@ -1,4 +1,4 @@
-"""What a node's manager can tell at one moment: a snapshot for metrics, status and nvidia-smi. Plain facts, no object behind."""
+"""A snapshot of a node for metrics, status and nvidia-smi: plain data, without references to the manager's objects."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from emulator_runtime.domain.units import NS_PER_S
 from sharing_manager.identity import PodIdentity
 
 WINDOW_NS = NS_PER_S
-"""Utilisation is the busy share of this last stretch of emulated time, as long as nvidia-smi's samples are at most."""
+"""Length of the window of emulated time over which utilisation is computed. nvidia-smi samples over at most one second,
+too."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessTelemetry:
-    """A holder on one device. `pid` is 0 where it isn't connected or not to be seen; `pod` None in a local cluster.
+    """A holder on one device. `pid` is 0 if it isn't connected or not visible; `pod` is None in a local cluster.
 
-    `used_bytes` (the peak that it reserved) and `leased_ns` are on this device; `grant` (the digest of its token) tells two
-    holders of one job apart.
+    `used_bytes` (the peak that it reserved) and `leased_ns` are for this device. `grant` (the token's digest) distinguishes
+    two holders of the same job.
     """
 
     grant: str
@@ -32,7 +33,7 @@ class ProcessTelemetry:
 
 @dataclass(frozen=True, slots=True)
 class DeviceTelemetry:
-    """One device. `utilisation` is from 0 to 1 over the last second, `leased_ns` all device time that was leased so far."""
+    """One device. `utilisation` is from 0 to 1 over the last second; `leased_ns` is the sum of all its leases."""
 
     device: Device
     resource: str
@@ -49,9 +50,9 @@ class DeviceTelemetry:
 class NodeTelemetry:
     """A node at `at_ns` (the manager's clock). Totals count from the manager's start.
 
-    `request_lag_ns` adds up how long after their issue the requests for leases were heard, `request_lag_max_ns` is the
-    longest of them; `attach_failures` counts refused attachments by the error's code, `turned_away_total` connections of a
-    container that has too many, `held_total` how often one had to wait (sharing_manager/fairness.py).
+    `request_lag_ns` is the sum of the lags from issue to arrival of lease requests, `request_lag_max_ns` the longest of
+    them. `attach_failures` counts refused attachments by error code, `turned_away_total` the rejected connections of
+    containers with too many, `held_total` how often a connection had to wait (sharing_manager/fairness.py).
     """
 
     at_ns: int
@@ -73,14 +74,14 @@ _MOST_INTERVALS = 8192
 
 
 class BusyTime:
-    """When a device was busy in the last WINDOW_NS, and what is booked beyond: intervals that don't overlap, in order."""
+    """The busy intervals of a device in the last WINDOW_NS and in the future (booked leases): disjoint and in order."""
 
     def __init__(self) -> None:
         self._intervals: deque[list[int]] = deque()
         self._sum_ns = 0
 
     def add(self, start_ns: int, end_ns: int, now_ns: int) -> None:
-        """Busy in [start_ns, end_ns), as known at `now_ns` (the manager's clock, not the client's)."""
+        """Add the busy interval [start_ns, end_ns). `now_ns` is the manager's clock, not the client's."""
         self._forget(now_ns)
         intervals = self._intervals
         if intervals and intervals[-1][1] == start_ns:
@@ -92,11 +93,11 @@ class BusyTime:
             self._drop_first()
 
     def __len__(self) -> int:
-        """The intervals that are kept."""
+        """Number of stored intervals."""
         return len(self._intervals)
 
     def cut(self, end_ns: int) -> None:
-        """Not busy any more after `end_ns`."""
+        """Remove all busy time after `end_ns`."""
         intervals = self._intervals
         while intervals and intervals[-1][1] > end_ns:
             start_ns, was_ns = intervals[-1]
@@ -107,7 +108,8 @@ class BusyTime:
             intervals.pop()
 
     def share(self, now_ns: int) -> float:
-        """The busy share of the window that ends now. Costs what is booked beyond now, however busy the window was."""
+        """The busy share of the window that ends now. Its cost grows with the intervals after `now_ns`, not with those
+        in the window."""
         self._forget(now_ns)
         busy_ns = self._sum_ns
         if self._intervals:

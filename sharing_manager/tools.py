@@ -1,4 +1,5 @@
-"""Brings what job containers get mounted (nvidia-smi, the runtime library) from this image to the node directory."""
+"""Copies the files that are mounted into job containers (nvidia-smi, the runtime library) from this image to the node
+directory."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ _SKIPPED = "__pycache__"
 
 
 def copy_tools(source: Path, target: Path) -> None:
-    """Make `target` hold the same files as `source`, each replaced as a whole: containers have them mounted and open.
+    """Make `target` hold the same files as `source`. Each file is replaced as a whole, because containers have it open.
 
-    Raises InputError where that can't be done.
+    Raises InputError if that fails.
     """
     try:
         if not source.is_dir():
@@ -48,7 +49,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _make(directory: Path) -> None:
-    """Open to all, whatever the umask: containers of any user read in there."""
+    """Make the directory readable by all, whatever the umask is, because containers of any user read it."""
     if not directory.is_dir():
         _make(directory.parent)
         directory.mkdir()
@@ -56,7 +57,7 @@ def _make(directory: Path) -> None:
 
 
 def empty(directory: Path) -> None:
-    """Remove all that is in a directory. Raises InputError where something stays."""
+    """Remove everything in a directory. Raises InputError if something can't be removed."""
     try:
         for path in directory.iterdir():
             if path.is_dir() and not path.is_symlink():

@@ -145,7 +145,11 @@ async def nodes_with_gpus(api: Api, only: str = "") -> list[NodeView]:
 
     Raises ForbiddenError if nodes or pods can't be listed; a manager that doesn't answer is a `problem` of its node.
     """
-    nodes, pods = await asyncio.gather(listed(api, NODE), listed(api, POD, namespace="*"))
+    listing = asyncio.gather(listed(api, NODE), listed(api, POD, namespace="*"), return_exceptions=True)
+    for result in await listing:  # of two refusals always the first is reported
+        if isinstance(result, BaseException):
+            raise result
+    nodes, pods = (result for result in listing.result() if not isinstance(result, BaseException))
     facts = sorted((f for f in map(Node.read, nodes) if only in ("", f.name)), key=lambda f: f.name)
     inventories, unread = {}, {}
     for each in facts:

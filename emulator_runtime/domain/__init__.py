@@ -1,1 +1,1 @@
-"""What an emulated GPU, a step, a job and a lease are; standard library only, imported by everything."""
+"""The basic types (emulated GPU, step, job, lease) and the errors. Uses the standard library only; every folder imports it."""

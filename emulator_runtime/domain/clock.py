@@ -1,4 +1,7 @@
-"""A clock is an argument: emulated time is never read from the host by itself (host time, for time-outs, is timing/host.py's)."""
+"""The interface of a clock. Emulated time always comes from a clock that is passed in.
+
+Timeouts use the host's time, which timing/host.py reads.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ class Clock(Protocol):
         ...
 
     def wait_until_ns(self, deadline_ns: int) -> int:
-        """Return at `deadline_ns` or later; the answer is the lag in emulated nanoseconds (>= 0).
+        """Wait until `deadline_ns` and return the lag: how much later the wait ended, in emulated nanoseconds (>= 0).
 
-        Raises LateError where the clock is strict and the lag is above its limit.
+        Raises LateError if the clock is strict and the lag is above its limit.
         """
         ...

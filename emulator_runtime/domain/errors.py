@@ -3,15 +3,15 @@
 EmuGpuError
  |- InputError              the user's file, flag or row is wrong: names the place and the fix
  |   `- UnknownNameError    a name that isn't in a table: lists the nearest ones
- |- BeyondProfileError      a batch size past the last measured point
- |- OutOfMemoryError        a device can't hold what was asked
- |- DeviceLostError         a device is unhealthy or gone
- |- RefusedError            the sharing manager said no (unknown token, foreign device, second owner)
- |- ProtocolError           bytes on a socket that are not the contract
+ |- BeyondProfileError      a batch size above the largest one that was measured
+ |- OutOfMemoryError        a device doesn't have the memory that a job asks for
+ |- DeviceLostError         a device is unhealthy or no longer exists
+ |- RefusedError            the sharing manager refused a request (unknown token, device of another grant, second owner)
+ |- ProtocolError           a peer sent bytes that don't follow the protocol
  |- PolicyError             a policy's plan can't be carried out
  |- LateError               a strict clock missed a deadline
- |- ClusterError            a cluster could not be brought up or kept alive
- `- ManagerUnavailableError the sharing manager is away                          (a retry helps)
+ |- ClusterError            a cluster could not be started or kept running
+ `- ManagerUnavailableError the sharing manager doesn't answer                   (a retry helps)
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from emulator_runtime.domain.wording import quoted
 
 
 class EmuGpuError(Exception):
-    """Base of all errors that emugpu raises on purpose."""
+    """Base class of all errors that emugpu raises on purpose."""
 
     code = "error"
     retry_helps = False
 
 
 class InputError(EmuGpuError):
-    """What the user gave is wrong; `place` (file:line, flag, field path) and the fix are in the message."""
+    """The user's input is wrong. The message starts with `place` (file:line, flag, field path) and says the fix."""
 
     code = "input"
 
@@ -40,7 +40,7 @@ class InputError(EmuGpuError):
 
 
 class UnknownNameError(InputError):
-    """A name that is in no table; the message lists what comes nearest."""
+    """A name that doesn't exist in a table; the message lists the most similar names."""
 
     code = "unknown-name"
 
@@ -52,9 +52,10 @@ class UnknownNameError(InputError):
 
 
 class BeyondProfileError(EmuGpuError):
-    """A batch size (per GPU) beyond the last measured point, and the caller did not ask for extrapolation.
+    """The batch size (per GPU) is above the largest measured one, and the caller did not allow extrapolation.
 
-    `what` was measured at `first` to `last`, for those who can't ask for it and must say another fix.
+    `what` was measured at batch sizes `first` to `last`. A caller whose users can't allow extrapolation writes its own
+    message from these attributes.
     """
 
     code = "beyond-profile"
@@ -68,43 +69,43 @@ class BeyondProfileError(EmuGpuError):
 
 
 class OutOfMemoryError(EmuGpuError):
-    """A device can't hold what was asked; says what asked, what is free and who holds the rest."""
+    """A device doesn't have enough memory; the message says who asked for how much, what is free and who holds the rest."""
 
     code = "out-of-memory"
 
 
 class DeviceLostError(EmuGpuError):
-    """A device that was granted is unhealthy or gone; says which, and why. The job must start anew, elsewhere."""
+    """A granted device is unhealthy or no longer exists; the message says which and why. The job must restart elsewhere."""
 
     code = "device-lost"
 
 
 class RefusedError(EmuGpuError):
-    """The sharing manager refused a request; asking again gives the same answer."""
+    """The sharing manager refused a request; a retry gets the same answer."""
 
     code = "refused"
 
 
 class ProtocolError(EmuGpuError):
-    """Bytes on a socket that are not the contract (frame length, JSON, missing or mistyped fields)."""
+    """A peer sent bytes that don't follow the protocol: frame length, JSON, missing fields or fields of a wrong type."""
 
     code = "protocol"
 
 
 class PolicyError(EmuGpuError):
-    """A scheduling policy failed, or asked for something that the cluster can't do."""
+    """A scheduling policy failed, or its plan can't be carried out on this cluster."""
 
     code = "policy"
 
 
 class LateError(EmuGpuError):
-    """A strict clock returned from a wait later than allowed."""
+    """A wait on a strict clock ended later than the clock's limit allows."""
 
     code = "late"
 
 
 class ClusterError(EmuGpuError):
-    """A cluster could not be started or kept alive."""
+    """A cluster could not be started or kept running."""
 
     code = "cluster"
 

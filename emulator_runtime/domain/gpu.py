@@ -1,4 +1,4 @@
-"""Emulated GPUs: what a type is (GpuSpec) and one that a node owns (Device)."""
+"""Emulated GPUs: the properties of a GPU type (GpuSpec) and one device of a node (Device)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import cache
 _UUID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "emugpu.dev")
 
 USABLE_MEMORY_FRACTION = 0.925
-"""Share of nominal memory that a job can use. Comparing profiled peaks with 0.92-0.93 x nominal reproduces the
-98 out-of-memory boundaries of the GPEmu profiles best (median error of the largest batch 1.5-1.6%)."""
+"""Share of the nominal memory that a job can use. With 0.92 to 0.93, the profiled peaks reproduce the 98 out-of-memory
+boundaries of the GPEmu profiles best (median error of the largest batch size: 1.5-1.6%)."""
 
 
 def _usable(memory_bytes: int) -> int:
@@ -19,9 +19,10 @@ def _usable(memory_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """A type of GPU. Bandwidths are bytes per second, one direction; `peer` is per GPU to its peers (0: through the host).
+    """A GPU type. Bandwidths are bytes per second in one direction.
 
-    `step_times_of`: the measured type whose step times stand in where this one has none of its own; empty: none does.
+    `peer_link_bytes_per_s`: per GPU to the other GPUs of its node; 0 if they communicate through the host.
+    `step_times_of`: the GPU type whose measured step times are used if this type has none of its own; empty: no type.
     """
 
     gpu_type: str
@@ -40,7 +41,7 @@ class GpuSpec:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One emulated GPU of a node. Its UUID depends on node and index only, so it is the same after every restart."""
+    """One emulated GPU of a node. Its UUID depends only on node and index, so it is the same after every restart."""
 
     node: str
     index: int
@@ -58,5 +59,5 @@ class Device:
 
 @cache
 def device_uuid(node: str, index: int) -> str:
-    """The stable UUID of the device at `index` on `node`, in the form that NVIDIA's tools print."""
+    """The UUID of the device at `index` on `node`, in the format that NVIDIA's tools print. It never changes."""
     return f"GPU-{uuid.uuid5(_UUID_NAMESPACE, f'{node}/{index}')}"

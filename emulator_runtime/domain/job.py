@@ -1,4 +1,4 @@
-"""Jobs: what a user submits (JobSpec), in which ways it can run (Configuration) and what it really does (Work)."""
+"""Jobs: what a user submits (JobSpec), the ways in which it can run (Configuration) and its actual cost (Work)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from emulator_runtime.domain.sensitivity import Sensitivity
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One way to run a job; resources are per task. No GPUs means a CPU configuration.
+    """One way to run a job. Resources are per task. A configuration without GPUs runs on CPUs only.
 
-    `gpu_types` None: any type. `device_memory_bytes` is the peak on each device, 0 where the job doesn't say. `cpu_milli`
-    and `memory_bytes` are the least that the job runs with; more than `best_cpu_milli` and `best_memory_bytes` doesn't
-    make it faster (0: nobody has measured that). Several tasks are a gang: equal parts of one job, each on a node of its own,
-    which run all at once or not at all.
+    `gpu_types`: None allows any type. `device_memory_bytes`: peak memory on each device, 0 if unknown. `cpu_milli` and
+    `memory_bytes` are the minimum that the job needs; amounts above `best_cpu_milli` and `best_memory_bytes` don't make
+    it faster (0: not measured). A job with several tasks is a gang: its tasks are equal, each runs on a node of its own,
+    and they run all at the same time or not at all.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Configuration:
 
     @property
     def total_gpus(self) -> int:
-        """Of all tasks, where it has as few as it may."""
+        """GPUs of all tasks together, for the minimum number of tasks."""
         return self.gpus * self.min_tasks
 
 
 def configuration_called(name: str, configurations: Iterable[Configuration]) -> Configuration:
-    """The one with this name; KeyError if there is none."""
+    """The configuration with this name. Raises KeyError if there is none."""
     for configuration in configurations:
         if configuration.name == name:
             return configuration
@@ -50,9 +50,10 @@ def configuration_called(name: str, configurations: Iterable[Configuration]) -> 
 
 @dataclass(frozen=True, slots=True)
 class TimedWork:
-    """Work given as a duration on its own devices, whatever their type; cut into the job's steps.
+    """Work given as a duration that holds for every GPU type. The duration is divided among the job's steps.
 
-    With a `sensitivity`, `duration_s` holds at speed 1, and the job is faster or slower as its share of the node is.
+    With a `sensitivity`, `duration_s` holds at speed 1; more or fewer CPUs and memory change the speed. Example: 100 s at
+    speed 2 take 50 s.
     """
 
     duration_s: float
@@ -61,11 +62,11 @@ class TimedWork:
 
 @dataclass(frozen=True, slots=True)
 class ModelWork:
-    """Work given as a profiled model: a step's time and memory come from its profile for the GPU type at hand.
+    """Work given as a profiled model: the step time and memory come from the model's profile for the assigned GPU type.
 
-    `batch_size` is per GPU. `input_cpu_s` is CPU time that the input pipeline needs for one step of the whole job.
-    `exchanges`: its GPUs exchange gradients on one node too, in the time that workloads/communication.py tells (those of
-    several nodes always do).
+    `batch_size` is per GPU. `input_cpu_s`: CPU time that the input pipeline needs for one step of the whole job.
+    `exchanges`: the job's GPUs also exchange gradients if they are on one node, which takes the time that
+    workloads/communication.py computes. GPUs on several nodes always exchange gradients.
     """
 
     model: str
@@ -79,7 +80,7 @@ Work = TimedWork | ModelWork
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job as submitted. `work` says what each configuration really costs: the truth, which policies never see."""
+    """A submitted job. `work` has the actual cost of each configuration, which policies can't see."""
 
     job_id: str
     user: str
@@ -91,5 +92,5 @@ class JobSpec:
     weight: float = 1.0
 
     def configuration(self, name: str) -> Configuration:
-        """The configuration called `name`; KeyError if there is none."""
+        """The configuration with the name `name`. Raises KeyError if there is none."""
         return configuration_called(name, self.configurations)

@@ -1,4 +1,4 @@
-"""JSON that somebody else wrote: what the standard library lets pass (a key twice, NaN) is a mistake with a place here."""
+"""Strict decoding of JSON from other programs: duplicate keys and NaN, which Python's json accepts, are errors here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY
 
 
 def decode(text: str, place: str) -> object:
-    """The value of the JSON document in `text`. Raises InputError naming `place` where it is none or says a key twice."""
+    """The value of the JSON document in `text`. Raises InputError naming `place` if it isn't JSON or repeats a key."""
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
     except json.JSONDecodeError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Lease:
     """The interval [start_ns, end_ns) of emulated time on the devices of one grant.
 
-    `stop` tells the holder to end its run after this step: checkpoint, then give the devices back.
+    With `stop`, the holder must end its run after this step: write a checkpoint, then release the devices.
     """
 
     start_ns: int

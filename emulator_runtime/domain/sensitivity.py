@@ -1,7 +1,8 @@
-"""How a job's speed follows the CPUs and the host memory that it gets: the data stalls that GPU schedulers forget.
+"""How the speed of a job depends on the CPUs and the host memory that it gets.
 
-A training step waits for its input: prepared by CPUs, read from the memory that caches the data set. The slower of the two
-sets the pace (Mohan et al., OSDI 2022, section 2: data stalls), so a job's speed is the lesser of two curves.
+A training step waits for its input data, which CPUs prepare and host memory caches. The slower of the two limits the job
+(Mohan et al., OSDI 2022, section 2: data stalls), so the speed of a job is the minimum of two curves. Example: with CPUs
+for speed 1.5 and memory for speed 1.2, the job runs at speed 1.2.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from itertools import pairwise
 from math import ceil, inf, isfinite
 
 Knots = tuple[tuple[int, float], ...]
-"""A curve: (amount, speed), amounts growing. Linear between knots and from the origin to the first, flat after the last."""
+"""A curve as points (amount, speed) with growing amounts. It is linear from (0, 0) to the first point and between the points,
+and constant after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostShare:
-    """What a job gets of a node beside its devices: CPUs in thousandths, memory in bytes."""
+    """The resources of a node, other than GPUs, that a job gets: CPUs in thousandths, memory in bytes."""
 
     cpu_milli: int
     memory_bytes: int = 0
@@ -26,10 +28,10 @@ class HostShare:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Speed of a whole job against its CPUs (thousandths) and its host memory (bytes); 1 is the speed that it states.
+    """The speed of a whole job as a function of its CPUs (thousandths) and its host memory (bytes). 1 is the stated speed.
 
-    A curve without knots: this resource doesn't matter. Raises ValueError when neither does, and for a curve whose amounts
-    don't grow or with a number that isn't positive.
+    A curve without points means that the resource has no effect on the speed. Raises ValueError if both curves have no
+    points, if the amounts of a curve don't grow, or if a number isn't positive.
     """
 
     cpu: Knots
@@ -45,29 +47,29 @@ class Sensitivity:
 
     @classmethod
     def between(cls, least: HostShare, best: HostShare, speedup: float) -> Sensitivity:
-        """Speed 1 with `least`, `speedup` with `best` and linear between them (the formula of Synergy's simulator)."""
+        """Speed 1 with `least`, `speedup` with `best`, linear in between (the formula of Synergy's simulator)."""
         return cls(
             _line((least.cpu_milli, 1.0), (best.cpu_milli, speedup)),
             _line((least.memory_bytes, 1.0), (best.memory_bytes, speedup)),
         )
 
     def speed(self, host: HostShare) -> float:
-        """Times as fast as stated, with this share of the node."""
+        """The speed relative to the stated one, with these CPUs and this memory."""
         return min(_at(self.cpu, host.cpu_milli), _at(self.memory, host.memory_bytes))
 
     @property
     def best(self) -> HostShare:
-        """The least share with which the job is as fast as it can be."""
+        """The smallest amounts with which the job reaches its highest speed."""
         top = min(max(speed for _, speed in curve) for curve in (self.cpu, self.memory) if curve)
         return HostShare(_least(self.cpu, top), _least(self.memory, top))
 
     def times(self, gpus: int) -> Sensitivity:
-        """The curves of a job on `gpus` devices, where these are per device."""
+        """The curves of a job on `gpus` devices, if these curves are per device."""
         return Sensitivity(*(tuple((amount * gpus, speed) for amount, speed in c) for c in (self.cpu, self.memory)))
 
 
 def _line(least: tuple[int, float], best: tuple[int, float]) -> Knots:
-    """Two knots, or none where more of this resource doesn't matter."""
+    """A curve of two points, or of none if more of this resource has no effect."""
     return (least, best) if best[0] > least[0] else ()
 
 
@@ -80,13 +82,13 @@ def _at(curve: Knots, amount: int) -> float:
         return curve[-1][1]
     x1, y1 = curve[index]
     if x1 == amount:
-        return y1  # a knot exactly as it was given: speeds of 1 stay 1
+        return y1  # no interpolation: rounding could turn a given speed of 1 into 0.999...
     x0, y0 = curve[index - 1] if index else (0, 0.0)
     return y0 + (y1 - y0) * float(Fraction(amount - x0, x1 - x0))
 
 
 def _least(curve: Knots, speed: float) -> int:
-    """The least amount at which the curve reaches `speed`, rounded up; 0 where this resource doesn't matter."""
+    """The smallest amount at which the curve reaches `speed`, rounded up; 0 if this resource has no effect."""
     x0, y0 = 0, 0.0
     for x1, y1 in curve:
         if y1 >= speed:

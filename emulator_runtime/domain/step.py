@@ -1,4 +1,4 @@
-"""Training steps: what one costs (StepProfile) and when each of a run's steps ends (StepTimes)."""
+"""Training steps: the cost of one step (StepProfile) and the time at which each step of a run ends (StepTimes)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from emulator_runtime.domain.units import to_ns
 class StepProfile:
     """One training step of a model at a batch size on a GPU type (GPEmu, PVLDB 18(6) 2025, section 2.1).
 
-    Times are seconds, memory is bytes. `backward_s` includes loss, zero_grad and the optimizer's step, as it was measured.
-    `extrapolated` is true where any figure lies beyond the last measured point.
+    Times are in seconds, memory is in bytes. `backward_s` was measured with loss, zero_grad and the optimizer's step.
+    `extrapolated`: at least one of the values lies outside the measured range.
     """
 
     transfer_s: float
@@ -25,16 +25,17 @@ class StepProfile:
 
     @property
     def device_s(self) -> float:
-        """Time that the device is busy for one step."""
+        """Time for which one step keeps the device busy."""
         return self.transfer_s + self.forward_s + self.backward_s
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """When the steps of a run end, on devices that nobody else uses; integer nanoseconds, so that sums are exact.
+    """When the steps of a run end, on devices that no other job uses. Integer nanoseconds, so that sums are exact.
 
-    The total is cut so that the steps add up to it to the nanosecond. The input pipeline prepares step k+1 while the
-    device works on step k (double buffering); each input takes `input_ns`, the first one starts with the run.
+    The steps add up to `total_device_ns` exactly. Example: 10 ns in 3 steps are steps of 3, 3 and 4 ns. The input
+    pipeline prepares step k+1 while the device works on step k (double buffering). Each input takes `input_ns`; the
+    pipeline starts with the first input when the run starts.
     """
 
     steps: int
@@ -50,7 +51,7 @@ class StepTimes:
         return self.total_device_ns * (first + count) // self.steps - self.total_device_ns * first // self.steps
 
     def end_ns(self, first: int, count: int) -> int:
-        """Time from the start of a run at step `first` until `count` more steps are done."""
+        """Time from the start of a run at step `first` until `count` steps are done."""
         if count == 0:
             return 0
         device_bound = self.input_ns + self.device_ns(first, count)
@@ -58,14 +59,14 @@ class StepTimes:
         return max(device_bound, input_bound)
 
     def issue_ns(self, first: int, index: int) -> int:
-        """When the step at `index` of a run (0: its first) is issued: the one before has ended and its input is ready.
+        """When the step at `index` of a run (0: its first) is issued: the previous step has ended and its input is ready.
 
-        This is the moment between two steps at which a run can be stopped.
+        A run can be stopped at this time, which lies between two steps.
         """
         return self.end_ns(first, index + 1) - self.device_ns(first + index)
 
     def steps_issued(self, first: int, elapsed_ns: int) -> int:
-        """How many steps of a run that began at step `first` have been issued at `elapsed_ns` or before."""
+        """How many steps of a run that began at step `first` have been issued by the time `elapsed_ns`."""
         return bisect_right(range(self.steps - first), elapsed_ns, key=lambda index: self.issue_ns(first, index))
 
     def steps_done(self, first: int, elapsed_ns: int) -> int:

@@ -1,4 +1,4 @@
-"""Units: seconds as float end in `_s`, integer nanoseconds in `_ns`, memory is bytes in `_bytes`."""
+"""Units of all names: `_s` is seconds (float), `_ns` is nanoseconds (int), `_bytes` is memory in bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ MIB = 1024**2
 GIB = 1024**3
 
 MAX_SECONDS = 1e8
-"""The longest time that a file or a message may name: three years, so that sums of many stay far below 2**62 ns."""
+"""The longest duration that a file or a message may contain: three years. Sums of many such stay far below 2**62 ns."""
 
 
 def to_ns(seconds: float) -> int:
@@ -21,5 +21,5 @@ def to_s(nanoseconds: int) -> float:
 
 
 def gib(amount_bytes: int) -> str:
-    """Bytes as a short text in GiB, as people say them."""
+    """An amount of bytes as text in GiB, such as "1.50 GiB"."""
     return f"{amount_bytes / GIB:.2f} GiB"

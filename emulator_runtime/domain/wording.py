@@ -1,17 +1,17 @@
-"""How errors quote what somebody gave: on one line, and never all of a thing that may be as long as a file."""
+"""How error messages quote input from outside: on one line, and shortened if it is long."""
 
 from __future__ import annotations
 
 from reprlib import Repr
 
 MOST_SHOWN = 60
-"""Characters of a text that are quoted."""
+"""The longest text, in characters, that is quoted in full."""
 NESTED_TOO_DEEPLY = "is nested too deeply"
-"""What is wrong with a document at which its reader raises RecursionError."""
+"""The message for a document whose parser raises RecursionError."""
 
 
 class _Short(Repr):
-    """Stops early: a YAML document of a few lines may stand for more than memory holds."""
+    """A repr that stops early: a YAML document of a few lines may expand to more data than memory holds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class _Short(Repr):
     def repr_int(self, number: int, level: int) -> str:
         try:
             return super().repr_int(number, level)
-        except ValueError:  # more digits than Python writes
+        except ValueError:  # Python refuses to print an int with so many digits
             return f"a number of {number.bit_length()} bits"
 
 
@@ -31,21 +31,21 @@ _SHORT = _Short()
 
 
 def quoted(text: str) -> str:
-    """The text in quotes, its end as "..." where it is longer than MOST_SHOWN."""
+    """The text in quotes. A text longer than MOST_SHOWN is shortened and ends with "..."."""
     return repr(text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}...")
 
 
 def shown(value: object) -> str:
-    """Any value, as Python writes it as long as it is short."""
+    """The repr of any value, shortened if it is longer than MOST_SHOWN."""
     text = _SHORT.repr(value)
     return text if isinstance(value, str) or len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """The message of an error, on one line."""
     return folded(str(error))
 
 
 def folded(text: str) -> str:
-    """The text on one line: line breaks, and blanks around them, are one blank."""
+    """The text on one line: each line break, with the blanks before and after it, becomes one blank."""
     return " ".join(part for line in text.splitlines() if (part := line.strip()))

@@ -1,1 +1,1 @@
-"""The socket contract between job, sharing manager and cluster: frames, messages, client and server."""
+"""The socket protocol between jobs, sharing manager and clusters: frames, messages, client and server."""

@@ -26,10 +26,10 @@ class Channel:
 
     @classmethod
     def connect(cls, path: Path, timeout_s: float | None = None) -> Self:
-        """A connection to the Unix socket at `path`. Raises ManagerUnavailableError when nobody listens there.
+        """A connection to the Unix socket at `path`. Raises ManagerUnavailableError if no process listens there.
 
-        Where many come at once, it waits in the kernel's queue for its turn: a socket that doesn't block would be told to
-        try again, and those that try more often would be taken before it.
+        If many processes connect at once, it waits in the kernel's queue. A non-blocking socket would get an error and
+        have to try again, and clients that try more often would be served first.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -61,7 +61,7 @@ class Channel:
         return self._ready.popleft()
 
     def _read(self) -> bool:
-        """Takes in what comes next; False at the end of the stream."""
+        """Read the available bytes; False at the end of the stream."""
         try:
             data = self._socket.recv(_CHUNK_BYTES)
         except OSError as error:
@@ -70,7 +70,7 @@ class Channel:
         return bool(data)
 
     def request(self, message: Message) -> Message:
-        """Send a message and wait for the answer to it. Who has hung up may have said why before."""
+        """Send a message and wait for the reply. If the peer has closed the connection, its last message says why."""
         try:
             self.send(message)
         except ManagerUnavailableError as error:
@@ -87,13 +87,13 @@ class Channel:
 
 
 class HasDescriptor(Protocol):
-    """A socket or an object that owns one."""
+    """A socket, or an object that has one."""
 
     def fileno(self) -> int: ...
 
 
 def wait_readable(sources: Iterable[HasDescriptor], timeout_s: float) -> bool:
-    """Whether one of the sources can be read within `timeout_s` host seconds. It uses poll(2), because select(2) fails
+    """Whether one of the sources becomes readable within `timeout_s` host seconds. Uses poll(2), because select(2) fails
     for descriptors above 1023, which a process with many connections has."""
     poller = select.poll()
     for source in sources:

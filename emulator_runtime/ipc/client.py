@@ -1,5 +1,5 @@
-"""The job's side of the manager's socket. A manager that is away delays the reply, not the device: requests carry the
-time of issue, and after a reconnect they are sent again, which gives the same answer."""
+"""The client of the sharing manager, used by jobs. If the manager is unavailable, replies are delayed but not the emulated
+device: requests carry their issue time and are repeated after a reconnect, and a repeated request gets the same reply."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 
 PATIENCE_S = 30.0
-"""How long a job waits for a manager that is away or hangs (host seconds) before it gives up."""
+"""How long a job waits for an unavailable manager before it gives up (host seconds)."""
 _FIRST_PAUSE_NS = 5_000_000
 _LONGEST_PAUSE_NS = 200_000_000
 _LEAST_ANSWER_S = 1.0
@@ -27,7 +27,7 @@ _MAX_REASON = 2000
 
 @dataclass(frozen=True, slots=True)
 class AttachedDevice:
-    """An emulated GPU as the attach reply describes it; `index` is the node's, `memory_bytes` the nominal memory."""
+    """An emulated GPU in the reply to attach. `index` is its index on the node, `memory_bytes` its nominal memory."""
 
     uuid: str
     index: int
@@ -36,12 +36,12 @@ class AttachedDevice:
 
 
 class ManagerClient:
-    """One job's connection. Raises RefusedError, OutOfMemoryError, DeviceLostError or ProtocolError as the manager
-    answers, and ManagerUnavailableError when it stays away for `patience_s`.
+    """The connection of one job. Raises RefusedError, OutOfMemoryError, DeviceLostError or ProtocolError as the manager
+    replies, and ManagerUnavailableError if the manager is unavailable for longer than `patience_s`.
 
-    `job_id` may be left out where the manager knows the job from its pod. With `follow_host` it is asked to tell of the job's
-    share of the node, see `new_share`. After `attach`: `job_id`, `devices` (in the
-    order of their indexes), `shared` (others compute on them too) and `steps_done`, where the run goes on.
+    `job_id` may be empty if the manager knows the job from its pod. With `follow_host`, the manager sends changes of the
+    job's CPUs and memory, see `new_share`. After `attach`, these are set: `job_id`, `devices` (ordered by index), `shared`
+    (other jobs use the devices, too) and `steps_done`, the step at which the run continues.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class ManagerClient:
 
     @property
     def steps_done(self) -> int:
-        """The steps done: what the manager knew at `attach` or the checkpoint says, then what was told since."""
+        """Number of finished steps: from the checkpoint or from the manager at `attach`, then as reported by this client."""
         return self._steps_done or 0
 
     def attach(self, steps_done: int | None = None) -> None:
-        """Present the token. `steps_done` steps are in the checkpoint; None: go on where the manager says.
+        """Present the token. `steps_done`: number of steps in the checkpoint; None: the manager says where to continue.
 
-        Attaching again, with other steps, begins another run on the same grant (ranks that agree on a first step).
+        A second attach with other steps begins a new run on the same grant (after ranks agreed on a first step).
         """
         self.close()
         self._connected_before = False
@@ -89,12 +89,12 @@ class ManagerClient:
         self._request_as_holder(None)
 
     def reserve(self, persistent_bytes: int, peak_bytes: int) -> None:
-        """GPU memory on each device. Raises OutOfMemoryError."""
+        """Reserve GPU memory on each device. Raises OutOfMemoryError."""
         self._memory = (persistent_bytes, peak_bytes)
         self._request_as_holder(self._reservation())
 
     def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease:
-        """Device time for step `step`, issued at `issue_ns`; `Lease.stop` tells to end the run instead."""
+        """Request device time for `step`, issued at `issue_ns`. `Lease.stop` means that the run must end instead."""
         self._steps_done = step
         reply = self._request_as_holder({"op": "lease", "step": step, "duration_ns": duration_ns, "issue_ns": issue_ns})
         if reply.get("stop"):
@@ -104,27 +104,27 @@ class ManagerClient:
         return lease
 
     def release(self, steps_done: int) -> None:
-        """The checkpoint is written; the devices are free."""
+        """Release the devices after a stop; the checkpoint is written."""
         self._end("released", {"op": "release", "steps_done": steps_done})
 
     def finish(self, steps_done: int) -> None:
-        """All steps are done."""
+        """Report that all steps are done."""
         self._end("finished", {"op": "finish", "steps_done": steps_done})
 
     def fail(self, reason: str) -> None:
-        """The job gives up; how many steps are done stays as the manager knows it."""
+        """Report that the job failed. The manager keeps its number of finished steps."""
         self._end("failed", {"op": "fail", "reason": reason[:_MAX_REASON]})
 
     def new_share(self) -> HostShare | None:
-        """The share of the node that the manager has told of since this was asked last; None: of none. Doesn't wait.
+        """The latest share of the node that the manager sent since the last call, or None. Doesn't wait.
 
-        An amount of 0: of that nothing was said. Raises ProtocolError.
+        An amount of 0 means that the manager didn't send it. Raises ProtocolError.
         """
         if self._channel is not None:
             try:
                 self._share = self._channel.new_share(least_cpu_milli=0) or self._share
             except ManagerUnavailableError:
-                self.close()  # the next request connects again, and hears of it then
+                self.close()  # the next request reconnects, and the reply to attach has the share
             except ProtocolError:
                 self.close()
                 raise
@@ -137,7 +137,7 @@ class ManagerClient:
             self._channel = None
 
     def _end(self, state: str, message: Message) -> None:
-        self._memory = None  # a new connection must not fail for want of memory that nobody needs any more
+        self._memory = None  # not needed any more; reserving it again after a reconnect could fail
         steps_done = message.get("steps_done")
         if isinstance(steps_done, int):
             self._steps_done = steps_done
@@ -146,14 +146,14 @@ class ManagerClient:
             raise RefusedError(f"the grant of job {self.job_id!r} has ended otherwise ({self._ended})")
 
     def _request_as_holder(self, message: Message | None) -> Message:
-        """A request that makes sense only as long as the grant holds."""
+        """A request that is an error once the grant has ended."""
         reply = self._request(message)
         if self._ended:
             raise RefusedError(f"the grant of job {self.job_id!r} has ended ({self._ended})")
         return reply
 
     def _request(self, message: Message | None) -> Message:
-        """Send a message (None: just be attached); connect again and repeat it as long as the manager is away."""
+        """Send a message (None: only attach). Reconnects and repeats it while the manager is unavailable."""
         started_ns, pause_ns = self._now(), _FIRST_PAUSE_NS
         while True:
             try:
@@ -163,7 +163,7 @@ class ManagerClient:
                 if self._now() - started_ns > self._patience_s * NS_PER_S:
                     raise
             except ProtocolError:
-                self.close()  # what else is on that stream can't be told any more
+                self.close()  # the rest of the stream can't be parsed
                 raise
             self._sleep(pause_ns)
             pause_ns = min(2 * pause_ns, _LONGEST_PAUSE_NS)
@@ -190,7 +190,7 @@ class ManagerClient:
         self._channel, self._connected_before = channel, True
 
     def _take(self, reply: Message) -> None:
-        """What an attach reply says. A client that knows how far it is knows it best."""
+        """Apply the reply to attach. If this client knows the number of finished steps, its number is kept."""
         self._ended = text(reply, "ended", "")
         self.job_id = text(reply, "job_id", self.job_id)
         self.shared = reply.get("shared") is True

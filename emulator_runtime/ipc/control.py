@@ -1,4 +1,4 @@
-"""A job process's end of a channel (to its cluster, to its node's manager) on which news come between the answers."""
+"""The job's end of a connection (to a local cluster or a manager) on which notifications may arrive between replies."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ _RESIZE = "resize"
 
 
 def resize_message(host: HostShare) -> Message:
-    """What is sent to a running job whose share of the node changes. No answer is expected."""
+    """The notification that the CPUs or memory of a running job change. It has no reply."""
     return {"op": _RESIZE, "cpu_milli": host.cpu_milli, "memory_bytes": host.memory_bytes}
 
 
 class ControlChannel(Channel):
-    """A channel whose requests and receives pass over new shares of the node; `new_share` has them."""
+    """A channel that separates resize notifications from replies; `new_share` returns them."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
         self._shares: deque[Message] = deque()
 
     def receive(self) -> Message:
-        """The next message that isn't a new share. Raises as Channel.receive does."""
+        """The next message that isn't a resize notification. Raises like Channel.receive."""
         while (message := super().receive()).get("op") == _RESIZE:
             self._shares.append(message)
         return message
 
     def receive_order(self) -> Message:
-        """The next message, for a process that runs nothing: a share that came before it was for a run that has ended."""
+        """The next order, for a process without a run. Earlier resize notifications are dropped: their run has ended."""
         message = self.receive()
         self._shares.clear()
         return message
 
     def new_share(self, *, least_cpu_milli: int = 1) -> HostShare | None:
-        """The last new share that has come, without waiting; None if there is none. Raises ProtocolError for a wrong one."""
+        """The latest resize notification, or None. Doesn't wait. Raises ProtocolError if it is invalid."""
         while wait_readable([self], 0) and self._read():
             pass
         self._shares.extend(message for message in self._ready if message.get("op") == _RESIZE)
@@ -51,5 +51,5 @@ class ControlChannel(Channel):
 
 
 def share_in(message: Message, least_cpu_milli: int = 1) -> HostShare:
-    """The share that these fields are. Raises ProtocolError for what is none."""
+    """The share of the node in these fields. Raises ProtocolError if they are invalid."""
     return HostShare(whole(message, "cpu_milli", least=least_cpu_milli), whole(message, "memory_bytes", 0))

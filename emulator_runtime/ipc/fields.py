@@ -1,4 +1,4 @@
-"""Reads typed values out of a message, once, at the border; the error names the field."""
+"""Reads typed values from a message when it arrives; errors name the field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAX_TEXT = 4096
 
 
 def text(message: Message, name: str, default: str | None = None) -> str:
-    """A text of at most 4,096 characters. Raises ProtocolError when missing (without default) or mistyped."""
+    """A text of at most 4,096 characters. Raises ProtocolError if it is missing (without default) or has another type."""
     value = message.get(name, default)
     if not isinstance(value, str) or not _is_text(value):
         raise ProtocolError(f"field {name!r} must be a text of at most {_MAX_TEXT} characters")
@@ -19,7 +19,7 @@ def text(message: Message, name: str, default: str | None = None) -> str:
 
 
 def whole(message: Message, name: str, default: int | None = None, *, least: int = 0, most: int = MAX_NS) -> int:
-    """A whole number within [least, most]. Raises ProtocolError when missing (without default), mistyped or outside."""
+    """A whole number from `least` to `most`. Raises ProtocolError if it is missing (without default), mistyped or outside."""
     value = message.get(name, default)
     if type(value) is not int or not least <= value <= most:
         raise ProtocolError(f"field {name!r} must be a whole number from {least} to {most}")
@@ -27,7 +27,7 @@ def whole(message: Message, name: str, default: int | None = None, *, least: int
 
 
 def seconds(message: Message, name: str, default: float | None = None) -> float:
-    """A time in seconds from 0 to MAX_SECONDS. Raises ProtocolError when missing (without default), mistyped or outside."""
+    """A time from 0 to MAX_SECONDS seconds. Raises ProtocolError if it is missing (without default), mistyped or outside."""
     value = message.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SECONDS:
         raise ProtocolError(f"field {name!r} must be a number of seconds from 0 to {MAX_SECONDS:g}")
@@ -35,7 +35,7 @@ def seconds(message: Message, name: str, default: float | None = None) -> float:
 
 
 def texts(message: Message, name: str, *, most: int = 1024) -> list[str]:
-    """A list of texts. Raises ProtocolError when missing, mistyped or too long."""
+    """A list of texts. Raises ProtocolError if it is missing, mistyped or too long."""
     value = message.get(name)
     if not isinstance(value, list) or len(value) > most or not all(isinstance(v, str) and _is_text(v) for v in value):
         raise ProtocolError(f"field {name!r} must be a list of at most {most} texts")
@@ -43,7 +43,7 @@ def texts(message: Message, name: str, *, most: int = 1024) -> list[str]:
 
 
 def mapping(message: Message, name: str) -> Message:
-    """A nested object. Raises ProtocolError when missing or mistyped."""
+    """A nested object. Raises ProtocolError if it is missing or mistyped."""
     value = message.get(name)
     if not isinstance(value, dict):
         raise ProtocolError(f"field {name!r} must be an object")
@@ -51,7 +51,7 @@ def mapping(message: Message, name: str) -> Message:
 
 
 def mappings(message: Message, name: str, *, most: int = 1024) -> list[Message]:
-    """A list of nested objects, empty when missing. Raises ProtocolError when mistyped or too long."""
+    """A list of nested objects; empty if missing. Raises ProtocolError if it is mistyped or too long."""
     value = message.get(name, [])
     if not isinstance(value, list) or len(value) > most or not all(isinstance(v, dict) for v in value):
         raise ProtocolError(f"field {name!r} must be a list of at most {most} objects")
@@ -59,5 +59,5 @@ def mappings(message: Message, name: str, *, most: int = 1024) -> list[Message]:
 
 
 def _is_text(value: str) -> bool:
-    """Short enough, and free of half surrogate pairs, which JSON can spell but neither files nor databases can hold."""
+    """Whether a text is short enough and without surrogates, which JSON can encode but files and databases can't hold."""
     return len(value) <= _MAX_TEXT and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))

@@ -1,7 +1,7 @@
-"""Frames on a socket: a 4-byte big-endian length, then that many bytes of JSON, one object per frame.
+"""Frames on a socket: a 4-byte big-endian length, then a JSON object of that many bytes.
 
-Chosen over protobuf so that a training container needs nothing but the standard library, and over newline-delimited
-JSON so that C code can read a frame with two reads and no scan.
+Rejected: protobuf, because a training container should need only the standard library; newline-delimited JSON, because C
+code can read a length-prefixed frame with two reads and no search.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from emulator_runtime.domain.errors import ProtocolError
 
 PROTOCOL_VERSION = 2
 VERSIONS = (1, 2)
-"""What a manager understands. In version 1 a job names itself; in version 2 the manager may know it and says where to go on."""
+"""Supported by a manager. Version 1: the job gives its id. Version 2: the manager may know the id and the steps done."""
 MAX_FRAME_BYTES = 256 * 1024
 _LENGTH_BYTES = 4
 
 Message = dict[str, Any]
-"""A decoded frame, before `fields` turns it into typed values."""
+"""A decoded frame; the functions of `fields` read typed values from it."""
 
 
 def _no_constant(name: str) -> None:
@@ -30,7 +30,7 @@ _decode = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 def encode(message: Message) -> bytes:
-    """One frame. Raises ProtocolError for a message above MAX_FRAME_BYTES."""
+    """One frame. Raises ProtocolError if the message is larger than MAX_FRAME_BYTES."""
     body = _encode(message).encode("ascii")
     if len(body) > MAX_FRAME_BYTES:
         raise ProtocolError(f"a message of {len(body)} bytes; at most {MAX_FRAME_BYTES} are allowed")
@@ -38,7 +38,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode_body(body: bytes | bytearray) -> Message:
-    """The message in a frame's body. Raises ProtocolError for anything but one JSON object."""
+    """The message in a frame's body. Raises ProtocolError unless it is exactly one JSON object."""
     try:
         message = _decode(body.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -49,14 +49,14 @@ def decode_body(body: bytes | bytearray) -> Message:
 
 
 class Decoder:
-    """Turns a byte stream into messages, however the bytes are cut."""
+    """Splits a byte stream into messages, wherever the chunks begin and end."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._start = 0  # where the first frame that nobody has taken yet begins
+        self._start = 0  # offset of the first frame that hasn't been returned
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that are complete now. Raises ProtocolError; the stream is unusable after that."""
+        """The messages that are complete now. Raises ProtocolError; the stream can't be used afterwards."""
         self.add(data)
         messages: list[Message] = []
         while (message := self.next()) is not None:
@@ -64,14 +64,14 @@ class Decoder:
         return messages
 
     def add(self, data: bytes) -> None:
-        """Keep these bytes for `next`."""
+        """Append bytes for `next`."""
         if self._start:
             del self._buffer[: self._start]
             self._start = 0
         self._buffer += data
 
     def next(self) -> Message | None:
-        """The next complete message, None where more bytes are needed first. Raises ProtocolError as `feed` does."""
+        """The next complete message; None if more bytes are needed. Raises ProtocolError like `feed`."""
         buffer, body = self._buffer, self._start + _LENGTH_BYTES
         if len(buffer) < body:
             return None

@@ -1,7 +1,7 @@
-"""An event loop for message connections, small enough to ask it whether anything is in flight.
+"""An event loop for message connections that can tell whether any message is on its way.
 
-Not asyncio: a warp clock may jump only when a poll without waiting finds nothing readable, which asyncio does not
-tell, and a manager's start counts (asyncio costs more than the rest of its imports).
+Not asyncio: a warp clock may jump only if a poll without waiting finds nothing readable, which asyncio can't tell. Also,
+importing asyncio takes longer than all other imports of the manager.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ from emulator_runtime.timing.host import monotonic_ns
 
 _CHUNK_BYTES = 65536
 MAX_UNSENT_BYTES = 4 * 1024 * 1024
-"""A peer that doesn't read its answers is dropped at this backlog, so that it can't use up the server's memory."""
+"""A peer with this many unread bytes of replies is disconnected, so that it can't use up the server's memory."""
 
 MAX_WAITING_BYTES = 64 * 1024
-"""What a peer may send on while its answer is being looked up; who sends more is hung up on."""
+"""Maximum number of bytes that a peer may send while its reply is being computed; with more it is disconnected."""
 ACCEPT_AGAIN_S = 0.1
-"""Pause of a listener that could neither accept a connection nor turn it away, for want of a descriptor (host seconds)."""
+"""Pause of a listener that can neither accept nor refuse a connection because no descriptor is free (host seconds)."""
 TURN_MESSAGES = 16
-"""How many requests of one peer are answered before the others have their turn: at 30 to 60 us each, about a millisecond."""
+"""Requests of one peer that are answered before other peers' requests: about a millisecond at 30 to 60 us each."""
 
 OnMessage = Callable[["Connection", Message], None]
 OnClose = Callable[["Connection"], None]
 OnOpen = Callable[["Connection"], None]
 Admit = Callable[["Peer", "Listener"], str]
-"""What to call a peer (`Connection.group`). An error of the tree turns it away and is what it hears; the listener may rest."""
+"""Returns the group of a peer (`Connection.group`). An EmuGpuError refuses the peer, which gets it as a reply. It may call
+`rest` of the listener."""
 _Ready = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who connected, as the kernel saw it at that moment (unix(7): SO_PEERCRED); pid 0: in a PID namespace we can't see."""
+    """The connecting process as the kernel saw it at connect (unix(7): SO_PEERCRED); pid 0: in a hidden PID namespace."""
 
     pid: int
     uid: int
@@ -59,16 +60,16 @@ class Peer:
 
 _UCRED = struct.Struct("=iII")
 _SO_PEERPIDFD = 77
-"""Since Linux 6.5; Python 3.11 has no name for it. Source: asm-generic/socket.h."""
+"""Available since Linux 6.5; Python 3.11 has no name for it. Source: asm-generic/socket.h."""
 _NO_PIDFD = frozenset({errno.ENOPROTOOPT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 NOBODY = Peer(0, 0xFFFFFFFF, 0xFFFFFFFF)
 
 
 class Connection:
-    """One peer of a Poller; `send` never blocks.
+    """The connection to one peer of a Poller; `send` never blocks.
 
-    `serves`: the peer asks and we answer, so what its requests raise is the answer. Else errors are ours and leave `poll`.
-    `group`: what the listener's `admit` calls the peer.
+    `serves`: the peer sends requests, and an error of `on_message` is sent as the reply; otherwise `poll` raises it.
+    `group`: the group of the peer according to the listener's `admit`.
     """
 
     def __init__(
@@ -99,14 +100,14 @@ class Connection:
         self._watch()
 
     def send(self, message: Message) -> None:
-        """Queue a message; what fits is handed to the kernel at once."""
+        """Queue a message; as much as possible is passed to the kernel at once."""
         if not self.open:
             return
         self._unsent += encode(message)
         self._flush()
 
     def close(self) -> None:
-        """End the connection; `on_close` is called once."""
+        """Close the connection; `on_close` is called once."""
         if self.open:
             self.open = False
             self._poller.forget(self._socket)
@@ -128,28 +129,28 @@ class Connection:
             self._watch()
 
     def _watch(self) -> None:
-        """Have the poller call for what can be done with the socket now."""
+        """Register the socket for reading and writing as its state requires."""
         readable, writable = None if self._held else self._readable, self._flush if self._unsent else None
         self._poller.watch(self._socket, readable, writable)
 
     @property
     def unsent_bytes(self) -> int:
-        """Of answers that the peer doesn't take."""
+        """Bytes of replies that the peer hasn't read."""
         return len(self._unsent)
 
     @property
     def peer_is_gone(self) -> bool:
-        """Whether the other side is closed, also where that hasn't been read yet."""
+        """Whether the peer has closed the connection, even if that hasn't been read yet."""
         if not self.open:
             return True
         look = select.poll()
-        look.register(self._socket, 0)  # a hang-up is always told
+        look.register(self._socket, 0)  # poll(2) always reports POLLHUP
         return any(events & (select.POLLHUP | select.POLLERR) for _, events in look.poll(0))
 
     @property
     def connector_has_ended(self) -> bool:
-        """Whether the process that connected is no more; `peer.pid` may be another's then, though the connection lives on in
-        a child or parent of it. False where the kernel can't tell (before Linux 6.5, or no descriptor is left)."""
+        """Whether the connecting process has ended. The connection may live on in its child or parent, and `peer.pid` may be
+        reused then. False if the kernel can't tell (before Linux 6.5, or no descriptor is free)."""
         if not self.open:
             return True
         try:
@@ -158,44 +159,44 @@ class Connection:
             return error.errno not in _NO_PIDFD
         try:
             look = select.poll()
-            look.register(process, select.POLLIN)  # readable at its end: pidfd_open(2)
+            look.register(process, select.POLLIN)  # a pidfd is readable once its process has ended: pidfd_open(2)
             return bool(look.poll(0))
         finally:
             os.close(process)
 
     def prefer(self) -> None:
-        """From now on answer it before the others that are ready at the same time."""
+        """Give this connection priority over others that are ready at the same time."""
         self._poller.prefer(self._socket)
 
     def hold(self) -> None:
-        """Read and answer nothing until `release`; what the peer sends meanwhile stays in the kernel, which makes it wait."""
+        """Stop reading and answering until `release`. The kernel buffers what the peer sends, then blocks the peer."""
         if self.open and not self._held:
             self._held = True
             self._watch()
 
     def release(self) -> None:
-        """Go on: first with what has been read before."""
+        """Continue, beginning with the messages that were read before `hold`."""
         if self.open and self._held:
             self._held = False
             self._watch()
             self._wait_for_turn()
 
     def pause(self) -> None:
-        """Answer nothing more until `resume`: the reply to a request comes later, and replies keep their order."""
+        """Answer nothing until `resume`: the reply to a request comes later, and replies must keep their order."""
         self._paused = True
 
     def resume(self) -> None:
-        """Go on with what has come meanwhile."""
+        """Continue with the messages that arrived meanwhile."""
         self._paused = False
         self._wait_for_turn()
 
     def refuse(self, error: EmuGpuError) -> None:
-        """Answer a request with an error, also after its callback has returned."""
+        """Reply with an error; also possible after `on_message` has returned."""
         self.send(error_reply(error))
 
     def _readable(self) -> None:
         if self._waits_for_turn or self._held:
-            return  # what was read before comes first; the kernel keeps the rest, and the peer waits
+            return  # messages that were read before come first; the kernel buffers the rest
         try:
             data = self._socket.recv(_CHUNK_BYTES)
         except BlockingIOError:
@@ -212,7 +213,7 @@ class Connection:
             self.close()
 
     def _take_turn(self) -> None:
-        """Answer what has been read, but not more than the others can wait for."""
+        """Answer the messages that were read, up to TURN_MESSAGES; then it is the turn of other peers."""
         self._waits_for_turn = False
         for _ in range(TURN_MESSAGES):
             if not self.open or self._paused or self._held:
@@ -221,7 +222,7 @@ class Connection:
                 message = self._decoder.next()
             except ProtocolError as error:
                 if self._serves:
-                    self.refuse(error)  # one clear line, then the stream can't be trusted any more
+                    self.refuse(error)  # explain before closing; the rest of the stream can't be parsed
                 self.close()
                 return
             if message is None:
@@ -244,7 +245,7 @@ class Connection:
 
 
 class Listener:
-    """A socket that takes connections, which can rest for a while: those who come then wait in its queue."""
+    """A socket that accepts connections. While it rests, new connections wait in the kernel's queue."""
 
     def __init__(self, poller: Poller, sock: socket.socket, path: Path, accept: Callable[[], None]) -> None:
         self._poller, self._socket, self._path, self._accept = poller, sock, path, accept
@@ -267,12 +268,12 @@ class CallSoon(Protocol):
     """The part of a Poller that other threads may use."""
 
     def call_soon(self, function: Callable[[], None], /) -> None:
-        """Run `function` in the poller's thread; safe in any thread."""
+        """Run `function` in the poller's thread. Thread-safe."""
         ...
 
 
 class Poller:
-    """Waits on sockets and calls back. `poll(0)` that answers 0 means: nothing is in flight towards this process."""
+    """Waits for sockets and calls their callbacks. If `poll(0)` returns 0, no message is on its way to this process."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -281,30 +282,30 @@ class Poller:
         self._preferred: set[int] = set()
         self._silent: set[socket.socket] = set()
         self._paused: dict[Listener, int] = {}
-        """Listeners without a descriptor for a connection, and the host time in ns at which each tries again."""
+        """Listeners that lacked a descriptor for a connection, and the host time in ns at which each tries again."""
         self._next_round: list[Callable[[], None]] = []
-        self._soon: deque[Callable[[], None]] = deque()  # its ends are thread-safe
+        self._soon: deque[Callable[[], None]] = deque()  # append and popleft are thread-safe
         self._wake_up, self._woken = socket.socketpair()
         self._wake_up.settimeout(0.0)
         self._woken.settimeout(0.0)
         self.watch(self._woken, self._run_soon)
         self._spare = os.open(os.devnull, os.O_RDONLY)
-        """A descriptor to give up for a moment: without one, a connection could neither be accepted nor turned away."""
+        """A reserved descriptor: without one, a connection could be neither accepted nor refused."""
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Have `poll` call it in its own thread; from any thread, at any time. After `close` nobody calls it."""
+        """Run `function` in the thread that calls `poll`. Thread-safe. After `close` it isn't run."""
         self._soon.append(function)
-        with contextlib.suppress(OSError):  # full: it wakes up anyway; closed: there is nobody to wake
+        with contextlib.suppress(OSError):  # a full socket wakes the poller anyway; a closed one has no poller
             self._wake_up.send(b"!")
 
     def _run_soon(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self._woken.recv(_CHUNK_BYTES)
-        for _ in range(len(self._soon)):  # what these add is for the next round, or sockets would wait
+        for _ in range(len(self._soon)):  # functions added by these wait for the next round, so that sockets get a turn
             self._soon.popleft()()
 
     def next_round(self, function: Callable[[], None]) -> None:
-        """Call it in the next `poll`, which won't wait then. Only from callbacks of this poller."""
+        """Call `function` in the next `poll`, which then doesn't wait. Only from callbacks of this poller."""
         self._next_round.append(function)
 
     def listen(
@@ -317,10 +318,10 @@ class Poller:
         on_open: OnOpen | None = None,
         admit: Admit | None = None,
     ) -> Listener:
-        """Accept connections on a Unix socket at `path`; a stale socket file is replaced, and a directory, which a
-        container runtime makes of a mount's missing source. `admit` sees who comes before anything is done for it.
+        """Accept connections on a Unix socket at `path`. Replaces a stale socket file, or an empty directory, which a
+        container runtime creates for a missing mount source. `admit` decides about each peer before anything else.
 
-        Raises ClusterError where no socket can be made there, e.g. for a path of more than 107 bytes (unix(7)).
+        Raises ClusterError if the socket can't be created, for example for a path of more than 107 bytes (unix(7)).
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -340,7 +341,7 @@ class Poller:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE) and not self._turn_away(sock):
                     self._pause(listener)
-                return  # or the peer is gone again; the listener stays
+                return  # otherwise the peer has already disconnected
             who = Peer.of(peer)
             try:
                 group = admit(who, listener) if admit is not None else ""
@@ -356,8 +357,8 @@ class Poller:
         return listener
 
     def _turn_away(self, listener: socket.socket) -> bool:
-        """Out of descriptors: accept and close, or the listener would stay readable and the poller spin. False where
-        another thread or process was faster to take the descriptor that was given up for it."""
+        """No descriptor is free: accept with the reserved one and close, because the listener would stay readable and the
+        poller would spin. False if another thread or process took the reserved descriptor first."""
         if self._spare >= 0:
             os.close(self._spare)
         accepted = False
@@ -375,7 +376,7 @@ class Poller:
         self._paused[listener] = monotonic_ns() + round(ACCEPT_AGAIN_S * NS_PER_S)
 
     def _at_most_a_pause(self, timeout_s: float | None) -> float | None:
-        """Wake the listeners whose pause is over; the answer is `timeout_s`, or less where another pause ends before."""
+        """Wake the listeners whose pause is over. Returns `timeout_s`, or less if another pause ends earlier."""
         now_ns = monotonic_ns()
         for listener in [one for one, until_ns in self._paused.items() if now_ns >= until_ns]:
             del self._paused[listener]
@@ -386,7 +387,7 @@ class Poller:
         return pause_s if timeout_s is None else min(timeout_s, pause_s)
 
     def connect(self, path: Path, on_message: OnMessage, on_close: OnClose) -> Connection:
-        """A connection to the Unix socket at `path`. Raises ManagerUnavailableError when nobody listens there."""
+        """A connection to the Unix socket at `path`. Raises ManagerUnavailableError if no process listens there."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(str(path))
@@ -396,8 +397,8 @@ class Poller:
         return Connection(self, sock, on_message, on_close)
 
     def watch(self, sock: socket.socket, readable: _Ready | None, writable: _Ready | None = None) -> None:
-        """Call `readable` whenever `sock` can be read (a listener: accepted), `writable` when it takes bytes. With neither
-        it is only closed with the others."""
+        """Call `readable` when `sock` can be read (a listener: has a connection), `writable` when it can be written. With
+        neither, the socket is only closed by `close`."""
         fd, has = sock.fileno(), self._registered.get(sock.fileno())
         events = (selectors.EVENT_READ if readable else 0) | (selectors.EVENT_WRITE if writable else 0)
         if not events:
@@ -412,22 +413,22 @@ class Poller:
         self._registered[fd] = events
 
     def prefer(self, sock: socket.socket) -> None:
-        """Of the sockets that are ready at once, this comes before others, as long as it is open."""
+        """Serve `sock` before other sockets that are ready at the same time, until it is closed."""
         self._preferred.add(sock.fileno())
 
     def unwatch(self, sock: socket.socket) -> None:
-        """Call nothing for it any more."""
+        """Stop the callbacks of `sock`."""
         if self._registered.pop(sock.fileno(), None) is not None:
             self._selector.unregister(sock)
 
     def forget(self, sock: socket.socket) -> None:
-        """Before it is closed: its number will be another's."""
+        """Remove `sock` before it is closed, because its descriptor number will be reused."""
         self._preferred.discard(sock.fileno())
         self._silent.discard(sock)
         self.unwatch(sock)
 
     def poll(self, timeout_s: float | None) -> int:
-        """Wait up to `timeout_s` (None: for ever), serve what is ready, answer how many sockets that were."""
+        """Wait up to `timeout_s` (None: no limit) and serve what is ready. Returns how many sockets were ready."""
         turns, self._next_round = self._next_round, []
         if self._paused:
             timeout_s = self._at_most_a_pause(timeout_s)
@@ -447,14 +448,14 @@ class Poller:
         return len(ready) + len(turns)
 
     def stop_listening(self) -> None:
-        """Take no new connections; socket files are removed."""
+        """Accept no new connections and remove the socket files."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
         self._paused.clear()
 
     def close(self) -> None:
-        """Stop listening and close every socket that is watched, without calling back. Closing twice is closing once."""
+        """Stop listening and close every socket without calling `on_close`. A second call has no effect."""
         self.stop_listening()
         for sock in self._silent:
             sock.close()
@@ -472,14 +473,14 @@ class Poller:
 
 
 def _say_and_close(sock: socket.socket, error: EmuGpuError) -> None:
-    """Tell why before hanging up: a buffer that nobody has written to takes it, and if not, then not."""
+    """Send the error, then close. The buffer of a new socket is empty, so the message fits; otherwise it is dropped."""
     with contextlib.suppress(OSError):
         sock.send(encode(error_reply(error)), socket.MSG_DONTWAIT)
     sock.close()
 
 
 def _clear(path: Path) -> None:
-    """Make room for a socket. Raises OSError for a directory with something in it: that is somebody's."""
+    """Remove what is at `path`. Raises OSError for a directory that isn't empty."""
     if path.is_dir() and not path.is_symlink():
         path.rmdir()
     else:

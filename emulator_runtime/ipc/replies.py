@@ -1,4 +1,4 @@
-"""How an error travels in a reply and becomes the same error again on the other side."""
+"""Converts an error to a reply, and the reply back to the same error on the other side."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def error_reply(error: EmuGpuError) -> Message:
 
 
 def raise_for(reply: Message) -> Message:
-    """The reply itself if it is a success, else the error that it carries."""
+    """Return the reply if it is a success; otherwise raise the error that it contains."""
     if reply.get("ok") is True:
         return reply
     cls = _CLASSES.get(str(reply.get("code")), RefusedError)

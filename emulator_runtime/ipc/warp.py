@@ -1,4 +1,4 @@
-"""The warp clock as a participant sees it: time comes from the shared file, waiting is a message to the clock's owner."""
+"""The warp clock of a participant: it reads time from the shared file and waits by a message to the clock's owner."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from emulator_runtime.timing.shared_clock import SharedClockFile
 
 
 def wait_message(deadline_ns: int) -> Message:
-    """What a participant sends when it has nothing to do until `deadline_ns`."""
+    """The message of a participant that has nothing to do until `deadline_ns`."""
     return {"op": "wait", "deadline_ns": deadline_ns}
 
 
 WAKE: Message = {"op": "wake"}
-"""The owner's answer when the deadline has come."""
+"""The owner's reply when the deadline has passed."""
 
 
 class WarpClock:
@@ -27,7 +27,7 @@ class WarpClock:
         return self._source.now_ns()
 
     def wait_until_ns(self, deadline_ns: int) -> int:
-        """Raises ManagerUnavailableError when the clock's owner is gone."""
+        """Wait until `deadline_ns` and return the lag. Raises ManagerUnavailableError if the clock's owner has ended."""
         while (now_ns := self._source.now_ns()) < deadline_ns:
             self._channel.request(wait_message(deadline_ns))
         return now_ns - deadline_ns

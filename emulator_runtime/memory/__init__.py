@@ -1,1 +1,1 @@
-"""GPU memory accounting: what fits on a device, and the out-of-memory error that says why something doesn't."""
+"""GPU memory accounting: whether a job fits on a device, and the out-of-memory error that explains why it doesn't."""

@@ -1,5 +1,8 @@
-"""What fits on a device. On a shared one the sum of everyone's persistent memory plus the largest excess of a peak over
-its persistent part must fit, because only one holder computes at a time (GPEmu, PVLDB 18(6) 2025, section 2.4)."""
+"""Whether jobs fit on a device. Only one holder computes at a time, so a shared device needs the persistent memory of all
+holders plus the largest transient part (peak - persistent) of any one (GPEmu, PVLDB 18(6) 2025, section 2.4).
+
+Example: holders with (persistent, peak) of (2, 5) and (3, 4) GiB need 2 + 3 + max(3, 1) = 8 GiB.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from emulator_runtime.domain.units import gib
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What one holder keeps on a device, bytes; `peak` includes `persistent`."""
+    """The memory that one holder reserves on a device, in bytes; `peak_bytes` includes `persistent_bytes`."""
 
     persistent_bytes: int
     peak_bytes: int
 
 
 class MemoryBook:
-    """The memory of one device: who holds how much, and whether one more fits."""
+    """The memory of one device: how much each holder has reserved, and whether another reservation fits."""
 
     def __init__(self, device: str, usable_bytes: int) -> None:
         self._device = device
@@ -27,18 +30,18 @@ class MemoryBook:
 
     @property
     def used_bytes(self) -> int:
-        """Persistent memory of all plus the largest transient part."""
+        """The persistent memory of all holders plus the largest transient part."""
         return _need(list(self.held.values()))
 
     def reserve(self, holder: str, wanted: Reservation) -> None:
-        """Give `holder` this much, instead of what it had. Raises OutOfMemoryError; then nothing changes."""
+        """Set the reservation of `holder`. Raises OutOfMemoryError if it doesn't fit; nothing changes then."""
         others = {name: held for name, held in self.held.items() if name != holder}
         if _need([*others.values(), wanted]) > self._usable_bytes:
             raise OutOfMemoryError(self._refusal(holder, wanted, others))
         self.held[holder] = wanted
 
     def resize(self, usable_bytes: int) -> None:
-        """The device has this much from now on; who holds more than that keeps it."""
+        """Change the usable memory of the device. Existing reservations stay, even if they don't fit any more."""
         self._usable_bytes = usable_bytes
 
     def release(self, holder: str) -> None:

@@ -1,1 +1,1 @@
-"""What the programs of one node agree on: its directory, its inventory, its grant files. Standard library only."""
+"""The formats and names that all programs of a node share: its directory, inventory and grant files. Standard library only."""

@@ -1,7 +1,6 @@
-"""Typed values out of a JSON or YAML document that somebody else wrote; the error names the document and the path in it.
+"""Reads typed values from a JSON or YAML document of unknown origin; errors name the document and the path in it.
 
-Works on values that are parsed already: the same inventory comes as a file, as a Node's annotation and as a part of a
-custom resource.
+It works on parsed values, because the same inventory can be a file, an annotation of a Node or a part of a custom resource.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.json_document import decode
 
 LARGEST = 2**53
-"""Beyond this, whole numbers and floating point disagree in other people's JSON parsers."""
+"""The largest whole number that JSON parsers which use floating point represent exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One value: `place` names the document, `path` where in it. Every reader raises InputError with both."""
+    """One value of a document. `place` names the document, `path` the position in it; each InputError has both."""
 
     place: str
     path: str
@@ -29,7 +28,7 @@ class Field:
         return InputError(self._where, problem)
 
     def members(self, known: Collection[str]) -> dict[str, Field]:
-        """The members of an object; one that isn't in `known` is a mistake."""
+        """The members of an object. Raises UnknownNameError for a member that isn't in `known`."""
         if not isinstance(self.value, dict):
             raise self.error(f"must be an object, not {_kind(self.value)}")
         for key in self.value:
@@ -38,13 +37,13 @@ class Field:
         return {key: Field(self.place, f"{self.path}.{key}" if self.path else key, v) for key, v in self.value.items()}
 
     def elements(self) -> list[Field]:
-        """The elements of an array, which may be empty."""
+        """The elements of an array. The array may be empty."""
         if not isinstance(self.value, list):
             raise self.error(f"must be an array, not {_kind(self.value)}")
         return [Field(self.place, f"{self.path}[{index}]", value) for index, value in enumerate(self.value)]
 
     def text(self, *, least: int = 0, most: int = 1024) -> str:
-        """A text of `least` to `most` characters that a file can hold (no half of a surrogate pair)."""
+        """A text of `least` to `most` characters. Surrogates are refused, because files can't hold them."""
         if not isinstance(self.value, str):
             raise self.error(f"must be a string, not {_kind(self.value)}")
         if not least <= len(self.value) <= most or any("\ud800" <= char <= "\udfff" for char in self.value):
@@ -70,12 +69,12 @@ class Field:
 
 
 def parse(text: str, place: str) -> Field:
-    """The JSON document in `text`. Raises InputError where it is no JSON or says a key twice."""
+    """The JSON document in `text`. Raises InputError if it isn't JSON or repeats a key."""
     return Field(place, "", decode(text, place))
 
 
 def required(members: dict[str, Field], name: str, owner: Field) -> Field:
-    """The member `name`. Raises InputError at the owner where it is missing."""
+    """The member `name`. Raises InputError naming `owner` if it is missing."""
     if name not in members:
         raise owner.error(f"{name} is missing")
     return members[name]

@@ -1,11 +1,12 @@
-"""Grants on disk: the device plugin mints one per Allocate, the sharing manager reads it when a container shows its token.
+"""Grants on disk. The device plugin mints one per Allocate; the sharing manager reads it when a container presents its token.
 
-A directory per grant, named by the first 32 hexadecimal digits of the token's SHA-256, so that nobody who can list the
-directory learns a token. It is complete or absent: made under another name, then renamed, before `mint` returns. Nothing is
-synced to the disk: a power cut ends all containers, and the kubelet then fails every pod that holds devices.
+Each grant is a directory whose name is the first 32 hexadecimal digits of the token's SHA-256, so listing the directories
+reveals no token. A grant is complete or absent: its directory is written under another name and renamed before `mint`
+returns. Nothing is synced to the disk, because a power cut ends all containers, and the kubelet then fails all pods that
+hold devices.
 
-Beside them lies the time of the last one: the manager remembers grants that were removed here, and would take a token for
-void that is older than those, as the first after a step back of the wall clock would be.
+The file `.last-minted` has the time of the newest grant. The manager remembers the removed grants and treats a token that is
+older than they are as void. Without the file, this would hit the first grant after the wall clock was set back.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _LEAVING = ".old-"
 
 @dataclass(frozen=True, slots=True)
 class GrantRecord:
-    """What one Allocate promised. `device_ids` in the order of device index and replica; `minted_ns`: wall clock."""
+    """What one Allocate granted. `device_ids` are ordered by device index and replica; `minted_ns` is wall-clock time."""
 
     grant_id: str
     token_digest: str
@@ -51,13 +52,13 @@ class GrantRecord:
 
 
 def _ignore(_problem: str) -> None:
-    """Broken grant directories go unreported."""
+    """The default report: broken grant directories aren't reported."""
 
 
 class GrantFiles:
-    """The grants in one directory. Only one process mints in it; any number may read and remove.
+    """The grants in one directory. Only one process may mint; any number of processes may read and remove.
 
-    `now`: wall clock in nanoseconds. `report`: told in one line about each directory that can't be read.
+    `now`: wall clock in nanoseconds. `report`: called with one line for each directory that can't be read.
     """
 
     def __init__(self, grants_dir: Path, now: Callable[[], int], report: Callable[[str], None] = _ignore) -> None:
@@ -70,9 +71,9 @@ class GrantFiles:
     def mint(
         self, resource: str, device_ids: tuple[str, ...], device_files: Mapping[int, Mapping[str, object]]
     ) -> tuple[str, GrantRecord]:
-        """A new token for these devices, on disk before this returns. `device_files`: content of edev/<index>.
+        """Create a token for these devices; the grant is on disk before this returns. `device_files`: content of edev/<index>.
 
-        Raises OSError (a full disk, say); then nothing of it is left.
+        Raises OSError (for example for a full disk); the unfinished grant is removed then.
         """
         token = secrets.token_hex(TOKEN_BYTES)
         digest = token_digest(token)
@@ -90,14 +91,14 @@ class GrantFiles:
         return token, record
 
     def read(self, token: str) -> GrantRecord | None:
-        """The grant of this token; None where there is none (or its directory is broken, which is reported)."""
+        """The grant of this token, or None if there is none. A broken directory is reported and returns None."""
         record = self._read(self.path(grant_id_of(token)))
         if record is None or not hmac.compare_digest(record.token_digest, token_digest(token)):
             return None
         return record
 
     def all(self) -> list[GrantRecord]:
-        """Every grant, oldest first. Broken directories are left out and reported."""
+        """Every grant, oldest first. Broken directories are reported and skipped."""
         try:
             names = [entry.name for entry in os.scandir(self._dir) if _GRANT_ID.fullmatch(entry.name)]
         except FileNotFoundError:
@@ -106,18 +107,18 @@ class GrantFiles:
         return sorted((record for record in records if record is not None), key=lambda record: record.minted_ns)
 
     def remove(self, grant_id: str) -> None:
-        """Delete a grant's directory; one that isn't there is no error. Raises InputError for what is no grant id."""
+        """Delete the directory of a grant, if it exists. Raises InputError for an invalid grant id."""
         if not _GRANT_ID.fullmatch(grant_id):
             raise InputError("grant id", f"must be 32 hexadecimal digits, got {grant_id!r}")
         leaving = self._dir / f"{_LEAVING}{grant_id}"
         try:
-            self.path(grant_id).rename(leaving)  # first under another name: nobody reads half a grant
+            self.path(grant_id).rename(leaving)  # rename first, so that no process reads a half-deleted grant
         except FileNotFoundError:
             return
         shutil.rmtree(leaving, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Delete what a killed process or a power cut left half made or half deleted. For the minting process, when it starts."""
+        """Delete directories that a killed process or a power cut left incomplete. The minting process calls it at its start."""
         for prefix in (_UNFINISHED, _LEAVING):
             for path in self._dir.glob(f"{prefix}*"):
                 shutil.rmtree(path, ignore_errors=True)
@@ -126,7 +127,7 @@ class GrantFiles:
                 shutil.rmtree(path, ignore_errors=True)
 
     def path(self, grant_id: str) -> Path:
-        """The grant's directory."""
+        """The directory of the grant."""
         return self._dir / grant_id
 
     def edev_dir(self, grant_id: str) -> Path:
@@ -134,14 +135,14 @@ class GrantFiles:
         return self._dir / grant_id / EDEV_DIR
 
     def _next_ns(self) -> int:
-        """Later than every grant that is or was here, even after a step back of the wall clock."""
+        """A time later than that of every grant so far, even if the wall clock was set back."""
         if self._last_ns is None:
             self._last_ns = max([self._noted_ns(), *(record.minted_ns for record in self.all())])
         self._last_ns = max(self._now(), self._last_ns + 1)
         return self._last_ns
 
     def _noted_ns(self) -> int:
-        """When the last grant was minted, as it was noted then; 0 where that can't be read, which is reported."""
+        """The time of the newest grant from its file; 0 if the file can't be read, which is reported."""
         path = self._dir / LAST_FILE
         try:
             text = path.read_text(encoding="utf-8").strip()
@@ -170,12 +171,12 @@ class GrantFiles:
 
 
 def token_digest(token: str) -> str:
-    """SHA-256 of the token, 64 hexadecimal digits: what is stored instead of the token."""
+    """SHA-256 of the token as 64 hexadecimal digits. It is stored instead of the token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def grant_id_of(token: str) -> str:
-    """The name of the token's grant directory."""
+    """The name of the grant directory of this token."""
     return token_digest(token)[:32]
 
 
@@ -191,13 +192,13 @@ def _write_grant(directory: Path, record: GrantRecord, device_files: Mapping[int
         "token_digest": record.token_digest,
         "resource": record.resource,
         "device_ids": list(record.device_ids),
-        "minted_ns": str(record.minted_ns),  # a text: nanoseconds since 1970 are beyond 2**53
+        "minted_ns": str(record.minted_ns),  # as text: nanoseconds since 1970 exceed 2**53
     }
     write_new(directory / GRANT_FILE, f"{json.dumps(document)}\n".encode(), sync=False, mode=0o600)
 
 
 def _is_empty(file: Path) -> bool:
-    """Whether a power cut kept the name and lost the content."""
+    """Whether the file is empty: after a power cut, a file system may keep the name and lose the content."""
     try:
         return file.stat().st_size == 0
     except OSError:

@@ -1,9 +1,9 @@
-"""The part of a pod's allocation that its training process uses, read from the pod's annotation by the node's manager.
+"""Reads the CPUs and memory of a pod's training process from the allocation annotation of the pod.
 
 {"configuration": "gpu", "nodes": ["worker1"], "cpu_milli": 4000, "memory_bytes": 17179869184, "devices": []}
 
-A job-level scheduler writes it (operators/objects/allocation.py) and changes it while the job runs. An amount that is 0 or
-missing says nothing: the job has then what its configuration says.
+A job-level scheduler writes the annotation (operators/objects/allocation.py) and may change it while the job runs. If an
+amount is 0 or missing, the amount of the job's configuration applies.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ ALLOCATION_ANNOTATION = "emugpu.dev/allocation"
 
 
 def share_of_allocation(text: str, place: str) -> HostShare:
-    """The emulated CPUs and memory that the annotation's text gives. Raises InputError naming `place` and the member."""
+    """The emulated CPUs and memory in the annotation `text`. Raises InputError naming `place` and the member."""
     document = parse(text, place)
     if not isinstance(document.value, dict):
         raise document.error("must be an object, as job-level schedulers write it")
-    members = document.members(tuple(document.value))  # the others are for the scheduler and the operator
+    members = document.members(tuple(document.value))  # accept all: the scheduler and the operator read the others
     return HostShare(_amount(members, "cpu_milli"), _amount(members, "memory_bytes"))
 
 

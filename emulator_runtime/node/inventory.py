@@ -1,4 +1,4 @@
-"""Which emulated GPUs a node offers, under which resource names: one JSON format for a file, a Node's annotation and a pool.
+"""The emulated GPUs of a node and their resource names, in one JSON format for a file, a Node's annotation and a pool.
 
 {"version": 1, "node": "worker1", "pool": "default", "compat": {"nvidiaEnv": false}, "resources": [
   {"name": "emugpu.dev/emuGPU", "replicas": 1, "failRequestsGreaterThanOne": false, "devices": [
@@ -19,7 +19,7 @@ from emulator_runtime.node.layout import HOST_RESOURCE
 
 VERSION = 1
 MAX_DEVICES = 1024
-"""Per node. The largest machines have 16 GPUs, so more is a mistake; a message of this many devices is still small."""
+"""Maximum per node. The largest machines have 16 GPUs, so more is a mistake; a message with 1024 devices is still small."""
 MAX_REPLICAS = 1024
 MAX_INDEX = 65535
 
@@ -32,14 +32,14 @@ _RESOURCE_NAME = re.compile(rf"(?=[^/]{{1,244}}/){_LABEL}(\.{_LABEL})*/[A-Za-z0-
 
 @dataclass(frozen=True, slots=True)
 class Compat:
-    """What a pool imitates beyond its own names. `nvidia_env`: set NVIDIA's environment variables as well."""
+    """What a pool imitates in addition. `nvidia_env`: containers also get NVIDIA's environment variables."""
 
     nvidia_env: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceEntry:
-    """A device with its place in the node: devices of one link group have fast links (NVLink) to each other."""
+    """A device and its position in the node. Devices of one link group have fast links (NVLink) to each other."""
 
     device: Device
     numa_node: int = 0
@@ -50,7 +50,7 @@ class DeviceEntry:
 
 @dataclass(frozen=True, slots=True)
 class ResourceEntry:
-    """Devices that pods ask for by one name. With `replicas` > 1 each is shared by that many holders."""
+    """The devices behind one resource name. With `replicas` > 1, that many holders share each device."""
 
     name: str
     devices: tuple[DeviceEntry, ...]
@@ -58,21 +58,21 @@ class ResourceEntry:
     fail_requests_greater_than_one: bool = False
 
     def device_ids(self, entry: DeviceEntry) -> tuple[str, ...]:
-        """The ids that the kubelet sees for this device: its UUID, or `UUID::0`, `UUID::1`, ... where it is shared."""
+        """The ids under which the kubelet knows this device: its UUID, or `UUID::0`, `UUID::1`, ... if it is shared."""
         uuid = entry.device.uuid
         return (uuid,) if self.replicas == 1 else tuple(f"{uuid}{_SEPARATOR}{n}" for n in range(self.replicas))
 
     def by_id(self) -> dict[str, DeviceEntry]:
-        """Every id of this resource with its device, in the order of device index and replica."""
+        """Every id of this resource and its device, ordered by device index and replica."""
         ordered = sorted(self.devices, key=lambda entry: entry.device.index)
         return {device_id: entry for entry in ordered for device_id in self.device_ids(entry)}
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All resources of one node. A device's index is unique over all of them.
+    """All resources of one node. A device's index is unique across all resources.
 
-    `cleanup`: emugpu is being removed from this node; there are no resources then, and the node's directory is emptied.
+    `cleanup`: emugpu is being removed from this node; the inventory then has no resources, and the node directory is emptied.
     """
 
     node: str
@@ -83,16 +83,16 @@ class Inventory:
 
     @property
     def in_use(self) -> bool:
-        """Whether the node belongs to a pool, which may have no devices, and isn't being left."""
+        """Whether the node belongs to a pool (which may have no devices) and emugpu isn't being removed from it."""
         return bool(self.pool or self.resources) and not self.cleanup
 
     def entries(self) -> Iterator[DeviceEntry]:
-        """Every device of the node, resource by resource."""
+        """Every device of the node, ordered by resource."""
         for resource in self.resources:
             yield from resource.devices
 
     def to_json(self) -> str:
-        """One line of JSON, the same for equal inventories."""
+        """One line of JSON; equal inventories give equal lines."""
         document = {
             "version": VERSION,
             "node": self.node,
@@ -104,7 +104,7 @@ class Inventory:
 
     @classmethod
     def from_json(cls, text: str, place: str) -> Inventory:
-        """Raises InputError naming `place` (a file, an annotation) and the path of the mistake in it."""
+        """The inventory in `text`. Raises InputError naming `place` (a file, an annotation) and the path of the mistake."""
         document = parse(text, place)
         members = document.members(("version", "node", "pool", "compat", "resources", "cleanup"))
         required(members, "version", document).whole(least=VERSION, most=VERSION)
@@ -124,7 +124,7 @@ class Inventory:
 
 
 def split_device_id(device_id: str) -> tuple[str, int | None]:
-    """`UUID::3` is ("UUID", 3), a device that isn't shared ("UUID", None); what is no number stays part of the UUID."""
+    """`UUID::3` is ("UUID", 3); a device that isn't shared is ("UUID", None). Any other suffix belongs to the UUID."""
     uuid, separator, replica = device_id.rpartition(_SEPARATOR)
     if not separator or not (replica.isascii() and replica.isdigit()):
         return device_id, None
@@ -132,14 +132,14 @@ def split_device_id(device_id: str) -> tuple[str, int | None]:
 
 
 def is_resource_name(name: str) -> bool:
-    """Whether devices can be called `name`: an extended resource of Kubernetes (qualified, not of kubernetes.io, no `requests.`
-    prefix) that isn't HOST_RESOURCE, which no device is behind."""
+    """Whether `name` can be a resource name for devices: a Kubernetes extended resource (qualified, not of kubernetes.io, no
+    `requests.` prefix) other than HOST_RESOURCE, which has no devices."""
     taken = "kubernetes.io/" in name or name.startswith("requests.") or name == HOST_RESOURCE
     return not taken and _RESOURCE_NAME.fullmatch(name) is not None
 
 
 def repeated(names: Iterable[str | int]) -> str | int | None:
-    """The first that comes a second time."""
+    """The first element that occurs a second time; None if all are different."""
     seen: set[str | int] = set()
     for name in names:
         if name in seen:

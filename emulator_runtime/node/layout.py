@@ -1,4 +1,4 @@
-"""The node directory and the names in a job container: programs that never import each other meet by these.
+"""The node directory, and the names in a job container, which programs share instead of importing each other.
 
     run/            0755  manager.sock (0666)             mounted read-only at /run/emugpu
     admin/          0700  admin.sock (0600)
@@ -7,8 +7,8 @@
     state/          0700  manager.db, leases, lock
     inventory.json  0644  published by the manager, read by the device plugin
 
-Sockets and device files reach a container as mounted directories: a mounted socket *file* would be a stale inode after the
-daemon's restart, and a missing file would be created as a directory by the container runtime.
+Containers get sockets and device files as mounted directories. A mounted socket *file* would be a stale inode after the
+daemon's restart, and the container runtime would create a directory for a missing file.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ CONTAINER_NVIDIA_SMI = "/usr/bin/nvidia-smi"
 
 TOKEN_VARIABLE = "EMUGPU_TOKEN"
 HOST_TOKEN_VARIABLE = "EMUGPU_HOST_TOKEN"
-"""The token of a place on the node. It has a name of its own: of a container with a GPU and a place, the kubelet would keep
-either reply's EMUGPU_TOKEN, by chance (kubernetes, pkg/kubelet/cm/devicemanager/pod_devices.go)."""
+"""The token of a host slot. It has its own name: for a container with a GPU and a host slot, the kubelet would keep the
+EMUGPU_TOKEN of either reply at random (kubernetes, pkg/kubelet/cm/devicemanager/pod_devices.go)."""
 MANAGER_SOCKET_VARIABLE = "EMUGPU_MANAGER_SOCKET"
 VISIBLE_DEVICES_VARIABLE = "EMUGPU_VISIBLE_DEVICES"
 RESOURCE_VARIABLE = "EMUGPU_RESOURCE"
 NVIDIA_VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""Set as well, to UUIDs, where the inventory's compat.nvidiaEnv is true."""
+"""Also set, to the UUIDs of the devices, if the inventory's compat.nvidiaEnv is true."""
 
 JOB_UID_LABEL = "emugpu.dev/job-uid"
-"""On pods: the uid of their EmuJob, which may need several Jobs one after the other; by it managers know progress."""
+"""A label of pods: the uid of their EmuJob. An EmuJob may have several Jobs, so managers track its progress by this uid."""
 _CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
-"""On pods of a batch Job: its uid. The second one is of Kubernetes until 1.26."""
+"""Labels of the pods of a batch Job: its uid. Kubernetes up to 1.26 has the last."""
 
 HOST_RESOURCE = "emugpu.dev/host"
-"""A place on a node of a pool, for a container that needs no GPU: a token, and none of the node's devices."""
+"""The resource of host slots, for containers that need no GPU: they get a token and no devices."""
 
 INVENTORY_ANNOTATION = "emugpu.dev/inventory"
-"""The annotation of a Kubernetes Node that holds its inventory in the format of inventory.py."""
+"""The annotation of a Kubernetes Node that contains its inventory, in the format of inventory.py."""
 
 
 def work_uid(labels: Mapping[str, str], batch_job_uid: str) -> str:
@@ -61,7 +61,7 @@ def work_uid(labels: Mapping[str, str], batch_job_uid: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeLayout:
-    """Where things are under the node directory `root`."""
+    """Paths in the node directory `root`."""
 
     root: Path
 
@@ -106,9 +106,9 @@ class NodeLayout:
         return self.root / "inventory.json"
 
     def make(self) -> None:
-        """Make the directories that aren't there and give all of them their modes, whatever the umask.
+        """Create the missing directories and set the modes of all directories, independent of the umask.
 
-        Either daemon may come first, so both call it. Raises InputError naming the directory.
+        Both daemons call it, because either may start first. Raises InputError naming the directory.
         """
         open_to_all = (self.root, self.run_dir, self.grants_dir, self.tools_dir)
         for directory, mode in [*((d, 0o755) for d in open_to_all), (self.admin_dir, 0o700), (self.state_dir, 0o700)]:

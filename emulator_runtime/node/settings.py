@@ -1,11 +1,11 @@
-"""Settings from environment variables, for every daemon alike: one frozen class each, `--help` is made from its fields.
+"""Settings from environment variables: each daemon has one frozen class, and `--help` is generated from its fields.
 
     @dataclass(frozen=True)
     class Settings(EnvSettings):
         PREFIX: ClassVar[str] = "EMUGPU_PLUGIN_"
         node_dir: str = setting("the node directory", "/var/lib/emugpu")
 
-Fields are texts, as the environment gives them; `whole` and `flag` turn one into its type where the class wants that.
+Fields are texts, as in the environment; the methods `whole` and `flag` convert and check one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _FLAGS = {"": False, "0": False, "1": True}
 
 
 def setting(help_text: str, default: str | None = None, *, least: int | None = None, most: int | None = None) -> str:
-    """A field of a settings class; without a default it is required. With `least` it is a whole number, up to `most` (None:
-    no bound): for those who check a value before there is a program, such as the chart."""
+    """A field of a settings class; required if it has no default. With `least`, it is a whole number from `least` to `most`
+    (None: no upper bound), which the chart checks before the program starts."""
     metadata: dict[str, object] = {"help": help_text}
     if least is not None:
         metadata |= {"least": least, "most": most}
@@ -30,13 +30,13 @@ def setting(help_text: str, default: str | None = None, *, least: int | None = N
 
 @dataclass(frozen=True)
 class EnvSettings:
-    """Base class: each field is read from the variable <PREFIX><FIELD IN CAPITALS>."""
+    """Base class: the variable <PREFIX><FIELD IN CAPITALS> sets each field."""
 
     PREFIX: ClassVar[str]
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Raises InputError for a missing variable, UnknownNameError for one that is no setting."""
+        """Raises InputError for a missing variable, UnknownNameError for a variable with the prefix that is no setting."""
         known = {cls.variable(f.name): f for f in fields(cls)}
         given = {name: value for name, value in environ.items() if name.startswith(cls.PREFIX)}
         for name in given:
@@ -49,7 +49,7 @@ class EnvSettings:
 
     @classmethod
     def help(cls) -> str:
-        """One line per setting, for --help."""
+        """The settings as text for --help, one line each."""
         width = max(len(cls.variable(f.name)) for f in fields(cls)) + 1
         lines = []
         for f in fields(cls):
@@ -63,14 +63,14 @@ class EnvSettings:
         return cls.PREFIX + name.upper()
 
     def whole(self, name: str, *, least: int, most: int) -> int:
-        """The field as a whole number within [least, most]. Raises InputError naming the variable."""
+        """The field as a whole number from `least` to `most`. Raises InputError naming the variable."""
         text: str = getattr(self, name)
         if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
             raise InputError(self.variable(name), f"must be a whole number from {least} to {most}, got {text!r}")
         return int(text)
 
     def flag(self, name: str) -> bool:
-        """The field as a switch: 1 is on, 0 or nothing is off. Raises InputError naming the variable."""
+        """The field as a boolean: 1 is on, 0 or empty is off. Raises InputError naming the variable."""
         text: str = getattr(self, name)
         if text not in _FLAGS:
             raise InputError(self.variable(name), f"must be 1 or 0, got {text!r}")

@@ -1,4 +1,4 @@
-"""Takes the time-slicing file of NVIDIA's device plugin as it is, so that users bring the sharing they already have.
+"""Applies a time-slicing configuration file of NVIDIA's device plugin, so that users can bring the file that they have.
 
     version: v1
     sharing:
@@ -7,8 +7,8 @@
         failRequestsGreaterThanOne: false
         resources: [{name: nvidia.com/gpu, rename: nvidia.com/gpu.shared, devices: all, replicas: 4}]
 
-Meaning of the fields: NVIDIA/k8s-device-plugin, README "Shared Access to GPUs" and api/config/v1/replicas.go. Two differences:
-`rename` and `devices`, which that plugin reads but ignores, work here; and `nvidia.com/gpu` means the pool's own resources.
+The fields are defined in NVIDIA/k8s-device-plugin, README "Shared Access to GPUs" and api/config/v1/replicas.go. Two
+differences: `rename` and `devices`, which that plugin ignores, work here; and `nvidia.com/gpu` means the pool's resources.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FILE_FIELDS = ("version", "flags", "resources", "sharing", "imex", "health")
 
 @dataclass(frozen=True, slots=True)
 class _Slicing:
-    """One line of the file: which resource, its new name ("" where it keeps its own), which devices, how many each."""
+    """One entry of `resources`: name, new name ("" keeps the name), which devices, and how many holders share each."""
 
     where: Field
     name: str
@@ -46,10 +46,10 @@ class _Slicing:
 
 
 def apply_time_slicing(inventory: Inventory, mapping: Mapping[str, object], place: str) -> Inventory:
-    """The inventory with the resources shared that `mapping` names: a whole file, or its `sharing` section alone.
+    """The inventory in which the resources named by `mapping` are shared. `mapping`: a whole file, or its `sharing` section.
 
-    A resource of NVIDIA's that no device here has (a MIG profile, say) is passed over. Raises InputError naming `place` and
-    path, UnknownNameError for another resource that isn't in the inventory.
+    NVIDIA resources that no device has (such as a MIG profile) are skipped. Raises InputError naming `place` and path,
+    UnknownNameError for any other resource that isn't in the inventory.
     """
     section = _time_slicing_section(Field(place, "", dict(mapping)))
     if section is None:
@@ -73,7 +73,7 @@ def apply_time_slicing(inventory: Inventory, mapping: Mapping[str, object], plac
 
 
 def _time_slicing_section(document: Field) -> Field | None:
-    """The `timeSlicing` part of a file or of a `sharing` section; None where there is none."""
+    """The `timeSlicing` part of a file or of a `sharing` section; None if there is none."""
     assert isinstance(document.value, dict)
     sharing: Field | None = document
     if not document.value.keys() & {"timeSlicing", "mps"}:
@@ -102,7 +102,7 @@ def _slicing(document: Field) -> _Slicing:
 
 
 def _qualified(document: Field, prefix: str) -> str:
-    """A resource's name; like upstream, one without a slash is NVIDIA's (`gpu` is nvidia.com/gpu)."""
+    """A resource name; as in NVIDIA's plugin, a name without a slash gets the prefix (`gpu` is nvidia.com/gpu)."""
     name = document.text(least=1)
     name = name if "/" in name else prefix + name
     if not is_resource_name(name):
@@ -111,7 +111,7 @@ def _qualified(document: Field, prefix: str) -> str:
 
 
 def _by_resource(inventory: Inventory, slicings: list[_Slicing]) -> dict[str, _Slicing]:
-    """Which line belongs to which resource of the inventory. A resource's own name goes before `nvidia.com/gpu` for all."""
+    """The entry for each resource of the inventory. An entry with the resource's own name precedes `nvidia.com/gpu`."""
     names = [resource.name for resource in inventory.resources]
     found: dict[str, _Slicing] = {}
     for slicing in slicings:
@@ -119,7 +119,7 @@ def _by_resource(inventory: Inventory, slicings: list[_Slicing]) -> dict[str, _S
             raise slicing.where.error(f"{slicing.name} is named twice")
         if slicing.name in names:
             found[slicing.name] = slicing
-        elif not slicing.name.startswith((NVIDIA_GPU, f"{NVIDIA_PREFIX}mig-")):  # a file for many nodes may name those
+        elif not slicing.name.startswith((NVIDIA_GPU, f"{NVIDIA_PREFIX}mig-")):  # one file may serve many nodes
             raise UnknownNameError(f"{slicing.where.place}: {slicing.where.path}.name", "resource", slicing.name, names)
     for slicing in slicings:
         if slicing.name == NVIDIA_GPU and NVIDIA_GPU not in names:
@@ -128,12 +128,12 @@ def _by_resource(inventory: Inventory, slicings: list[_Slicing]) -> dict[str, _S
 
 
 def _share(resource: ResourceEntry, slicing: _Slicing, *, rename: bool, fail: bool) -> list[ResourceEntry]:
-    """The shared resource, and before it what stays whole of the old one."""
+    """The shared resource, after the original resource if some of its devices aren't shared."""
     shared = _chosen(resource, slicing)
     whole = tuple(entry for entry in resource.devices if entry not in shared)
     default = resource.name + SHARED_SUFFIX if rename else resource.name
     name = slicing.rename or default
-    if slicing.replicas == 1:  # nothing is shared, so nothing is renamed by default
+    if slicing.replicas == 1:  # nothing is shared, so the default name doesn't get the suffix
         name = slicing.rename or resource.name
     if whole and name == resource.name:
         problem = f"leaves devices of {resource.name} whole under the same name; give `rename`, or `devices: all`"
@@ -143,7 +143,7 @@ def _share(resource: ResourceEntry, slicing: _Slicing, *, rename: bool, fail: bo
 
 
 def _chosen(resource: ResourceEntry, slicing: _Slicing) -> tuple[DeviceEntry, ...]:
-    """`devices`: "all" (or left out), a number of them (the first by index), or a list of indexes and UUIDs."""
+    """The devices that `devices` selects: "all" (the default), a number (the first by index), or indexes and UUIDs."""
     wanted = slicing.devices
     if wanted is None or wanted.value in (None, "all"):
         return resource.devices

@@ -1,4 +1,4 @@
-"""Clocks: HostClock moves with the host's time, ManualClock only when a test says so. (WarpClock is in ipc/warp.py.)"""
+"""HostClock follows the host's time; ManualClock is for tests and moves only when it is advanced. WarpClock: ipc/warp.py."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.timing.waiter import Waiter
 
 NOTICE_NS = 20_000_000
-"""How soon a waiter notices that the rate has changed or time has jumped, in wall time. A look costs 30 us of CPU time."""
+"""The longest wall time until a waiting clock notices a changed rate or a jump. One check costs 30 us of CPU time."""
 
 
 class HostClock:
-    """Emulated time that follows the host's: wall time at rate 1, scaled at any other. One object per thread.
+    """Emulated time that follows the host's time, at any rate. Use one object per thread.
 
-    `strict_ns`: the lag in emulated nanoseconds above which a wait raises LateError; None never raises.
+    `strict_ns`: a wait with a larger lag (emulated nanoseconds) raises LateError; None: no wait raises it.
     """
 
     def __init__(
@@ -34,14 +34,14 @@ class HostClock:
 
     @classmethod
     def of_host(cls) -> HostClock:
-        """The host's monotonic clock as it is, the same for all processes of the host."""
+        """The host's monotonic clock at rate 1. All processes of the host see the same time."""
         return cls(FixedAnchors(Anchors(0, 0, 1.0), monotonic_ns))
 
     @classmethod
     def starting_now(
         cls, rate: float = 1.0, waiter: Waiter | None = None, *, strict_ns: int | None = None
     ) -> HostClock:
-        """A clock of this process alone that stands at 0 now and runs at `rate` for good."""
+        """A clock that only this process has. It starts at 0 now and always runs at `rate`."""
         waiter = waiter or Waiter()
         return cls(FixedAnchors(Anchors(waiter.now(), 0, checked_rate(rate)), waiter.now), waiter, strict_ns=strict_ns)
 
@@ -51,9 +51,9 @@ class HostClock:
         return anchors.emulated_at(wall)
 
     def wait_until_ns(self, deadline_ns: int) -> int:
-        """Return at `deadline_ns` or later; the answer is the lag in emulated nanoseconds, also for one already past.
+        """Wait until `deadline_ns` and return the lag in emulated nanoseconds, also for a deadline that is already past.
 
-        A paused clock waits until somebody lets it go on. Raises LateError above `strict_ns`.
+        While the clock is paused, it waits until the clock runs again. Raises LateError if the lag is above `strict_ns`.
         """
         while True:
             anchors, wall = self._source.sample()
@@ -65,7 +65,7 @@ class HostClock:
                 self._waiter.doze(self._notice_ns)
             elif (
                 target - wall > self._notice_ns
-            ):  # leave half a notice for the precise wait, however late the doze ends
+            ):  # end the sleep half a period early: the precise wait must start in time even if the sleep ends late
                 self._waiter.doze(min(self._notice_ns, target - wall - self._notice_ns // 2))
             else:
                 self._waiter.wait_until_ns(target)
@@ -80,9 +80,9 @@ class HostClock:
 
 
 class ManualClock:
-    """Time for tests: it stands still until it is advanced, and a wait advances it at once. Not for several threads.
+    """A clock for tests: time moves only when it is advanced, and a wait advances it at once. Not thread-safe.
 
-    `waits` lists the deadlines asked for; `oversleep` gives the lag of the next wait that has to wait at all.
+    `waits` lists the deadlines of all waits. `oversleep` returns the lag of the next wait whose deadline isn't past yet.
     """
 
     def __init__(self, now_ns: int = 0, oversleep: Callable[[], int] = lambda: 0) -> None:
@@ -91,22 +91,22 @@ class ManualClock:
         self.waits: list[int] = []
 
     def now_ns(self) -> int:
-        """The time that was set last."""
+        """The current time."""
         return self._now_ns
 
     def wait_until_ns(self, deadline_ns: int) -> int:
-        """Jump to `deadline_ns` plus the oversleep if that is ahead; the answer is the lag."""
+        """Advance to `deadline_ns` plus the oversleep, unless `deadline_ns` is past. Returns the lag."""
         self.waits.append(deadline_ns)
         if deadline_ns > self._now_ns:
             self._now_ns = deadline_ns + self._oversleep()
         return self._now_ns - deadline_ns
 
     def advance_ns(self, duration_ns: int) -> None:
-        """Let `duration_ns` pass. Raises ValueError for a negative one."""
+        """Advance the time by `duration_ns`. Raises ValueError if it is negative."""
         if duration_ns < 0:
             raise ValueError(f"a clock doesn't go back: advance_ns({duration_ns})")
         self._now_ns += duration_ns
 
     def advance_to_ns(self, moment_ns: int) -> None:
-        """Let time pass until `moment_ns`. Raises ValueError where that is in the past."""
+        """Advance the time to `moment_ns`. Raises ValueError if that is in the past."""
         self.advance_ns(moment_ns - self._now_ns)

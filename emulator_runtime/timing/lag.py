@@ -1,4 +1,4 @@
-"""How late waits ended: a histogram small enough to send along, because an emulator that is late must say so."""
+"""Histograms of lags, small enough to be part of a message. A job reports its lags so that users can judge its accuracy."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ _OFFSET = 1 - BUCKETS_PER_DECADE * math.log10(FIRST_EDGE_NS)
 
 
 def upper_edge_ns(bucket: int) -> float:
-    """Where a bucket ends: bucket 0 at 1 us, each next one 10% later, the last before the open one at 100 s."""
+    """Upper edge of a bucket: 1 us for bucket 0, 10% more for each next one up to 100 s; the last bucket has no edge."""
     return math.inf if bucket >= _LAST else FIRST_EDGE_NS * 10 ** (bucket / BUCKETS_PER_DECADE)
 
 
 class LagHistogram:
-    """Counts lags (integer nanoseconds) in buckets 10% wide between 1 us and 100 s; count, total and maximum are exact."""
+    """A histogram of lags (integer nanoseconds); buckets are 10% wide from 1 us to 100 s.
+
+    Count, total and maximum are exact.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -29,7 +32,7 @@ class LagHistogram:
         self._buckets: dict[int, int] = {}
 
     def add(self, lag_ns: int) -> None:
-        """Count one wait."""
+        """Add one lag."""
         bucket = min(_LAST, int(BUCKETS_PER_DECADE * math.log10(lag_ns) + _OFFSET)) if lag_ns >= FIRST_EDGE_NS else 0
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
         self.count += 1
@@ -38,7 +41,7 @@ class LagHistogram:
             self.max_ns = lag_ns
 
     def quantile_ns(self, share: float) -> float:
-        """The lag that `share` (0 to 1) of all waits stayed below, at most 10% too high; 0 where nothing was counted."""
+        """An upper bound, at most 10% too high, of the lag below which `share` (0 to 1) of all waits stayed; 0 if empty."""
         wanted, seen = share * self.count, 0
         for bucket in sorted(self._buckets):
             seen += self._buckets[bucket]
@@ -47,7 +50,7 @@ class LagHistogram:
         return 0.0
 
     def merge(self, other: LagHistogram) -> None:
-        """Add all that `other` has counted."""
+        """Add the lags of `other`."""
         for bucket, count in other._buckets.items():
             self._buckets[bucket] = self._buckets.get(bucket, 0) + count
         self.count += other.count
@@ -55,13 +58,13 @@ class LagHistogram:
         self.max_ns = max(self.max_ns, other.max_ns)
 
     def to_json(self) -> dict[str, object]:
-        """What `from_json` reads: the exact figures and the buckets that aren't empty."""
+        """The input of `from_json`: the exact values and the buckets that aren't empty."""
         buckets = {str(bucket): count for bucket, count in sorted(self._buckets.items())}
         return {"max_ns": self.max_ns, "total_ns": self.total_ns, "buckets": buckets}
 
     @classmethod
     def from_json(cls, data: object, place: str = "lags") -> LagHistogram:
-        """Read what another process wrote with `to_json`. Raises InputError that names the field below `place`."""
+        """The histogram that another process wrote with `to_json`. Raises InputError naming `place` and the field."""
         fields = _mapping(data, place)
         histogram = cls()
         for name, count in _mapping(fields.get("buckets"), f"{place}.buckets").items():

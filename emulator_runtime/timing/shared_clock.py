@@ -1,22 +1,22 @@
-"""One clock for all processes of a host: three numbers in a small mapped file, written by one and read by many.
+"""One clock for all processes of a host: three numbers in a small memory-mapped file with one writer and many readers.
 
-Layout: 64 bytes, eight native words of 8 bytes, each aligned, so that one word is stored at once (C reads it as a struct):
+Layout: 64 bytes, eight native 8-byte words. Each is aligned, so that storing it is atomic (C reads it as a struct):
 
 | offset | type     | word |
 |---|---|---|
 | 0  | char[8]  | magic "EMUCLOCK" |
 | 8  | int64_t  | version, 1 |
-| 16 | int64_t  | mode: 0 host (the rate moves time), 1 warp (somebody also jumps to the next deadline) |
+| 16 | int64_t  | mode: 0 host (the rate moves time), 1 warp (the sharing manager also jumps to the next deadline) |
 | 24 | uint64_t | sequence: odd while a change is being written, +2 for each change |
 | 32 | int64_t  | wall anchor, ns of CLOCK_MONOTONIC |
 | 40 | int64_t  | emulated anchor, ns |
 | 48 | double   | rate, emulated per wall time; 0 is paused |
 | 56 | int64_t  | check: bitwise xor of the words at 32, 40 and 48 |
 
-A reader takes the sequence, the anchors, CLOCK_MONOTONIC, and the sequence again; it starts over where the sequence was odd
-or has changed, or where the check differs. emulated = emulated anchor + floor((now - wall anchor) * rate). The writer
-takes its own time after making the sequence odd, so no process ever sees time go back. The check is for hosts that
-reorder stores (ARM), because Python has no memory barriers.
+A reader reads the sequence, the anchors, CLOCK_MONOTONIC, and the sequence again. It starts over if the sequence was odd or
+has changed, or if the check doesn't match. emulated = emulated anchor + floor((now - wall anchor) * rate). The writer reads
+CLOCK_MONOTONIC after it has made the sequence odd, so time never goes back for any process. The check is for processors
+that reorder stores (ARM), because Python has no memory barriers.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ SIZE = 64
 _VERSION, _MODE, _SEQUENCE, _WALL, _EMULATED, _RATE, _CHECK = range(1, 8)
 
 _QUICK_TRIES = 100
-_TRIES = 5_000  # after the quick ones with a pause of 0.2 ms: a writer that lost its core gets a second to come back
+_TRIES = 5_000  # after the quick tries, one each 0.2 ms: this gives a writer that lost its core one second to finish
 _PAUSE_NS = 200_000
 
 
 class SharedClockFile:
-    """The clock in the file at `path`; make one with `create` (the writer) or `open`."""
+    """The clock in the file at `path`. Use `create` (the writer) or `open`."""
 
     def __init__(self, path: str, memory: mmap.mmap, now: Callable[[], int]) -> None:
         self.path = path
@@ -67,9 +67,9 @@ class SharedClockFile:
         emulated_ns: int = 0,
         now: Callable[[], int] = monotonic_ns,
     ) -> SharedClockFile:
-        """Start a clock at `emulated_ns` now. A file that was there is replaced; who has it open keeps the old one.
+        """Create a clock that is at `emulated_ns` now. It replaces an existing file; processes that opened the old file keep it.
 
-        Raises InputError for a rate or mode that isn't one, ClusterError where the file can't be written.
+        Raises InputError for an invalid rate or mode, ClusterError if the file can't be written.
         """
         if mode not in MODES:
             raise InputError("mode", f"must be one of {', '.join(MODES)}, got {mode!r}")
@@ -90,10 +90,10 @@ class SharedClockFile:
     def open(
         cls, path: str | os.PathLike[str], *, writable: bool = False, now: Callable[[], int] = monotonic_ns
     ) -> SharedClockFile:
-        """Map the clock at `path`, for reading or as its one writer.
+        """Map the clock at `path`, either for reading or as its only writer.
 
-        Raises ClusterError where there is no file or it is from before the host's last boot, InputError where it is no
-        clock of this version.
+        Raises ClusterError if the file doesn't exist or is older than the host's last boot, InputError if it isn't a
+        clock file of this version.
         """
         path = os.fspath(path)
         try:
@@ -115,16 +115,16 @@ class SharedClockFile:
         return MODES[self._words[_MODE]]
 
     def read(self) -> Anchors:
-        """The anchors as they are now. Raises ClusterError where a writer died in the middle of a change."""
+        """The current anchors. Raises ClusterError if the writer died while it was changing them."""
         return self.sample()[0]
 
     def now_ns(self) -> int:
-        """The emulated time now; never less than any process saw before."""
+        """The emulated time now. It is never earlier than what any process has read before."""
         anchors, wall = self.sample()
         return anchors.emulated_at(wall)
 
     def sample(self) -> tuple[Anchors, int]:
-        """The anchors, and a wall time at which they held. Raises ClusterError as `read` does."""
+        """The anchors, and a wall time at which they were valid. Raises ClusterError like `read`."""
         words = self._words
         for attempt in range(_TRIES):
             if attempt >= _QUICK_TRIES:
@@ -144,20 +144,20 @@ class SharedClockFile:
         )
 
     def set_rate(self, rate: float) -> None:
-        """Go on from now at `rate`; time doesn't jump. Raises InputError for a rate that isn't one."""
+        """Continue from now at `rate`; time doesn't jump. Raises InputError for an invalid rate."""
         rate = checked_rate(rate)
         self._change(lambda anchors, wall: anchors.with_rate(rate, wall))
 
     def pause(self) -> None:
-        """Stop emulated time where it is; `set_rate` starts it again."""
+        """Stop emulated time; `set_rate` starts it again."""
         self.set_rate(0.0)
 
     def jump_to_ns(self, emulated_ns: int) -> None:
-        """Move emulated time forward to `emulated_ns`; nothing happens where it is later already."""
+        """Move emulated time forward to `emulated_ns`. Does nothing if it is already later."""
         self._change(lambda anchors, wall: anchors.jumped_to(emulated_ns, wall))
 
     def close(self) -> None:
-        """Unmap the file; the object can't be used any more."""
+        """Unmap the file; the object can't be used afterwards."""
         self._words.release()
         self._doubles.release()
         self._memory.close()

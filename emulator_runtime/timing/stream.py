@@ -1,10 +1,10 @@
-"""Device streams: the caller issues work and goes on, the device executes it back to back, `synchronize` waits for its end.
+"""Device streams: the caller issues work and continues; the device runs it in order; `synchronize` waits until it ends.
 
-So 60 ms of CPU work beside 100 ms of device work make a step of 100 ms, as on a real GPU (CUDA streams work like this).
+CPU work and device work overlap as with CUDA streams: 60 ms of CPU work during 100 ms of device work make a step of 100 ms.
 
-The emulator must not slow the job down. The stream keeps the job's own time, which is the clock minus the lag: a wait that
-ended late, and what a call of the stream itself takes (a request to the sharing manager), are taken to have taken no time.
-The lag stays until a wait is long enough to make up for it. CPU time between two calls is the job's own and always counts.
+The overhead of the emulator must not slow the job down. Therefore the stream keeps the job's own time: clock - lag. The lag
+is how late a wait ended, plus the time that a call of the stream took (a request to the sharing manager). The next wait
+that is long enough removes it. CPU time between two calls belongs to the job and always counts.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from emulator_runtime.timing.lag import LagHistogram
 
 
 class LeaseSource(Protocol):
-    """Who grants device time: OwnDevice in the process, or the sharing manager behind its client."""
+    """Grants device time: OwnDevice within the process, or the client of the sharing manager."""
 
     def lease(self, duration_ns: int, issue_ns: int) -> Lease:
-        """Device time for work of `duration_ns` that was issued at `issue_ns`; leases of one stream come in order."""
+        """A lease for work of `duration_ns` that was issued at `issue_ns`. The leases of one stream are in order."""
         ...
 
 
 class OwnDevice:
-    """A device that nobody else uses: work starts when it is issued or when the work before it ends."""
+    """A device that no other job uses: work starts when it is issued or when the previous work ends."""
 
     def __init__(self) -> None:
         self._free_ns: int | None = None
@@ -38,9 +38,9 @@ class OwnDevice:
 
 
 class DeviceStream:
-    """One in-order queue of device work, for one thread. All times are emulated nanoseconds.
+    """A queue of device work that runs in order; for one thread. All times are emulated nanoseconds.
 
-    The lag at every synchronisation goes into `lags`, which several streams may share.
+    Each `synchronize` adds its lag to `lags`, a histogram that several streams may share.
     """
 
     def __init__(self, clock: Clock, device: LeaseSource, lags: LagHistogram | None = None) -> None:
@@ -52,14 +52,14 @@ class DeviceStream:
 
     @property
     def lag_ns(self) -> int:
-        """How far the clock is ahead of the job's own time: what no wait has made up for yet."""
+        """How far the clock is ahead of the job's own time: the lag that no wait has removed yet."""
         return self._lag_ns
 
     def issue(self, duration_ns: int, issue_ns: int | None = None) -> Lease:
-        """Give work of `duration_ns` to the device and go on; the lease says when it starts and ends.
+        """Issue work of `duration_ns` to the device without waiting for it; the lease says when it starts and ends.
 
-        `issue_ns` None: issued now, in the job's own time. Raises InputError for a negative duration, and what the device
-        raises.
+        `issue_ns`: None means now, in the job's own time. Raises InputError for a negative duration, and the errors of
+        the device.
         """
         if duration_ns < 0:
             raise InputError("duration_ns", f"device work can't take {duration_ns} ns; give 0 or more")
@@ -70,11 +70,11 @@ class DeviceStream:
         return lease
 
     def synchronize(self) -> int:
-        """Wait until all issued work has ended; the answer is the lag that remains. Raises LateError on a strict clock."""
+        """Wait until all issued work has ended. Returns the remaining lag. Raises LateError on a strict clock."""
         end, now = self._end_ns, self._clock.now_ns()
         if end is None:
             return self._lag_ns
-        resumed = max(end, now - self._lag_ns)  # in the job's own time; the device may have been done before it asked
+        resumed = max(end, now - self._lag_ns)  # in the job's own time; the work may have ended before this call
         if end > now:
             now = end + self._clock.wait_until_ns(end)
         self.lags.add(now - resumed)
@@ -82,7 +82,7 @@ class DeviceStream:
         return self._lag_ns
 
     def step(self, duration_ns: int) -> Lease:
-        """Issue and synchronise: device work that the caller waits for."""
+        """Issue work and wait for its end."""
         lease = self.issue(duration_ns)
         self.synchronize()
         return lease

@@ -1,7 +1,7 @@
-"""Wait until a moment of the host's clock, precisely: sleep until a little before it, then spin the rest.
+"""Precise waiting until a time of the host's clock: sleep until shortly before it, then spin for the rest.
 
-How much earlier than the deadline to wake is learnt from how late the last sleeps ended, because it differs by ten times
-between hosts (a bare kernel 5 us, a virtual machine 50 us, an idle core's deep sleep 150 us).
+How early the sleep must end is learned from how late the previous sleeps ended, because this differs by a factor of ten
+between hosts (bare metal 5 us, a virtual machine 50 us, an idle core in a deep sleep state 150 us).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 
 DEFAULT_SPIN_NS = 300_000
-"""The most that one wait spins; chosen from `python -m tests.benchmarks wait_accuracy --spin-us 0,50,300`.
+"""The longest time that one wait spins; chosen with `python -m tests.benchmarks wait_accuracy --spin-us 0,50,300`.
 
 Lag p50 / p99 and CPU time of one wait of 5 ms, microseconds, on a virtual machine with 2 cores:
 
@@ -22,20 +22,20 @@ Lag p50 / p99 and CPU time of one wait of 5 ms, microseconds, on a virtual machi
 | spin 0             | 59 / 234  | 44 | 29 / 74 | 20 |
 | spin 300           | 0.6 / 73  | 121 | 0.6 / 15 | 52 |
 
-So a wait burns some 80 us more than without spinning where cores are idle, which nobody misses, and 30 us where they are
-short: 0.2% of a core for steps of 20 ms. It holds the interpreter's lock while it spins. 50 is enough for p50 alone.
+Compared with no spinning, a wait uses some 80 us more CPU time if cores are idle, where it doesn't matter, and 30 us more if
+they are busy: 0.2% of a core for steps of 20 ms. Spinning holds the interpreter's lock. 50 us are enough for a good p50.
 """
 
 _STEP_SHARE = 8
 _STEP_FLOOR_NS = 1_000
-_DOWN_SHARE = 199  # 199 small steps down balance one step up: the margin settles where 1 sleep of 200 ends later
+_DOWN_SHARE = 199  # a step down is 1/199 of a step up: in balance, 1 of 200 sleeps ends later than the margin allows
 
 
 class Waiter:
-    """Waits for one thread; `spin_ns` bounds the CPU time that a wait may burn, 0 never spins.
+    """Waits for one thread. `spin_ns` limits the CPU time that a wait spends on spinning; 0 means no spinning.
 
-    A sleep that ends more than `spin_ns` late was waiting for a core. Waking earlier would not have helped, so the margin
-    doesn't learn from it: an oversubscribed host is not loaded further.
+    A sleep that ends more than `spin_ns` late has waited for a free core. An earlier wake-up would not have helped, so
+    the margin doesn't grow, which would load a busy host further.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Waiter:
 
     @property
     def margin_ns(self) -> int:
-        """How long before its deadline the next wait stops sleeping; at most `spin_ns`."""
+        """How long before its deadline the next wait stops sleeping and starts to spin; at most `spin_ns`."""
         return self._margin_ns
 
     def wait_until_ns(self, deadline_ns: int) -> int:
-        """Return at `deadline_ns` of the host's clock or later; the answer is the lag in host nanoseconds (>= 0)."""
+        """Wait until `deadline_ns` of the host's clock and return the lag in host nanoseconds (>= 0)."""
         now = self.now
         moment = now()
         while (remaining := deadline_ns - moment) > self._margin_ns:
@@ -70,11 +70,11 @@ class Waiter:
         return moment - deadline_ns
 
     def doze(self, duration_ns: int) -> None:
-        """Sleep about `duration_ns`, imprecisely; for a caller that looks again afterwards."""
+        """Sleep for about `duration_ns`; the caller then checks the time itself."""
         self._sleep(duration_ns)
 
     def _learn(self, oversleep_ns: int) -> None:
-        """Follow the 99.5th percentile of the oversleeps that a spin can cover (a stochastic quantile estimate)."""
+        """Move the margin towards the 99.5th percentile of the oversleeps below `spin_ns` (stochastic quantile estimate)."""
         step = self._margin_ns // _STEP_SHARE + _STEP_FLOOR_NS
         if self._margin_ns < oversleep_ns <= self._spin_ns:
             self._margin_ns = min(self._spin_ns, self._margin_ns + step)

@@ -1,8 +1,8 @@
-"""When a warp clock may jump: only when every participant waits. Pure; the owner of the clock moves it.
+"""Decides when a warp clock may jump: when every participant waits. Only bookkeeping; the clock's owner moves the clock.
 
-A participant is busy from the moment it is registered (before its process is spawned) until it says that it waits, and
-again from the moment it is woken or handed something. Whoever hands it something marks it busy first, so there is no
-instant at which work is on its way and everybody seems to wait.
+A participant is busy from its registration (before its process starts) until it reports that it waits, and again from when
+it is woken or gets a message. The sender marks the recipient as busy before it sends, so the participants never all seem to
+wait while a message is on its way.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import heapq
 
 NEVER_NS = 2**62
-"""The deadline of a participant that waits for something other than time."""
+"""The deadline of a participant that waits for an event instead of a time."""
 
 
 class WarpCoordinator:
-    """Who is busy and who waits until when; deadlines are emulated nanoseconds."""
+    """Which participants are busy, and until when the others wait. Deadlines are emulated nanoseconds."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, int] = {}
@@ -22,25 +22,25 @@ class WarpCoordinator:
         self._heap: list[tuple[int, str]] = []
 
     def register(self, name: str) -> None:
-        """A new participant, busy. Raises ValueError if the name is taken."""
+        """Add a participant as busy. Raises ValueError if the name is in use."""
         if name in self._busy or name in self._waiting:
             raise ValueError(f"participant {name!r} is registered already")
         self._busy.add(name)
 
     def waits(self, name: str, deadline_ns: int = NEVER_NS) -> None:
-        """`name` has nothing to do until `deadline_ns`, or until it is handed something."""
+        """`name` waits until `deadline_ns`, or until it gets a message."""
         self._busy.remove(name)
         self._waiting[name] = deadline_ns
         if deadline_ns < NEVER_NS:
             heapq.heappush(self._heap, (deadline_ns, name))
 
     def busy(self, name: str) -> None:
-        """`name` is about to be handed something; nothing changes if it is busy."""
+        """Mark `name` as busy, before a message is sent to it. No effect if it is busy already."""
         if self._waiting.pop(name, None) is not None:
             self._busy.add(name)
 
     def leave(self, name: str) -> None:
-        """`name` is gone, whatever it did."""
+        """Remove `name`, whether it is busy or waits."""
         self._busy.discard(name)
         self._waiting.pop(name, None)
 
@@ -49,13 +49,13 @@ class WarpCoordinator:
         return not self._busy
 
     def earliest_ns(self) -> int | None:
-        """The earliest deadline of a waiting participant."""
+        """The earliest deadline of the waiting participants."""
         while self._heap and self._waiting.get(self._heap[0][1]) != self._heap[0][0]:
-            heapq.heappop(self._heap)  # woken or gone since
+            heapq.heappop(self._heap)  # an outdated entry: the participant was woken or removed
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ns: int) -> list[str]:
-        """The participants whose deadline has come, in order of deadline and name; they are busy from now on."""
+        """The participants whose deadline has passed, ordered by deadline and name. They become busy."""
         names = []
         while (deadline := self.earliest_ns()) is not None and deadline <= now_ns:
             name = heapq.heappop(self._heap)[1]

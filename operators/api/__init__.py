@@ -1,1 +1,1 @@
-"""The HTTP API over what is known of jobs, devices and experiments, and the dashboard that reads it."""
+"""The HTTP API for jobs, devices and experiments, and the dashboard that uses it."""

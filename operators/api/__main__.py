@@ -25,7 +25,7 @@ from operators.results_feed.client import HttpFeed
 
 _USAGE = """usage: python -m operators.api
 
-Serves what is known of jobs, devices and experiments below /api/v1/, and pages that show it. Settings:
+Serves jobs, devices and experiments of its cluster below /api/v1/, and pages that show them. Settings:
 """
 EXIT_WRONG = 2
 

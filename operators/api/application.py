@@ -1,4 +1,4 @@
-"""The application: paths, guards and the source's life put together."""
+"""The application: routes, security headers, and a source that works from start-up to shutdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from operators.api.services import Services
 
 PREFIX = "/api/v1"
 VERSION = "1.0.0"
-"""Of the API: paths and fields are added within 1, never changed."""
+"""Of the API. Within version 1, paths and fields are added and never changed."""
 _ABOUT = """Jobs, emulated devices and experiments of an emugpu cluster, or of comparisons on a laptop.
 
 Times are seconds on the clock that `GET /clusters` names: since 1970 (`wall`), or since a run's start (`emulated`).
@@ -27,16 +27,16 @@ Errors are `Problem`s. Fields may be added; clients ignore those that they don't
 """
 _TAGS = [
     {"name": "cluster", "description": "Nodes and emulated devices as they are now."},
-    {"name": "jobs", "description": "Jobs, one job's story, and holding one."},
+    {"name": "jobs", "description": "Jobs, the history of one job, suspending and resuming."},
     {"name": "over time", "description": "Queue, occupancy and distributions."},
     {"name": "experiments", "description": "Runs of the same jobs under several policies."},
-    {"name": "events", "description": "What changes, while it does."},
+    {"name": "events", "description": "Changes as a stream."},
     {"name": "session", "description": "Cookies for browsers."},
 ]
 
 
 def application(services: Services) -> FastAPI:
-    """An ASGI application; the source works from its start-up to its shutdown."""
+    """An ASGI application. The source works from its start-up to its shutdown."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -83,8 +83,8 @@ def _probes(app: FastAPI) -> APIRouter:
 
     @router.get("/readyz")
     async def ready() -> Response:
-        known: Services = app.state.services
-        missing = known.source.waits_for()
+        services: Services = app.state.services
+        missing = services.source.waits_for()
         return PlainTextResponse(f"waits for {missing}\n" if missing else "ok\n", 503 if missing else 200)
 
     return router

@@ -1,4 +1,4 @@
-"""What the paths work with: one object, given to the application, so that two of them can stand side by side."""
+"""What the routes work with: one object that is passed to the application, so that a process may have several applications."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """`hosts`: the names by which the application may be called; empty: any. `policies`: what GET /policies answers."""
+    """`hosts`: the Host headers that are accepted; empty: any. `policies`: the answer to GET /policies."""
 
     source: Source
     access: Access
@@ -38,7 +38,7 @@ class Services:
     streams: Streams = field(default_factory=Streams)
 
 
-def services(request: Request) -> Services:
-    """As a dependency of paths."""
+def services_of(request: Request) -> Services:
+    """The application's services, as a dependency of routes."""
     found: Services = request.app.state.services
     return found

@@ -1,4 +1,4 @@
-"""The application's life on a socket: start, serve, drain, stop; a signal only sets a flag, a second one ends at once."""
+"""Serves the application on a socket: start, serve, drain, stop. A first signal drains, a second one stops at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from emulator_runtime.domain.errors import ClusterError
 
 DRAIN_S = 2
-"""Streams of events don't end by themselves, so what is still open then is cut."""
+"""Seconds from the signal until open connections are cut; event streams don't end by themselves."""
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -33,7 +33,7 @@ from operators.kube.api import Api
 from operators.kube.timestamps import rfc3339_micro
 from operators.objects.names import EXPERIMENT_LABEL
 from scheduler_sims.inputs.cluster_file import ClusterSpec
-from scheduler_sims.loop.scheduler_loop import Explain
+from scheduler_sims.loop.strategies import Explain
 from scheduler_sims.record import RunRecord
 
 GATHER_S = 0.3

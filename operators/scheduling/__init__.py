@@ -15,6 +15,6 @@
     output.py, metrics.py                  what people and Prometheus learn
     options.py, names.py                   the command line in types; annotations and names
 
-A packet of news travels up: an object changes (see), the job's state is compared with what the loop knows (track), the loop gets
+A change travels up: an object changes (see), the job's state is compared with what the loop knows (track), the loop gets
 an event (cluster), asks the policy, and its decision travels down again: start or stop (cluster, watcher), patches (act).
 """

@@ -18,7 +18,7 @@ from operators.kube.leader_election import Leader
 from operators.scheduling.act.writer import NotYetError
 from operators.scheduling.remember.handover import Handover, Written
 from operators.scheduling.remember.keeper import Keeper, Saver
-from operators.scheduling.see.objects import Order
+from operators.scheduling.see.objects import ScheduledEmuJob
 from operators.scheduling.track.roster import Scope
 from operators.scheduling.watcher import Tools, Watcher
 from scheduler_sims.clusters.base import Event, Happening, Start
@@ -233,7 +233,7 @@ class KubernetesCluster:
         """The EmuJob's uid of a job that the loop knows; empty where it is none."""
         return self._watching.uid_of(job_id)
 
-    def order_of(self, job_id: str) -> Order | None:
+    def order_of(self, job_id: str) -> ScheduledEmuJob | None:
         """The EmuJob of a job that the loop knows."""
         return self._watching.order_of(job_id)
 

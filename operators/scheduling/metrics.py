@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from scheduler_sims.loop.open_loop import Decision
+from scheduler_sims.loop.strategies import Decision
 
 
 class SchedulerMetrics:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from operators.kube.timestamps import rfc3339_micro
 from scheduler_sims.interface.plan import Allocation
-from scheduler_sims.loop.open_loop import Decision
+from scheduler_sims.loop.strategies import Decision
 
 
 def in_words(decision: Decision) -> str:

@@ -33,10 +33,12 @@ from operators.scheduling.remember.handover import AttainedService, Handover
 from operators.scheduling.track.roster import Scope
 from operators.scheduling.watcher import Tools
 from scheduler_sims.clusters.open import PresentJob
+from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.estimates import parse_estimates
 from scheduler_sims.interface.policy import Policy
-from scheduler_sims.loop.open_loop import Decision, Listeners, OpenLoop
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
+from scheduler_sims.loop.strategies import Decision, Ending, Listeners
 from scheduler_sims.policies.resolve import resolve_policy
 
 EXIT_LOST = 1
@@ -59,7 +61,7 @@ class Program:
             raise PolicyError(f"policy {self.title} needs estimates of run times: use --estimates oracle or error:0.2")
         self._metrics = SchedulerMetrics(self.title)
         self._cluster = self._make_cluster()
-        self._loop: OpenLoop | None = None
+        self._loop: SchedulerLoop | None = None
         self._forecasts = Forecasts(options.policy, self._profiles, self._cluster, say if options.explain else _silent)
         self._told = ""
         self._complaints, self._lock = ComplaintLog(), threading.Lock()
@@ -140,17 +142,25 @@ class Program:
     def _connect(self) -> Handover:
         return self._cluster.connect(Successor(self._options.policy, _module(self._policy), self._options.epoch_ns))
 
-    def _make_loop(self, handover: Handover) -> OpenLoop:
+    def _make_loop(self, handover: Handover) -> SchedulerLoop:
         explain = self._explain if self._options.explain else None
-        return OpenLoop(
+        loop = SchedulerLoop(
             self._cluster,
-            self._options.costs,
+            ClusterSpec((), self._options.costs),  # nodes come with the first event
             self._policy,
             self._estimates,
-            Listeners(self._decided, self._failed, explain, self._submitted, self._noted),
-            over=self._over,
-            state=handover.state,
+            (),
+            ending=Ending(lambda _books: self._over(), endless=True),
+            listeners=Listeners(
+                explain=explain,
+                submitted=self._submitted,
+                noted=self._noted,
+                decided=self._decided,
+                failed=self._failed,
+            ),
         )
+        loop.state = handover.state
+        return loop
 
     def _where(self) -> str:
         """Whose jobs, and where its lease is, by which one of several acts."""

@@ -25,13 +25,13 @@ from operators.scheduling.complaints import Complaint, Kind
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import Capacity
 from operators.scheduling.see.job_state import State
-from operators.scheduling.see.objects import Mine, Order
+from operators.scheduling.see.objects import JobObjects, ScheduledEmuJob
 from operators.scheduling.see.stores import ClusterObjects
 from operators.scheduling.track.batches import Batches
 from operators.scheduling.track.job_reading import read_job
 from operators.scheduling.track.loop_events import LoopEvents
 from operators.scheduling.track.roster import Roster, Scope
-from operators.scheduling.track.tracked_job import HOLDS, Known, News, TrackedJob, judge
+from operators.scheduling.track.tracked_job import HOLDS, LoopPhase, News, TrackedJob, judge
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.open import NodesChanged
 from scheduler_sims.inputs.fit import DoesNotFitError
@@ -39,7 +39,7 @@ from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import Allocation
 
-_IN_BOOKS = (Known.STARTING, Known.RUNNING, Known.STOPPING)
+_IN_BOOKS = (LoopPhase.STARTING, LoopPhase.RUNNING, LoopPhase.STOPPING)
 """What such a job has is in the loop's books."""
 
 
@@ -97,7 +97,7 @@ class Watcher:
         """Of a job that the loop knows; empty where it is none."""
         return self._roster.in_loop[job_id].uid if job_id in self._roster.in_loop else ""
 
-    def order_of(self, job_id: str) -> Order | None:
+    def order_of(self, job_id: str) -> ScheduledEmuJob | None:
         """The EmuJob of a job that the loop knows."""
         tracked = self._roster.in_loop.get(job_id)
         return self._objects.order(tracked) if tracked is not None else None
@@ -117,7 +117,7 @@ class Watcher:
         finally:
             self._touch(tracked)
         tracked.known, tracked.allocation, tracked.since_ns = (
-            Known.STARTING,
+            LoopPhase.STARTING,
             start.allocation,
             self._loop_events.now_ns(),
         )
@@ -125,15 +125,15 @@ class Watcher:
     async def stop(self, job_id: str) -> None:
         """It is wanted from now on; STOPPED, or FINISHED, follows."""
         tracked = self._roster.in_loop.get(job_id)
-        if tracked is not None and tracked.known in (Known.STARTING, Known.RUNNING):
-            tracked.known = Known.STOPPING
+        if tracked is not None and tracked.known in (LoopPhase.STARTING, LoopPhase.RUNNING):
+            tracked.known = LoopPhase.STOPPING
             self._enforcer.enforce(tracked)
             self._touch(tracked)  # it may be idle again already
 
     async def resize(self, job_id: str, allocation: Allocation) -> None:
         """Its pods are to have these CPUs and this memory from now on."""
         tracked = self._roster.in_loop.get(job_id)
-        if tracked is not None and tracked.known in (Known.STARTING, Known.RUNNING):
+        if tracked is not None and tracked.known in (LoopPhase.STARTING, LoopPhase.RUNNING):
             self._loop_events.divided(tracked, allocation)
             self._enforcer.enforce(tracked)
 
@@ -180,7 +180,7 @@ class Watcher:
         pods = self._objects.pods_by_order() if keys else {}
         for tracked in self._roster.called(keys):
             if not tracked.writing:
-                events += self._look_at(tracked, self._objects.mine(tracked, pods.get(tracked.uid, ())))
+                events += self._look_at(tracked, self._objects.job_objects(tracked, pods.get(tracked.uid, ())))
         events += self._renewed()  # one of them may have become stray
         if events:
             self._tools.tell(events)
@@ -197,53 +197,59 @@ class Watcher:
         """The nodes, where they have changed, or what pods of others have there."""
         if not self._capacity.renewed(self._roster.by_uid):
             return []
-        around = self._capacity.around
-        self._tools.truth.renew(around.cluster)
-        return [NodesChanged(self._loop_events.now_ns(), Happening.NODES, "", -1, nodes=tuple(around.states))]
+        cluster_state = self._capacity.cluster_state
+        self._tools.truth.renew(cluster_state.cluster)
+        return [NodesChanged(self._loop_events.now_ns(), Happening.NODES, "", -1, nodes=tuple(cluster_state.states))]
 
     # --- one job ----------------------------------------------------------------------------------------------------
 
-    def _look_at(self, tracked: TrackedJob, mine: Mine) -> list[Event]:
-        events = self._judge(tracked, mine)
-        stray = tracked.known not in _IN_BOOKS and any(pod.facts.node for pod in mine.live)
+    def _look_at(self, tracked: TrackedJob, job_objects: JobObjects) -> list[Event]:
+        events = self._judge(tracked, job_objects)
+        stray = tracked.known not in _IN_BOOKS and any(pod.facts.node for pod in job_objects.live)
         self._capacity.note_stray(tracked.uid, stray=stray)
         return events
 
-    def _judge(self, tracked: TrackedJob, mine: Mine) -> list[Event]:
-        state = state_of(mine)
-        if tracked.known in (Known.NOTHING, Known.STRANGE) and not self._readable(tracked, mine, state):
+    def _judge(self, tracked: TrackedJob, job_objects: JobObjects) -> list[Event]:
+        state = state_of(job_objects)
+        if tracked.known in (LoopPhase.NOTHING, LoopPhase.STRANGE) and not self._readable(tracked, job_objects, state):
             return []
-        if tracked.known is Known.QUEUED and mine.order is not None and self._read(tracked, mine, mine.order) is None:
-            tracked.known = Known.NOTHING  # nodes have gone: it fits nowhere any more
-            return [self._end(tracked, mine, News.REMOVED)]
+        if (
+            tracked.known is LoopPhase.QUEUED
+            and job_objects.order is not None
+            and self._read(tracked, job_objects, job_objects.order) is None
+        ):
+            tracked.known = LoopPhase.NOTHING  # nodes have gone: it fits nowhere any more
+            return [self._end(tracked, job_objects, News.REMOVED)]
         verdict = judge(tracked.known, state)
         tracked.known = verdict.known
-        events = [event for news in verdict.news if (event := self._told(tracked, mine, news)) is not None]
-        if verdict.stop or tracked.known is Known.STRANGE:
+        events = [event for news in verdict.news if (event := self._told(tracked, job_objects, news)) is not None]
+        if verdict.stop or tracked.known is LoopPhase.STRANGE:
             self._enforcer.enforce(tracked)
-        if tracked.known is Known.ENDED:
+        if tracked.known is LoopPhase.ENDED:
             self._loop_events.forget(tracked.uid)
             if state is State.ABSENT:
                 self._roster.leave(tracked)
-        return events + (self._loop_events.progress(tracked, mine.order) if mine.order is not None else [])
+        return events + (
+            self._loop_events.progress(tracked, job_objects.order) if job_objects.order is not None else []
+        )
 
-    def _readable(self, tracked: TrackedJob, mine: Mine, state: State) -> bool:
+    def _readable(self, tracked: TrackedJob, job_objects: JobObjects, state: State) -> bool:
         """Reads the job where it comes next that the loop hears of it. One that can't be run is told once."""
-        if tracked.known is Known.NOTHING and state is State.LEAVING and not _told_how(mine):
+        if tracked.known is LoopPhase.NOTHING and state is State.LEAVING and not _told_how(job_objects):
             return False  # a pod that came before its Job, or what nobody ever scheduled
-        if state not in (State.IDLE, State.LEAVING, *HOLDS) or mine.order is None:
+        if state not in (State.IDLE, State.LEAVING, *HOLDS) or job_objects.order is None:
             return state is not State.LEAVING
-        if not mine.order.time("submittedAt"):
+        if not job_objects.order.time("submittedAt"):
             return False  # its controller is about to say when that was
-        if state is State.IDLE and not self._batches.may_come(mine.order):
+        if state is State.IDLE and not self._batches.may_come(job_objects.order):
             return False
-        tracked.spec = self._read(tracked, mine, mine.order)
+        tracked.spec = self._read(tracked, job_objects, job_objects.order)
         if tracked.spec is None and state in HOLDS:
-            tracked.known = Known.STRANGE
+            tracked.known = LoopPhase.STRANGE
             self._enforcer.enforce(tracked)
         return tracked.spec is not None
 
-    def _read(self, tracked: TrackedJob, mine: Mine, order: Order) -> JobSpec | None:
+    def _read(self, tracked: TrackedJob, job_objects: JobObjects, order: ScheduledEmuJob) -> JobSpec | None:
         if order.nodes > 1 and not self._scope.gangs:
             text = f"job {tracked.job_id!r} has {order.nodes} pods; this policy places jobs of one pod, and leaves it alone"
             self._complain(tracked, Kind.UNSUPPORTED, text)
@@ -251,7 +257,7 @@ class Watcher:
         try:
             submitted = self._batches.submitted(order)
             name, one_size = (tracked.job_id, tracked.row), ACTUATORS[order.actuator].one_size
-            spec = read_job(order, mine, self._capacity.around, name, submitted, one_size=one_size)
+            spec = read_job(order, job_objects, self._capacity.cluster_state, name, submitted, one_size=one_size)
         except DoesNotFitError as error:
             self._complain(tracked, Kind.DOES_NOT_FIT, str(error))
             return None
@@ -267,33 +273,33 @@ class Watcher:
             tracked.problem = text
             self._tools.complain(Complaint(kind, text, tracked.job_id, tracked.uid, retry=False))
 
-    def _told(self, tracked: TrackedJob, mine: Mine, news: News) -> Event | None:
+    def _told(self, tracked: TrackedJob, job_objects: JobObjects, news: News) -> Event | None:
         match news:
             case News.ARRIVED | News.ADOPTED:
-                return self._enter(tracked, mine, adopted=news is News.ADOPTED)
+                return self._enter(tracked, job_objects, adopted=news is News.ADOPTED)
             case News.STARTED:
-                if mine.order is not None and ALLOCATION in mine.order.annotations:
+                if job_objects.order is not None and ALLOCATION in job_objects.order.annotations:
                     self._enforcer.enforce(tracked)  # that of a former run is there still
                 return self._loop_events.starts(tracked)
             case News.STOPPED:
-                return self._loop_events.stops(tracked, mine.order)
+                return self._loop_events.stops(tracked, job_objects.order)
             case _:
-                return self._end(tracked, mine, news)
+                return self._end(tracked, job_objects, news)
 
-    def _enter(self, tracked: TrackedJob, mine: Mine, *, adopted: bool) -> Event | None:
+    def _enter(self, tracked: TrackedJob, job_objects: JobObjects, *, adopted: bool) -> Event | None:
         assert tracked.spec is not None
         tell = self._loop_events.holds if adopted else self._loop_events.waits
-        event = tell(tracked, mine, tracked.spec, self._capacity.around)
+        event = tell(tracked, job_objects, tracked.spec, self._capacity.cluster_state)
         if event is None:
-            tracked.known = Known.STRANGE
+            tracked.known = LoopPhase.STRANGE
             self._tools.say(f"{tracked.job_id} runs, but not as this scheduler would have it; it is stopped")
         else:
             self._roster.in_loop[tracked.job_id] = tracked
         return event
 
-    def _end(self, tracked: TrackedJob, mine: Mine, news: News) -> Event:
+    def _end(self, tracked: TrackedJob, job_objects: JobObjects, news: News) -> Event:
         self._roster.in_loop.pop(tracked.job_id, None)
-        return self._loop_events.ends(tracked, mine.order, news)
+        return self._loop_events.ends(tracked, job_objects.order, news)
 
     def _submitted(self, tracked: TrackedJob) -> str:
         order = self._objects.order(tracked)
@@ -307,6 +313,8 @@ class Watcher:
         self._tools.say(str(error))
 
 
-def _told_how(mine: Mine) -> bool:
+def _told_how(job_objects: JobObjects) -> bool:
     """Whether anything says how it is to run."""
-    return any(pod.allocation for pod in mine.live) or (mine.job is not None and bool(mine.job.facts.allocation))
+    return any(pod.allocation for pod in job_objects.live) or (
+        job_objects.job is not None and bool(job_objects.job.facts.allocation)
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_ns
 from scheduler_sims.clusters.base import Event, Happening
@@ -30,3 +32,14 @@ def adopt(books: JobBooks, ledger: Ledger, job: PresentJob) -> Allocation | None
     if job.stopping:
         books.stopping(job_id)
     return resolved
+
+
+def anywhere(job: PresentJob) -> PresentJob:
+    """The same, on whichever devices of its nodes."""
+    if job.allocation is None:
+        return job
+    tasks = (
+        replace(task, shares=tuple(replace(share, device=None) for share in task.shares))
+        for task in job.allocation.tasks
+    )
+    return replace(job, allocation=replace(job.allocation, tasks=tuple(tasks)))

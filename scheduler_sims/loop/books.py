@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_s
 from scheduler_sims.clusters.base import Event, Happening
-from scheduler_sims.clusters.open import PresentJob
+from scheduler_sims.clusters.open import NodeState, PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import JobView, Phase
@@ -26,9 +26,13 @@ class _History:
 
 
 class JobBooks:
-    """Jobs that are in the system (`views`, in order of submission) and the records of those that have ended."""
+    """Jobs that are in the system (`views`, in order of submission) and the records of those that have ended.
 
-    def __init__(self, jobs: Iterable[JobSpec], cluster: ClusterSpec) -> None:
+    `keeps_records` False: jobs are forgotten when they have ended, for a scheduler that runs for months.
+    """
+
+    def __init__(self, jobs: Iterable[JobSpec], cluster: ClusterSpec, *, keeps_records: bool = True) -> None:
+        self._keeps_records = keeps_records
         self.waiting = sorted(jobs, key=lambda job: (job.submit_s, job.row), reverse=True)
         self.specs = {job.job_id: job for job in self.waiting}
         self.views: dict[str, JobView] = {}
@@ -49,6 +53,14 @@ class JobBooks:
     def records(self) -> tuple[JobRecord, ...]:
         """The records of all ended jobs, in workload order."""
         return tuple(self._records[row] for row in sorted(self._records))
+
+    def record(self, row: int) -> JobRecord | None:
+        """Of the job in this row of the workload; None where it has not ended."""
+        return self._records.get(row)
+
+    def renew(self, states: Iterable[NodeState]) -> None:
+        """The cluster has these nodes now; devices of former ones may still be held."""
+        self._places |= {device.uuid: device for state in states for device in state.spec.devices}
 
     def submit(self, job: JobSpec) -> None:
         """The job enters the system."""
@@ -162,3 +174,8 @@ class JobBooks:
             status=str(event.what),
             reason=event.reason,
         )
+        if not self._keeps_records:
+            self._records.clear()
+            self.spans.clear()
+            self.host_spans.clear()
+            del self.specs[event.job_id]

@@ -8,24 +8,28 @@ can't carry out just now is tried again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
-from emulator_runtime.domain.errors import EmuGpuError, PolicyError
+from emulator_runtime.domain.errors import EmuGpuError, InputError, PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import gib, to_ns, to_s
 from emulator_runtime.domain.wording import one_line
 from emulator_runtime.timing.lag import LagHistogram
 from scheduler_sims.clusters.base import Cluster, Event, Happening, Start
+from scheduler_sims.clusters.open import NodesChanged, NodeState, PresentJob, Submitted
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.estimates import Estimates
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.policy import Policy
 from scheduler_sims.interface.view import ClusterView, Phase
+from scheduler_sims.loop.adoption import adopt, anywhere
 from scheduler_sims.loop.books import JobBooks
+from scheduler_sims.loop.changes import Change, Division, difference
 from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError, check_allocation, check_types
 from scheduler_sims.loop.ledger import Ledger
+from scheduler_sims.loop.strategies import ALL_JOBS_ENDED, PATIENCE_S, Decision, Ending, Listeners
 from scheduler_sims.loop.wakes import Wakes, wake_ns
 from scheduler_sims.record import LagAccount
 
@@ -35,30 +39,13 @@ RETRY_S = 1.0
 MAX_FRUITLESS = 10_000
 """So many plans in a row that start nothing while nothing runs, or stops that cost a run all its work, are too many."""
 
-Progress = Callable[[int, float], None]
-Explain = Callable[[float, str, str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Division:
-    """A running job's CPUs and host memory, before and after."""
-
-    job_id: str
-    old: Allocation
-    new: Allocation
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """From the plan in force to the next one: who stops, who starts where, and whose CPUs and memory change."""
-
-    stops: list[str]
-    starts: dict[str, Allocation] = field(default_factory=dict)
-    resizes: dict[str, Allocation] = field(default_factory=dict)
-
 
 class SchedulerLoop:
-    """Drives one policy over one cluster until every job has ended. `books` then has the records."""
+    """Drives one policy over one cluster until `ending` says so. `books` then has the records.
+
+    Jobs come from `jobs`, known in advance, and from the cluster's events (Submitted). `state` is what the policy remembers; it
+    may be set before `run` to what an earlier loop had in it.
+    """
 
     def __init__(
         self,
@@ -68,30 +55,45 @@ class SchedulerLoop:
         estimates: Estimates,
         jobs: Sequence[JobSpec],
         *,
-        progress: Progress | None = None,
-        explain: Explain | None = None,
+        ending: Ending = ALL_JOBS_ENDED,
+        listeners: Listeners | None = None,
     ) -> None:
         self._cluster = cluster
         self._costs = spec.costs
         self._policy = policy
         self._estimates = estimates
         self._jobs = jobs
-        self.books = JobBooks(jobs, spec)
+        self._ending = ending
+        self._listeners = listeners or Listeners()
+        self.books = JobBooks(jobs, spec, keeps_records=not ending.endless)
         self._at_once = Counter(job.submit_s for job in jobs)
         self.books.waiting.sort(key=lambda job: (self._heard_ns(job), job.submit_s, job.row), reverse=True)
         self._ledger = Ledger.of(spec)
-        self._state: object = None
+        self.state: object = None
         self._wake_ns: int | None = None
         self._wakes = Wakes()
         self._retry_ns: int | None = None
         self._changes: set[str] = set()
         self._triggers: set[str] = set()
-        self._progress = progress or (lambda _ended, _now_s: None)
-        self._explain = explain
+        self.asking = False
+        """Whether the policy is computing a plan."""
         self.decisions = 0
+        self._decision = Decision(0.0, ())
+        """The next one to report; it also has the stops that nodes' changes made necessary before it."""
         self._fruitless = 0
         self._wasted_stops = 0
         self._decide_lags = LagHistogram()
+
+    @property
+    def cluster_spec(self) -> ClusterSpec:
+        """The nodes as they are, with the costs that the policy knows."""
+        return ClusterSpec(self._ledger.open_nodes(), self._costs)
+
+    def adopt(self, job: PresentJob) -> Allocation | None:
+        """Takes a job with its past into the books. Returns what it holds. Raises InputError where that contradicts the books."""
+        allocation = adopt(self.books, self._ledger, job)
+        self._changes.add(job.spec.job_id)
+        return allocation
 
     def run(self) -> None:
         """Run to the end. Raises PolicyError for a plan that can't be, ClusterError when the cluster breaks."""
@@ -101,7 +103,7 @@ class SchedulerLoop:
                 self._wait_for_events()
             if self._triggers:
                 self._absorb_until(self._cluster.now_ns() + to_ns(self._costs.coalesce_s))
-                self._decide()
+                self._decide_and_report()
         self._cluster.settle()
 
     def lag(self) -> dict[str, LagAccount]:
@@ -112,20 +114,15 @@ class SchedulerLoop:
 
     def _wait_for_events(self) -> None:
         until_ns = self._next_deadline()
-        if until_ns is None:
-            self._check_hope()
+        if until_ns is None and not self._ending.endless and not self._anything_runs():
+            raise PolicyError(self._starvation())  # no deadline is ahead: events can only come from what runs
         self._absorb(self._cluster.wait(until_ns))
 
     def _over(self) -> bool:
-        return self.books.done
-
-    def _check_hope(self) -> None:
-        """No deadline is ahead: events can only come from what runs."""
-        if not self._anything_runs():
-            raise PolicyError(self._starvation())
+        return self._ending.over(self.books)
 
     def _absorb_until(self, end_ns: int) -> None:
-        while self._cluster.now_ns() < end_ns:
+        while self._cluster.now_ns() < end_ns and not (self._ending.endless and self._over()):
             submit_ns = self._next_submit()
             self._absorb(self._cluster.wait(end_ns if submit_ns is None else min(end_ns, submit_ns)))
 
@@ -155,13 +152,50 @@ class SchedulerLoop:
         if self._retry_ns is not None and self._retry_ns <= now_ns:
             self._retry_ns = None
             self._triggers.add("retry")
-        self._progress(self.books.ended, to_s(now_ns))
+        self._listeners.progress(self.books.ended, to_s(now_ns))
+        if events:
+            self._listeners.noted()
 
     def _note(self, event: Event) -> None:
-        if event.what is Happening.STARTED:
+        if isinstance(event, Submitted):
+            self._listeners.submitted(event.job)
+            self._enter(event.job)
+            self._changed(event.job_id, str(event.what))
+        elif isinstance(event, NodesChanged):
+            self._renew(event.nodes)
+        elif event.what is Happening.PROGRESS:
+            self.books.progressed(event.job_id, event.steps_done)
+            self._changes.add(event.job_id)
+        elif event.what is Happening.STARTED:
             self.books.started(event)
             self._changes.add(event.job_id)
+        else:
+            self._released(event)
+
+    def _enter(self, job: PresentJob) -> None:
+        """A job whose devices are taken holds any devices of its nodes; if there are none, it is stopped."""
+        for attempt in (job, anywhere(job)):
+            try:
+                self.adopt(attempt)
+            except InputError:
+                continue
             return
+        self.adopt(replace(job, allocation=None))
+        self._cluster.stop(job.spec.job_id)
+        self._decision.stopped.append(job.spec.job_id)
+
+    def _renew(self, states: tuple[NodeState, ...]) -> None:
+        """Jobs on a node that is gone are stopped: Kubernetes would wait for it to come back."""
+        views = self.books.views.values()
+        held = {view.job_id: view.allocation for view in views if view.allocation is not None}
+        self._ledger = self._ledger.renewed(states, held)
+        self.books.renew(states)
+        names = {state.spec.name for state in states}
+        self._stop([job_id for job_id, allocation in held.items() if not names.issuperset(allocation.nodes)])
+        self._triggers.add(str(Happening.NODES))
+
+    def _released(self, event: Event) -> None:
+        """A run has ended: its resources are free again."""
         view = self.books.views[event.job_id]
         allocation = view.allocation
         gained = event.what is not Happening.STOPPED or event.steps_done > view.steps_done
@@ -179,6 +213,24 @@ class SchedulerLoop:
 
     # --- decisions ------------------------------------------------------------------------------------------------
 
+    def _decide_and_report(self) -> None:
+        began_ns, before = self._cluster.now_ns(), self.decisions
+        self._decision.at_s, self._decision.triggers = to_s(began_ns), tuple(sorted(self._triggers))
+        try:
+            self._decide()
+        except PolicyError as error:
+            if not self._listeners.failed(error):
+                raise
+            self._retry_ns = self._cluster.now_ns() + to_ns(PATIENCE_S)
+        if self.decisions == before:
+            return  # there was no job, or no plan
+        decision, self._decision = self._decision, Decision(0.0, ())
+        views = self.books.views.values()
+        decision.queued = sum(view.queued for view in views)
+        decision.holding = len(views) - decision.queued
+        decision.took_s = to_s(self._cluster.now_ns() - began_ns)
+        self._listeners.decided(decision)
+
     def _decide(self) -> None:
         """Ask the policy, wait for the plan to take effect, act on the difference."""
         if not self.books.views:
@@ -189,18 +241,32 @@ class SchedulerLoop:
         self._changes, self._triggers = set(), set()
         plan = self._ask(view)
         self.decisions += 1
-        self._state = plan.state
+        self.state = plan.state
         self._wake_ns = wake_ns(plan.wake_at_s, view.now_s)
-        if self._explain is not None:
+        if self._listeners.explain is not None:
             for job_id, reason in plan.reasons.items():
-                self._explain(view.now_s, job_id, reason)
+                self._listeners.explain(view.now_s, job_id, reason)
         effective_ns = decided_ns + to_ns(self._costs.decide_s)
         self._decide_lags.add(max(0, self._cluster.now_ns() - effective_ns))
         self._absorb_until(effective_ns)
-        change = self._difference(view.plan, plan)
+        change = self._change(view.plan, plan)
         self._stop(change.stops)
         self._start(change.starts, self._resize(change.resizes))
-        self._check_fruitful(view)
+        if not self._ending.endless:
+            self._check_fruitful(view)
+
+    def _change(self, base: Plan, plan: Plan) -> Change:
+        """In an endless loop nothing where nodes changed while the plan was made; jobs that left meanwhile start no more."""
+        if not self._ending.endless:
+            return difference(base, plan)
+        if str(Happening.NODES) in self._triggers:
+            return Change([])
+        change, present = difference(base, plan), self.books.views
+        return Change(
+            change.stops,
+            {job_id: wanted for job_id, wanted in change.starts.items() if job_id in present},
+            {job_id: wanted for job_id, wanted in change.resizes.items() if job_id in present},
+        )
 
     def _check_fruitful(self, view: ClusterView) -> None:
         """A policy that only ever asks to be woken again would go on for ever."""
@@ -211,6 +277,16 @@ class SchedulerLoop:
             raise PolicyError(f"{self._starvation()} but the wakes that it asks for")
 
     def _ask(self, view: ClusterView) -> Plan:
+        self.asking = True
+        try:
+            return self._checked_plan(view)
+        except PolicyError:
+            self._changes |= view.changes  # the next view must have them too
+            raise
+        finally:
+            self.asking = False
+
+    def _checked_plan(self, view: ClusterView) -> Plan:
         try:
             plan = self._policy.plan(view)
         except EmuGpuError:
@@ -241,31 +317,11 @@ class SchedulerLoop:
             jobs=MappingProxyType(self.books.views),
             changes=frozenset(self._changes),
             plan=Plan.full(live),
-            state=self._state,
+            state=self.state,
             costs=self._costs,
             estimates=self._estimates,
             observed_steps=self._cluster.steps_done,
         )
-
-    def _difference(self, base: Plan, plan: Plan) -> Change:
-        """What to do, in the plan's order."""
-        if plan.base is base:
-            wanted, gone = dict(plan.started), [job for job in base.allocations if job in plan.stopped]
-        elif plan.base is None:
-            wanted, gone = dict(plan.started), [job for job in base.allocations if job not in plan.started]
-        else:
-            wanted = dict(plan.allocations)
-            gone = [job for job in base.allocations if job not in wanted]
-        change = Change(stops=gone)
-        for job_id, allocation in wanted.items():
-            has = base.allocations.get(job_id)
-            if has is None:
-                change.starts[job_id] = allocation
-            elif not allocation.same_place(has):
-                change.stops.append(job_id)  # a move: stopped here, started there by a later plan
-            elif not allocation.same_division(has):
-                change.resizes[job_id] = allocation
-        return change
 
     def _stop(self, job_ids: Sequence[str]) -> None:
         running = [job_id for job_id in job_ids if self._goes_on(job_id)]  # others ended while the plan was made
@@ -273,6 +329,7 @@ class SchedulerLoop:
             self.books.stopping(job_id)
             self._changes.add(job_id)
             self._cluster.stop(job_id, len(running) - 1)
+        self._decision.stopped += running
 
     def _goes_on(self, job_id: str) -> bool:
         view = self.books.views.get(job_id)
@@ -303,6 +360,7 @@ class SchedulerLoop:
         self._ledger.resize(one.job_id, one.old, one.new)
         self.books.resized(one.job_id, one.new, self._cluster.now_ns())
         self._changes.add(one.job_id)
+        self._decision.resized[one.job_id] = one.new
 
     def _fit_together(self, divisions: Sequence[Division], ledger: Ledger) -> bool:
         sketch = ledger.without((one.job_id, one.old) for one in divisions)
@@ -368,8 +426,10 @@ class SchedulerLoop:
                 raise
             self.books.not_started(job_id)
             self._retry_ns = self._cluster.now_ns() + to_ns(RETRY_S)
+            self._decision.refused.append(job_id)
             return
         self._ledger.take(job_id, allocation)
+        self._decision.started[job_id] = allocation
 
     def _anything_runs(self) -> bool:
         return any(view.holds_resources for view in self.books.views.values())

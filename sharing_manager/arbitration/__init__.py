@@ -1,4 +1,4 @@
-"""Who gets device time next: pure code, one file per sharing mode; this file is the table of the modes."""
+"""Arbitration of device time: pure code with one file per sharing mode. This file has the table of modes."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,5 +10,5 @@ MODES: Mapping[str, Callable[[Booking | None], Arbiter]] = {"exclusive": Exclusi
 
 
 def mode_of(replicas: int) -> Callable[[Booking | None], Arbiter]:
-    """The mode of a device of which an inventory offers so many replicas."""
+    """The mode of a device with this number of replicas in the inventory."""
     return MODES["fifo" if replicas > 1 else "exclusive"]

@@ -1,4 +1,4 @@
-"""One holder per device: the mode of an ordinary, unshared GPU."""
+"""One holder per device: the mode of a GPU that isn't shared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sharing_manager.arbitration.fifo import Fifo
 
 
 class Exclusive(Fifo):
-    """First in, first out with room for one holder."""
+    """First in, first out, limited to one holder."""
 
     def check(self, holder: str, leaving: Collection[str] = ()) -> None:
         others = self.holders.difference({holder}, leaving)

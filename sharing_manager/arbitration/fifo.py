@@ -1,4 +1,4 @@
-"""Time slicing at step granularity, first in, first out: whoever asks first computes first (GPEmu section 2.4)."""
+"""Time slicing with one step as the unit: requests are served first in, first out (GPEmu section 2.4)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sharing_manager.arbitration.base import Booking
 
 
 class Fifo:
-    """Any number of holders; each step runs to its end, the next one starts back to back."""
+    """Any number of holders. A step isn't interrupted; the next one starts when it ends."""
 
     def __init__(self, booking: Booking | None = None) -> None:
         self.booking = booking or Booking()
@@ -18,7 +18,7 @@ class Fifo:
         return self.booking.holders
 
     def check(self, holder: str, leaving: Collection[str] = ()) -> None:
-        """There is room for everybody."""
+        """Any number of holders is allowed."""
 
     def admit(self, holder: str) -> None:
         self.booking.holders.add(holder)

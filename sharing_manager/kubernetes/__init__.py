@@ -1,4 +1,5 @@
-"""The manager's border to Kubernetes: pods and inventory in, events and metrics out; nothing of it is imported elsewhere.
+"""The manager's interface to Kubernetes: reads pods and the inventory, writes events and metrics. Its modules are
+imported nowhere else.
 
     kubelet --- PodResources (gRPC) ---> pod_resources --+
     API server - Node (watch) ---------> node_watch -----+
@@ -6,7 +7,7 @@
     API server - pods (list) ----------> pods -----------+
     API server <- Events (create) ------ events <-------------- border
 
-Importing this package costs nothing; `connect` brings in ssl and grpc where they are asked for.
+Importing this package is cheap: only `connect` imports ssl and grpc.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def connect(settings: BorderSettings, poller: CallSoon) -> KubernetesBorder:
-    """The border as the settings want it; nothing is asked before its `start`. Raises InputError for a wrong setting."""
+    """Make the border from the settings; it sends no request before its `start`. Raises InputError for a wrong setting."""
     from sharing_manager.kubernetes.border import open_border
 
     return open_border(settings, poller)

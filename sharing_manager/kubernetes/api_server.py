@@ -1,7 +1,7 @@
-"""HTTPS to the Kubernetes API server on the standard library: three kinds of request don't justify a client library.
+"""A small HTTPS client for the Kubernetes API server, on the standard library: it needs only list, watch and create.
 
-(The `kubernetes` package costs 45 to 74 MB of memory, on every node.) A new connection for each request: requests are rare
-and nothing is left to go stale when the network does. The token is read each time, because the kubelet rotates it.
+(The `kubernetes` package uses 45 to 74 MB of memory on every node.) Each request makes a new connection: requests are rare,
+and no connection can go stale. The token is read for each request, because the kubelet rotates it.
 
 Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod", "Kubernetes API Concepts" (lists, watches).
 """
@@ -36,7 +36,8 @@ _FIXES = {
 
 
 class ApiServerError(ClusterError):
-    """No usable answer. `status`: HTTP's, 0 for none. Asking again helps: what is missing may yet come."""
+    """The API server gave no usable answer. `status` is the HTTP status, 0 if there is none. A retry helps: a missing
+    permission, for instance, may be granted later."""
 
     retry_helps = True
 
@@ -47,7 +48,7 @@ class ApiServerError(ClusterError):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the API server is and how to be known to it. `context` None: plain HTTP, for a proxy on this host."""
+    """Address and credentials of the API server. With `context` None it is plain HTTP, for a proxy on this host."""
 
     host: str
     port: int
@@ -56,7 +57,7 @@ class Endpoint:
 
     @classmethod
     def in_cluster(cls, environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT_DIR) -> Endpoint:
-        """As every pod with a service account finds it. Raises InputError outside of one."""
+        """The endpoint for a pod with a service account. Raises InputError outside of such a pod."""
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
             raise InputError("KUBERNETES_SERVICE_HOST", "is not set: run in a pod, or set EMUGPU_MANAGER_KUBERNETES=0")
@@ -68,7 +69,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Timeouts:
-    """In host seconds. `quiet_s`: a watch that brings nothing for so long is given up; the server ends it sooner."""
+    """In host seconds. A watch without a line for `quiet_s` is closed; normally the server ends it earlier."""
 
     connect_s: float = 5.0
     answer_s: float = 5.0
@@ -76,7 +77,7 @@ class Timeouts:
 
 
 class ApiServer:
-    """The API server as the border uses it; safe in several threads. All methods raise ApiServerError."""
+    """A client of the API server for the border; thread-safe. All methods raise ApiServerError."""
 
     def __init__(self, endpoint: Endpoint, timeouts: Timeouts | None = None) -> None:
         self._endpoint = endpoint
@@ -91,23 +92,23 @@ class ApiServer:
             return _document(self._body(response))
 
     def post(self, path: str, body: object) -> None:
-        """Create an object; the answer's body is not of interest."""
+        """Create an object, and ignore the body of the answer."""
         with self._exchange("POST", path, {}, json.dumps(body).encode()) as response:
             self._body(response)
 
     def watch(self, path: str, query: Mapping[str, str], accept: str = "application/json") -> Generator[object]:
-        """One JSON document per change until the server ends the stream. Close the generator when done with it."""
+        """One JSON document per change until the server ends the stream. The caller must close the generator."""
         with self._exchange("GET", path, query, accept=accept, quiet_s=self._timeouts.quiet_s) as response:
             while line := response.readline(MAX_BODY_BYTES):
                 yield _document(line)
 
     def close(self) -> None:
-        """End all requests, whichever thread waits for one; later ones fail at once."""
+        """Abort all requests in all threads; later requests fail at once."""
         with self._lock:
             self._closed = True
             for sock in self._sockets:
                 with contextlib.suppress(OSError):
-                    # Not SSLSocket.shutdown: it drops the TLS state under the feet of the thread that reads.
+                    # not SSLSocket.shutdown, which would drop the TLS state while another thread reads
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     @contextlib.contextmanager
@@ -121,7 +122,7 @@ class ApiServer:
         accept: str = "application/json",
         quiet_s: float | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
-        """Foreign errors become ours here, and only here."""
+        """Send a request. Other errors are translated into ApiServerError here, and only here."""
         try:
             with self._connection() as connection:
                 target = f"{path}?{urlencode(query)}" if query else path
@@ -167,7 +168,8 @@ class ApiServer:
         return headers
 
     def _body(self, response: http.client.HTTPResponse) -> bytes:
-        """All of it, in bounded time and memory: a socket's own time-out begins anew with each byte."""
+        """Read the whole body in bounded time and memory. A socket's time-out isn't enough, as it restarts with each
+        byte."""
         body = bytearray()
         give_up_ns = monotonic_ns() + to_ns(self._timeouts.answer_s)
         while chunk := response.read1(_CHUNK_BYTES):
@@ -179,7 +181,8 @@ class ApiServer:
         return bytes(body)
 
     def _refusal(self, response: http.client.HTTPResponse, what: str) -> ApiServerError:
-        """A Status object says why in `message` (API concepts); a proxy's page doesn't, and stays out of the log."""
+        """The error for a refused request. A Status object has the reason in `message` (API concepts); other bodies,
+        such as a proxy's page, aren't logged."""
         body = self._body(response)
         with contextlib.suppress(ValueError, RecursionError):
             match json.loads(body):
@@ -196,7 +199,7 @@ def _document(text: bytes) -> object:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Let the kernel find out within half a minute that a silent peer is gone (tcp(7)); not every system has the options."""
+    """Make the kernel detect a dead peer within half a minute (tcp(7)); not every system has these options."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):

@@ -1,13 +1,13 @@
-"""The border as one object: threads that each wait for one other party, and one place where results come out.
+"""The border as one object: each thread waits for one other program, and all results are passed on in one way.
 
-| thread | waits for | a hang of it delays |
+| thread | waits for | if it hangs, this is delayed |
 |---|---|---|
 | node watch | the API server, for changes of the Node | a new inventory |
 | pod watch | the API server, for changes of the pods of EmuJobs | a new share of the node's CPUs and memory |
-| requests | the API server, for answers (pods, events) | the first attach of a pod that isn't known yet |
-| kubelet | the kubelet, each 5 seconds | the end of grants of pods that are gone |
+| requests | the API server, for answers (pods, events) | the first attachment of an unknown pod |
+| kubelet | the kubelet, every 5 seconds | the end of grants of deleted pods |
 
-Whatever they find reaches the manager through `Poller.call_soon`; the manager's own thread never waits for a network.
+The threads pass results to the manager through `Poller.call_soon`; the manager's own thread never waits for a network.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ FROM_ANNOTATION = "kubernetes"
 """The setting `inventory` when the inventory is an annotation of the Node."""
 POLL_S = 5.0
 NEW_NODE_S = 30.0
-"""How long a Node that was made anew may be without an inventory (host seconds)."""
+"""Maximum time that a recreated Node may be without an inventory (host seconds)."""
 JOIN_S = 1.0
-"""How long `stop` waits for the threads, all together (host seconds)."""
+"""Maximum time that `stop` waits for all threads together (host seconds)."""
 
 OnInventory = Callable[[Inventory], None]
 OnAllocations = Callable[[list[PodAllocation]], None]
@@ -51,7 +51,7 @@ OnAnswer = Callable[[list[PodAllocation] | None], None]
 
 
 class BorderSettings(Protocol):
-    """What the border reads of the manager's settings (sharing_manager/settings.py says what they mean)."""
+    """The settings that the border reads (described in sharing_manager/settings.py)."""
 
     @property
     def node(self) -> str: ...
@@ -66,7 +66,7 @@ class BorderSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BorderStatus:
-    """How the border is, for metrics. The problems are "" while there is none."""
+    """The state of the border, for metrics. A problem is "" if there is none."""
 
     inventory_problem: str
     kubelet_problem: str
@@ -75,7 +75,7 @@ class BorderStatus:
 
 
 class KubernetesBorder:
-    """`identifier` and `pod_events` are None where the API server isn't to be used. Threads run from `start` to `stop`."""
+    """`identifier` and `pod_events` are None if the API server isn't used. The threads run from `start` to `stop`."""
 
     def __init__(
         self,
@@ -96,8 +96,8 @@ class KubernetesBorder:
         self._threads: list[threading.Thread] = []
         self._pods = PodDirectory(api, node, poller, self._wake.set, proc) if api else None
         self._events = EventSender(api, node, self._wake.set, wall_ns) if api else None
-        self._annotation: str | None = ""  # the last good one; "" is no annotation that can be good
-        self._node_uid = ""  # of the Node that had it
+        self._annotation: str | None = ""  # the last valid one; "" is never valid
+        self._node_uid = ""  # the Node that had this annotation
         self._was_in_use = False
         self._new_since_ns: int | None = None
         self._inventory_complaint = Complaint(f"node {node}: the inventory is right again")
@@ -109,7 +109,7 @@ class KubernetesBorder:
 
     @property
     def holders(self) -> Holders | None:
-        """None where no kubelet is to be asked."""
+        """None if no kubelet is configured."""
         return self if self._kubelet else None
 
     @property
@@ -124,10 +124,8 @@ class KubernetesBorder:
         *,
         in_use: bool = False,
     ) -> None:
-        """Begin to listen; all are called in the poller's thread. `on_inventory` None: it doesn't come from the Node.
-
-        `in_use`: the manager knows from before its restart that the node is in a pool.
-        """
+        """Start the threads. The callbacks are called in the poller's thread. `on_inventory` is None if the inventory
+        doesn't come from the Node. `in_use` says that before its restart the manager knew the node to be in a pool."""
         self._was_in_use = in_use
         if self._api and self._pods and self._events:
             pods, events = self._pods, self._events
@@ -143,7 +141,7 @@ class KubernetesBorder:
             self._run("kubelet", lambda: self._poll_kubelet(kubelet, hand_over))
 
     def stop(self) -> None:
-        """End the threads; twice is once. One that waits for a connection is left behind: it ends with the process."""
+        """End the threads; may be called twice. A thread that still waits for a connection ends with the process."""
         self._stopping.set()
         self._wake.set()
         self._ask.set()
@@ -162,7 +160,7 @@ class KubernetesBorder:
         self._ask.set()
 
     def status(self) -> BorderStatus:
-        """Safe in any thread."""
+        """May be called in any thread."""
         events = self._events
         return BorderStatus(
             inventory_problem=self._inventory_complaint.text,
@@ -174,7 +172,7 @@ class KubernetesBorder:
     # --- the threads ------------------------------------------------------------------------------------------------
 
     def _run(self, name: str, work: Callable[[], None]) -> None:
-        """A mistake of ours in a thread must end the daemon as one in the poller's thread would, not leave it half dead."""
+        """Run `work` in a thread. An unexpected error is raised in the poller's thread, so that it ends the daemon."""
 
         def guarded() -> None:
             try:
@@ -188,7 +186,8 @@ class KubernetesBorder:
         thread.start()
 
     def _follow_shares(self, api: ApiServer, pods: PodDirectory, shares: HostShares) -> None:
-        """From the watch, and from the lists by which pods are identified: a pod may attach before the watch tells of it."""
+        """Get shares from the watch, and from the lists that identify pods: a pod may attach before the watch reports
+        it."""
         watch = PodWatch(api, self._node, self._poller, shares)
         read = ShareReader(self._node)
 
@@ -208,8 +207,8 @@ class KubernetesBorder:
             self._wake.wait(None if soonest_ns is None else max(0, soonest_ns - monotonic_ns()) / NS_PER_S)
 
     def _poll_kubelet(self, kubelet: PodResources, hand_over: OnAllocations) -> None:
-        """A list for who asked for one goes to nobody else: two of them may be a moment apart, and what is missing in two
-        that are handed over is gone."""
+        """List regularly, and when asked. A list on request goes only to those who asked: a grant ends if it is missing
+        in two consecutive regular lists, and lists on request could be a moment apart."""
         next_ns = monotonic_ns()
         while not self._stopping.is_set():
             self._ask.clear()
@@ -231,7 +230,8 @@ class KubernetesBorder:
             self._ask.wait(max(0, next_ns - monotonic_ns()) / NS_PER_S)
 
     def _on_node(self, node: NodeFacts, take: OnInventory) -> None:
-        """A Node without annotation is in no pool: it has no devices. A wrong one changes nothing, and is told."""
+        """A Node without the annotation is in no pool, so it has no devices. An invalid annotation is reported and
+        changes nothing."""
         if node.inventory == self._annotation:
             self._inventory_complaint.over()
             self._node_uid, self._new_since_ns = node.uid, None
@@ -255,11 +255,12 @@ class KubernetesBorder:
         self._poller.call_soon(partial(take, inventory))
 
     def _awaits_annotation(self, node: NodeFacts) -> bool:
-        """A Node that was deleted and made anew gets its annotation from the pool controller, a moment later.
+        """Whether to wait for the annotation: the pool controller writes it on a recreated Node after a moment.
 
-        Taking its devices away until then would end all jobs on it. The same holds for the first look after a restart of
-        the manager, which can't tell whether it is the Node that its devices came from. That the Node isn't in a pool any
-        more is believed at its first change after that moment; a kubelet changes its Node every five minutes at least.
+        Removing the devices until then would end all jobs on the node. The same applies to the first look after a restart
+        of the manager, which can't know whether this is the Node that its devices came from. After NEW_NODE_S, the next
+        change of the Node without the annotation means that it is in no pool. The kubelet changes its Node at least every
+        five minutes.
         """
         if node.inventory is not None or node.uid == self._node_uid or not (self._annotation or self._was_in_use):
             return False

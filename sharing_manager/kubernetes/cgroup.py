@@ -1,7 +1,9 @@
-"""Which pod a process belongs to, by its control groups: what a container can't choose, unlike what it says in a message.
+"""Finds the pod of a process from its control groups. A container can't choose these, unlike the contents of its
+messages.
 
-The kubelet makes a cgroup per pod, the container runtime one per container in it. Their names depend on the driver and the
-runtime, the path before them on where the kubelet itself runs (kind: in a container) and on the reader's cgroup namespace:
+The kubelet makes a cgroup per pod, and the container runtime makes one per container below it. Their names depend on the
+driver and the runtime. The path above them depends on where the kubelet runs (kind: in a container) and on the cgroup
+namespace of the reader:
 
 | driver, runtime | path |
 |---|---|
@@ -36,19 +38,19 @@ class PodCgroup:
 
 
 def parse(text: str) -> PodCgroup | None:
-    """The pod of a process by the text of its /proc/<pid>/cgroup; None for a process outside any pod."""
+    """The pod in the text of a process's /proc/<pid>/cgroup; None for a process outside of all pods."""
     return next(iter(parse_all(text)), None)
 
 
 def parse_all(text: str) -> tuple[PodCgroup, ...]:
-    """All pods on the path, the outermost first: a container may make cgroups below its own, but none above it.
+    """All pods on the path, outermost first: a container may create cgroups below its own, but none above it.
 
-    There are several where a whole node runs inside a pod of another cluster (kind in a CI pod), or where somebody
-    pretends; the first one that this cluster knows is the right one in both cases.
+    There are several if a whole node runs inside a pod of another cluster (kind in a CI pod), or if a container created
+    misleading names. In both cases the first one that this cluster knows is the right one.
     """
     found: dict[str, PodCgroup] = {}
     for line in text.splitlines():
-        parts = line.split(":", 2)  # hierarchy, controllers, path; the path may have colons of its own
+        parts = line.split(":", 2)  # hierarchy, controllers, path; the path may contain colons
         for pod in _pods(parts[2]) if len(parts) == 3 else ():
             known = found.get(pod.pod_uid)
             if known is None or not known.container_id:

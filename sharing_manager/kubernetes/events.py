@@ -1,7 +1,7 @@
 """Kubernetes Events, so that `kubectl describe pod` shows what the manager did to a pod.
 
-Events are told on best effort and must never flood the API server: the same one is told once in five minutes, all together
-not faster than one a second after a burst, and what can't be delivered within a minute is dropped and counted.
+Events are delivered on best effort and must never flood the API server: the same event is sent once in five minutes, after
+a burst at most one event a second is sent, and an event that can't be delivered within a minute is dropped and counted.
 
 Source: Kubernetes API, events.k8s.io/v1 Event: required fields, lengths (pkg/apis/core/validation/events.go).
 """
@@ -22,21 +22,21 @@ from sharing_manager.kubernetes.api_server import ApiServer, ApiServerError
 from sharing_manager.kubernetes.waiting import BackOff, Complaint
 
 REPEAT_S = 300.0
-"""The same event about the same object is told once in so many host seconds."""
+"""Minimum time between two identical events about an object (host seconds)."""
 BURST, PER_S = 25, 1.0
 MAX_QUEUED = 200
 DELIVER_S = 60.0
 CONTROLLER = "emugpu.dev/sharing-manager"
 _MAX_KEYS = 4096
 _NOTE_CHARS = 1000
-"""The limit is 1024 bytes; notes are nearly all ASCII, and what isn't is cut by bytes below."""
+"""The API's limit is 1024 bytes. Notes are mostly ASCII; longer ones are cut to that many bytes below."""
 _HOPELESS = frozenset({400, 403, 404, 409, 413, 422})
-"""Refusals that a retry doesn't change: no permission, a namespace that is going, an invalid or doubled event."""
+"""Refusals that a retry doesn't change: no permission, a namespace that is being deleted, an invalid or duplicate event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What an event is about: `regarding` of the API."""
+    """The object of an event: `regarding` in the API."""
 
     kind: str
     name: str
@@ -51,7 +51,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One event to be told. `wall_ns`: nanoseconds since 1970. `repeats`: how often it was held back before."""
+    """One event to send. `wall_ns`: nanoseconds since 1970. `repeats`: how often the same event was suppressed before."""
 
     subject: Subject
     reason: str
@@ -62,7 +62,7 @@ class Happening:
 
 
 def event_object(happening: Happening, node: str) -> dict[str, object]:
-    """The object to create. Events about cluster-wide objects live in the namespace `default` (events.go)."""
+    """The object to create. Events about cluster-wide objects belong to the namespace `default` (events.go)."""
     subject = happening.subject
     namespace = subject.namespace or "default"
     regarding = {"apiVersion": "v1", "kind": subject.kind, "name": subject.name, "uid": subject.uid}
@@ -93,13 +93,13 @@ def event_path(happening: Happening) -> str:
 
 
 class EventGate:
-    """Decides which events are told. Pure: time is an argument (host nanoseconds)."""
+    """Decides which events are sent. Pure: time is an argument (host nanoseconds)."""
 
     def __init__(self) -> None:
         self._told: OrderedDict[tuple[Subject, str, str], tuple[int, int]] = OrderedDict()
 
     def admit(self, subject: Subject, reason: str, note: str, now_ns: int) -> int | None:
-        """None: told a short while ago. Else how often it was held back since it was told last."""
+        """None if the same event was sent recently, else how often it was suppressed since then."""
         key = (subject, reason, note)
         told_ns, repeats = self._told.pop(key, (None, 0))
         if told_ns is not None and now_ns - told_ns < to_ns(REPEAT_S):
@@ -112,7 +112,7 @@ class EventGate:
 
 
 class EventSender:
-    """A PodEvents. `step` belongs to one thread of the border, the rest may be called in any."""
+    """A PodEvents. `step` is called by one thread of the border; the other methods may be called by any thread."""
 
     def __init__(self, api: ApiServer, node: str, wake: Callable[[], None], wall_ns: Callable[[], int]) -> None:
         self._api, self._node, self._wake, self._wall_ns = api, node, wake, wall_ns
@@ -121,7 +121,7 @@ class EventSender:
         self._queue: deque[tuple[int, Happening]] = deque()
         self._dropped = 0
         self._last_wall_ns = 0
-        self._paid_ns = 0  # when all events that were sent will be paid for, at PER_S
+        self._paid_ns = 0  # when the rate PER_S will have made up for all events sent so far
         self._retry_ns = 0
         self._back_off = BackOff(Random(f"{node}/events"))
         self._complaint = Complaint(f"node {node}: the API server takes events again")
@@ -140,7 +140,8 @@ class EventSender:
             if len(self._queue) >= MAX_QUEUED:
                 self._queue.popleft()
                 self._dropped += 1
-            self._last_wall_ns = max(self._wall_ns(), self._last_wall_ns + 1)  # the event's name is made of it
+            # unique, as it is part of the event's name
+            self._last_wall_ns = max(self._wall_ns(), self._last_wall_ns + 1)
             self._queue.append((now_ns, Happening(subject, reason, note, warning, self._last_wall_ns, repeats)))
         self._wake()
 
@@ -150,11 +151,11 @@ class EventSender:
 
     @property
     def dropped(self) -> int:
-        """Events that were given up since the start."""
+        """Number of events dropped since the start."""
         return self._dropped
 
     def step(self, now_ns: int) -> int | None:
-        """Send one event if one may go; answers when to call again (None: not before `wake`)."""
+        """Send one event if the rate allows it. Returns when to call again (None: not before `wake`)."""
         with self._lock:
             if not self._queue:
                 return None
@@ -181,6 +182,6 @@ class EventSender:
 
 
 def _micro_time(wall_ns: int) -> str:
-    """RFC 3339 with microseconds, as the API's MicroTime wants it."""
+    """RFC 3339 with microseconds: the API's MicroTime."""
     moment = datetime.fromtimestamp(wall_ns // NS_PER_S, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{wall_ns % NS_PER_S // 1000:06d}Z"

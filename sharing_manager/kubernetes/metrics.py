@@ -1,7 +1,7 @@
-"""A node's figures as Prometheus wants them: names, units and labels are decided here, the values come as one snapshot.
+"""A node's Prometheus metrics: names, units and labels are defined here, and the values come from one snapshot.
 
-Names follow Prometheus' rules (base units, `_total` for what only grows), labels the DCGM exporter's habit: a device by
-index, UUID and type, its use by namespace, pod and container.
+Names follow Prometheus' rules (base units, `_total` for counters). Labels follow the DCGM exporter: a device has index,
+UUID and type, and its use has namespace, pod and container.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PROCESS = (*_DEVICE, "namespace", "pod", "container", "job")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number without labels. A counter's name is without `_total`, which the format adds."""
+    """One number without labels. The name of a counter is without `_total`, which the format adds."""
 
     name: str
     help_text: str
@@ -32,7 +32,7 @@ class Figure:
 
 
 class StoreFigures(Protocol):
-    """What the status of the store of events (sharing_manager.store) tells."""
+    """The part of the event store's status (sharing_manager.store) that becomes metrics."""
 
     @property
     def connected(self) -> bool: ...
@@ -49,13 +49,13 @@ class StoreFigures(Protocol):
 
 
 class NodeCollector(Collector):
-    """Asks for a new snapshot at each scrape; between scrapes nothing is done."""
+    """Takes a new snapshot at each scrape; does nothing between scrapes."""
 
     def __init__(self, telemetry: Callable[[], NodeTelemetry], figures: Callable[[], Iterable[Figure]]) -> None:
         self._telemetry, self._figures = telemetry, figures
 
     def collect(self) -> Iterator[Metric]:
-        """Raises what `telemetry` and `figures` raise; then the scrape fails as a whole."""
+        """Raises what `telemetry` and `figures` raise; then the whole scrape fails."""
         node = self._telemetry()
         yield from _device_metrics(node.devices)
         yield from _process_metrics(node.devices)
@@ -69,7 +69,7 @@ class NodeCollector(Collector):
 
 
 def border_figures(status: BorderStatus) -> list[Figure]:
-    """How the manager gets on with the API server and the kubelet."""
+    """Metrics of the connections to the API server and the kubelet."""
     return [
         Figure("emugpu_kubernetes_events_queued", "Kubernetes Events that wait to be sent.", status.events_queued),
         Figure("emugpu_kubernetes_events_dropped", "Kubernetes Events given up.", status.events_dropped, counter=True),
@@ -81,7 +81,7 @@ def border_figures(status: BorderStatus) -> list[Figure]:
 
 
 def store_figures(status: StoreFigures) -> list[Figure]:
-    """How the cluster-wide event log gets on."""
+    """Metrics of the cluster-wide event log."""
     return [
         Figure("emugpu_redis_up", "1: Redis answers.", status.connected),
         Figure("emugpu_event_backlog", "Events that Redis doesn't have yet.", status.backlog_rows),
@@ -140,7 +140,7 @@ def _device_metrics(devices: Sequence[DeviceTelemetry]) -> Iterator[Metric]:
 
 
 def _process_metrics(devices: Sequence[DeviceTelemetry]) -> Iterator[Metric]:
-    """Holders of equal labels (two processes of one container) are one series: Prometheus refuses a series twice."""
+    """Add up holders with equal labels (two processes of one container), as Prometheus refuses duplicate series."""
     used: dict[tuple[str, ...], int] = {}
     leased: dict[tuple[str, ...], int] = {}
     for device in devices:

@@ -1,4 +1,4 @@
-"""Follows the Node that this manager runs on."""
+"""Watches the Node that this manager runs on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sharing_manager.kubernetes.watching import Watch
 
 
 class NodeWatch:
-    """Calls `on_node` in its own thread with the Node as it is, after each list and change."""
+    """Calls `on_node` in its own thread with the current Node, after each list and change."""
 
     def __init__(self, api: ApiServer, node: str, on_node: Callable[[NodeFacts], None]) -> None:
         self._node, self._on_node = node, on_node
@@ -31,6 +31,6 @@ class NodeWatch:
         )
 
     def changed(self, item: object, *, deleted: bool) -> None:
-        """A Node that is gone changes nothing until it is back."""
+        """A deleted Node changes nothing until it is created again."""
         if not deleted:
             self._on_node(objects.node(item))

@@ -1,4 +1,4 @@
-"""Kubernetes objects as typed facts: turned from JSON once, here, and only as far as the manager needs them.
+"""Typed facts from Kubernetes objects. JSON is parsed here, once, as far as the manager needs it.
 
 Sources: Kubernetes API v1: Node, Pod, ContainerStatus; API concepts (watch events, bookmarks, Status); labels of the Job
 controller: "Well-known labels", batch.kubernetes.io/controller-uid and batch.kubernetes.io/job-completion-index.
@@ -16,14 +16,14 @@ from sharing_manager.kubernetes.api_server import ApiServerError
 from sharing_manager.kubernetes.cgroup import PodCgroup
 
 JOB_LABEL = "emugpu.dev/job"
-"""On pods: the name of the EmuJob whose they are."""
+"""On a pod: the name of its EmuJob."""
 _INDEX_LABEL = "batch.kubernetes.io/job-completion-index"  # only an annotation until Kubernetes 1.27
 _STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"  # holds the UID by which the kubelet names a static pod's cgroup
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the manager reads of its Node. `inventory`: the annotation's text, None where there is none."""
+    """The parts of its Node that the manager reads. `inventory` is the annotation's text, None if there is none."""
 
     name: str
     uid: str
@@ -32,7 +32,8 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodNotes:
-    """What job-level schedulers have written on a pod; its name is `<namespace>/<name>`. `allocation` None: nothing."""
+    """What job-level schedulers wrote on a pod. `name` is `<namespace>/<name>`; `allocation` is None if there is no
+    annotation."""
 
     uid: str
     name: str
@@ -41,7 +42,7 @@ class PodNotes:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A list of objects with the version to watch from; `next_page` "" where this is the last page."""
+    """A list of objects with the version to watch from. `next_page` is "" on the last page."""
 
     items: tuple[object, ...]
     resource_version: str
@@ -50,7 +51,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line of a watch. `kind`: ADDED, MODIFIED, DELETED or BOOKMARK; an ERROR is raised instead."""
+    """One line of a watch. `kind`: ADDED, MODIFIED, DELETED or BOOKMARK. (An ERROR is raised instead.)"""
 
     kind: str
     item: object
@@ -71,7 +72,8 @@ class ContainerFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """One pod. `started`: container id -> container, as far as the kubelet has reported them. `notes`: of an EmuJob's pod."""
+    """One pod. `started` maps container ids to containers, as far as the kubelet has reported them. `notes` is for pods
+    of EmuJobs."""
 
     uid: str
     namespace: str
@@ -83,13 +85,13 @@ class PodFacts:
     notes: PodNotes | None = None
 
     def container(self, container_id: str) -> ContainerFacts | None:
-        """Which container this is; the only one needs no report. None: not known yet."""
+        """The container with this id; a pod's only container is known without a report. None if it isn't known yet."""
         if container_id in self.started:
             return self.started[container_id]
         return self.containers[0] if len(self.containers) == 1 and container_id else None
 
     def identity(self, cgroup: PodCgroup) -> PodIdentity:
-        """The identity of a process of this pod, without its container's name where that isn't known."""
+        """The identity of a process of this pod. The container's name is "" if it isn't known."""
         container = self.container(cgroup.container_id)
         return PodIdentity(
             pod_uid=self.uid,
@@ -110,7 +112,7 @@ class PodFacts:
 
 
 def listing(document: object) -> Listing:
-    """Raises ApiServerError for what is no list."""
+    """Raises ApiServerError for a document that isn't a list."""
     items = _at(document, "items")
     if not isinstance(items, list) and not (items is None and _text(document, "metadata", "resourceVersion")):
         raise ApiServerError("API server: the answer to a list has no items; is there a proxy in between?")
@@ -119,7 +121,7 @@ def listing(document: object) -> Listing:
 
 
 def change(document: object) -> Change:
-    """Raises ApiServerError for an ERROR (status 410: the version is too old, list again) and for what is no change."""
+    """Raises ApiServerError for an ERROR (status 410: the version is too old, list again) and for an invalid document."""
     kind, item = _text(document, "type"), _at(document, "object")
     if kind == "ERROR":
         code = _at(item, "code")
@@ -131,7 +133,7 @@ def change(document: object) -> Change:
 
 
 def node(item: object) -> NodeFacts:
-    """Raises ApiServerError for a Node without a name."""
+    """Raises ApiServerError for a Node without name or UID."""
     inventory = _at(item, "metadata", "annotations", INVENTORY_ANNOTATION)
     return NodeFacts(
         name=_need(item, "metadata", "name"),
@@ -177,7 +179,7 @@ def _containers(item: object) -> Iterator[ContainerFacts]:
 
 
 def _started(item: object) -> Iterator[tuple[str, str]]:
-    """Container ids, which the API writes as `<runtime>://<id>`, with their containers' names."""
+    """Container ids (`<runtime>://<id>` in the API, here without the runtime) with the names of their containers."""
     for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
         for status in _items(item, "status", kind):
             _, found, container_id = _text(status, "containerID").partition("://")
@@ -202,7 +204,7 @@ def _batch_job_uid(item: object) -> str:
 
 
 def _at(value: object, *path: str) -> object:
-    """What is at this path of JSON objects; None where it doesn't lead on."""
+    """The value at this path of nested JSON objects; None if the path doesn't exist."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -1,7 +1,7 @@
-"""Which container a peer of the socket is, without asking anybody: its cgroup says enough to tell it from the others.
+"""Names the container of a socket's peer from its cgroup alone, without a request to another program.
 
-A look costs 30 us, and who connects again and again would make it be looked again and again; so what was seen is kept for a
-second. Names are for purses only: who may use a token is looked at anew (`check`), since a process id changes hands.
+A look-up costs 30 us, which a peer could cause again and again by reconnecting, so results are kept for a second. The names
+are for time budgets only. Whether a peer may use a token is checked afresh (`check`), because a pid can be reused.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _GONE = "gone"
 
 
 class PeerNames:
-    """Names of peers, equal for the processes of one container. `by_user`: those of no pod are one peer for each user; else
-    nothing is known of them, as where pods aren't identified and every process with a token is welcome."""
+    """Names of peers; the processes of one container have the same name. With `by_user`, the processes of one user
+    outside of all pods count as one peer. Otherwise they have no name, for a manager that doesn't identify pods and accepts
+    any process with a token."""
 
     def __init__(
         self, now: Callable[[], int] = monotonic_ns, proc: Path = Path("/proc"), *, by_user: bool = True
@@ -33,8 +34,8 @@ class PeerNames:
         self._since_ns = now()
 
     def name(self, peer: Peer) -> str:
-        """Empty where it can't be told from others: the kernel shows no process id (no hostPID), or it is in no pod. One
-        that is gone again shares a name with all of those."""
+        """The peer's name, "" if there is none: the kernel shows no pid (no hostPID), or it is in no pod (and not `by_user`). All
+        processes that have ended share one name."""
         if peer.pid <= 0:
             return ""
         now_ns = self._now()
@@ -46,9 +47,9 @@ class PeerNames:
         return self._seen[peer.pid]
 
     def check(self, connection: Connection) -> None:
-        """Raises unless the process that connected is still there, in the container that it was in then: a child may
-        connect, end, and leave the connection to its parent and its process id to another pod. RefusedError where it has
-        ended; ManagerUnavailableError where its name has changed, which a new connection gets right."""
+        """Raises unless the process that connected still runs in the same container: a child may connect, end, leave the
+        connection to its parent, and its pid may then be reused by another pod. Raises RefusedError if the process has
+        ended, and ManagerUnavailableError if its name has changed; then a new connection helps."""
         present = self._look(connection.peer)
         if present == _GONE or connection.connector_has_ended:
             raise RefusedError(
@@ -70,15 +71,15 @@ class PeerNames:
         return f"{pod.pod_uid}/{pod.container_id}"
 
     def _outermost(self, pods: tuple[PodCgroup, ...]) -> PodCgroup | None:
-        """The first pod below those that this manager runs in itself (a node that is a pod of another cluster): what is
-        below a container's own cgroup, the container may have made."""
+        """The first pod below the pods that contain this manager itself (on a node that is a pod of another cluster).
+        Further pods on the path are ignored, since a container may create cgroups below its own."""
         for depth, pod in enumerate(pods):
             if depth >= len(self._around) or pod.pod_uid != self._around[depth]:
                 return pod
         return pods[-1] if pods else None
 
     def _pods(self, process: str) -> tuple[PodCgroup, ...] | None:
-        """The outermost first; None where there is no such process."""
+        """The pods of a process, outermost first; None if there is no such process."""
         try:
             text = (self._proc / process / "cgroup").read_text(encoding="utf-8", errors="replace")
         except OSError:

@@ -1,8 +1,8 @@
-"""What the kubelet says about who holds which device ids: the truth by which grants of vanished pods are found.
+"""The kubelet's list of pods and their device ids, from which the grants of deleted pods are found.
 
-No answer is never an empty answer: while the kubelet restarts, no pod has lost its devices. And an empty answer may be no
-answer: a kubelet that was restarted while the API server is away doesn't know its pods yet, and lists none. The manager's
-own pod runs as long as it asks, so a list without it is one of those.
+A failed request is never taken for an empty list: while the kubelet restarts, no pod has lost its devices. Even a
+successful list may be wrong: a kubelet that restarted while the API server is down doesn't know its pods yet, and lists
+none. The manager's own pod runs whenever this code does, so a list without it is rejected.
 
 Source: Kubernetes documentation, "Device Plugins: Monitoring device plugin resources"; the service's Unix socket is
 /var/lib/kubelet/pod-resources/kubelet.sock.
@@ -25,20 +25,21 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", 16 * MIB),  # the kubelet's own limit: podresources/constants.go
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 2000),  # below the time between two questions: each of them finds out anew
+    # shorter than the interval of requests, so that each request tries to connect
+    ("grpc.max_reconnect_backoff_ms", 2000),
 )
 
 
 class KubeletError(ClusterError):
-    """The kubelet gave no answer, or one that can't be true; it may be restarting."""
+    """The kubelet gave no answer, or one that can't be true. It may be restarting."""
 
     retry_helps = True
 
 
 class PodResources:
-    """A client of the kubelet; it connects when asked, and again by itself after the kubelet's restart.
+    """A client of the kubelet. It connects at the first request, and reconnects after a restart of the kubelet.
 
-    `own_pod`: name of the pod that this process runs in; "": not known, then every list is believed.
+    `own_pod` is the name of the pod that this process runs in. If it is "", every list is accepted.
     """
 
     def __init__(self, socket_path: Path, own_pod: str = "") -> None:
@@ -51,8 +52,8 @@ class PodResources:
         )
 
     def list(self) -> list[PodAllocation]:
-        """All pods of the node with what they hold. Raises KubeletError where there is no answer within 2 seconds, or
-        one without this process's own pod."""
+        """All pods of the node with their allocations. Raises KubeletError if there is no answer within 2 seconds, or if
+        the answer lacks this process's own pod."""
         try:
             answer = self._list(api.ListPodResourcesRequest(), timeout=ANSWER_S)
         except grpc.RpcError as error:
@@ -74,7 +75,7 @@ class PodResources:
 
 
 def _allocations(pod: api.PodResources) -> list[PodAllocation]:
-    """One per container and resource; a pod that holds nothing appears too, as one without resource.
+    """One allocation per container and resource. A pod without devices has one without a resource.
 
     The kubelet lists devices of one resource in several entries, one per NUMA node (podresources/server_v1.go).
     """

@@ -1,4 +1,4 @@
-"""Follows what job-level schedulers give the pods of this node: the allocation that is an annotation of each."""
+"""Watches the allocations that job-level schedulers write on the pods of this node, as an annotation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sharing_manager.kubernetes.watching import Watch
 
 
 class PodWatch:
-    """Tells `shares`, in the poller's thread, of every pod of the node that belongs to an EmuJob."""
+    """Reports every pod of the node that belongs to an EmuJob to `shares`, in the poller's thread."""
 
     def __init__(self, api: ApiServer, node: str, poller: CallSoon, shares: HostShares) -> None:
         self._poller, self._shares = poller, shares
@@ -38,7 +38,7 @@ class PodWatch:
         return ""
 
     def changed(self, item: object, *, deleted: bool) -> None:
-        """An annotation that can't be read changes nothing, one that was removed neither."""
+        """An annotation that is invalid or was removed changes nothing."""
         pod = objects.pod_notes(item)
         if deleted:
             self._tell(partial(self._shares.ended, pod.uid))
@@ -50,13 +50,13 @@ class PodWatch:
 
 
 class ShareReader:
-    """Reads the annotation of one pod after the other; what is wrong with one is said in the log, once."""
+    """Reads the pods' annotations. An invalid one is logged once."""
 
     def __init__(self, node: str) -> None:
         self._complaint = Complaint(f"node {node}: the pods' allocations can be read again")
 
     def __call__(self, pod: PodNotes) -> HostShare | None:
-        """None where there is none, or one that can't be read."""
+        """The share in the annotation; None if there is none, or if it is invalid."""
         if pod.allocation is None:
             return None
         try:

@@ -1,7 +1,7 @@
-"""Which pod a process is: its cgroup says the pod's UID, the API server says what that pod is called and works for.
+"""Finds the pod of a process: its cgroup has the pod's UID, and the API server has the pod's name and job.
 
-Known pods are answered at once, without the network. For others the pods of this node are listed, once for all that wait;
-while the API server is away they wait on, for a minute, and then are told to try again.
+A known pod is answered at once, without a request. For unknown ones the pods of this node are listed, once for all that
+wait. While the API server is down they wait for up to a minute, and are then asked to retry.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from sharing_manager.kubernetes.objects import ContainerFacts, PodFacts
 from sharing_manager.kubernetes.waiting import BackOff, Complaint
 
 GIVE_UP_S = 60.0
-"""How long a process waits for the API server before it is told to try again (host seconds)."""
+"""Maximum time that a process waits for the API server before it is asked to retry (host seconds)."""
 NAME_S = 2.0
-"""How long it waits for the kubelet's report of its container's name; then only its pod is known (host seconds)."""
+"""Maximum time that it waits for the kubelet's report of its container's name; then only its pod is known (host
+seconds)."""
 _AGAIN_S = 0.25
-"""Between two lists: those who come within it share the next one."""
+"""Minimum time between two lists; requests within it share the next list (host seconds)."""
 _PAGE = "50"
 
 OnIdentity = Callable[[PodIdentity | EmuGpuError], None]
 
 
 def list_pods(api: ApiServer, node: str, *, cached: bool = False) -> list[PodFacts]:
-    """All pods of the node, in pages, so that a full node's answer stays small. Raises ApiServerError.
+    """All pods of the node, read in pages so that the answers stay small. Raises ApiServerError.
 
-    Without a resourceVersion the answer is up to date: a pod whose process runs is in it. For that an API server may have to
-    read all pods of the cluster from etcd; with version 0 (`cached`) it answers from its memory, maybe a moment late, and
-    maybe on one page. Source: Kubernetes API concepts, "Semantics for get and list".
+    Without a resourceVersion the list is up to date and contains every pod with a running process, but the API server may
+    have to read all pods of the cluster from etcd. With version 0 (`cached`) it answers from its memory: the list may be a
+    moment old, and may come on one page. Source: Kubernetes API concepts, "Semantics for get and list".
     """
     query, found = {"fieldSelector": f"spec.nodeName={node}", "limit": _PAGE}, list[PodFacts]()
     if cached:
@@ -49,13 +50,14 @@ def list_pods(api: ApiServer, node: str, *, cached: bool = False) -> list[PodFac
         found += (objects.pod(item) for item in page.items)
         if not page.next_page:
             return found
-        query.pop("resourceVersion", None)  # a token has its own; it may not be asked for with another
+        # a continue token contains its version; the API refuses another one beside it
+        query.pop("resourceVersion", None)
         query["continue"] = page.next_page
 
 
 @dataclass(frozen=True)
 class _Waiting:
-    """Somebody to be identified. `pods`: what its cgroup says, the outermost first."""
+    """A process to be identified. `pods` are those of its cgroup, outermost first."""
 
     pid: int
     pods: tuple[PodCgroup, ...]
@@ -64,7 +66,7 @@ class _Waiting:
 
 
 class PodDirectory:
-    """An Identifier. `step` belongs to one thread of the border; the other methods to the poller's."""
+    """An Identifier. `step` is called by one thread of the border, the other methods by the poller's thread."""
 
     def __init__(
         self, api: ApiServer, node: str, poller: CallSoon, wake: Callable[[], None], proc: Path = Path("/proc")
@@ -74,14 +76,16 @@ class PodDirectory:
         self._waiting: list[_Waiting] = []
         self._known: dict[str, PodFacts] = {}
         self.on_listed: Callable[[list[PodFacts]], None] = lambda _: None
-        """Told of each list of the node's pods before those that waited for it are answered, in the thread of `step`."""
+        """Called with each list of the node's pods, in the thread of `step`, before the waiting processes get their
+        answers."""
         self._next_ns = 0
         self._failure: ApiServerError | None = None
         self._back_off = BackOff(Random(f"{node}/pods"))
         self._complaint = Complaint(f"node {node}: the API server lists its pods again")
 
     def identify(self, pid: int, done: OnIdentity) -> None:
-        """See Identifier. `done` gets RefusedError for a process of no pod, ManagerUnavailableError after a minute."""
+        """See Identifier. `done` gets RefusedError for a process outside of all pods, ManagerUnavailableError after a
+        minute."""
         try:
             wanted = _Waiting(pid, self._pods_of(pid), done, monotonic_ns())
         except RefusedError as error:
@@ -97,7 +101,7 @@ class PodDirectory:
             self._wake()
 
     def remember(self, identity: PodIdentity) -> None:
-        """See Identifier. What the API server says later replaces it."""
+        """See Identifier. A later list from the API server replaces this pod."""
         container = ContainerFacts(identity.container, listed=not identity.init_container)
         with self._lock:
             known = self._known.get(identity.pod_uid)
@@ -116,7 +120,7 @@ class PodDirectory:
             self._known[identity.pod_uid] = replace(known, started=started) if known else facts
 
     def step(self, now_ns: int) -> int | None:
-        """List the pods if somebody waits for it; answers when to call again (None: not before `wake`)."""
+        """List the pods if a process waits for it. Returns when to call again (None: not before `wake`)."""
         with self._lock:
             waiting = tuple(self._waiting)
         if not waiting:
@@ -128,7 +132,7 @@ class PodDirectory:
         return min([self._next_ns, *deadlines]) if deadlines else None
 
     def _list(self, waiting: Sequence[_Waiting]) -> bool:
-        """True: `_known` is now what the API server knows, which was asked after these came."""
+        """Update `_known` by a list made after these processes came. False if that failed."""
         try:
             pods = self._pods_for(waiting)
         except ApiServerError as error:
@@ -146,14 +150,15 @@ class PodDirectory:
         return True
 
     def _pods_for(self, waiting: Sequence[_Waiting]) -> list[PodFacts]:
-        """From the API server's memory if all these are in it. The outermost pod counts: see `_find`."""
+        """The API server's cached list, if it has all these processes' outermost pods (see `_find`), else a list from
+        etcd."""
         pods = list_pods(self._api, self._node, cached=True)
         if {one.pods[0].pod_uid for one in waiting} <= {pod.cgroup_uid for pod in pods}:
             return pods
         return list_pods(self._api, self._node)
 
     def _settle(self, waiting: Sequence[_Waiting], *, fresh: bool) -> None:
-        """Answer those for whom there is an answer now. `fresh`: the list was made after they came."""
+        """Send the answers that are known now. `fresh`: the list was made after these processes came."""
         now_ns = monotonic_ns()
         for one in waiting:
             waited_ns = now_ns - one.since_ns
@@ -172,14 +177,14 @@ class PodDirectory:
                 self._answer(one.done, answer)
 
     def _deadlines(self, one: _Waiting) -> tuple[int, ...]:
-        """When `one` gets another answer, whatever the API server does. Needs the lock."""
+        """When `one` gets another answer even without the API server. Call with the lock held."""
         give_up_ns = one.since_ns + to_ns(GIVE_UP_S)
         known = self._known_pod(one, fresh=False) is not None
         return (one.since_ns + to_ns(NAME_S), give_up_ns) if known else (give_up_ns,)
 
     def _known_pod(self, wanted: _Waiting, *, fresh: bool) -> tuple[PodFacts, PodCgroup] | None:
-        """The outermost pod on the path that is known. Unless `_known` is `fresh`, what is not known may be a new pod of
-        this node, whose process could have written the rest of the path itself: then nobody on it counts."""
+        """The outermost known pod on the path. Unless `_known` is `fresh`, only the outermost pod is looked up: if it is
+        unknown, it may be a new pod of this node, and a process in it could have created the rest of the path."""
         for found in wanted.pods if fresh else wanted.pods[:1]:
             pod = self._known.get(found.pod_uid)
             if pod is not None:
@@ -187,7 +192,7 @@ class PodDirectory:
         return None
 
     def _find(self, wanted: _Waiting, *, exact: bool, fresh: bool) -> PodIdentity | None:
-        """Who that pod is. `exact`: only with its container's name."""
+        """The identity of that pod. `exact`: only if its container's name is known."""
         known = self._known_pod(wanted, fresh=fresh)
         if known is None:
             return None
@@ -199,7 +204,7 @@ class PodDirectory:
         self._poller.call_soon(lambda: done(answer))
 
     def _pods_of(self, pid: int) -> tuple[PodCgroup, ...]:
-        """Read while the process is connected, so before its pid can be another's. Raises RefusedError."""
+        """Read the cgroup while the process is connected, before its pid can be reused. Raises RefusedError."""
         if pid <= 0:
             fix = "run the manager's pod with hostPID: true"
             raise RefusedError(f"the kernel shows no process id for this connection, so no pod can be found: {fix}")

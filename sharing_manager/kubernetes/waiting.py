@@ -1,4 +1,4 @@
-"""What the border's threads share: how they wait after a failure and say what is wrong."""
+"""Shared by the border's threads: pauses after failures, and log lines about problems."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 from random import Random
 
 FIRST_S, MOST_S = 0.2, 10.0
-"""After a failure the first wait is this short and later ones grow to this (host seconds)."""
+"""The first and the longest pause after a failure (host seconds)."""
 
 logger = logging.getLogger("sharing_manager.kubernetes")
 
 
 class BackOff:
-    """Waits that double from failure to failure, each up to a quarter longer by chance, so that nodes don't come in step."""
+    """Pauses that double with each failure, plus up to a quarter at random, so that nodes don't retry in step."""
 
     def __init__(self, chance: Random, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
         self._chance, self._first_s, self._most_s = chance, first_s, most_s
@@ -22,14 +22,14 @@ class BackOff:
         self._next_s = self._first_s
 
     def next_s(self) -> float:
-        """How long to wait now, in seconds, from `first_s` to `most_s`."""
+        """The next pause in seconds, from `first_s` to `most_s`."""
         wait_s = min(self._most_s, self._next_s * (1 + self._chance.random() / 4))
         self._next_s = min(self._most_s, 2 * self._next_s)
         return wait_s
 
 
 class Complaint:
-    """One thing that may go wrong again and again: logged when it begins, changes and ends, not each time."""
+    """A recurring problem, which is logged when it begins, changes or ends, and not each time."""
 
     def __init__(self, recovered: str) -> None:
         self._recovered = recovered

@@ -1,8 +1,8 @@
-"""Follows some objects of the API server for as long as the daemon lives, through restarts, hangs and lost history.
+"""Watches some objects of the API server for the life of the daemon, through restarts, hangs and lost history.
 
-list -> watch from the list's version -> the server ends the watch every two minutes -> watch on from the last version seen.
-Whatever goes wrong: wait a little, list again. Only the objects' metadata is transferred (a Node's status is large, and
-changes often).
+list -> watch from the list's version -> the server ends the watch every two minutes -> watch from the last version seen.
+After any error: pause, then list again. Only the objects' metadata is transferred (a Node's status is large and changes
+often).
 
 Source: Kubernetes API concepts: "Efficient detection of changes", "410 Gone", "Watch bookmarks", PartialObjectMetadata.
 """
@@ -23,26 +23,26 @@ from sharing_manager.kubernetes.waiting import BackOff, Complaint
 
 _WATCH_S = 120
 _STEADY_S = 5.0
-"""A watch that lasted this long was a good one: the next failure is a new one (host seconds)."""
+"""A watch that lasted this long counts as a success, which resets the pauses (host seconds)."""
 _LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _WATCH = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _GONE = 410
 
 
 class Follower(Protocol):
-    """Who is told, in the watch's thread. Both raise ApiServerError for an object that can't be one."""
+    """Receives the objects, in the watch's thread. Both methods raise ApiServerError for an invalid object."""
 
     def listed(self, items: Sequence[object]) -> str:
-        """All the objects as they are; answers what is wrong with that, "" for nothing."""
+        """Receives all current objects. Returns a problem with them, "" if there is none."""
         ...
 
     def changed(self, item: object, *, deleted: bool) -> None:
-        """One of them has come, is another now, or is gone."""
+        """An object was created, changed or deleted."""
         ...
 
 
 class Watch:
-    """The objects at `path` that `query` selects. `what` completes the line "node <node>: can't follow ..."."""
+    """Watches the objects at `path` that `query` selects. `what` completes the line "node <node>: can't follow ..."."""
 
     def __init__(
         self, api: ApiServer, node: str, follower: Follower, *, path: str, query: Mapping[str, str], what: str
@@ -64,7 +64,7 @@ class Watch:
                 self._version = ""
                 if stopping.is_set():
                     return
-                if error.status != _GONE:  # which is no failure: the server doesn't keep its history for ever
+                if error.status != _GONE:  # normal: the server keeps its history for a limited time
                     self._complaint.say(f"{self._problem}: {error}")
             if monotonic_ns() - since_ns >= to_ns(_STEADY_S):
                 self._back_off.reset()
@@ -72,7 +72,7 @@ class Watch:
                 stopping.wait(self._back_off.next_s())
 
     def _follow(self) -> None:
-        """Until the server ends the watch."""
+        """Watch until the server ends the stream."""
         if not self._version:
             self._list()
         query = {**self._selection, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(_WATCH_S)}

@@ -1,6 +1,6 @@
-"""What a cluster asks a node daemon over HTTP: /metrics, /healthz (does the event loop turn?), /readyz (has it devices?).
+"""The HTTP endpoints of the node daemon: /metrics, /healthz (the event loop answers), /readyz (there is an inventory).
 
-Answered in threads of their own, but with what the event loop says: a daemon whose loop hangs must not look alive.
+Requests are served in separate threads, but the event loop answers them, so that a daemon whose loop hangs isn't healthy.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from sharing_manager.kubernetes.metrics import Figure, NodeCollector
 from sharing_manager.telemetry import NodeTelemetry
 
 ANSWER_S = 2.0
-"""How long the event loop may take to answer (host seconds)."""
+"""Maximum time for an answer of the event loop (host seconds)."""
 
 T = TypeVar("T")
 
 
 def ask(poller: CallSoon, question: Callable[[], T], timeout_s: float = ANSWER_S) -> T:
-    """What `question` answers in the poller's thread. Raises what it raises; ManagerUnavailableError after `timeout_s`."""
+    """The result of `question`, called in the poller's thread. Raises what it raises; ManagerUnavailableError after
+    `timeout_s`."""
     future: Future[T] = Future()
 
     def answer() -> None:
@@ -42,9 +43,9 @@ def ask(poller: CallSoon, question: Callable[[], T], timeout_s: float = ANSWER_S
 
 
 class Web:
-    """Listens from `start` to `stop`. `telemetry`, `figures` and `ready` are called in the poller's thread.
+    """Serves from `start` to `stop`. `telemetry`, `figures` and `ready` are called in the poller's thread.
 
-    `ready` answers "" or what the daemon still waits for.
+    `ready` returns what the daemon still waits for, "" if nothing.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Web:
         self._server: HttpServer | None = None
 
     def start(self) -> None:
-        """Raises ClusterError where the port is taken."""
+        """Raises ClusterError if the port is taken."""
         try:
             self._server = HttpServer(self._wanted_port, self.answer, self._now_ns)
         except OSError as error:
@@ -77,22 +78,23 @@ class Web:
         self._server.start()
 
     def stop(self) -> None:
-        """Twice is once."""
+        """May be called twice."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
     @property
     def port(self) -> int:
-        """The port it listens on: another than the wanted one where that was 0."""
+        """The port that it listens on. If port 0 was requested, the system has chosen one."""
         return self._server.port if self._server is not None else self._wanted_port
 
     def answer(self, path: str) -> Reply:
-        """What `pages` answers, or that the event loop didn't."""
+        """The answer of `pages`, or status 503 if the event loop doesn't answer."""
         return _unless_away(lambda: self._pages(path))
 
     def _metrics(self) -> Reply:
-        """That the loop is away is an answer as well: who waits for it needn't ask the loop again."""
+        """The metrics, or status 503. That reply is shared with other waiting clients, which then don't ask the hanging
+        loop again."""
         return _unless_away(lambda: (200, METRICS, generate_latest(self._registry)))
 
 

@@ -20,6 +20,7 @@ from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import parse_estimates
 from scheduler_sims.interface.policy import Policy
 from scheduler_sims.loop.scheduler_loop import SchedulerLoop
+from scheduler_sims.loop.strategies import Listeners
 from scheduler_sims.record import JobRecord, Span
 from scheduler_sims.testing import Job, Node
 
@@ -89,7 +90,7 @@ def simulate(
         policy,
         parse_estimates(estimates, truth, seed),
         specs,
-        explain=lambda now_s, job_id, reason: explained.append((now_s, job_id, reason)),
+        listeners=Listeners(explain=lambda now_s, job_id, reason: explained.append((now_s, job_id, reason))),
     )
     loop.run()
     return Simulated(built, loop, explained)

@@ -1,4 +1,4 @@
-"""Who asks, and what they may: one interface for a cluster's tokens and for a laptop's one-time link."""
+"""Authentication and authorization: one interface for a cluster's tokens and for a laptop's one-time link."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 WHOLE_CLUSTER = ""
-"""As a namespace: all of them."""
+"""In the place of a namespace: all namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,16 @@ class Principal:
 
 
 class Access(Protocol):
-    """Raises ApiAwayError where the one who knows can't be asked."""
+    """Calls raise ApiAwayError where the API server can't be asked."""
 
     async def exchange(self, token: str) -> str | None:
-        """What a session keeps in the place of this token, for `authenticate`; None: the token is not good."""
+        """What a session stores for `authenticate` in the place of this token; None: the token is invalid."""
         ...
 
     async def authenticate(self, token: str) -> Principal | None:
-        """Whose token it is; None: nobody's."""
+        """The user of the token; None: the token is invalid."""
         ...
 
     async def may(self, who: Principal, verb: str, namespace: str) -> bool:
-        """Whether they may get, list or patch emujobs.emugpu.dev there."""
+        """Whether the user may get, list or patch emujobs.emugpu.dev in the namespace."""
         ...

@@ -1,4 +1,4 @@
-"""The callers of paths as dependencies: signed in or 401, allowed or 403, and which namespaces they see."""
+"""Dependencies of routes: the caller (else 401), their rights (else 403), and the namespaces that they may see."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fastapi.security import APIKeyCookie, HTTPAuthorizationCredentials, HTTPBea
 from operators.api.authentication.access import WHOLE_CLUSTER, Principal
 from operators.api.model.snapshot import Job
 from operators.api.replies.problems import ForbiddenError, SignInError, StoreAwayError
-from operators.api.services import Services, services
+from operators.api.services import Services, services_of
 from operators.kube.api import NotThereError
 
 CSRF_HEADER = "X-Emugpu-Request"
-"""Set by our pages on every write: no other site's page can, without a preflight that is never answered."""
+"""Sent by the dashboard's pages with every write; browsers let no other site's page send it (CORS preflight)."""
 SECURE_COOKIE = "__Host-emugpu"
 """The prefix makes browsers insist on Secure, Path=/ and no Domain (RFC 6265bis, 4.1.3.2)."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -36,7 +36,7 @@ _cookie = APIKeyCookie(
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks; `by_cookie`: a browser that sends the cookie by itself."""
+    """The user of a request. `by_cookie`: authenticated by the cookie, which browsers send on their own."""
 
     principal: Principal
     by_cookie: bool
@@ -44,7 +44,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What may be shown: one namespace, or WHOLE_CLUSTER."""
+    """The namespace whose jobs may be shown, or WHOLE_CLUSTER."""
 
     namespace: str
 
@@ -53,7 +53,7 @@ class Scope:
 
 
 def host_of(request: Request) -> tuple[str, str]:
-    """Name and port that the request was sent to."""
+    """Host name and port to which the request was sent."""
     name, separator, port = request.headers.get("host", "").rpartition(":")
     if not separator or "]" in port:
         name, port = request.headers.get("host", ""), ""
@@ -61,34 +61,34 @@ def host_of(request: Request) -> tuple[str, str]:
 
 
 def cookie_name(request: Request) -> str:
-    """Browsers don't keep the cookies of one host's ports apart, so on loopback the port is in the name."""
+    """The cookie's name. Browsers share cookies among all ports of a host, so on loopback the name contains the port."""
     name, port = host_of(request)
     return f"emugpu-{port or '80'}" if name in LOOPBACK else SECURE_COOKIE
 
 
 async def caller(
     request: Request,
-    known: Annotated[Services, Depends(services)],
+    services: Annotated[Services, Depends(services_of)],
     bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
     _documented: Annotated[str | None, Security(_cookie)],
 ) -> Caller:
-    """Raises SignInError. A header goes before a cookie."""
+    """The caller, by the header Authorization or else by the cookie. Raises SignInError."""
     if "authorization" in request.headers:
-        principal = await known.access.authenticate(bearer.credentials) if bearer is not None else None
+        principal = await services.access.authenticate(bearer.credentials) if bearer is not None else None
         if principal is None:
-            raise SignInError("the token is not good, or has run out; get a new one (kubectl create token ...)")
+            raise SignInError("the token is invalid or has expired; get a new one (kubectl create token ...)")
         return Caller(principal, by_cookie=False)
-    token = known.sessions.token(request.cookies.get(cookie_name(request), ""))
+    token = services.sessions.token(request.cookies.get(cookie_name(request), ""))
     if token is None:
-        raise SignInError("nobody is signed in; send Authorization: Bearer TOKEN, or sign in")
-    principal = await known.access.authenticate(token)
+        raise SignInError("no token and no session; send Authorization: Bearer TOKEN, or sign in")
+    principal = await services.access.authenticate(token)
     if principal is None:
-        raise SignInError("the token of this session has run out; sign in again")
+        raise SignInError("the token of this session has expired; sign in again")
     return Caller(principal, by_cookie=True)
 
 
 SignedIn = Annotated[Caller, Depends(caller)]
-Known = Annotated[Services, Depends(services)]
+CurrentServices = Annotated[Services, Depends(services_of)]
 Namespace = Annotated[
     str,
     Query(
@@ -99,15 +99,15 @@ Namespace = Annotated[
 ]
 
 
-async def reader(who: SignedIn, known: Known, namespace: Namespace = "") -> Scope:
+async def reader(who: SignedIn, services: CurrentServices, namespace: Namespace = "") -> Scope:
     """As `scope_of`."""
-    return await scope_of(known, who, namespace)
+    return await scope_of(services, who, namespace)
 
 
-async def scope_of(known: Services, who: Caller, namespace: str) -> Scope:
+async def scope_of(services: Services, who: Caller, namespace: str) -> Scope:
     """Raises ForbiddenError unless the caller may get EmuJobs of the namespace, or list those of all."""
     verb = "get" if namespace else "list"
-    if not await known.access.may(who.principal, verb, namespace):
+    if not await services.access.may(who.principal, verb, namespace):
         where = f"in namespace {namespace}" if namespace else "in all namespaces; name one (?namespace=...)"
         raise ForbiddenError(f"{who.principal.user} may not {verb} emujobs.emugpu.dev {where}")
     return Scope(namespace)
@@ -117,15 +117,15 @@ Reader = Annotated[Scope, Depends(reader)]
 JobUid = Annotated[str, Path(description="The job's uid.", pattern="^[0-9A-Za-z][-0-9A-Za-z]{0,63}$")]
 
 
-async def readable_job(uid: JobUid, who: SignedIn, known: Known) -> Job:
+async def readable_job(uid: JobUid, who: SignedIn, services: CurrentServices) -> Job:
     """Raises NotThereError, ForbiddenError, StoreAwayError."""
-    snapshot = known.source.snapshot()
+    snapshot = services.source.snapshot()
     job = snapshot.job(uid)
     if job is None and snapshot.missing:
         raise StoreAwayError(f"no EmuJob is job {uid}; whether another job is can't be said: {snapshot.missing}")
     if job is None:
         raise NotThereError(f"there is no job {uid}")
-    await _demand(known, who, "get", job)
+    await _demand(services, who, "get", job)
     return job
 
 
@@ -133,25 +133,25 @@ async def writable_job(
     request: Request,
     job: Annotated[Job, Depends(readable_job)],
     who: SignedIn,
-    known: Known,
+    services: CurrentServices,
     _own: Annotated[
         str | None, Header(alias=CSRF_HEADER, description="Any value; needed where a cookie says who asks.")
     ] = None,
 ) -> Job:
     """Raises NotThereError, ForbiddenError."""
     from_own_page(request, who)
-    await _demand(known, who, "patch", job)
+    await _demand(services, who, "patch", job)
     return job
 
 
 def from_own_page(request: Request, who: Caller) -> None:
-    """A browser sends its cookie with other sites' forms too, but not this header. Raises ForbiddenError."""
+    """Refuses requests that another site made a browser send: they have the cookie but not CSRF_HEADER. Raises ForbiddenError."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     if who.by_cookie and (CSRF_HEADER.casefold() not in request.headers or site not in ("same-origin", "none")):
         raise ForbiddenError(f"a change needs the header {CSRF_HEADER}, from a page of this site")
 
 
-async def _demand(known: Services, who: Caller, verb: str, job: Job) -> None:
-    if not await known.access.may(who.principal, verb, job.namespace):
+async def _demand(services: Services, who: Caller, verb: str, job: Job) -> None:
+    if not await services.access.may(who.principal, verb, job.namespace):
         where = f"in namespace {job.namespace}" if job.namespace else "here"
         raise ForbiddenError(f"{who.principal.user} may not {verb} emujobs.emugpu.dev {where}")

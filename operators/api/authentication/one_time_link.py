@@ -1,4 +1,4 @@
-"""Access on a laptop: whoever opens the printed link first is its owner's browser, and gets a secret of its own for it."""
+"""Access on a laptop: the first browser that opens the printed link becomes the owner's and gets a secret of its own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Around every reply: the headers that keep a browser from doing what no page of ours wants, and a check of the name called.
+"""Security headers on every reply, and a check of the request's Host header.
 
-Without the check a page of another site could have its own name point to 127.0.0.1 and then read from here as if from itself.
+Without the check a page of another site could let its own name resolve to 127.0.0.1 and read the dashboard as its own origin
+(DNS rebinding).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from operators.api.replies.problems import problem
 
 NOTHING = "default-src 'none'; frame-ancestors 'none'"
 PROBES = ("/healthz", "/readyz")
-"""Asked by a kubelet, which calls a pod by its address."""
+"""A kubelet requests these by the pod's address."""
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",

@@ -1,8 +1,7 @@
-"""Cookies in the place of tokens, for browsers: event streams and links carry no header of ours.
+"""Cookies for browsers in the place of tokens: a browser's event streams and links carry no Authorization header.
 
-A cookie names a session of this process and is signed with a key that nobody else ever has, so a forged one is told without a
-look-up and all end with the process. The session keeps what the caller came with: when that isn't good any more, neither is
-the session.
+A cookie names a session of this process and is signed with a random key of the process: forged cookies are refused without a
+look-up, and all sessions end with the process. A session stores the caller's token and is valid as long as the token is.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Sessions:
         self._tokens: OrderedDict[str, str] = OrderedDict()
 
     def begin(self, token: str) -> str:
-        """A cookie's value for whoever has this token."""
+        """A new session for the owner of this token; the cookie's value."""
         name, ends = secrets.token_urlsafe(24), self._now_ns() // NS_PER_S + self.lasts_s
         self._tokens[name] = token
         while len(self._tokens) > self._most:
@@ -43,7 +42,7 @@ class Sessions:
         return None if name is None else self._tokens.get(name)
 
     def end(self, cookie: str) -> None:
-        """Twice is once."""
+        """End the session; a second call does nothing."""
         name = self._name(cookie)
         if name is not None:
             self._tokens.pop(name, None)

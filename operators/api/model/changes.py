@@ -1,7 +1,7 @@
-"""The last changes in order, so that whoever lost the connection goes on where it was.
+"""The latest changes in order, so that a stream continues after a lost connection.
 
-An id is `<epoch>-<number>`: numbers grow by one, the epoch is another one after each start of the program. Who asks for what
-isn't kept any more, or for another epoch, is told to read everything anew (`reset`).
+An id is `<epoch>-<number>`: numbers grow by one, and each start of the program has another epoch. A client that asks for changes
+that were dropped, or of another epoch, gets a `reset` and must read everything again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Changes:
         self._news = asyncio.Event()
 
     def id_of(self, number: int) -> str:
-        """What a stream names the change with this number."""
+        """The id of the change with this number."""
         return f"{self._epoch}-{number}"
 
     def number_of(self, text: str) -> int | None:

@@ -1,4 +1,4 @@
-"""The order in which people look for nodes and devices: w2 before w10, and GPUs before the CPUs of nodes."""
+"""Natural order of nodes and devices: w2 before w10, and GPUs before the CPUs of nodes."""
 
 from __future__ import annotations
 

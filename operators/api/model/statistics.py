@@ -1,4 +1,4 @@
-"""Figures over many jobs: how long queues were, who held what when, how completion times are distributed. Pure."""
+"""Figures over many jobs: queue lengths, device occupancy, distributions of completion times. Pure."""
 
 from __future__ import annotations
 

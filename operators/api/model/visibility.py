@@ -1,4 +1,4 @@
-"""What one caller sees of a snapshot: jobs of the namespaces that are theirs, devices with the holders that are theirs."""
+"""The part of a snapshot that one caller may see: jobs of the permitted namespaces, and devices with their permitted holders."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def visible(snapshot: Snapshot, scope: Scope) -> Sequence[Job]:
 
 
 def device_view(snapshot: Snapshot, scope: Scope) -> list[Device]:
-    """That a device is held is no secret; by whom is."""
+    """All devices. Every caller sees that a device is held; only readers of the job's namespace see by which job."""
 
     def shown(uid: str) -> bool:
         job = snapshot.job(uid)

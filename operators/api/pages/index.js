@@ -1,4 +1,4 @@
-// Overview: the figures of this moment, queue and devices over time, what runs and what has ended.
+// Overview: present figures, queue and devices over time, running jobs and jobs that ended last.
 
 import { get } from "./shared/api.js";
 import { COLOURS, draw, empty, timeAxis } from "./shared/charts.js";
@@ -24,7 +24,7 @@ function errorOfMean({ mean_predicted_jct_s: predicted, mean_jct_s: observed }) 
 function tiles(state, summary, run, held) {
   const { jobs } = state;
   const many = (...phases) => phases.reduce((sum, each) => sum + (jobs[each] ?? 0), 0);
-  const found = state.cluster.clock === "emulated"
+  const found = run || state.cluster.clock === "emulated"
     ? [tile("jobs", count(summary.jobs), "/jobs"), tile("finished", count(summary.finished)), tile("failed", count(summary.failed), "/jobs?phase=Failed"),
       tile("mean JCT", seconds(summary.mean_jct_s)), tile("median JCT", seconds(summary.quantiles_s["0.5"] ?? null)),
       tile("GPUs held", share(held)), run?.cluster === "simulated" ? null : tile("error of the prediction", percent(errorOfMean(summary)), "/experiments")]

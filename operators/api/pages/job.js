@@ -18,14 +18,14 @@ const pair = (items) => items.filter(Boolean).map(([name, value]) => el("div", {
 function facts(state, job) {
   const { clock } = state.cluster;
   return el("dl", { class: "facts" }, pair([
-    fact("phase", phase(job.phase)), fact("why", job.reason), fact("namespace", job.namespace), fact("tenant", job.tenant),
+    fact("phase", phase(job.phase)), fact("reason", job.reason), fact("namespace", job.namespace), fact("tenant", job.tenant),
     fact("kind", job.kind === "EmuJob" ? null : job.kind), fact("policy", job.policy), fact("experiment", job.experiment),
     job.cluster === "kubernetes" ? null : fact("run", runName(job)),
-    fact("GPUs", count(job.gpus)), fact("steps", progress(job)), fact("where", job.devices.join(", ") || job.nodes.join(", ")),
+    fact("GPUs", count(job.gpus)), fact("steps", progress(job)), fact("devices", job.devices.join(", ") || job.nodes.join(", ")),
     fact("submitted", moment(clock, job.submitted_s)), fact("started", moment(clock, job.started_s)), fact("ended", moment(clock, job.finished_s)),
     fact("JCT", seconds(job.jct_s)), fact(`predicted JCT${job.predicted_by ? ` (${job.predicted_by})` : ""}`, seconds(job.predicted_jct_s)),
-    fact("error of the prediction", percent(job.error)), fact("waited before the start", seconds(job.queueing_delay_s)),
-    fact("held devices", seconds(job.service_s)), fact("slowdown", ratio(job.slowdown)), fact("finish-time fairness", ratio(job.fairness)),
+    fact("error of the prediction", percent(job.error)), fact("queueing delay", seconds(job.queueing_delay_s)),
+    fact("service time", seconds(job.service_s)), fact("slowdown", ratio(job.slowdown)), fact("finish-time fairness", ratio(job.fairness)),
     fact("preemptions", count(job.preemptions)),
   ]));
 }
@@ -40,12 +40,12 @@ function holding(state, job) {
       fine();
       setTimeout(show, 600);
     } catch (error) { trouble(error); button.disabled = false; }
-  } }, job.suspended ? "Let it go on" : "Hold it");
+  } }, job.suspended ? "Resume" : "Suspend");
   return el("p", {}, button);
 }
 
-// What a cluster's store alone knows may be away while the rest is there.
-const toldSteps = () => get(`${path}/steps`).catch((error) => {
+// Steps are in the results store only, which may be unavailable while the rest is there.
+const stepsOrProblem = () => get(`${path}/steps`).catch((error) => {
   if (error.code !== "store-away") throw error;
   return { progress: [], missing: error.message };
 });
@@ -57,7 +57,7 @@ async function steps(state, job, { progress: progressed, missing }) {
     return;
   }
   if (!progressed.length) {
-    empty(place, state.cluster.clock === "emulated" ? "A comparison's files don't tell single steps." : "No step was told of yet.");
+    empty(place, state.cluster.clock === "emulated" ? "A comparison's files have no single steps." : "No steps have been reported yet.");
     return;
   }
   const since = job.submitted_s;
@@ -86,8 +86,8 @@ function runsTable(runs, clock, now) {
     { title: "to", number: true, cell: (run) => (run.to_s === null ? "now" : moment(clock, run.to_s)) },
     { title: "lasted", number: true, less: true, cell: (run) => seconds((run.to_s ?? now) - run.from_s) },
     { title: "steps", number: true, cell: steps },
-    { title: "ended", cell: (run) => run.ended || "goes on" },
-  ], runs, { nothing: "It has not held a device yet." });
+    { title: "ended", cell: (run) => run.ended || "running" },
+  ], runs, { nothing: "The job has not held a device yet." });
 }
 
 function story(found, clock) {
@@ -96,14 +96,14 @@ function story(found, clock) {
     { title: "reason", cell: (each) => each.reason }, { title: "message", cell: (each) => each.message, wrap: true },
   ], found.conditions, { nothing: "" }) : null;
   const notes = found.notes.length ? el("ul", { class: "notes" }, found.notes.map((note) => el("li", {}, note))) : null;
-  return conditions || notes ? [conditions ? el("div", { class: "scroll" }, conditions) : null, notes] : [el("p", { class: "empty" }, "Nothing to tell.")];
+  return conditions || notes ? [conditions ? el("div", { class: "scroll" }, conditions) : null, notes] : [el("p", { class: "empty" }, "No conditions and no notes.")];
 }
 
 async function page(state) {
   if (!uid) throw new Error("No job is named. Choose one on the page Jobs.");
   show = async () => {
     try {
-      const [found, told] = await Promise.all([get(path), toldSteps()]);
+      const [found, told] = await Promise.all([get(path), stepsOrProblem()]);
       byId("title").textContent = found.job.name;
       document.title = `${found.job.name} – emugpu`;
       fill(byId("facts"), facts(state, found.job), holding(state, found.job));

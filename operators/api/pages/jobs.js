@@ -21,7 +21,6 @@ function columns(clock) {
   const wall = [
     name, state,
     { key: "namespace", title: "namespace", less: true, cell: (job) => job.namespace },
-    { key: "kind", title: "kind", less: true, cell: (job) => job.kind },
     { key: "policy", title: "policy", less: true, cell: (job) => job.policy || "–", hint: (job) => job.policy },
     { key: "gpus", title: "GPUs", number: true, cell: (job) => count(job.gpus) },
     { key: "nodes", title: "node", less: true, value: (job) => job.nodes[0] ?? "", cell: (job) => job.nodes.join(", "), hint: (job) => job.nodes.join(", ") },
@@ -37,12 +36,13 @@ function columns(clock) {
   ];
   return [
     ...(clock === "wall" ? wall : emulated),
-    { key: "submitted_s", title: "submitted", number: true, less: true, cell: (job) => moment(clock, job.submitted_s) },
-    { key: "queueing_delay_s", title: "waited", number: true, less: true, cell: (job) => seconds(job.queueing_delay_s) },
     { key: "jct_s", title: "JCT", number: true, cell: (job) => seconds(job.jct_s) },
     { key: "predicted_jct_s", title: "predicted", number: true, less: true, cell: (job) => seconds(job.predicted_jct_s) },
     { key: "error", title: "error", number: true, less: true, cell: (job) => percent(job.error) },
+    { key: "queueing_delay_s", title: "waited", number: true, less: true, cell: (job) => seconds(job.queueing_delay_s) },
+    { key: "submitted_s", title: "submitted", number: true, less: true, cell: (job) => moment(clock, job.submitted_s) },
     { key: "preemptions", title: "preempted", number: true, less: true, cell: (job) => count(job.preemptions) },
+    ...(clock === "wall" ? [{ key: "kind", title: "kind", less: true, cell: (job) => job.kind }] : []),
   ];
 }
 

@@ -1,4 +1,4 @@
-"""What the paths answer, beside the facts themselves; written as JSON in one go, for ten thousand jobs at once."""
+"""The bodies of replies. They are written as JSON in one pass, also for ten thousand jobs."""
 
 from __future__ import annotations
 

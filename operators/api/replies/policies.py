@@ -1,4 +1,4 @@
-"""The policies' names and options for GET /policies, as data: the image of the operator has no policies and no NumPy.
+"""The policies' names and options for GET /policies, as data: the image of the API has no policies and no NumPy.
 
 policies.json is what `emugpu policies --json` prints; a test tells when it is out of date.
 """

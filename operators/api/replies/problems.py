@@ -1,4 +1,4 @@
-"""Everything that can go wrong as one kind of reply, `Problem`: what a client reads is the same whoever found the mistake."""
+"""All errors as one kind of reply, `Problem`, whichever part of the program found the mistake."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ RETRY_S = 2
 
 
 class SignInError(EmuGpuError):
-    """Nobody, or nobody known, asks."""
+    """The request has no valid token or session."""
 
     code = "sign-in"
 
 
 class ForbiddenError(EmuGpuError):
-    """Who asks is known and may not have this."""
+    """The user lacks the right."""
 
     code = "forbidden"
 
 
 class BusyError(EmuGpuError):
-    """Too many ask at once."""
+    """Too many requests at the same time."""
 
     code = "busy"
     retry_helps = True
 
 
 class StoreAwayError(EmuGpuError):
-    """What is asked for is in the operator's store alone, and that can't be read."""
+    """The answer is in the results store only, which can't be read."""
 
     code = "store-away"
     retry_helps = True

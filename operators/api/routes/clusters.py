@@ -1,10 +1,10 @@
-"""Clusters, nodes and devices as they are now."""
+"""The present state of clusters, nodes and devices."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from operators.api.authentication.callers import Known, Reader
+from operators.api.authentication.callers import CurrentServices, Reader
 from operators.api.model.natural_order import natural
 from operators.api.model.visibility import device_view, visible
 from operators.api.replies.bodies import Clusters, ClusterState, Devices, Nodes, by_phase, json_reply
@@ -14,9 +14,9 @@ router = APIRouter(tags=["cluster"], responses=documented(401, 403, 422, 503))
 
 
 @router.get("/clusters", response_model=Clusters, summary="What this API is about")
-async def clusters(known: Known, scope: Reader) -> Response:
+async def clusters(services: CurrentServices, scope: Reader) -> Response:
     """There is one: the cluster that the API runs in, or the comparisons that it was started on."""
-    snapshot, changes = known.source.snapshot(), known.source.changes
+    snapshot, changes = services.source.snapshot(), services.source.changes
     devices = [device for device in snapshot.devices if device.index is not None]
     state = ClusterState(
         cluster=snapshot.cluster,
@@ -33,12 +33,12 @@ async def clusters(known: Known, scope: Reader) -> Response:
 
 
 @router.get("/nodes", response_model=Nodes, summary="Nodes with emulated devices")
-async def nodes(known: Known, _scope: Reader) -> Response:
+async def nodes(services: CurrentServices, _scope: Reader) -> Response:
     """In order of their names, w2 before w10."""
-    return json_reply(Nodes, Nodes(sorted(known.source.snapshot().nodes, key=lambda node: natural(node.name))))
+    return json_reply(Nodes, Nodes(sorted(services.source.snapshot().nodes, key=lambda node: natural(node.name))))
 
 
 @router.get("/devices", response_model=Devices, summary="Emulated devices and who holds them")
-async def devices(known: Known, scope: Reader) -> Response:
+async def devices(services: CurrentServices, scope: Reader) -> Response:
     """A caller who may read one namespace sees that a device is held, but only their own jobs as holders."""
-    return json_reply(Devices, Devices(device_view(known.source.snapshot(), scope)))
+    return json_reply(Devices, Devices(device_view(services.source.snapshot(), scope)))

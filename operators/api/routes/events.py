@@ -1,4 +1,4 @@
-"""What changes, as server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
+"""Changes as server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from operators.api.authentication.callers import Known, Reader, Scope, SignedIn
+from operators.api.authentication.callers import CurrentServices, Reader, Scope, SignedIn
 from operators.api.model.changes import Change
 from operators.api.model.snapshot import Snapshot
 from operators.api.replies.bodies import job_json
@@ -56,10 +56,10 @@ class _EventStream(StreamingResponse):
             self._left()
 
 
-@router.get("/events", response_class=StreamingResponse, responses=_STREAM, summary="What changes, while it does")
+@router.get("/events", response_class=StreamingResponse, responses=_STREAM, summary="Changes as they happen")
 async def events(
     request: Request,
-    known: Known,
+    services: CurrentServices,
     who: SignedIn,
     scope: Reader,
     after: Annotated[
@@ -78,24 +78,24 @@ async def events(
     open_streams: OpenStreams = request.app.state.streams
     tenant = who.principal.tenant
     stream = open_streams.enter(tenant)
-    content = _limited(known, scope, last_event_id or after, stream)
+    content = _limited(services, scope, last_event_id or after, stream)
     return _EventStream(content, lambda: open_streams.leave(tenant, stream))
 
 
-async def _limited(known: Services, scope: Scope, after: str | None, stream: OpenStream) -> AsyncIterator[str]:
+async def _limited(services: Services, scope: Scope, after: str | None, stream: OpenStream) -> AsyncIterator[str]:
     """The events until the stream's time is over or its place is given to somebody else."""
     if stream.evicted:
         return
     try:
-        async with asyncio.timeout(known.streams.lasts_s) as stream.deadline:
-            async for text in _endless(known, scope, after):
+        async with asyncio.timeout(services.streams.lasts_s) as stream.deadline:
+            async for text in _endless(services, scope, after):
                 yield text
     except TimeoutError:
         return
 
 
-async def _endless(known: Services, scope: Scope, after: str | None) -> AsyncIterator[str]:
-    changes = known.source.changes
+async def _endless(services: Services, scope: Scope, after: str | None) -> AsyncIterator[str]:
+    changes = services.source.changes
     number = changes.last if after is None else changes.number_of(after)
     if number is None:
         number = changes.last
@@ -104,17 +104,17 @@ async def _endless(known: Services, scope: Scope, after: str | None) -> AsyncIte
         yield f"retry: {RETRY_MS}\nid: {changes.id_of(number)}\n\n"
     while True:
         try:
-            async with asyncio.timeout(known.streams.heartbeat_s):
+            async with asyncio.timeout(services.streams.heartbeat_s):
                 await changes.wait(number)
         except TimeoutError:
             yield ": still here\n\n"
             continue
-        await asyncio.sleep(known.streams.gather_s)
+        await asyncio.sleep(services.streams.gather_s)
         found, number_then = changes.after(number), changes.last
         if found is None:
             yield f"id: {changes.id_of(number_then)}\nevent: reset\ndata: {{}}\n\n"
         else:
-            snapshot = known.source.snapshot()
+            snapshot = services.source.snapshot()
             for change in _newest(found):
                 text = _data(snapshot, scope, change)
                 if text:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from operators.api.authentication.callers import Known, Reader
+from operators.api.authentication.callers import CurrentServices, Reader
 from operators.api.model.snapshot import Job, Run, Snapshot
 from operators.api.model.statistics import summarised
 from operators.api.model.visibility import View, experiment_view, visible
@@ -24,9 +24,9 @@ router = APIRouter(tags=["experiments"], responses=documented(401, 403, 422, 503
 
 
 @router.get("/experiments", response_model=Experiments, summary="Experiments and their runs")
-async def experiments(known: Known, scope: Reader) -> Response:
+async def experiments(services: CurrentServices, scope: Reader) -> Response:
     """On a cluster, EmuJobs with the label emugpu.dev/experiment; on a laptop, one for each comparison."""
-    return json_reply(Experiments, Experiments(experiment_view(known.source.snapshot(), scope)))
+    return json_reply(Experiments, Experiments(experiment_view(services.source.snapshot(), scope)))
 
 
 @router.get(
@@ -36,10 +36,10 @@ async def experiments(known: Known, scope: Reader) -> Response:
     responses=documented(404),
 )
 async def experiment(
-    known: Known, scope: Reader, experiment: Annotated[str, Path(description="Its id.", max_length=253)]
+    services: CurrentServices, scope: Reader, experiment: Annotated[str, Path(description="Its id.", max_length=253)]
 ) -> Response:
     """Each run's completion times, distribution and, where it was predicted, errors."""
-    snapshot = known.source.snapshot()
+    snapshot = services.source.snapshot()
     found = next((each for each in experiment_view(snapshot, scope) if each.id == experiment), None)
     if found is None:
         raise NotThereError(f"there is no experiment {experiment}; GET /api/v1/experiments lists them")
@@ -51,9 +51,9 @@ async def experiment(
 
 
 @router.get("/policies", response_model=Policies, summary="The scheduling policies of emugpu")
-async def policies(known: Known, _scope: Reader) -> Response:
+async def policies(services: CurrentServices, _scope: Reader) -> Response:
     """Names, one line each, and their options with defaults."""
-    return json_reply(Policies, Policies(list(known.policies)))
+    return json_reply(Policies, Policies(list(services.policies)))
 
 
 def _figures(snapshot: Snapshot, run: Run, jobs: list[Job]) -> RunFigures:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from operators.api.authentication.callers import (
     NAMESPACE_PATTERN,
-    Known,
+    CurrentServices,
     SignedIn,
     readable_job,
     scope_of,
@@ -67,10 +67,10 @@ class JobQuery(BaseModel):
 
 
 @router.get("/jobs", response_model=JobPage, summary="Jobs, filtered, page by page")
-async def jobs(known: Known, who: SignedIn, query: Annotated[JobQuery, Query()]) -> Response:
+async def jobs(services: CurrentServices, who: SignedIn, query: Annotated[JobQuery, Query()]) -> Response:
     """A page begins after the last job of the page before, so jobs that come meanwhile are told once or not at all."""
-    scope = await scope_of(known, who, query.namespace)
-    snapshot = known.source.snapshot()
+    scope = await scope_of(services, who, query.namespace)
+    snapshot = services.source.snapshot()
     found, place = _filtered(visible(snapshot, scope), query), _PLACES[query.order]
     ordered = found if query.order == "submitted" else sorted(found, key=place)
     begin = 0 if query.cursor is None else bisect_right(ordered, _after(query.cursor), key=place)
@@ -82,9 +82,9 @@ async def jobs(known: Known, who: SignedIn, query: Annotated[JobQuery, Query()])
 @router.get(
     "/jobs/{uid}", response_model=JobStory, summary="One job: runs, conditions, notes", responses=documented(404)
 )
-async def job(known: Known, job: Annotated[Job, Depends(readable_job)]) -> Response:
+async def job(services: CurrentServices, job: Annotated[Job, Depends(readable_job)]) -> Response:
     """Its stays on devices in order, how they ended, and what may distort its figures."""
-    story = await known.source.timeline(job.uid)
+    story = await services.source.timeline(job.uid)
     if story is None:
         raise NotThereError(f"there is no job {job.uid} any more")
     notes = [*story.notes, *([f"only what Kubernetes says: {story.missing}"] if story.missing else [])]
@@ -92,9 +92,9 @@ async def job(known: Known, job: Annotated[Job, Depends(readable_job)]) -> Respo
 
 
 @router.get("/jobs/{uid}/steps", response_model=JobSteps, summary="One job's steps", responses=documented(404))
-async def steps(known: Known, job: Annotated[Job, Depends(readable_job)]) -> Response:
+async def steps(services: CurrentServices, job: Annotated[Job, Depends(readable_job)]) -> Response:
     """How many steps were done between which times, on which node. In a cluster the operator's store tells: 503 without it."""
-    story = await known.source.timeline(job.uid)
+    story = await services.source.timeline(job.uid)
     if story is None:
         raise NotThereError(f"there is no job {job.uid} any more")
     if story.missing:
@@ -105,18 +105,18 @@ async def steps(known: Known, job: Annotated[Job, Depends(readable_job)]) -> Res
 @router.post(
     "/jobs/{uid}/suspend", response_model=Suspension, summary="Hold a job", responses=documented(404, 409, 502)
 )
-async def suspend(known: Known, job: Annotated[Job, Depends(writable_job)]) -> Response:
+async def suspend(services: CurrentServices, job: Annotated[Job, Depends(writable_job)]) -> Response:
     """Sets spec.suspend: its devices become free after the step that it is at, and it keeps its progress."""
-    await known.source.suspend(job.uid, suspended=True)
+    await services.source.suspend(job.uid, suspended=True)
     return json_reply(Suspension, Suspension(job.uid, suspended=True))
 
 
 @router.post(
     "/jobs/{uid}/resume", response_model=Suspension, summary="Let a held job go on", responses=documented(404, 409, 502)
 )
-async def resume(known: Known, job: Annotated[Job, Depends(writable_job)]) -> Response:
+async def resume(services: CurrentServices, job: Annotated[Job, Depends(writable_job)]) -> Response:
     """Clears spec.suspend: it goes on at once, or when its scheduler says so."""
-    await known.source.suspend(job.uid, suspended=False)
+    await services.source.suspend(job.uid, suspended=False)
     return json_reply(Suspension, Suspension(job.uid, suspended=False))
 
 

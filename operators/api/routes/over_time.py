@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from operators.api.authentication.callers import NAMESPACE_PATTERN, Known, SignedIn, scope_of
+from operators.api.authentication.callers import NAMESPACE_PATTERN, CurrentServices, SignedIn, scope_of
 from operators.api.model.snapshot import Job
 from operators.api.model.statistics import holding, occupancy, queue_length, summarised
 from operators.api.model.visibility import SIMULATED, matching, of_run, visible
@@ -56,10 +56,10 @@ class GroupQuery(BaseModel):
 
 
 @router.get("/queue", response_model=Queue, summary="How many jobs waited, how many devices were held")
-async def queue(known: Known, who: SignedIn, query: Annotated[WindowQuery, Query()]) -> Response:
+async def queue(services: CurrentServices, who: SignedIn, query: Annotated[WindowQuery, Query()]) -> Response:
     """Step lines of at most 600 points, each the highest value of its slice of time."""
-    scope = await scope_of(known, who, query.namespace)
-    snapshot = known.source.snapshot()
+    scope = await scope_of(services, who, query.namespace)
+    snapshot = services.source.snapshot()
     view = of_run(snapshot, scope, query.run)
     window = view.window(query.since_s, query.until_s)
     reply = Queue(
@@ -74,10 +74,10 @@ async def queue(known: Known, who: SignedIn, query: Annotated[WindowQuery, Query
 
 
 @router.get("/occupancy", response_model=Occupancy, summary="Who held which device when")
-async def occupied(known: Known, who: SignedIn, query: Annotated[WindowQuery, Query()]) -> Response:
+async def occupied(services: CurrentServices, who: SignedIn, query: Annotated[WindowQuery, Query()]) -> Response:
     """Spans that touch the window, whole; where there are more than 6000, the longest."""
-    scope = await scope_of(known, who, query.namespace)
-    snapshot = known.source.snapshot()
+    scope = await scope_of(services, who, query.namespace)
+    snapshot = services.source.snapshot()
     view = of_run(snapshot, scope, query.run)
     window = view.window(query.since_s, query.until_s)
     spans = occupancy(view.jobs, snapshot.runs, window)
@@ -96,11 +96,11 @@ async def occupied(known: Known, who: SignedIn, query: Annotated[WindowQuery, Qu
 
 
 @router.get("/metrics-summary", response_model=MetricsSummary, summary="JCT quantiles and distributions")
-async def metrics_summary(known: Known, who: SignedIn, query: Annotated[GroupQuery, Query()]) -> Response:
+async def metrics_summary(services: CurrentServices, who: SignedIn, query: Annotated[GroupQuery, Query()]) -> Response:
     """Of all jobs that really ran, and of each experiment, policy and cluster by itself."""
-    scope = await scope_of(known, who, query.namespace)
+    scope = await scope_of(services, who, query.namespace)
     jobs = matching(
-        visible(known.source.snapshot(), scope),
+        visible(services.source.snapshot(), scope),
         (lambda job: job.experiment == query.experiment) if query.experiment is not None else None,
         (lambda job: job.policy == query.policy) if query.policy is not None else None,
     )

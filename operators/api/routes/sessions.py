@@ -11,7 +11,7 @@ from operators.api.authentication.access import WHOLE_CLUSTER, Principal
 from operators.api.authentication.callers import (
     CSRF_HEADER,
     LOOPBACK,
-    Known,
+    CurrentServices,
     SignedIn,
     cookie_name,
     from_own_page,
@@ -27,44 +27,46 @@ _token = HTTPBearer(scheme_name="token", auto_error=False, description="A token 
 
 @router.post("/session", response_model=Session, status_code=201, summary="Sign in: a token for a cookie")
 async def begin(
-    request: Request, known: Known, bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_token)]
+    request: Request,
+    services: CurrentServices,
+    bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_token)],
 ) -> Response:
     """The cookie ends with the token, after 8 hours, or with the program. It is Secure except on loopback."""
-    kept = await known.access.exchange(bearer.credentials) if bearer is not None else None
-    principal = await known.access.authenticate(kept) if kept is not None else None
+    kept = await services.access.exchange(bearer.credentials) if bearer is not None else None
+    principal = await services.access.authenticate(kept) if kept is not None else None
     if kept is None or principal is None:
         raise SignInError("the token is not good, or was used before; get a new one")
-    reply = json_reply(Session, await _session(known, principal, known.sessions.lasts_s))
+    reply = json_reply(Session, await _session(services, principal, services.sessions.lasts_s))
     reply.status_code = 201
-    _set_cookie(reply, request, known.sessions.begin(kept), known.sessions.lasts_s)
+    _set_cookie(reply, request, services.sessions.begin(kept), services.sessions.lasts_s)
     return reply
 
 
 @router.get("/session", response_model=Session, summary="Who is signed in")
-async def shown(who: SignedIn, known: Known) -> Response:
+async def shown(who: SignedIn, services: CurrentServices) -> Response:
     """And whether they may read everything."""
-    return json_reply(Session, await _session(known, who.principal, None))
+    return json_reply(Session, await _session(services, who.principal, None))
 
 
 @router.delete("/session", status_code=204, summary="Sign out", responses=documented(403, 422))
 async def end(
     request: Request,
     who: SignedIn,
-    known: Known,
+    services: CurrentServices,
     _own: Annotated[
         str | None, Header(alias=CSRF_HEADER, description="Any value; needed where a cookie says who asks.")
     ] = None,
 ) -> Response:
     """Ends the session of the cookie at once."""
     from_own_page(request, who)
-    known.sessions.end(request.cookies.get(cookie_name(request), ""))
+    services.sessions.end(request.cookies.get(cookie_name(request), ""))
     reply = Response(status_code=204)
     _set_cookie(reply, request, "", 0)
     return reply
 
 
-async def _session(known: Services, principal: Principal, lasts_s: int | None) -> Session:
-    everything = await known.access.may(principal, "list", WHOLE_CLUSTER)
+async def _session(services: Services, principal: Principal, lasts_s: int | None) -> Session:
+    everything = await services.access.may(principal, "list", WHOLE_CLUSTER)
     return Session(principal.user, everything, lasts_s)
 
 

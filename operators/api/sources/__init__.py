@@ -1,1 +1,1 @@
-"""Where the API's facts come from: a cluster, or what `emugpu compare` has left on a laptop."""
+"""The sources of the API's data: a cluster, or the output of `emugpu compare` on a laptop."""

@@ -1,4 +1,4 @@
-"""A cluster as a source: EmuJobs, pools and nodes as the API server tells them, and the operator's store where there is one."""
+"""A cluster as a source: EmuJobs, pools and nodes from the API server, and results from the jobs controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A laptop's comparisons as a source: directories that `emugpu compare` has left, read anew when it writes them again."""
+"""Comparisons as a source: directories written by `emugpu compare`, read again whenever they change."""
 
 from __future__ import annotations
 

@@ -11,12 +11,14 @@ from typing import Any
 
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.node.inventory import split_device_id
-from operators.api.model.snapshot import ENDED, HOLDING, KINDS, PHASES, Condition, Job, JobRun, Kind, Phase, Progress
+from operators.api.model.snapshot import ENDED, HOLDING, KINDS, Condition, Job, JobRun, Kind, Phase, Progress
 from operators.api.model.statistics import error_of
 from operators.api.sources.experiments import membership
-from operators.kube.documents import condition_of, object_at, objects_in, text_at, texts_of, whole_at
 from operators.kube.timestamps import seconds_of
-from operators.objects.names import EXPERIMENT_LABEL, POLICY, RUN_NAMESPACE_PREFIX
+from operators.objects.emujob import EmuJob, RunStatus
+from operators.objects.forms import Condition as StatusCondition
+from operators.objects.forms import condition
+from operators.objects.names import RUN_NAMESPACE_PREFIX
 from operators.results.events import BEGINS, FINISHED, JobEvent
 from operators.results.job import JobResult
 from operators.results.predicted import Prediction
@@ -40,46 +42,43 @@ class Seen:
 
 
 def seen(document: Mapping[str, Any]) -> Seen:
-    """An EmuJob as the API server sends it; what is odd in it is read as not there."""
-    metadata, spec, status = (object_at(document, name) for name in ("metadata", "spec", "status"))
-    namespace, labels = text_at(metadata, "namespace"), texts_of(metadata, "labels")
-    own = membership(namespace, labels.get(EXPERIMENT_LABEL, ""), _policy(namespace, metadata, spec))
-    phase = _phase(status)
-    runs = tuple(_run(run) for run in objects_in(status, "runs"))
-    allocation, predicted = object_at(status, "allocation"), object_at(status, "predictedJCTSeconds")
-    jct_s, predicted_s = _number(status, "observedJCTSeconds"), _number(predicted, "value")
-    finished_s = _time(status, "finishedAt") if phase in ENDED else None
+    """An EmuJob as the API server sends it."""
+    emujob = EmuJob.read(document)
+    key, status = emujob.key, emujob.status
+    own = membership(key.namespace, emujob.experiment, _policy(emujob))
+    phase: Phase = status.phase or "Pending"
+    runs = tuple(map(_run, status.runs))
+    jct_s, predicted_s = status.observed_jct_s, status.predicted.value
     job = Job(
-        uid=text_at(metadata, "uid"),
-        name=text_at(metadata, "name"),
+        uid=key.uid,
+        name=key.name,
         run=own.run,
-        submitted_s=_time(status, "submittedAt") or _time(metadata, "creationTimestamp") or 0.0,
+        submitted_s=_seconds(status.submitted_ns) or seconds_of(emujob.created) or 0.0,
         phase=phase,
-        namespace=namespace,
-        tenant=text_at(spec, "tenant") or namespace,
+        namespace=key.namespace,
+        tenant=emujob.tenant,
         experiment=own.experiment,
         policy=own.policy,
-        reason=_reason(phase, status),
-        gpus=whole_at(status, "gpus") if "gpus" in status else None,
-        steps=whole_at(spec, "steps") or None,
-        steps_done=whole_at(status, "stepsDone"),
-        nodes=_texts(allocation, "nodes") or tuple(filter(None, text_at(status, "node").split(","))),
-        devices=_holding(runs) or _texts(allocation, "devices") or (runs[-1].devices if runs else ()),
-        started_s=_time(status, "startedAt"),
-        finished_s=finished_s,
+        reason=_reason(phase, status.conditions),
+        gpus=status.gpus,
+        steps=emujob.steps or None,
+        steps_done=status.steps_done,
+        nodes=status.allocation.nodes or tuple(filter(None, status.node.split(","))),
+        devices=_holding(runs) or status.allocation.devices or (runs[-1].devices if runs else ()),
+        started_s=_seconds(status.started_ns),
+        finished_s=_seconds(status.finished_ns) if phase in ENDED else None,
         jct_s=jct_s if phase == "Succeeded" else None,
         predicted_jct_s=predicted_s,
-        predicted_by=text_at(predicted, "by"),
+        predicted_by=status.predicted.by,
         error=error_of(predicted_s, jct_s) if phase == "Succeeded" else None,
-        queueing_delay_s=_number(status, "queueingDelaySeconds"),
-        service_s=_number(status, "serviceSeconds"),
-        slowdown=_number(status, "slowdown"),
-        fairness=_number(status, "fairness"),
-        preemptions=whole_at(status, "preemptions"),
-        suspended=spec.get("suspend") is True,
+        queueing_delay_s=status.queueing_delay_s,
+        service_s=status.service_s,
+        slowdown=status.slowdown,
+        fairness=status.fairness,
+        preemptions=status.preemptions,
+        suspended=emujob.suspended,
     )
-    conditions = tuple(_condition(condition) for condition in objects_in(status, "conditions"))
-    return Seen(job, job.name, runs or _only_run(job), conditions)
+    return Seen(job, job.name, runs or _only_run(job), tuple(map(_condition, status.conditions)))
 
 
 def placed(found: Seen, places: Places) -> tuple[Job, tuple[JobRun, ...]]:
@@ -160,26 +159,21 @@ def _unended(runs: Sequence[JobRun]) -> Phase:
     return "Running" if any(run.to_s is None for run in runs) else "Preempted" if runs else "Queued"
 
 
-def _policy(namespace: str, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
+def _policy(emujob: EmuJob) -> str:
     """In a run's namespace the policy's title, which the program that submits the jobs annotates; else the scheduler's name."""
-    title = texts_of(metadata, "annotations").get(POLICY, "") if namespace.startswith(RUN_NAMESPACE_PREFIX) else ""
-    return title[:MOST_OF_POLICY] or text_at(object_at(spec, "scheduler"), "name")
+    title = emujob.policy if emujob.key.namespace.startswith(RUN_NAMESPACE_PREFIX) else ""
+    return title[:MOST_OF_POLICY] or emujob.scheduler
 
 
 def _kind(text: str) -> Kind:
     return next((kind for kind in KINDS if kind == text), "EmuJob")
 
 
-def _phase(status: Mapping[str, Any]) -> Phase:
-    text = text_at(status, "phase")
-    return next((phase for phase in PHASES if phase == text), "Pending")
-
-
-def _reason(phase: Phase, status: Mapping[str, Any]) -> str:
+def _reason(phase: Phase, conditions: tuple[StatusCondition, ...]) -> str:
     """The sentence of the condition that says why it is not running, or not any more."""
     kinds = {"Rejected": ("Accepted",), "Failed": ("Failed",), "Succeeded": (), "Running": (), "Starting": ()}
     for kind in kinds.get(phase, ("Progressing", "Scheduled")):
-        message = text_at(condition_of(status, kind), "message")
+        message = condition(conditions, kind).message
         if message:
             return message
     return ""
@@ -198,21 +192,20 @@ def _only_run(job: Job) -> tuple[JobRun, ...]:
     )
 
 
-def _run(document: Mapping[str, Any]) -> JobRun:
+def _run(run: RunStatus) -> JobRun:
     return JobRun(
-        node=text_at(document, "node"),
-        devices=_texts(document, "devices"),
-        from_s=_time(document, "from") or 0.0,
-        to_s=_time(document, "to"),
-        from_step=whole_at(document, "fromStep"),
-        to_step=whole_at(document, "toStep"),
-        ended=text_at(document, "ended"),
+        node=run.node,
+        devices=run.devices,
+        from_s=_seconds(run.from_ns) or 0.0,
+        to_s=_seconds(run.to_ns),
+        from_step=run.from_step,
+        to_step=run.to_step,
+        ended=run.ended,
     )
 
 
-def _condition(document: Mapping[str, Any]) -> Condition:
-    kind, status, reason, message = (text_at(document, name) for name in ("type", "status", "reason", "message"))
-    return Condition(kind, status, reason, message, _time(document, "lastTransitionTime"))
+def _condition(found: StatusCondition) -> Condition:
+    return Condition(found.type, found.status, found.reason, found.message, _seconds(found.since_ns))
 
 
 def _holding(runs: Iterable[JobRun]) -> tuple[str, ...]:
@@ -224,15 +217,5 @@ def _named(devices: Iterable[str], places: Places) -> tuple[str, ...]:
     return tuple(dict.fromkeys(places.get(split_device_id(device)[0], device) for device in devices))
 
 
-def _texts(document: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    value = document.get(name)
-    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
-
-
-def _time(document: Mapping[str, Any], name: str) -> float | None:
-    return seconds_of(text_at(document, name))
-
-
-def _number(document: Mapping[str, Any], name: str) -> float | None:
-    value = document.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _seconds(at_ns: int | None) -> float | None:
+    return None if at_ns is None else at_ns / 1e9

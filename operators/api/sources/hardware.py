@@ -1,4 +1,4 @@
-"""Nodes and devices of a cluster, from what its pools have given its nodes, and who holds them. Pure."""
+"""Nodes and devices of a cluster as its pools assign them, and the jobs that hold them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the API's facts come from: one interface, so that pages and paths don't know whether there is a cluster."""
+"""The interface of a source; pages and routes don't know which one they show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Source(Protocol):
         ...
 
     def waits_for(self) -> str:
-        """What must come before it can tell anything; empty: nothing."""
+        """What is still missing before requests can be answered; empty: nothing."""
         ...
 
     async def timeline(self, uid: str) -> Timeline | None:

@@ -21,7 +21,7 @@ from operators.experiments.runner.results import decimal, results_of
 from operators.experiments.runner.status_writer import StatusWriter
 from operators.experiments.saved import SavedComparison
 from operators.kube.api import NAMESPACE, Api, selector_of
-from scheduler_sims.loop.scheduler_loop import Explain
+from scheduler_sims.loop.strategies import Explain
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import write_jobs_csv, write_summary
 

@@ -20,7 +20,7 @@ from operators.objects.pool import DEFAULT_RESOURCE
 from operators.scheduling.act.writer import Wanted, Writer
 from operators.scheduling.names import PLANNED_DEVICES
 from operators.scheduling.see.job_state import State, is_running, look
-from operators.scheduling.see.objects import Mine, ScheduledPod
+from operators.scheduling.see.objects import JobObjects, ScheduledPod
 
 
 class ByPods(ABC):
@@ -36,28 +36,28 @@ class ByPods(ABC):
     async def let_go(self, writer: Writer, pod: ScheduledPod, node: str, wanted: Wanted) -> None:
         """Give the pod its place."""
 
-    def look(self, mine: Mine) -> State:
-        assert mine.job is not None and mine.order is not None
-        own = [pod for pod in mine.own if pod.live]
-        if len(own) < len(mine.live) or any(pod.deleting for pod in own):
+    def look(self, job_objects: JobObjects) -> State:
+        assert job_objects.job is not None and job_objects.order is not None
+        own = [pod for pod in job_objects.own if pod.live]
+        if len(own) < len(job_objects.live) or any(pod.deleting for pod in own):
             return State.LEAVING
-        placed, job = [pod for pod in own if self.has_place(pod)], mine.job.facts
+        placed, job = [pod for pod in own if self.has_place(pod)], job_objects.job.facts
         if job.suspended:
             return State.LEAVING if own else State.UNREADY
         if placed and len(placed) < len(own):
             return State.TORN
         if placed:
-            return State.RUNNING if is_running(mine) else State.HELD
-        done = sum(pod.facts.phase == "Succeeded" for pod in mine.own)
-        return State.IDLE if own and len(own) + done == mine.order.nodes else State.UNREADY
+            return State.RUNNING if is_running(job_objects) else State.HELD
+        done = sum(pod.facts.phase == "Succeeded" for pod in job_objects.own)
+        return State.IDLE if own and len(own) + done == job_objects.order.nodes else State.UNREADY
 
-    async def start(self, writer: Writer, mine: Mine, wanted: Wanted) -> None:
-        waiting = sorted((pod for pod in mine.own if pod.live), key=lambda pod: pod.facts.key.name)
+    async def start(self, writer: Writer, job_objects: JobObjects, wanted: Wanted) -> None:
+        waiting = sorted((pod for pod in job_objects.own if pod.live), key=lambda pod: pod.facts.key.name)
         for pod, node in zip(waiting, wanted.allocation.nodes, strict=False):
             await self.let_go(writer, pod, node, wanted)
 
-    async def stop(self, writer: Writer, mine: Mine) -> None:
-        for pod in mine.own:
+    async def stop(self, writer: Writer, job_objects: JobObjects) -> None:
+        for pod in job_objects.own:
             if pod.live and not pod.deleting and self.has_place(pod):
                 await writer.delete_pod(pod.facts.key)
 
@@ -72,20 +72,20 @@ def notes(wanted: Wanted) -> dict[str, str]:
 
 
 class Actuator(Protocol):
-    """One way to start and stop. `mine` is as new as is known; what turns out to be older ends in a ConflictError."""
+    """One way to start and stop. `job_objects` is as new as is known; what turns out to be older ends in a ConflictError."""
 
     one_size: bool
     """Whether the GPUs of a pod are as it was made: then only configurations with as many can run."""
 
-    def look(self, mine: Mine) -> State:
+    def look(self, job_objects: JobObjects) -> State:
         """What a job looks like that is there and goes on: idle, held, running or leaving."""
         ...
 
-    async def start(self, writer: Writer, mine: Mine, wanted: Wanted) -> None:
+    async def start(self, writer: Writer, job_objects: JobObjects, wanted: Wanted) -> None:
         """Let an idle job's pods run there, all of them or none. Raises what Writer raises."""
         ...
 
-    async def stop(self, writer: Writer, mine: Mine) -> None:
+    async def stop(self, writer: Writer, job_objects: JobObjects) -> None:
         """Let its pods end; it is over when the job is idle again. Raises what Writer raises."""
         ...
 
@@ -121,23 +121,23 @@ class Jobs:
 
     one_size = False
 
-    def look(self, mine: Mine) -> State:
-        assert mine.job is not None
-        job = mine.job.facts
+    def look(self, job_objects: JobObjects) -> State:
+        assert job_objects.job is not None
+        job = job_objects.job.facts
         if not job.suspended:
-            return State.RUNNING if is_running(mine) else State.HELD
+            return State.RUNNING if is_running(job_objects) else State.HELD
         never_ran_or_ended = job.stopped or not job.started
-        if mine.live or job.active or job.terminating or not never_ran_or_ended:
+        if job_objects.live or job.active or job.terminating or not never_ran_or_ended:
             return State.LEAVING
         return State.IDLE
 
-    async def start(self, writer: Writer, mine: Mine, wanted: Wanted) -> None:
-        assert mine.job is not None
-        await writer.patch(JOB, mine.job.facts.key, {"spec": {"suspend": False, "template": template(wanted)}})
+    async def start(self, writer: Writer, job_objects: JobObjects, wanted: Wanted) -> None:
+        assert job_objects.job is not None
+        await writer.patch(JOB, job_objects.job.facts.key, {"spec": {"suspend": False, "template": template(wanted)}})
 
-    async def stop(self, writer: Writer, mine: Mine) -> None:
-        assert mine.job is not None
-        await writer.patch(JOB, mine.job.facts.key, {"spec": {"suspend": True}})
+    async def stop(self, writer: Writer, job_objects: JobObjects) -> None:
+        assert job_objects.job is not None
+        await writer.patch(JOB, job_objects.job.facts.key, {"spec": {"suspend": True}})
 
 
 def template(wanted: Wanted) -> Json:
@@ -156,7 +156,7 @@ def template(wanted: Wanted) -> Json:
 ACTUATORS: Mapping[str, Actuator] = MappingProxyType({"jobs": Jobs(), "gated": Gated(), "binding": Binding()})
 
 
-def state_of(mine: Mine) -> State:
+def state_of(job_objects: JobObjects) -> State:
     """What a job looks like."""
-    actuator = ACTUATORS.get(mine.order.actuator) if mine.order is not None else None
-    return look(mine, actuator.look if actuator is not None else lambda _mine: State.UNREADY)
+    actuator = ACTUATORS.get(job_objects.order.actuator) if job_objects.order is not None else None
+    return look(job_objects, actuator.look if actuator is not None else lambda _mine: State.UNREADY)

@@ -19,10 +19,10 @@ from operators.scheduling.act.actuators import ACTUATORS, state_of
 from operators.scheduling.act.writer import NotYetError, Wanted, Writer
 from operators.scheduling.complaints import Complaint, Kind
 from operators.scheduling.see.job_state import State
-from operators.scheduling.see.objects import Mine, Order
+from operators.scheduling.see.objects import JobObjects, ScheduledEmuJob
 from operators.scheduling.see.stores import ClusterObjects
 from operators.scheduling.track.job_reading import gpus_of, noted
-from operators.scheduling.track.tracked_job import HOLDS, Known, TrackedJob
+from operators.scheduling.track.tracked_job import HOLDS, LoopPhase, TrackedJob
 from scheduler_sims.interface.plan import Allocation
 
 ATTEMPTS = 3
@@ -48,7 +48,7 @@ class Enforcer:
 
     async def start(self, tracked: TrackedJob, allocation: Allocation) -> None:
         """Raises NotYetError (a retry helps) where the job can't be started at the moment, or nobody knows whether it was."""
-        if tracked.known is not Known.QUEUED:
+        if tracked.known is not LoopPhase.QUEUED:
             raise NotYetError(f"job {tracked.job_id!r} is not waiting any more")
         tracked.writing = True
         try:
@@ -78,7 +78,7 @@ class Enforcer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def annotate(self, order: Order, name: str, text: str | None) -> None:
+    async def annotate(self, order: ScheduledEmuJob, name: str, text: str | None) -> None:
         """Writes an annotation, or removes it (None). A failure is only printed: no decision depends on the annotation."""
         try:
             await self._writer.patch(
@@ -91,24 +91,24 @@ class Enforcer:
 
     async def _start(self, tracked: TrackedJob, allocation: Allocation) -> None:
         for attempt in range(ATTEMPTS):
-            mine = self._objects.mine(tracked)
-            if mine.order is None or state_of(mine) is not State.IDLE:
+            job_objects = self._objects.job_objects(tracked)
+            if job_objects.order is None or state_of(job_objects) is not State.IDLE:
                 raise NotYetError(f"job {tracked.job_id!r} is not ready to be started")
             note, devices = noted(allocation)
-            gpus = gpus_of(mine.order, allocation.configuration)
+            gpus = gpus_of(job_objects.order, allocation.configuration)
             try:
                 wanted = Wanted(note, devices, gpus, self._objects.hosts(note.nodes))
-                await ACTUATORS[mine.order.actuator].start(self._writer, mine, wanted)
+                await ACTUATORS[job_objects.order.actuator].start(self._writer, job_objects, wanted)
                 return
             except ConflictError:
                 if attempt == ATTEMPTS - 1:
                     raise
-                await self._look_again(mine)
+                await self._look_again(job_objects)
 
-    async def _look_again(self, mine: Mine) -> None:
-        if mine.job is not None:
-            await self._writer.look_again(JOB, mine.job.facts.key)
-        for pod in mine.live:
+    async def _look_again(self, job_objects: JobObjects) -> None:
+        if job_objects.job is not None:
+            await self._writer.look_again(JOB, job_objects.job.facts.key)
+        for pod in job_objects.live:
             await self._writer.look_again(POD, pod.facts.key)
 
     def _enforced(self, task: asyncio.Task[None]) -> None:
@@ -119,14 +119,14 @@ class Enforcer:
     async def _enforcing(self, tracked: TrackedJob) -> None:
         failures = 0
         while not tracked.writing:
-            mine = self._objects.mine(tracked)
+            job_objects = self._objects.job_objects(tracked)
             try:
-                if not await self._act(tracked, mine):
+                if not await self._act(tracked, job_objects):
                     return
                 failures = 0
             except (ConflictError, NotThereError):
                 failures += 1
-                await self._look_again_or_not(mine)
+                await self._look_again_or_not(job_objects)
             except LeadershipLostError:
                 raise
             except EmuGpuError as error:
@@ -135,31 +135,31 @@ class Enforcer:
             if failures:
                 await asyncio.sleep(self._pauses.after(failures) if failures > 1 else 0)
 
-    async def _look_again_or_not(self, mine: Mine) -> None:
+    async def _look_again_or_not(self, job_objects: JobObjects) -> None:
         try:
-            await self._look_again(mine)
+            await self._look_again(job_objects)
         except EmuGpuError as error:
             self._say(str(error))
 
-    async def _act(self, tracked: TrackedJob, mine: Mine) -> bool:
+    async def _act(self, tracked: TrackedJob, job_objects: JobObjects) -> bool:
         """One write towards what is wanted; False where all is so."""
-        order = mine.order
-        if order is None or state_of(mine) not in HOLDS:
+        order = job_objects.order
+        if order is None or state_of(job_objects) not in HOLDS:
             return False
-        if tracked.known in (Known.STOPPING, Known.STRANGE, Known.QUEUED):
-            await ACTUATORS[order.actuator].stop(self._writer, mine)
+        if tracked.known in (LoopPhase.STOPPING, LoopPhase.STRANGE, LoopPhase.QUEUED):
+            await ACTUATORS[order.actuator].stop(self._writer, job_objects)
             return True
-        if tracked.known not in (Known.STARTING, Known.RUNNING) or tracked.allocation is None:
+        if tracked.known not in (LoopPhase.STARTING, LoopPhase.RUNNING) or tracked.allocation is None:
             return False
-        return await self._divide(order, mine, noted(tracked.allocation)[0].to_json())
+        return await self._divide(order, job_objects, noted(tracked.allocation)[0].to_json())
 
-    async def _divide(self, order: Order, mine: Mine, text: str) -> bool:
+    async def _divide(self, order: ScheduledEmuJob, job_objects: JobObjects, text: str) -> bool:
         """The pods' annotation is what counts; the EmuJob's is the record."""
         note = {"metadata": {"annotations": {ALLOCATION: text}}}
-        pod = next((each for each in mine.live if each.allocation != text and not each.deleting), None)
+        pod = next((each for each in job_objects.live if each.allocation != text and not each.deleting), None)
         if pod is not None:
             await self._writer.patch(POD, replace(pod.facts.key, version=""), note)
-        elif order.annotations.get(ALLOCATION) != text and mine.live:
+        elif order.annotations.get(ALLOCATION) != text and job_objects.live:
             await self._writer.patch(EMUJOB, replace(order.key, version=""), note)
         else:
             return False

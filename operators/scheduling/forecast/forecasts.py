@@ -10,10 +10,10 @@ from emulator_runtime.timing.host import monotonic_ns
 from operators.objects.names import PREDICTED
 from operators.scheduling.cluster import KubernetesCluster
 from operators.scheduling.forecast.prediction_thread import PredictionThread, Question, arriving, present_job
-from operators.scheduling.see.objects import Order
+from operators.scheduling.see.objects import ScheduledEmuJob
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.interface.view import JobView
-from scheduler_sims.loop.open_loop import OpenLoop
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 
 
 class Forecasts:
@@ -37,7 +37,7 @@ class Forecasts:
         """The events at hand are dealt with: the next jobs come into another picture."""
         self._present = None
 
-    def submitted(self, job: PresentJob, loop: OpenLoop) -> None:
+    def submitted(self, job: PresentJob, loop: SchedulerLoop) -> None:
         """Asks when a job will be done that has never been asked about, where that can be answered in time."""
         now_ns, order = self._cluster.now_ns(), self._cluster.order_of(job.spec.job_id)
         arrived = arriving(job, to_s(now_ns))
@@ -47,7 +47,7 @@ class Forecasts:
         if self._present is not None:
             self._present.append(arrived)
 
-    def _snapshot(self, loop: OpenLoop, now_s: float) -> list[PresentJob]:
+    def _snapshot(self, loop: SchedulerLoop, now_s: float) -> list[PresentJob]:
         if self._present is None:
             specs, views = loop.books.specs, loop.books.views
             self._present = [present_job(specs[j], view, self._steps_of(view), now_s) for j, view in views.items()]
@@ -60,5 +60,5 @@ class Forecasts:
         self._cluster.annotate(uid, PREDICTED, text)
 
 
-def _is_new(job: PresentJob, order: Order) -> bool:
+def _is_new(job: PresentJob, order: ScheduledEmuJob) -> bool:
     return not (PREDICTED in order.annotations or job.allocation is not None or job.steps_done or job.preemptions)

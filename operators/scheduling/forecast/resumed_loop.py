@@ -21,10 +21,8 @@ from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import Estimates
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.policy import Policy
-from scheduler_sims.loop.adoption import adopt
-from scheduler_sims.loop.books import JobBooks
 from scheduler_sims.loop.scheduler_loop import SchedulerLoop
-from scheduler_sims.record import JobRecord
+from scheduler_sims.loop.strategies import Ending, Listeners
 
 _JUST_NOW_NS = -1
 
@@ -39,23 +37,7 @@ class _GoesOn(Start):
         return self.step_since_ns
 
 
-class _BooksUntil(JobBooks):
-    """Books that are done as soon as one job has ended: what comes after it is of no interest."""
-
-    def __init__(self, jobs: Sequence[JobSpec], cluster: ClusterSpec, awaited: JobSpec) -> None:
-        super().__init__(jobs, cluster)
-        self._row = awaited.row
-
-    @property
-    def done(self) -> bool:
-        return super().done or self.awaited is not None
-
-    @property
-    def awaited(self) -> JobRecord | None:
-        return self._records.get(self._row)
-
-
-class ResumedLoop(SchedulerLoop):
+class ResumedLoop:
     """One policy, from now on, until `awaited` has ended. Rows of the jobs must differ. `give_up` is asked between decisions."""
 
     def __init__(
@@ -72,17 +54,20 @@ class ResumedLoop(SchedulerLoop):
         jobs = [*(job.spec for job in present), awaited]
         self._simulated = SimulatedCluster(truth, spec.costs)
         self._give_up = give_up
-        super().__init__(self._simulated, spec, policy, estimates, jobs, progress=self._go_on_or_give_up)
-        self._truth = truth
-        self.books = self._books = _BooksUntil(jobs, spec, awaited)
-        self.books.waiting = [awaited]
+        self._truth, self._row = truth, awaited.row
+        ending = Ending(lambda books: books.done or books.record(awaited.row) is not None)
+        listeners = Listeners(progress=self._go_on_or_give_up)
+        self._loop = SchedulerLoop(self._simulated, spec, policy, estimates, jobs, ending=ending, listeners=listeners)
+        self._loop.books.waiting = [awaited]
         for job in sorted(present, key=lambda job: (job.spec.submit_s, job.spec.row)):
-            self._adopt(job)
+            allocation = self._loop.adopt(job)
+            if allocation is not None:
+                self._go_on(job, allocation)
 
     def completion_s(self) -> float:
         """When the awaited job ends. Raises PolicyError as the loop does."""
-        self.run()
-        record = self._books.awaited
+        self._loop.run()
+        record = self._loop.books.record(self._row)
         assert record is not None  # or run() would have raised
         return record.finish_s
 
@@ -90,12 +75,6 @@ class ResumedLoop(SchedulerLoop):
         if self._give_up():
             problem = f"{ended} jobs had ended, {now_s:.0f} s were simulated; ask with fewer jobs or a simpler policy"
             raise PolicyError(f"the prediction takes too long: {problem}")
-
-    def _adopt(self, job: PresentJob) -> None:
-        allocation = adopt(self.books, self._ledger, job)
-        self._changes.add(job.spec.job_id)
-        if allocation is not None:
-            self._go_on(job, allocation)
 
     def _go_on(self, job: PresentJob, allocation: Allocation) -> None:
         spec = job.spec

@@ -22,7 +22,7 @@ _NOBODY: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Around:
+class ClusterState:
     """What all jobs share. `epoch_ns`: the wall clock at emulated time 0."""
 
     states: Sequence[NodeState]
@@ -39,11 +39,11 @@ class Around:
 
 
 class Capacity:
-    """What nodes have for this scheduler's jobs, counted anew only where something has changed. `around`: at the last count."""
+    """What nodes have for this scheduler's jobs, counted again after each change. `cluster_state`: of the last count."""
 
     def __init__(self, objects: ClusterObjects, profiles: ProfileTable, epoch_ns: int) -> None:
         self._objects = objects
-        self.around = Around((), (), profiles, epoch_ns)
+        self.cluster_state = ClusterState((), (), profiles, epoch_ns)
         self._others = Counter[str]()
         self._stray: set[str] = set()
         self._owners_changed = False
@@ -59,7 +59,7 @@ class Capacity:
             self._owners_changed = True
 
     def renewed(self, own: Container[str]) -> bool:
-        """Whether `around` is another one now. `own`: this scheduler's jobs by uid."""
+        """Whether `cluster_state` is another one now. `own`: this scheduler's jobs by uid."""
         objects = self._objects
         used = objects.usages.take_dirty() - {""}
         moved = objects.pools.take_dirty() | objects.nodes.take_dirty()
@@ -72,9 +72,11 @@ class Capacity:
         self._others = others
         pools, nodes = objects.pools.values(), objects.nodes.values()
         states = node_states(pools, nodes, others)
-        if states == self.around.states:
+        if states == self.cluster_state.states:
             return False
-        self.around = Around(states, offers_of(pools, nodes), self.around.profiles, self.around.epoch_ns)
+        self.cluster_state = ClusterState(
+            states, offers_of(pools, nodes), self.cluster_state.profiles, self.cluster_state.epoch_ns
+        )
         return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-from operators.scheduling.see.objects import Mine
+from operators.scheduling.see.objects import JobObjects
 
 
 class State(StrEnum):
@@ -30,31 +30,31 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-def look(mine: Mine, by_actuator: Callable[[Mine], State]) -> State:
+def look(job_objects: JobObjects, by_actuator: Callable[[JobObjects], State]) -> State:
     """`by_actuator` says what a job looks like that is there and has neither ended nor been taken back."""
-    order = mine.order
+    order = job_objects.order
     if order is None or order.facts.deleting:
-        return State.LEAVING if mine.live else State.ABSENT
-    ended = State.FAILED if order.phase == "Failed" else State.FINISHED if _is_done(mine) else None
+        return State.LEAVING if job_objects.live else State.ABSENT
+    ended = State.FAILED if order.phase == "Failed" else State.FINISHED if _is_done(job_objects) else None
     if ended is not None:
-        return State.LEAVING if mine.live else ended
+        return State.LEAVING if job_objects.live else ended
     if order.held:
-        return State.LEAVING if mine.live else State.WITHHELD
-    if mine.job is None:
-        return State.LEAVING if mine.live else State.UNREADY
-    return by_actuator(mine)
+        return State.LEAVING if job_objects.live else State.WITHHELD
+    if job_objects.job is None:
+        return State.LEAVING if job_objects.live else State.UNREADY
+    return by_actuator(job_objects)
 
 
-def _is_done(mine: Mine) -> bool:
+def _is_done(job_objects: JobObjects) -> bool:
     """As soon as all pods have done their part: what is to be said of it comes later."""
-    assert mine.order is not None
-    if mine.order.phase == "Succeeded" or (mine.job is not None and mine.job.facts.complete):
+    assert job_objects.order is not None
+    if job_objects.order.phase == "Succeeded" or (job_objects.job is not None and job_objects.job.facts.complete):
         return True
-    return sum(pod.facts.phase == "Succeeded" for pod in mine.own) >= mine.order.nodes
+    return sum(pod.facts.phase == "Succeeded" for pod in job_objects.own) >= job_objects.order.nodes
 
 
-def is_running(mine: Mine) -> bool:
+def is_running(job_objects: JobObjects) -> bool:
     """All its pods run, or have done their part already."""
-    assert mine.order is not None
-    busy = sum(pod.facts.phase in ("Running", "Succeeded") and not pod.deleting for pod in mine.own)
-    return busy >= mine.order.nodes
+    assert job_objects.order is not None
+    busy = sum(pod.facts.phase in ("Running", "Succeeded") and not pod.deleting for pod in job_objects.own)
+    return busy >= job_objects.order.nodes

@@ -14,7 +14,7 @@ from operators.scheduling.names import PLANNED_DEVICES
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ScheduledEmuJob:
     """One EmuJob: what somebody wants to be run."""
 
     facts: EmuJob
@@ -103,10 +103,10 @@ NO_USAGE = Usage("", 0, "")
 
 
 @dataclass(frozen=True, slots=True)
-class Mine:
+class JobObjects:
     """All that there is of one EmuJob. `job`: its own, unless it's being deleted; `pods`: of former Jobs too."""
 
-    order: Order | None
+    order: ScheduledEmuJob | None
     job: ScheduledJob | None = None
     pods: tuple[ScheduledPod, ...] = ()
 
@@ -120,10 +120,10 @@ class Mine:
         return [pod for pod in self.pods if self.job is not None and pod.facts.owner == self.job.facts.key.uid]
 
 
-def order_of(document: Mapping[str, Any]) -> Order:
+def order_of(document: Mapping[str, Any]) -> ScheduledEmuJob:
     """An EmuJob as the API server sends it."""
     metadata = object_at(document, "metadata")
-    return Order(EmuJob.read(document), texts_of(metadata, "labels"), texts_of(metadata, "annotations"))
+    return ScheduledEmuJob(EmuJob.read(document), texts_of(metadata, "labels"), texts_of(metadata, "annotations"))
 
 
 def scheduled_job(document: Mapping[str, Any]) -> ScheduledJob:

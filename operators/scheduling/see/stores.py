@@ -13,8 +13,8 @@ from operators.objects.names import JOB_LABEL
 from operators.objects.node import Node
 from operators.objects.pool import Pool
 from operators.scheduling.see.objects import (
-    Mine,
-    Order,
+    JobObjects,
+    ScheduledEmuJob,
     ScheduledJob,
     ScheduledPod,
     Usage,
@@ -38,8 +38,8 @@ class ClusterObjects:
     `heard` is told of each EmuJob that is new, changed or gone.
     """
 
-    def __init__(self, heard: Heard[Order]) -> None:
-        self.orders: DirtyStore[Order] = DirtyStore(order_of, lambda order: str(order.key), heard)
+    def __init__(self, heard: Heard[ScheduledEmuJob]) -> None:
+        self.orders: DirtyStore[ScheduledEmuJob] = DirtyStore(order_of, lambda order: str(order.key), heard)
         self.jobs: DirtyStore[ScheduledJob] = DirtyStore(scheduled_job, lambda job: str(job.facts.key))
         self.pods: DirtyStore[ScheduledPod] = DirtyStore(
             scheduled_pod, lambda pod: f"{pod.facts.key.namespace}/{pod.facts.job}"
@@ -73,18 +73,18 @@ class ClusterObjects:
         """The names (namespace/name) of the EmuJobs of which something has changed since the last call."""
         return self.orders.take_dirty() | self.jobs.take_dirty() | self.pods.take_dirty()
 
-    def order(self, job: JobIdentity) -> Order | None:
+    def order(self, job: JobIdentity) -> ScheduledEmuJob | None:
         """The EmuJob itself; None where it is gone, whatever has its name now."""
         order = self.orders.get(job.key)
         return order if order is not None and order.key.uid == job.uid else None
 
-    def mine(self, identity: JobIdentity, pods: Iterable[ScheduledPod] | None = None) -> Mine:
+    def job_objects(self, identity: JobIdentity, pods: Iterable[ScheduledPod] | None = None) -> JobObjects:
         """All objects of a job; `pods`: its own, where they were found already."""
         job = self.jobs.get(identity.key)
         own = job if job is not None and job.facts.owner == identity.uid and not job.facts.deleting else None
         if pods is None:
             pods = (pod for pod in self.pods.values() if pod.order == identity.uid)
-        return Mine(self.order(identity), own, tuple(pods))
+        return JobObjects(self.order(identity), own, tuple(pods))
 
     def pods_by_order(self) -> Mapping[str, list[ScheduledPod]]:
         """By the EmuJob's uid; a missing one has none."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from operators.scheduling.names import BATCH
-from operators.scheduling.see.objects import Order
+from operators.scheduling.see.objects import ScheduledEmuJob
 
 PATIENCE_S = 30.0
 """So long jobs wait for the rest of their batch, which may never come."""
@@ -32,7 +32,7 @@ class Batch:
         return int(number) if number.isascii() and number.isdigit() and len(number) < len(str(_MOST)) else 0
 
 
-def batch_of(order: Order) -> Batch | None:
+def batch_of(order: ScheduledEmuJob) -> Batch | None:
     """The batch of a job; None for one that stands alone, or whose annotation can't be read."""
     batch = Batch(order.key.namespace, order.annotations.get(BATCH, ""))
     return batch if batch.size > 1 else None
@@ -65,7 +65,7 @@ class Batches:
         self._changed = changed
         self._groups: dict[Batch, _Group] = {}
 
-    def heard(self, before: Order | None, after: Order | None) -> None:
+    def heard(self, before: ScheduledEmuJob | None, after: ScheduledEmuJob | None) -> None:
         """As a Store tells it."""
         new = batch_of(after) if after is not None else None
         if after is not None and new is not None:
@@ -76,7 +76,7 @@ class Batches:
         if before is not None and old is not None and (new != old or after is None or after.key.uid != before.key.uid):
             self._leave(old, before.key.uid)
 
-    def may_come(self, order: Order) -> bool:
+    def may_come(self, order: ScheduledEmuJob) -> bool:
         """Whether its scheduler may hear of it now; else it waits until `released` names it."""
         batch = batch_of(order)
         group = self._groups.get(batch) if batch is not None else None
@@ -96,7 +96,7 @@ class Batches:
                 group.waiting.clear()
         return found
 
-    def submitted(self, order: Order) -> str:
+    def submitted(self, order: ScheduledEmuJob) -> str:
         """When it was submitted, RFC 3339: with the first of its batch, once that came; empty where nobody has said so yet."""
         batch, own = batch_of(order), order.time("submittedAt")
         group = self._groups.get(batch) if batch is not None else None

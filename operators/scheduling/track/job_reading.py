@@ -17,26 +17,32 @@ from operators.objects.emujob import EmuJobSpec
 from operators.objects.names import JOB_ID
 from operators.scheduling.names import ROW
 from operators.scheduling.remember.handover import AttainedService
-from operators.scheduling.see.capacity import Around
-from operators.scheduling.see.objects import Mine, Order
+from operators.scheduling.see.capacity import ClusterState
+from operators.scheduling.see.objects import JobObjects, ScheduledEmuJob
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.fit import DoesNotFitError, misfit
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 
 
-def job_id_of(order: Order, *, alone: bool) -> str:
+def job_id_of(order: ScheduledEmuJob, *, alone: bool) -> str:
     """Its name in its workload where one namespace is scheduled `alone`; else its name with its namespace's."""
     return order.annotations.get(JOB_ID, order.key.name) if alone else str(order.key)
 
 
-def row_of(order: Order) -> int | None:
+def row_of(order: ScheduledEmuJob) -> int | None:
     """Its row in its workload; None where it doesn't say one."""
     text = order.annotations.get(ROW, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def read_job(
-    order: Order, mine: Mine, around: Around, name: tuple[str, int], submitted: str, *, one_size: bool
+    order: ScheduledEmuJob,
+    job_objects: JobObjects,
+    cluster_state: ClusterState,
+    name: tuple[str, int],
+    submitted: str,
+    *,
+    one_size: bool,
 ) -> JobSpec:
     """The job called `name` (its id and row), submitted then (RFC 3339). `one_size`: as its actuator says.
 
@@ -45,21 +51,23 @@ def read_job(
     """
     job_id, row = name
     spec = order.facts.spec
-    if one_size and mine.job is not None:
-        gpus = spec.configuration(mine.job.facts.configuration).gpus
-        spec = replace(spec, configurations=tuple(c for c in spec.configurations if c.gpus == gpus))
+    if one_size and job_objects.job is not None:
+        gpus = spec.configuration(job_objects.job.facts.configuration).gpus
+        spec = spec.model_copy(update={"configurations": tuple(c for c in spec.configurations if c.gpus == gpus)})
     at_ns = ns_of(submitted)
     if at_ns is None:
         raise InputError(job_id, f"its status doesn't say when it was submitted: submittedAt is {submitted!r}")
-    found = job_spec(job_id, spec, to_s(at_ns - around.epoch_ns), row, around.offers, around.profiles)
+    found = job_spec(
+        job_id, spec, to_s(at_ns - cluster_state.epoch_ns), row, cluster_state.offers, cluster_state.profiles
+    )
     _check_known(found)
-    if reason := misfit(found, around.cluster):
+    if reason := misfit(found, cluster_state.cluster):
         problem = f"job {job_id!r} is larger than the cluster: {reason}"
         raise DoesNotFitError("it waits for nodes", problem)
     return found
 
 
-def gpus_of(order: Order, configuration: str) -> int:
+def gpus_of(order: ScheduledEmuJob, configuration: str) -> int:
     """GPUs of each pod in a configuration."""
     return _spec_of(order).configuration(configuration).gpus
 
@@ -71,26 +79,26 @@ def noted(allocation: Allocation) -> tuple[Noted, tuple[str, ...]]:
     return Noted(allocation.configuration, allocation.nodes, first.cpu_milli, first.memory_bytes), devices
 
 
-def held_by(mine: Mine, spec: JobSpec, around: Around) -> Allocation | None:
+def held_by(job_objects: JobObjects, spec: JobSpec, cluster_state: ClusterState) -> Allocation | None:
     """What a job that runs has, as its pods' annotations say (its Job's, before it has pods); None where they don't."""
-    told = [(pod.allocation, pod.devices) for pod in mine.live if pod.allocation]
-    if not told and mine.job is not None:
-        told = [(mine.job.facts.allocation, mine.job.devices)]
+    told = [(pod.allocation, pod.devices) for pod in job_objects.live if pod.allocation]
+    if not told and job_objects.job is not None:
+        told = [(job_objects.job.facts.allocation, job_objects.job.devices)]
     text, devices_text = told[0] if told else ("", "")
     found = read_allocation(text, spec.job_id)
-    known = {node.name for node in around.cluster.nodes}
+    known = {node.name for node in cluster_state.cluster.nodes}
     if found is None or not known.issuperset(found.nodes):
         return None
     try:
         wanted = spec.configuration(found.configuration)
     except KeyError:
         return None
-    devices = [around.devices[uuid] for uuid in devices_text.split(",") if uuid in around.devices]
+    devices = [cluster_state.devices[uuid] for uuid in devices_text.split(",") if uuid in cluster_state.devices]
     tasks = []
     for node in found.nodes:
         own = [device for device in devices if device.node == node and _suits(device, wanted)][: wanted.gpus]
         missing = wanted.gpus - len(own)
-        gpu_type = own[0].gpu_type if own else _type_on(node, wanted, around)
+        gpu_type = own[0].gpu_type if own else _type_on(node, wanted, cluster_state)
         if missing and not gpu_type:
             return None  # the node has other GPUs now
         named = [(device.uuid, device.gpu_type) for device in own] + [(None, gpu_type)] * missing
@@ -99,16 +107,18 @@ def held_by(mine: Mine, spec: JobSpec, around: Around) -> Allocation | None:
     return Allocation(found.configuration, tuple(tasks))
 
 
-def present(mine: Mine, spec: JobSpec, around: Around, attained: AttainedService, now_s: float) -> PresentJob:
+def present(
+    job_objects: JobObjects, spec: JobSpec, cluster_state: ClusterState, attained: AttainedService, now_s: float
+) -> PresentJob:
     """A job that is there, as one that waits."""
-    assert mine.order is not None
-    ended_ns = ns_of(text_at(mine.order.last_run, "to"))
-    end_s = now_s if ended_ns is None else min(now_s, to_s(ended_ns - around.epoch_ns))
+    assert job_objects.order is not None
+    ended_ns = ns_of(text_at(job_objects.order.last_run, "to"))
+    end_s = now_s if ended_ns is None else min(now_s, to_s(ended_ns - cluster_state.epoch_ns))
     return PresentJob(
         spec,
-        min(mine.order.steps_done, spec.steps - 1),
+        min(job_objects.order.steps_done, spec.steps - 1),
         attained_gpu_s=attained.until(end_s),
-        preemptions=mine.order.facts.status.preemptions,
+        preemptions=job_objects.order.facts.status.preemptions,
     )
 
 
@@ -118,12 +128,12 @@ def present_with(job: PresentJob, held: Allocation, attained: AttainedService, n
     return replace(job, allocation=held, running_since_s=since_s, attained_gpu_s=attained.attained_gpu_s)
 
 
-def _spec_of(order: Order) -> EmuJobSpec:
+def _spec_of(order: ScheduledEmuJob) -> EmuJobSpec:
     return order.facts.spec
 
 
-def _type_on(node: str, wanted: Configuration, around: Around) -> str:
-    types = [d.gpu_type for d in around.devices.values() if d.node == node and _suits(d, wanted)]
+def _type_on(node: str, wanted: Configuration, cluster_state: ClusterState) -> str:
+    types = [d.gpu_type for d in cluster_state.devices.values() if d.node == node and _suits(d, wanted)]
     return types[0] if types else ""
 
 

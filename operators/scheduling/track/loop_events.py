@@ -11,10 +11,10 @@ from emulator_runtime.domain.units import NS_PER_S, to_s
 from operators.kube.documents import text_at, whole_at
 from operators.kube.timestamps import ns_of
 from operators.scheduling.remember.handover import NEW, AttainedService
-from operators.scheduling.see.capacity import Around
-from operators.scheduling.see.objects import Mine, Order
+from operators.scheduling.see.capacity import ClusterState
+from operators.scheduling.see.objects import JobObjects, ScheduledEmuJob
 from operators.scheduling.track.job_reading import held_by, present, present_with
-from operators.scheduling.track.tracked_job import Known, News, Pace, TrackedJob
+from operators.scheduling.track.tracked_job import LoopPhase, News, Pace, TrackedJob
 from scheduler_sims.clusters.base import Event, Happening
 from scheduler_sims.clusters.open import PresentJob, Submitted
 from scheduler_sims.inputs.truth import OpenTruth
@@ -59,19 +59,25 @@ class LoopEvents:
     def event(self, tracked: TrackedJob, what: Happening, steps: int = 0) -> Event:
         return Event(self.now_ns(), what, tracked.job_id, tracked.row, steps)
 
-    def waits(self, tracked: TrackedJob, mine: Mine, spec: JobSpec, around: Around) -> Event:
+    def waits(self, tracked: TrackedJob, job_objects: JobObjects, spec: JobSpec, cluster_state: ClusterState) -> Event:
         """A job that holds nothing."""
         attained = self._attained_by(tracked)
-        return self._submitted(tracked, present(mine, spec, around, attained, to_s(self.now_ns())))
+        return self._submitted(tracked, present(job_objects, spec, cluster_state, attained, to_s(self.now_ns())))
 
-    def holds(self, tracked: TrackedJob, mine: Mine, spec: JobSpec, around: Around) -> Event | None:
+    def holds(
+        self, tracked: TrackedJob, job_objects: JobObjects, spec: JobSpec, cluster_state: ClusterState
+    ) -> Event | None:
         """A job that is there and holds something; None where nobody can tell what."""
-        held, now_ns = held_by(mine, spec, around), self.now_ns()
+        held, now_ns = held_by(job_objects, spec, cluster_state), self.now_ns()
         if held is None:
             return None
         attained = self._attained_by(tracked)
-        job = present_with(present(mine, spec, around, attained, to_s(now_ns)), held, attained, to_s(now_ns))
-        job = replace(job, started=tracked.known is not Known.STARTING, stopping=tracked.known is Known.STOPPING)
+        job = present_with(
+            present(job_objects, spec, cluster_state, attained, to_s(now_ns)), held, attained, to_s(now_ns)
+        )
+        job = replace(
+            job, started=tracked.known is not LoopPhase.STARTING, stopping=tracked.known is LoopPhase.STOPPING
+        )
         told = self._submitted(tracked, job)
         tracked.allocation, tracked.since_ns = held, round(job.running_since_s * NS_PER_S)
         if job.started:
@@ -93,7 +99,7 @@ class LoopEvents:
             tracked.pace = Pace(tracked.pace.steps_at(now_ns), now_ns, self._times(tracked.spec, allocation))
         tracked.allocation = allocation
 
-    def stops(self, tracked: TrackedJob, order: Order | None) -> Event:
+    def stops(self, tracked: TrackedJob, order: ScheduledEmuJob | None) -> Event:
         """Its steps are as its status says where that knows the run's end; until then as far as it should be."""
         status = order.steps_done if order is not None else 0
         known = order is not None and self._knows_end(tracked, order)
@@ -101,26 +107,26 @@ class LoopEvents:
         tracked.pace = tracked.allocation = None
         return self.event(tracked, Happening.STOPPED, tracked.told_steps)
 
-    def ends(self, tracked: TrackedJob, order: Order | None, news: News) -> Event:
+    def ends(self, tracked: TrackedJob, order: ScheduledEmuJob | None, news: News) -> Event:
         """It leaves the loop."""
         now_ns = self.now_ns()
         finished_ns = self._emulated(order.time("finishedAt")) if order is not None else None
         at_ns = now_ns if finished_ns is None else min(now_ns, finished_ns)
         steps = tracked.spec.steps if news is News.FINISHED and tracked.spec is not None else tracked.told_steps
-        if news is News.REMOVED and tracked.known is Known.NOTHING:  # it may come back
+        if news is News.REMOVED and tracked.known is LoopPhase.NOTHING:  # it may come back
             self._left[tracked.uid] = AttainedService(self._attained.get(tracked.uid, NEW).until(to_s(now_ns)))
         reason = order.failure if news is News.FAILED and order is not None else ""
         tracked.pace = tracked.allocation = None
         return Event(at_ns, _ENDED[news], tracked.job_id, tracked.row, steps, reason)
 
-    def progress(self, tracked: TrackedJob, order: Order) -> list[Event]:
+    def progress(self, tracked: TrackedJob, order: ScheduledEmuJob) -> list[Event]:
         """What its status knows of its steps that the loop doesn't."""
         if tracked.spec is None:
             return []
         steps = min(order.steps_done, tracked.spec.steps - 1)
-        if tracked.known is Known.RUNNING and tracked.pace is not None:
+        if tracked.known is LoopPhase.RUNNING and tracked.pace is not None:
             tracked.pace = self._corrected(tracked, tracked.pace, order, steps)
-        waits = tracked.known is Known.QUEUED and steps != tracked.told_steps
+        waits = tracked.known is LoopPhase.QUEUED and steps != tracked.told_steps
         if not waits or (steps < tracked.told_steps and not self._knows_end(tracked, order)):
             return []
         tracked.told_steps = steps
@@ -137,7 +143,7 @@ class LoopEvents:
     def _times(self, spec: JobSpec, allocation: Allocation) -> StepTimes:
         return self._truth.step_times(spec, allocation)
 
-    def _corrected(self, tracked: TrackedJob, pace: Pace, order: Order, steps: int) -> Pace:
+    def _corrected(self, tracked: TrackedJob, pace: Pace, order: ScheduledEmuJob, steps: int) -> Pace:
         """By when that many steps were done, or its run began, where its status says so; else by what was told just now."""
         now_ns, run = self.now_ns(), order.last_run
         told_ns = self._emulated(order.time("stepsDoneAt"))
@@ -148,7 +154,7 @@ class LoopEvents:
             pace = Pace(whole_at(run, "fromStep"), min(now_ns, began_ns), pace.times)
         return Pace(steps, now_ns, pace.times) if steps > pace.steps_at(now_ns) else pace
 
-    def _knows_end(self, tracked: TrackedJob, order: Order) -> bool:
+    def _knows_end(self, tracked: TrackedJob, order: ScheduledEmuJob) -> bool:
         """Whether its status knows how its last run ended, and so how many steps are done."""
         ended_ns = self._emulated(text_at(order.last_run, "to"))
         return ended_ns is not None and ended_ns >= tracked.since_ns

@@ -8,7 +8,7 @@ from itertools import count
 
 from operators.objects.emujob import ACTUATORS
 from operators.objects.names import ENDED
-from operators.scheduling.see.objects import Order
+from operators.scheduling.see.objects import ScheduledEmuJob
 from operators.scheduling.track.job_reading import job_id_of, row_of
 from operators.scheduling.track.tracked_job import TrackedJob
 
@@ -28,7 +28,7 @@ class Roster:
         self.in_loop: dict[str, TrackedJob] = {}
         """By job id: those that the loop knows."""
 
-    def enter(self, orders: Iterable[Order]) -> bool:
+    def enter(self, orders: Iterable[ScheduledEmuJob]) -> bool:
         """Whether any of them is one's own and new."""
         new = [order for order in orders if order.key.uid not in self.by_uid and self._scope.has(order)]
         for order in sorted(new, key=lambda order: (order.time("submittedAt"), order.facts.created, str(order.key))):
@@ -54,14 +54,14 @@ class Roster:
         self._taken.discard(tracked.row)
         self._ids.discard(tracked.job_id)
 
-    def _id_of(self, order: Order) -> str:
+    def _id_of(self, order: ScheduledEmuJob) -> str:
         job_id = job_id_of(order, alone=bool(self._scope.namespace))
         if job_id in self._ids:
             job_id = f"{order.key}/{order.key.uid}"
         self._ids.add(job_id)
         return job_id
 
-    def _row_of(self, order: Order) -> int:
+    def _row_of(self, order: ScheduledEmuJob) -> int:
         row = row_of(order)
         if row is None or row in self._taken:
             row = next(number for number in self._rows if number not in self._taken)
@@ -77,7 +77,7 @@ class Until:
     value: str
     jobs: int
 
-    def counts(self, order: Order) -> bool:
+    def counts(self, order: ScheduledEmuJob) -> bool:
         return order.labels.get(self.label) == self.value and order.phase in ENDED
 
 
@@ -95,7 +95,7 @@ class Scope:
     until: Until | None = None
     gangs: bool = True
 
-    def has(self, order: Order) -> bool:
+    def has(self, order: ScheduledEmuJob) -> bool:
         return (
             order.scheduler == self.name
             and order.actuator in (self.actuators or ACTUATORS)

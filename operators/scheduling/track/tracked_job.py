@@ -12,7 +12,7 @@ from operators.scheduling.see.job_state import State
 from scheduler_sims.interface.plan import Allocation
 
 
-class Known(StrEnum):
+class LoopPhase(StrEnum):
     """What the scheduler believes of a job."""
 
     NOTHING = "nothing"
@@ -41,51 +41,51 @@ class News(StrEnum):
 class Verdict:
     """What is believed next, what is told in this order, and whether the job must be stopped now."""
 
-    known: Known
+    known: LoopPhase
     news: tuple[News, ...] = ()
     stop: bool = False
 
 
 HOLDS = (State.HELD, State.RUNNING, State.TORN)
 """Something of it has a place, and it goes on unless it is stopped."""
-_IN_LOOP = (Known.QUEUED, Known.STARTING, Known.RUNNING, Known.STOPPING)
+_IN_LOOP = (LoopPhase.QUEUED, LoopPhase.STARTING, LoopPhase.RUNNING, LoopPhase.STOPPING)
 
 
-def judge(known: Known, state: State) -> Verdict:
+def judge(known: LoopPhase, state: State) -> Verdict:
     """Pure. Told twice the same, it says nothing the second time."""
     if known in _IN_LOOP:
         return _of_known(known, state)
-    if known is Known.ENDED:
+    if known is LoopPhase.ENDED:
         return Verdict(known)
     if state is State.IDLE:
-        return Verdict(Known.QUEUED, (News.ARRIVED,))
+        return Verdict(LoopPhase.QUEUED, (News.ARRIVED,))
     if state in (State.FINISHED, State.FAILED, State.ABSENT):
-        return Verdict(Known.ENDED)
-    if known is Known.STRANGE or state is State.TORN:
-        return Verdict(Known.STRANGE, stop=state in HOLDS)
-    adopted = {State.HELD: Known.STARTING, State.RUNNING: Known.RUNNING, State.LEAVING: Known.STOPPING}
+        return Verdict(LoopPhase.ENDED)
+    if known is LoopPhase.STRANGE or state is State.TORN:
+        return Verdict(LoopPhase.STRANGE, stop=state in HOLDS)
+    adopted = {State.HELD: LoopPhase.STARTING, State.RUNNING: LoopPhase.RUNNING, State.LEAVING: LoopPhase.STOPPING}
     return Verdict(adopted[state], (News.ADOPTED,)) if state in adopted else Verdict(known)
 
 
-def _of_known(known: Known, state: State) -> Verdict:
-    started = (News.STARTED,) if known is Known.STARTING else ()
+def _of_known(known: LoopPhase, state: State) -> Verdict:
+    started = (News.STARTED,) if known is LoopPhase.STARTING else ()
     match state:
         case State.FINISHED:
-            return Verdict(Known.ENDED, (*started, News.FINISHED))
+            return Verdict(LoopPhase.ENDED, (*started, News.FINISHED))
         case State.FAILED:
-            return Verdict(Known.ENDED, (News.FAILED,))
+            return Verdict(LoopPhase.ENDED, (News.FAILED,))
         case State.ABSENT:
-            return Verdict(Known.ENDED, (News.REMOVED,))
+            return Verdict(LoopPhase.ENDED, (News.REMOVED,))
         case State.WITHHELD:
-            return Verdict(Known.NOTHING, (News.REMOVED,))
-        case State.IDLE if known is not Known.QUEUED:
-            return Verdict(Known.QUEUED, (News.STOPPED,))
-        case State.RUNNING if known is Known.STARTING:
-            return Verdict(Known.RUNNING, started)
+            return Verdict(LoopPhase.NOTHING, (News.REMOVED,))
+        case State.IDLE if known is not LoopPhase.QUEUED:
+            return Verdict(LoopPhase.QUEUED, (News.STOPPED,))
+        case State.RUNNING if known is LoopPhase.STARTING:
+            return Verdict(LoopPhase.RUNNING, started)
         case State.TORN:
-            return Verdict(known if known is Known.QUEUED else Known.STOPPING, stop=True)
+            return Verdict(known if known is LoopPhase.QUEUED else LoopPhase.STOPPING, stop=True)
         case State.HELD | State.RUNNING:
-            return Verdict(known, stop=known in (Known.QUEUED, Known.STOPPING))
+            return Verdict(known, stop=known in (LoopPhase.QUEUED, LoopPhase.STOPPING))
         case _:
             return Verdict(known)
 
@@ -116,7 +116,7 @@ class TrackedJob:
     key: str
     job_id: str
     row: int
-    known: Known = Known.NOTHING
+    known: LoopPhase = LoopPhase.NOTHING
     spec: JobSpec | None = None
     allocation: Allocation | None = None
     pace: Pace | None = None

@@ -24,11 +24,13 @@ from operators.scheduling.track.roster import Scope
 from operators.scheduling.watcher import Tools, Watcher
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.base import Event, Start
+from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import parse_estimates
 from scheduler_sims.interface.plan import Allocation
-from scheduler_sims.loop.open_loop import Decision, Listeners, OpenLoop
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
+from scheduler_sims.loop.strategies import Decision, Ending, Listeners
 from scheduler_sims.policies.resolve import resolve_policy
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
@@ -467,15 +469,16 @@ class Lab:
         self._task = asyncio.create_task(self.watcher.run())
         await self._until_quiet()
         assert self.watcher.synced.is_set()
-        self.loop = OpenLoop(
+        self.loop = SchedulerLoop(
             self,
-            ClusterCosts(),
+            ClusterSpec(()),
             policy,
             parse_estimates("oracle", self.truth, 0),
-            Listeners(self._decided, self._failed, noted=self._keep),
-            over=lambda: self.finished() or self.world.now_ns >= self.until_ns,
-            state=self.handover.state,
+            (),
+            ending=Ending(lambda _books: self.finished() or self.world.now_ns >= self.until_ns, endless=True),
+            listeners=Listeners(decided=self._decided, failed=self._failed, noted=self._keep),
         )
+        self.loop.state = self.handover.state
 
     def run(self, finished: Callable[[], bool]) -> None:
         """Until `finished`, or the time is over."""

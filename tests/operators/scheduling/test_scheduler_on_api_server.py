@@ -28,7 +28,7 @@ from operators.scheduling.act.writer import Wanted, Writer
 from operators.scheduling.remember.handover import Handover, Written
 from operators.scheduling.remember.keeper import Keeper
 from operators.scheduling.see.job_state import State
-from operators.scheduling.see.objects import Mine, order_of, scheduled_job, scheduled_pod
+from operators.scheduling.see.objects import JobObjects, order_of, scheduled_job, scheduled_pod
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import until
 
@@ -168,10 +168,10 @@ def wanted(*nodes: str, configuration: str = "default", gpus: int = 1) -> Wanted
     )
 
 
-async def mine_of(api: KubeApi, name: str) -> Mine:
+async def mine_of(api: KubeApi, name: str) -> JobObjects:
     order, job = order_of(await api.get(EMUJOB, name, "default")), scheduled_job(await api.get(JOB, name, "default"))
     pods = [scheduled_pod(document) for document in (await api.list(POD, namespace="default"))[1]]
-    return Mine(order, job, tuple(pod for pod in pods if pod.order == order.key.uid))
+    return JobObjects(order, job, tuple(pod for pod in pods if pod.order == order.key.uid))
 
 
 def test_a_job_is_resumed_and_suspended_and_resumed_elsewhere(kube: Kube) -> None:

@@ -15,10 +15,10 @@ from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.output import as_json, in_words
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import node_states
-from operators.scheduling.see.objects import NO_USAGE, Order, Usage, usage_of
+from operators.scheduling.see.objects import NO_USAGE, ScheduledEmuJob, Usage, usage_of
 from operators.scheduling.track.roster import Until
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
-from scheduler_sims.loop.open_loop import Decision
+from scheduler_sims.loop.strategies import Decision
 
 ON_GPU = Allocation("gpu", (TaskPlacement("w1", (DeviceShare("u", "T4"), DeviceShare("v", "T4")), 2000, 5),))
 ON_CPU = Allocation("cpu", (TaskPlacement("w2", (), 4000, 7),))
@@ -67,8 +67,8 @@ def test_what_is_counted() -> None:
 )
 def test_what_has_come_to_nothing_is_not_waited_for(phase: str, counts: bool) -> None:
     facts = EmuJob(Key("lab", "j", "u"), status_json={"phase": phase})
-    assert Until("team", "a", 1).counts(Order(facts, {"team": "a"})) is counts
-    assert not Until("team", "a", 1).counts(Order(facts, {"team": "b"}))
+    assert Until("team", "a", 1).counts(ScheduledEmuJob(facts, {"team": "a"})) is counts
+    assert not Until("team", "a", 1).counts(ScheduledEmuJob(facts, {"team": "b"}))
 
 
 # -- the border ------------------------------------------------------------------------------------------------------------

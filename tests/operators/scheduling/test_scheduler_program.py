@@ -26,14 +26,14 @@ from operators.scheduling import program
 from operators.scheduling.forecast.prediction_thread import MOST_WAITING
 from operators.scheduling.options import Options
 from operators.scheduling.program import Program
-from operators.scheduling.see.objects import Order
+from operators.scheduling.see.objects import ScheduledEmuJob
 from operators.scheduling.track.roster import Until
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.view import JobView, Phase
 from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError
-from scheduler_sims.loop.open_loop import Decision
+from scheduler_sims.loop.strategies import Decision
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_of_jobs_that_come_together_one_picture_is_made_and_only_so_many_are_ask
     """It is the loop's thread that makes it, and a decision is waiting."""
     one, books = made(), Books(job("old"))
     one._loop = SimpleNamespace(books=books, cluster_spec=ClusterSpec(()), state=None)  # type: ignore[assignment]
-    orders = {f"j{n}": Order(EmuJob(Key("lab", f"j{n}", f"u{n}"))) for n in range(MOST_WAITING + 3)}
+    orders = {f"j{n}": ScheduledEmuJob(EmuJob(Key("lab", f"j{n}", f"u{n}"))) for n in range(MOST_WAITING + 3)}
     monkeypatch.setattr(one._cluster, "order_of", orders.get)
     monkeypatch.setattr(one._cluster, "keep", lambda *_: None)
     monkeypatch.setattr(one._cluster, "uid_of", lambda _: "")
@@ -211,7 +211,7 @@ class Notes:
 
     def __init__(self, one: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         self.written: list[tuple[str, str, str | None]] = []
-        self.order = Order(EmuJob(Key("lab", "a", "uid-a")))
+        self.order = ScheduledEmuJob(EmuJob(Key("lab", "a", "uid-a")))
         monkeypatch.setattr(one._cluster, "annotate", lambda *note: self.written.append(note))
         monkeypatch.setattr(one._cluster, "uid_of", lambda job_id: f"uid-{job_id}" if job_id else "")
         monkeypatch.setattr(one._cluster, "order_of", lambda _job_id: self.order)

@@ -10,7 +10,7 @@ import pytest
 from operators.kube.documents import Key
 from operators.objects.emujob import EmuJob
 from operators.scheduling.names import BATCH
-from operators.scheduling.see.objects import Order
+from operators.scheduling.see.objects import ScheduledEmuJob
 from operators.scheduling.track import batches
 from operators.scheduling.track.batches import Batch, Batches, batch_of
 
@@ -75,9 +75,9 @@ def test_a_scheduler_that_begins_in_the_middle_of_a_batch_goes_on_with_it(world:
     assert order_of_starts(here) == ["a", "b", "c"]
 
 
-def one_of(batch: str, uid: str, submitted: str = "", phase: str = "Queued") -> Order:
+def one_of(batch: str, uid: str, submitted: str = "", phase: str = "Queued") -> ScheduledEmuJob:
     status = {"phase": phase, "submittedAt": submitted}
-    return Order(EmuJob(Key("lab", f"j-{uid}", uid), status_json=status), {}, {BATCH: batch})
+    return ScheduledEmuJob(EmuJob(Key("lab", f"j-{uid}", uid), status_json=status), {}, {BATCH: batch})
 
 
 class Told:
@@ -85,9 +85,9 @@ class Told:
 
     def __init__(self) -> None:
         self.batches = Batches(lambda: None)
-        self.orders: dict[str, Order] = {}
+        self.orders: dict[str, ScheduledEmuJob] = {}
 
-    def put(self, *orders: Order) -> None:
+    def put(self, *orders: ScheduledEmuJob) -> None:
         for order in orders:
             self.batches.heard(self.orders.get(order.key.uid), order)
             self.orders[order.key.uid] = order
@@ -166,6 +166,6 @@ def test_a_job_that_changes_its_batch_leaves_the_former_one() -> None:
     ("text", "size"), [("b/3", 3), ("a/b/12", 12), ("b", 0), ("", 0), ("b/1", 0), ("b/x", 0), ("b/-2", 0), ("b/²", 0)]
 )
 def test_an_annotation_that_says_no_number_is_none(text: str, size: int) -> None:
-    order = Order(EmuJob(Key("lab", "j", "u")), {}, {BATCH: text})
+    order = ScheduledEmuJob(EmuJob(Key("lab", "j", "u")), {}, {BATCH: text})
     assert batch_of(order) == (Batch("lab", text) if size else None)
     assert batch_of(order) is None or Batch("lab", text).size == size

@@ -11,12 +11,14 @@ from emulator_runtime.domain.units import to_ns
 from emulator_runtime.profiles.table import ProfileTable
 from scheduler_sims.clusters.base import Event, Happening
 from scheduler_sims.clusters.open import NodesChanged, NodeState, PresentJob, Submitted
+from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import parse_estimates
 from scheduler_sims.interface.plan import Plan
 from scheduler_sims.interface.view import Phase
-from scheduler_sims.loop.open_loop import PATIENCE_S, Listeners, OpenLoop
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
+from scheduler_sims.loop.strategies import PATIENCE_S, Ending, Listeners
 from scheduler_sims.policies.fifo import Fifo
 from scheduler_sims.testing import Job, Node
 
@@ -103,20 +105,21 @@ class Run:
     def __init__(self, cluster, policy=None, *, until_s=100.0, costs=None, state=None, patient=True):
         self.decisions, self.failures, self.arrived, self.noted = [], [], [], 0
         truth = OpenTruth(ProfileTable.bundled())
-        self.loop = OpenLoop(
+        self.loop = SchedulerLoop(
             cluster,
-            costs or ClusterCosts(),
+            ClusterSpec((), costs or ClusterCosts()),
             policy or Fifo(),
             parse_estimates("oracle", truth, 0),
-            Listeners(
-                self.decisions.append,
-                lambda error: self.failures.append(str(error)) or patient,
+            (),
+            ending=Ending(lambda _books: cluster.now_ns() >= to_ns(until_s), endless=True),
+            listeners=Listeners(
+                decided=self.decisions.append,
+                failed=lambda error: self.failures.append(str(error)) or patient,
                 submitted=lambda job: self.arrived.append(job.spec.job_id),
                 noted=self._note,
             ),
-            over=lambda: cluster.now_ns() >= to_ns(until_s),
-            state=state,
         )
+        self.loop.state = state
         self.loop.run()
 
     def _note(self):

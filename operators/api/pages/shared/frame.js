@@ -1,4 +1,4 @@
-// What every page has around its content: navigation, theme, namespace, who is signed in, whether news come in.
+// What every page has around its content: navigation, theme, namespace, the user, and whether events arrive.
 
 import { Refused, chooseNamespace, chosenNamespace, get, send } from "./api.js";
 import { byId, el, fill } from "./dom.js";

@@ -1,4 +1,4 @@
-// Who held which device when, as bars; jobs that share a device lie in lanes beside each other.
+// A Gantt chart: which job held which device when. Jobs that share a device are drawn in lanes below each other.
 
 import { JOB_COLOURS, label, timeAxis } from "./charts.js";
 import { moment } from "./format.js";

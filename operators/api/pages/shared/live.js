@@ -1,5 +1,5 @@
-// What changes, while it does. The browser connects again by itself and says which event it saw last; a stream that was closed
-// for good is opened anew after it. While the page is out of sight there is none: browsers open six per site, for all tabs.
+// The stream of events. After a lost connection the browser reconnects by itself and names the last event that it saw; a stream that
+// the server refused is opened again after AGAIN_MS. A hidden page has no stream: browsers open at most six per site, for all tabs.
 
 import { address } from "./api.js";
 
