@@ -1,6 +1,6 @@
-"""What stands in Redis: the names of the keys, and an event as the fields of a stream entry.
+"""The data in Redis: the names of the keys, and an event as the fields of a stream entry.
 
-Writers (this package) and readers (operators, dashboards, other languages) meet here and nowhere else.
+Writers (this package) and readers (operators, dashboards, programs in other languages) share only this format.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def stream_of(node: str) -> str:
 
 
 class EntryId(NamedTuple):
-    """A stream entry's id: when its outbox was made (milliseconds since 1970), then its number there."""
+    """The id of a stream entry: when its outbox was created (milliseconds since 1970), and its number in that outbox."""
 
     epoch: int
     sequence: int
@@ -68,7 +68,7 @@ class Entry:
     absorbed: int = 0
 
     def to_fields(self) -> list[str | int]:
-        """Names and values in turns, as XADD takes them; `absorbed` only where it says something."""
+        """Names and values in turn, as arguments of XADD. `absorbed` is left out if it is 0."""
         flat: list[str | int] = []
         for name in _FIELDS:
             flat += (name, getattr(self, name))
