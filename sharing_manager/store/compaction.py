@@ -29,13 +29,13 @@ class Compactor:
 
     def feed(self, entry: Entry) -> Absorb | None:
         """The merge that `entry` makes possible, None if there is none."""
-        before, found = self._progress.pop(entry.job_id, None), None
+        before, merge = self._progress.pop(entry.job_id, None), None
         if before is not None and _follows(before, entry):
             absorbed = before.absorbed + 1 + entry.absorbed
-            found = Absorb(before, replace(entry, from_step=before.from_step, absorbed=absorbed))
+            merge = Absorb(before, replace(entry, from_step=before.from_step, absorbed=absorbed))
         if entry.kind == PROGRESS_KIND:
-            self._progress[entry.job_id] = found.into if found else entry
-        return found
+            self._progress[entry.job_id] = merge.into if merge else entry
+        return merge
 
 
 def _follows(before: Entry, entry: Entry) -> bool:

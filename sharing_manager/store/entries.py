@@ -14,9 +14,10 @@ from emulator_runtime.domain.errors import ProtocolError
 NODES = "emugpu:nodes"
 """Set: the names of the nodes that have a stream."""
 PROGRESS = "emugpu:progress"
-"""Sorted set: job key -> steps done, which only grows. A score is a double: exact up to 2^53 steps."""
+"""Sorted set: job key with its namespace (Entry.progress_key) -> steps done, which only grows. A score is a double: exact up to
+2^53 steps."""
 SEEN = "emugpu:progress:seen"
-"""Sorted set: job key -> wall clock of its last event in milliseconds since 1970, so that old keys can be forgotten."""
+"""Sorted set: the same keys -> wall clock of its last event in milliseconds since 1970, so that old keys can be forgotten."""
 _STREAM = "emugpu:events:"
 
 
@@ -48,6 +49,7 @@ class Entry:
     """An event of a node, covering the steps [from_step, steps_done) of its job.
 
     `at_ns` is the manager's (possibly emulated) clock, `wall_ns` the host's wall clock since 1970; 0: not known.
+    `job_key` names the work within `namespace`: "<Job UID>/<completion index>".
     `absorbed`: so many older entries of this job went into this one for want of room.
     """
 
@@ -74,6 +76,11 @@ class Entry:
             flat += ("absorbed", self.absorbed)
         return flat
 
+    @property
+    def progress_key(self) -> str:
+        """The member of PROGRESS (PodIdentity.job_key): two namespaces' pods may claim the same `job_key`."""
+        return f"{self.namespace}/{self.job_key}" if self.namespace and "/" in self.job_key else self.job_key
+
     @classmethod
     def from_fields(cls, place: str, given: Mapping[str, str]) -> Entry:
         """Raises ProtocolError that names the entry (`place`) and the field."""
@@ -95,10 +102,10 @@ def _whole(place: str, given: Mapping[str, str], name: str) -> int:
 
 
 def furthest(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
-    """Per job key: the most steps done, and the latest wall clock in milliseconds."""
+    """Per progress key: the most steps done, and the latest wall clock in milliseconds."""
     known: dict[str, tuple[int, int]] = {}
     for entry in entries:
         if entry.job_key:
-            steps, seen_ms = known.get(entry.job_key, (0, 0))
-            known[entry.job_key] = max(steps, entry.steps_done), max(seen_ms, entry.wall_ns // 1_000_000)
+            steps, seen_ms = known.get(entry.progress_key, (0, 0))
+            known[entry.progress_key] = max(steps, entry.steps_done), max(seen_ms, entry.wall_ns // 1_000_000)
     return known

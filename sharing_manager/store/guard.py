@@ -28,14 +28,14 @@ def guarded(
 
     The owner of `backoff` resets it when the work succeeds. The same bug is logged once in a row.
     """
-    said = ""
+    logged = ""
     while not stopping.is_set():
         try:
             work()
         except Exception as error:
-            if not isinstance(error, EXPECTED) and repr(error) != said:
-                said = repr(error)
-                _log.error("%s failed (%s); it goes on after a pause", name, said, exc_info=error)
+            if not isinstance(error, EXPECTED) and repr(error) != logged:
+                logged = repr(error)
+                _log.error("%s failed (%s); it goes on after a pause", name, logged, exc_info=error)
             with contextlib.suppress(Exception):  # `failed` itself may fail
                 failed(error)
             stopping.wait(backoff.next_s())

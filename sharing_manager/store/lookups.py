@@ -120,5 +120,5 @@ class RedisProgress:
 
 
 def may_have_run_elsewhere(job_key: str) -> bool:
-    """Whether a key names a Job's work ("<Job UID>/<index>"): a pod on its own never leaves its node."""
+    """Whether a key names a Job's work ("<namespace>/<Job UID>/<index>"): a pod on its own never leaves its node."""
     return "/" in job_key

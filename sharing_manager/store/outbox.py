@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ClusterError
@@ -43,7 +43,8 @@ _COLUMNS = (
     "namespace",
     "pod",
 )
-"""In the order of Entry's fields. The manager uses the job key as job id wherever the holder is a pod."""
+"""In the order of Entry's fields. The manager uses the job key as job id wherever the holder is a pod; an entry has the namespace
+in a field of its own, and job id and job key without it."""
 _SIZE = f"{ROW_BYTES}" + "".join(f" + length(cast({name} as blob))" for name in _COLUMNS if name in TEXTS)
 
 
@@ -199,9 +200,16 @@ class Outbox:
             f" left join outbox_absorbed a on a.sequence = e.sequence where {where} order by e.sequence limit ?",
             (*parameters, rows),
         )
-        return [Entry(self._node, *row) for row in found.fetchall()]  # the columns are in the order of the fields
+        stored = (Entry(self._node, *row) for row in found.fetchall())  # the columns are in the order of the fields
+        return [_without_namespace(entry) for entry in stored]
 
 
 def size_of(entry: Entry) -> int:
     """What an entry takes in the outbox, in bytes, as `Outbox.backlog` counts it."""
-    return ROW_BYTES + sum(len(getattr(entry, name).encode()) for name in _COLUMNS if name in TEXTS)
+    stored = replace(entry, job_id=entry.progress_key)
+    return ROW_BYTES + sum(len(getattr(stored, name).encode()) for name in _COLUMNS if name in TEXTS)
+
+
+def _without_namespace(entry: Entry) -> Entry:
+    key = entry.job_key.removeprefix(f"{entry.namespace}/")
+    return entry if key == entry.job_key else replace(entry, job_id=key, job_key=key)

@@ -45,9 +45,9 @@ class GroupReader:
         with translated(self._place):
             self._join_new_streams()
             for stream in list(self._left):
-                found = self._again(stream, count)
-                if found:
-                    return found
+                deliveries = self._again(stream, count)
+                if deliveries:
+                    return deliveries
             return self._fresh(count, block_ms)
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
@@ -95,9 +95,9 @@ class GroupReader:
             del self._left[stream]
             return []
         self._left[stream] = reply[-1][0]
-        found = [_delivery(stream, *item) for item in reply]
-        self._given[stream] = max(self._given[stream], found[-1].id)
-        return found
+        deliveries = [_delivery(stream, *item) for item in reply]
+        self._given[stream] = max(self._given[stream], deliveries[-1].id)
+        return deliveries
 
     def _ask(self, stream: str, start: str, count: int) -> list[tuple[str, Mapping[str, str] | None]]:
         reply = self._group_read(["COUNT", count], {stream: start})
@@ -111,12 +111,12 @@ class GroupReader:
             options += ["BLOCK", max(1, block_ms)]
         while True:
             reply = self._group_read(options, dict.fromkeys(self._given, ">"))
-            found = [_delivery(stream, *item) for stream, items in reply.items() for item in items]
-            self.acknowledge(delivery for delivery in found if delivery.id <= self._given[delivery.stream])
-            fresh = [delivery for delivery in found if delivery.id > self._given[delivery.stream]]
+            deliveries = [_delivery(stream, *item) for stream, items in reply.items() for item in items]
+            self.acknowledge(delivery for delivery in deliveries if delivery.id <= self._given[delivery.stream])
+            fresh = [delivery for delivery in deliveries if delivery.id > self._given[delivery.stream]]
             for delivery in fresh:
                 self._given[delivery.stream] = delivery.id
-            if fresh or not found:
+            if fresh or not deliveries:
                 return fresh
 
     def _group_read(self, options: list[str | int], starts: dict[str, str]) -> dict[str, list[Any]]:

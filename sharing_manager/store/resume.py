@@ -52,8 +52,8 @@ def resume(position: Position, last: EntryId | None, own: int | None, now_ms: in
         note = "the stream holds events that this node's event log has lost (a power cut?)"
         return Resumption(Position(new_epoch, sent, sent, sent), note=note)
     if last is None:
-        base = there = 0
+        base = in_redis = 0
     else:
-        there = last.sequence if last.epoch == epoch else base
-    note = "Redis has lost events that it had confirmed" if there < shipped else ""
-    return Resumption(Position(epoch, sent, there, base), there < shipped, note)
+        in_redis = last.sequence if last.epoch == epoch else base
+    note = "Redis has lost events that it had confirmed" if in_redis < shipped else ""
+    return Resumption(Position(epoch, sent, in_redis, base), in_redis < shipped, note)

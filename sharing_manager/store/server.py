@@ -83,8 +83,8 @@ class RedisLink:
         """The highest number in the stream under this epoch; None if there is none."""
         with translated(self.place):
             newest, oldest = EntryId(epoch, _MAX_SEQUENCE), EntryId(epoch, 0)
-            found = self._client.execute_command("XREVRANGE", self._stream, str(newest), str(oldest), "COUNT", 1)
-            return EntryId.parse(found[0][0]).sequence if found else None
+            rows = self._client.execute_command("XREVRANGE", self._stream, str(newest), str(oldest), "COUNT", 1)
+            return EntryId.parse(rows[0][0]).sequence if rows else None
 
     def append(self, epoch: int, entries: Sequence[Entry]) -> None:
         """Write the entries and their progress in one transaction: after an error all or none of them are stored."""
@@ -128,10 +128,10 @@ def complaints(place: str, info: dict[str, Any]) -> list[str]:
     """
     if info.get("role") == "slave":
         raise StoreAwayError(place, "read-only", "it is a read-only replica: give the address of the primary")
-    found = []
+    problems = []
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
-        found.append(f"maxmemory-policy {policy} lets it throw progress away; set noeviction")
+        problems.append(f"maxmemory-policy {policy} lets it throw progress away; set noeviction")
     if info.get("aof_enabled", 1) == 0:
-        found.append("appendonly no lets it forget events when it ends; set appendonly yes")
-    return [f"{place}: {'; '.join(found)}"] if found else []
+        problems.append("appendonly no lets it forget events when it ends; set appendonly yes")
+    return [f"{place}: {'; '.join(problems)}"] if problems else []

@@ -146,15 +146,15 @@ class Shipper:
         last = self._link.last_id()
         newer = last is not None and last.epoch > self._position.epoch
         own = self._link.highest_of(self._position.epoch) if newer else None
-        found = resume(self._position, last, own, self._now_ms())
-        if found.behind:
-            self._redis_forgot(found)
-        elif found.note:
-            self._say_once(f"{self._link.place}: {found.note}")
-        if found.position != self._position:
-            self._confirm_progress(found.position.shipped)
-            self._outbox.resume_at(found.position)
-            self._position = found.position
+        resumption = resume(self._position, last, own, self._now_ms())
+        if resumption.behind:
+            self._redis_forgot(resumption)
+        elif resumption.note:
+            self._say_once(f"{self._link.place}: {resumption.note}")
+        if resumption.position != self._position:
+            self._confirm_progress(resumption.position.shipped)
+            self._outbox.resume_at(resumption.position)
+            self._position = resumption.position
             self.backlog, self._counted = self._outbox.backlog(), self._outbox.newest()
             self._marks.clear()
         self._heard_ns = self._now_ns()
@@ -165,15 +165,15 @@ class Shipper:
         known = furthest(self._outbox.between(self._position.shipped, up_to))
         self._link.raise_progress([(key, *steps) for key, steps in known.items()])
 
-    def _redis_forgot(self, found: Resumption) -> None:
+    def _redis_forgot(self, resumption: Resumption) -> None:
         """Prepare to send again what this node still has. For the lost entries, send at least the progress of the jobs."""
         oldest = self._outbox.oldest() or self._position.shipped + 1
-        lost = max(0, min(oldest - 1, self._position.shipped) - found.position.shipped)
+        lost = max(0, min(oldest - 1, self._position.shipped) - resumption.position.shipped)
         self.counts.lost += lost
         self.counts.rewound += 1
         self._link.raise_progress([(*known, self._now_ms()) for known in self._outbox.all_progress()])
-        again = self._position.shipped - found.position.shipped - lost
-        self._report(f"{self._link.place}: {found.note}: up to {again} are sent again, up to {lost} are lost")
+        again = self._position.shipped - resumption.position.shipped - lost
+        self._report(f"{self._link.place}: {resumption.note}: up to {again} are sent again, up to {lost} are lost")
 
     def _ship(self) -> int:
         self.measure()

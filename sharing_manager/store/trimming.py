@@ -42,10 +42,10 @@ def make_room(client: Client, place: str, node: str, length: int, *, urgent: boo
     """Trim one node's stream if it has more than `length` entries. With `urgent`, Redis is out of memory: if no group
     reads the stream, only its newer half is kept, but at least LEAST_LENGTH entries. Raises StoreAwayError."""
     with translated(place):
-        there = int(client.execute_command("XLEN", stream_of(node)))
+        entries = int(client.execute_command("XLEN", stream_of(node)))
     if urgent:
-        length = min(length, max(LEAST_LENGTH, there // 2))
-    if there <= length:
+        length = min(length, max(LEAST_LENGTH, entries // 2))
+    if entries <= length:
         return Trimmed(stream_of(node), 0, f"it has no more than {length} entries")
     return trim(client, place, node, max_length=length)
 
@@ -60,8 +60,8 @@ def trim(client: Client, place: str, node: str, *, max_length: int | None = None
     with translated(place):
         if not client.execute_command("EXISTS", stream):
             return Trimmed(stream, 0, "there is no such stream")
-        found = client.execute_command("XINFO GROUPS", stream)
-        last = slowest({group["name"]: _group(client, stream, group) for group in found})
+        groups = client.execute_command("XINFO GROUPS", stream)
+        last = slowest({group["name"]: _group(client, stream, group) for group in groups})
         if last is not None:
             return _trim_acknowledged(client, stream, *last)
         if max_length is None:

@@ -79,9 +79,9 @@ def explain(place: str, error: Exception) -> StoreAwayError:
     word = next((word for cls, word in _BY_CLASS if isinstance(error, cls)), "")
     if (word == "WRONGPASS" and "NOAUTH" in text) or "Authentication required" in text:
         word = "NOAUTH"
-    known = _BY_PREFIX.get(word or text.partition(" ")[0])
-    if known is not None:
-        return StoreAwayError(place, *known)
+    problem = _BY_PREFIX.get(word or text.partition(" ")[0])
+    if problem is not None:
+        return StoreAwayError(place, *problem)
     if isinstance(error, redis.TimeoutError | TimeoutError):
         return StoreAwayError(place, "timeout", "it doesn't answer in time: look whether it hangs or is overloaded")
     if isinstance(error, redis.ConnectionError | OSError):
