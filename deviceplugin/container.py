@@ -82,7 +82,7 @@ class Offer(Protocol):
 def common_mounts(layout: NodeLayout, is_file: Callable[[Path], bool]) -> tuple[Mount, ...]:
     """The manager's socket, and the runtime library if the node has it. All offers return the same, because the kubelet keeps
     only one of two mounts at the same path."""
-    found = [Mount(str(layout.run_dir), names.CONTAINER_RUN_DIR)]
+    mounts = [Mount(str(layout.run_dir), names.CONTAINER_RUN_DIR)]
     if is_file(layout.python_dir / "emulator_runtime" / "__init__.py"):
-        found.append(Mount(str(layout.python_dir), names.CONTAINER_TOOLS_DIR))
-    return tuple(found)
+        mounts.append(Mount(str(layout.python_dir), names.CONTAINER_TOOLS_DIR))
+    return tuple(mounts)

@@ -105,10 +105,10 @@ class GpuOffer:
     def mounts(self, layout: NodeLayout, edev_dir: Path, is_file: Callable[[Path], bool]) -> tuple[Mount, ...]:
         """The directories, and nvidia-smi if it exists on the node."""
         run_dir, *library = common_mounts(layout, is_file)
-        found = [run_dir, Mount(str(edev_dir), names.CONTAINER_EDEV_DIR)]
+        mounts = [run_dir, Mount(str(edev_dir), names.CONTAINER_EDEV_DIR)]
         if self.nvidia_smi and is_file(layout.nvidia_smi):
-            found.append(Mount(str(layout.nvidia_smi), names.CONTAINER_NVIDIA_SMI))
-        return (*found, *library)
+            mounts.append(Mount(str(layout.nvidia_smi), names.CONTAINER_NVIDIA_SMI))
+        return (*mounts, *library)
 
 
 def _link(one: DeviceEntry, other: DeviceEntry) -> str:

@@ -67,10 +67,10 @@ class DevicePluginService(DevicePluginServicer):
         if not context.add_callback(self._on_stream_end):  # the call has ended already
             self._on_stream_end()
             return
-        seen: Offer | None = None
-        while (offer := self._offers.after(seen, lambda: self._stopping or not context.is_active())) is not None:
+        last_sent: Offer | None = None
+        while (offer := self._offers.after(last_sent, lambda: self._stopping or not context.is_active())) is not None:
             yield device_list(offer)
-            seen = offer
+            last_sent = offer
 
     def GetPreferredAllocation(  # noqa: N802
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext

@@ -52,8 +52,8 @@ INVENTORY_ANNOTATION = "emugpu.dev/inventory"
 def work_uid(labels: Mapping[str, str], batch_job_uid: str) -> str:
     """The uid of the EmuJob, else of the batch Job, that a pod works for; empty if it works for neither.
 
-    `batch_job_uid`: of the batch Job that controls the pod, by its owner references. All of these are claims of somebody who may
-    create pods in the pod's namespace, so the uid names work of that namespace only: identify it by both.
+    `batch_job_uid`: the uid of the batch Job that controls the pod, from its owner references. Any user who may create pods in
+    the namespace can set all of these values, so a job must be identified by the namespace and this uid together.
     """
     claims = (labels.get(JOB_UID_LABEL), batch_job_uid, *(labels.get(label) for label in _CONTROLLER_UID_LABELS))
     return next((uid for uid in claims if uid), "")

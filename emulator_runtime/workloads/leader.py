@@ -63,18 +63,18 @@ class Leader:
 
     def barrier(self, steps_done: int, end_ns: int, *, stop: bool) -> Crossing:
         """Wait for all ranks, then let all continue."""
-        came = self._gather("done")
-        wrong = [rank for rank, (message, _) in came.items() if message.get("steps_done") != steps_done]
+        replies = self._gather("done")
+        wrong = [rank for rank, (message, _) in replies.items() if message.get("steps_done") != steps_done]
         if wrong:
             raise self._abort(f"rank {wrong[0]} has done another number of steps than rank 0 ({steps_done})")
         try:
-            ends = [whole(message, "end_ns", least=-(2**62)) for message, _ in came.values()]
+            ends = [whole(message, "end_ns", least=-(2**62)) for message, _ in replies.values()]
         except ProtocolError as error:
             raise self._abort(f"a rank sent a wrong message: {error}") from error
-        stopping = ["rank 0"] if stop else [f"rank {rank}" for rank, (m, _) in came.items() if m.get("stop")]
+        stopping = ["rank 0"] if stop else [f"rank {rank}" for rank, (m, _) in replies.items() if m.get("stop")]
         crossing = Crossing(max(end_ns, *ends), stopping[0] if stopping else "")
         go: Message = {"op": "go", "steps_done": steps_done, "end_ns": crossing.end_ns, "stop": crossing.stop}
-        self._tell_all(go, came)
+        self._tell_all(go, replies)
         return crossing
 
     def check(self) -> None:
@@ -167,30 +167,30 @@ class Leader:
 
     def _gather(self, op: str) -> dict[int, tuple[Message, int]]:
         """One message of every other rank and its arrival time."""
-        came: dict[int, tuple[Message, int]] = {}
+        replies: dict[int, tuple[Message, int]] = {}
         give_up_ns = monotonic_ns() + round(self._options.barrier_timeout_s * NS_PER_S)
         while True:
             self.check()
             for rank, link in self._links.items():
-                if rank not in came and (taken := link.take()) is not None:
+                if rank not in replies and (taken := link.take()) is not None:
                     if taken[0].get("op") != op:
                         raise self._abort(f"{link.name} sent {taken[0].get('op')!r} where {op!r} was due")
-                    came[rank] = taken
-            if len(came) == len(self._links):
-                return came
+                    replies[rank] = taken
+            if len(replies) == len(self._links):
+                return replies
             self._options.check_waiting()
             if monotonic_ns() > give_up_ns:
-                late = next(link.name for rank, link in self._links.items() if rank not in came)
+                late_rank = next(link.name for rank, link in self._links.items() if rank not in replies)
                 raise self._abort(
-                    f"{late} has not done its step for {self._options.barrier_timeout_s:g} s; see its pod's log"
+                    f"{late_rank} has not done its step for {self._options.barrier_timeout_s:g} s; see its pod's log"
                 )
             wait_readable(self._links.values(), SLICE_S)
 
-    def _tell_all(self, message: Message, came: dict[int, tuple[Message, int]]) -> None:
+    def _tell_all(self, message: Message, replies: dict[int, tuple[Message, int]]) -> None:
         """Send the same message to all, with the timestamps from which each rank estimates its clock offset."""
         for rank, link in self._links.items():
             try:
-                link.send(message | {"received_ns": came[rank][1], "sent_ns": monotonic_ns()})
+                link.send(message | {"received_ns": replies[rank][1], "sent_ns": monotonic_ns()})
             except ClusterError as error:
                 raise self._abort(str(error)) from error
 

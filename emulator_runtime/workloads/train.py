@@ -62,10 +62,10 @@ def main(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
-    return piped("emugpu", lambda: _run_told(parser, argv))
+    return piped("emugpu", lambda: _run_reporting_errors(parser, argv))
 
 
-def _run_told(parser: argparse.ArgumentParser, argv: list[str]) -> int:
+def _run_reporting_errors(parser: argparse.ArgumentParser, argv: list[str]) -> int:
     try:
         return run(parser.parse_args(argv))
     except EmuGpuError as error:

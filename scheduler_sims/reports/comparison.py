@@ -155,10 +155,10 @@ def _compare_policy(policy: str, runs: list[RunRecord]) -> PolicyComparison:
     )
     if predicted is None or alone.predicted is None or alone.observed is None:
         return alone
-    ours, theirs = mean_jcts([predicted]), mean_jcts(repeats)
+    predicted_jcts, observed_jcts = mean_jcts([predicted]), mean_jcts(repeats)
     by_figure = _figure_errors(alone.predicted, alone.observed.figures)
-    errors = Errors(by_figure, _per_job(ours, theirs), _quantile_errors(predicted, repeats))
-    return replace(alone, error=errors, unmatched=tuple(sorted(ours.keys() ^ theirs.keys())))
+    errors = Errors(by_figure, _per_job(predicted_jcts, observed_jcts), _quantile_errors(predicted, repeats))
+    return replace(alone, error=errors, unmatched=tuple(sorted(predicted_jcts.keys() ^ observed_jcts.keys())))
 
 
 def _check(policy: str, runs: list[RunRecord]) -> None:
@@ -206,9 +206,9 @@ def worst_lag(runs: Iterable[RunRecord]) -> dict[str, LagAccount]:
 
 
 def _figure_errors(predicted: Figures, observed: Figures) -> dict[str, float | None]:
-    ours, theirs = predicted.as_dict(), observed.as_dict()
-    names = {name: name if name in ours else f"{name}_s" for name in COMPARED}
-    return {name: relative_error(ours[key], theirs[key]) for name, key in names.items()}
+    predicted_values, observed_values = predicted.as_dict(), observed.as_dict()
+    names = {name: name if name in predicted_values else f"{name}_s" for name in COMPARED}
+    return {name: relative_error(predicted_values[key], observed_values[key]) for name, key in names.items()}
 
 
 def _per_job(predicted: Mapping[str, float], observed: Mapping[str, float]) -> PerJobError:
@@ -227,11 +227,11 @@ def _per_job(predicted: Mapping[str, float], observed: Mapping[str, float]) -> P
 
 
 def _quantile_errors(predicted: RunRecord, repeats: Sequence[RunRecord]) -> tuple[QuantileError, ...]:
-    ours = [job.jct_s for job in finished_jobs(predicted)]
+    predicted_jcts = [job.jct_s for job in finished_jobs(predicted)]
     samples = [[job.jct_s for job in finished_jobs(run)] for run in repeats]
-    found = []
+    errors = []
     for share in QUANTILE_GRID:
-        seen = mean([value for sample in samples if (value := quantile(sample, share)) is not None])
-        told = quantile(ours, share)
-        found.append(QuantileError(share, told, seen, relative_error(told, seen)))
-    return tuple(found)
+        observed_s = mean([value for sample in samples if (value := quantile(sample, share)) is not None])
+        predicted_s = quantile(predicted_jcts, share)
+        errors.append(QuantileError(share, predicted_s, observed_s, relative_error(predicted_s, observed_s)))
+    return tuple(errors)

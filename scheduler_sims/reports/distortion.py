@@ -28,11 +28,11 @@ def warnings(comparison: Comparison) -> tuple[str, ...]:
 
 def failures(comparison: Comparison, most: int = MOST_FAILURES) -> tuple[str, ...]:
     """One line for each policy and failed job: the reason, and the runs in which it failed."""
-    seen: dict[str, list[str]] = {}
+    runs_by_line: dict[str, list[str]] = {}
     for failure in (failure for policy in comparison.policies for failure in policy.failures):
         line = f"{failure.policy}, {failure.job_id}: {failure.reason or 'no reason given'}"
-        seen.setdefault(line, []).append(f"{failure.cluster} #{failure.repeat}")
-    lines = [f"{line} ({list_some(where)})" for line, where in seen.items()]
+        runs_by_line.setdefault(line, []).append(f"{failure.cluster} #{failure.repeat}")
+    lines = [f"{line} ({list_some(runs)})" for line, runs in runs_by_line.items()]
     rest = len(lines) - most
     return (*lines[:most], f"and {rest} more; jobs.csv names them all") if rest > 0 else tuple(lines)
 

@@ -205,13 +205,13 @@ def _named(policy: str, colour: str) -> str:
 
 
 def _head(names: Iterable[str], numbers: Iterable[str]) -> str:
-    left = "".join(f"<th class='name'>{escape(name)}</th>" for name in names)
-    return f"<thead><tr>{left}{''.join(f'<th>{escape(name)}</th>' for name in numbers)}</tr></thead>"
+    name_cells = "".join(f"<th class='name'>{escape(name)}</th>" for name in names)
+    return f"<thead><tr>{name_cells}{''.join(f'<th>{escape(name)}</th>' for name in numbers)}</tr></thead>"
 
 
 def _row(names: Iterable[str], numbers: Iterable[str]) -> str:
-    left = "".join(f"<td class='name'>{escape(name)}</td>" for name in names)
-    return f"<tr>{left}{''.join(f'<td>{escape(number)}</td>' for number in numbers)}</tr>"
+    name_cells = "".join(f"<td class='name'>{escape(name)}</td>" for name in names)
+    return f"<tr>{name_cells}{''.join(f'<td>{escape(number)}</td>' for number in numbers)}</tr>"
 
 
 def _table(head: str, bodies: Iterable[str], caption: str = "") -> str:

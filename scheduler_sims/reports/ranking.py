@@ -30,12 +30,14 @@ def standings(comparison: Comparison) -> list[Standing]:
         return []
     predicted = {p.policy: p.predicted.mean_jct_s if p.predicted else None for p in comparison.policies}
     observed = {p.policy: p.observed.figures.mean_jct_s if p.observed else None for p in comparison.policies}
-    found = []
+    result = []
     for policy in predicted:
-        ours, theirs = _ratio(predicted, policy), _ratio(observed, policy)
+        predicted_ratio, observed_ratio = _ratio(predicted, policy), _ratio(observed, policy)
         places = _place(predicted, policy), _place(observed, policy)
-        found.append(Standing(policy, *places, ours, theirs, relative_error(ours, theirs)))
-    return found
+        result.append(
+            Standing(policy, *places, predicted_ratio, observed_ratio, relative_error(predicted_ratio, observed_ratio))
+        )
+    return result
 
 
 def _ratio(means: Mapping[str, float | None], policy: str) -> float | None:
