@@ -1,4 +1,4 @@
-"""Starts a device plugin: `python -m deviceplugin`, configured by environment variables."""
+"""Starts the device plugin: `python -m deviceplugin`, configured by environment variables."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def main(argv: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="deviceplugin: %(message)s", stream=sys.stderr)
     try:
         settings = Settings.from_env(os.environ)
-        from deviceplugin.daemon import Daemon  # with gRPC, which a mistake in the settings needn't wait for
+        from deviceplugin.daemon import Daemon  # imports gRPC, which an error in the settings needn't wait for
 
-        shorten_slice()  # the kubelet holds a pod back while it waits for Allocate
+        shorten_slice()  # the kubelet delays the pod's start until Allocate returns
         Daemon(settings).run()
     except EmuGpuError as error:
         print(f"deviceplugin: {error}", file=sys.stderr)

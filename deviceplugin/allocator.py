@@ -1,4 +1,4 @@
-"""Acts on an Allocate: each mints a new grant, since the kubelet says neither for whom it asks nor that it asked before."""
+"""Handles Allocate calls. Each mints a new grant: a call says neither which pod it is for nor whether it is a repetition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emulator_runtime.node.layout import NodeLayout
 
 
 class Allocator:
-    """Mints grants in the node directory `layout`. Safe to call from several threads."""
+    """Mints grants in the node directory `layout`. Thread-safe."""
 
     def __init__(self, layout: NodeLayout, grants: GrantFiles, delivery: Delivery) -> None:
         self._layout = layout
@@ -20,9 +20,9 @@ class Allocator:
         self._delivery = delivery
 
     def allocate(self, offer: Offer, requests: Sequence[Sequence[str]]) -> list[ContainerReply]:
-        """A grant for each container, on disk when this returns; all or none.
+        """Mint one grant for each container; all or none. They are on disk when this returns.
 
-        Raises InputError for ids that can't be had, OSError where the grant can't be written.
+        Raises InputError for ids that can't be allocated, OSError if a grant can't be written.
         """
         checked = [offer.checked_ids(requested) for requested in requests]
         minted: list[str] = []

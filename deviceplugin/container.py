@@ -1,6 +1,6 @@
-"""What a container gets when the kubelet gives it something of ours: the types, and the mounts that all containers have.
+"""The types of what a container gets in an Allocate reply, and the mounts that all containers get.
 
-A resource is an `Offer`: GPUs (gpus.py) or places on the node (places.py). All of it is decided without touching anything.
+A resource is an `Offer`: GPUs (gpus.py) or host slots (places.py). These modules only compute; they read and write no files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from emulator_runtime.node.layout import NodeLayout
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A path of the host, seen read-only in the container."""
+    """A path of the host that is mounted read-only in the container."""
 
     host_path: str
     container_path: str
@@ -24,7 +24,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class ContainerReply:
-    """The part of an Allocate reply that concerns one container."""
+    """The part of an Allocate reply for one container."""
 
     envs: Mapping[str, str]
     mounts: tuple[Mount, ...] = ()
@@ -33,7 +33,7 @@ class ContainerReply:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """An id as the kubelet hears of it; `numa_node` None: it is near to none."""
+    """An id as announced to the kubelet; `numa_node` None: not close to any NUMA node."""
 
     device_id: str
     healthy: bool = True
@@ -41,16 +41,16 @@ class Announced:
 
 
 class Offer(Protocol):
-    """One resource of the node as it is now. Offers of the same are equal."""
+    """The current state of one resource of the node. Offers are compared by value."""
 
     @property
     def name(self) -> str:
-        """The resource that pods ask for."""
+        """The resource name that pods request."""
         ...
 
     @property
     def device_counts(self) -> tuple[int, int]:
-        """How many ids of devices there are, replicas counted: healthy and unhealthy ones."""
+        """The number of healthy and of unhealthy device ids, including replicas."""
         ...
 
     def announced(self) -> Iterable[Announced]:
@@ -58,11 +58,11 @@ class Offer(Protocol):
         ...
 
     def preferred(self, available: Iterable[str], must: Iterable[str], size: int) -> list[str]:
-        """`size` of the `available` ids, best first and those of `must` among them. Raises InputError where `must` is more."""
+        """`size` of the `available` ids, best first, including `must`. Raises InputError if `must` has more ids."""
         ...
 
     def checked_ids(self, requested: Sequence[str]) -> tuple[str, ...]:
-        """The ids in the resource's own order; the kubelet gives them in none. Raises InputError where they can't be had."""
+        """The requested ids in the resource's order (the kubelet sends them unordered). Raises InputError for invalid ids."""
         ...
 
     def device_files(self, device_ids: Sequence[str]) -> dict[int, dict[str, object]]:
@@ -70,19 +70,19 @@ class Offer(Protocol):
         ...
 
     def environment(self, device_ids: Sequence[str], token: str) -> dict[str, str]:
-        """The container's variables."""
+        """The container's environment variables."""
         ...
 
     def mounts(self, layout: NodeLayout, edev_dir: Path, is_file: Callable[[Path], bool]) -> tuple[Mount, ...]:
-        """The container's mounts. `is_file` is asked for files that stand for what may be absent: a missing source of a
-        mount would be made by the container runtime, as a directory."""
+        """The container's mounts. `is_file` checks optional files of the host: the container runtime would create a
+        directory for a missing mount source."""
         ...
 
 
 def common_mounts(layout: NodeLayout, is_file: Callable[[Path], bool]) -> tuple[Mount, ...]:
-    """The manager's socket, and the runtime library where the node has it. The same for all offers: of two replies with a
-    mount at one path, the kubelet takes one."""
-    found = [Mount(str(layout.run_dir), names.CONTAINER_RUN_DIR)]
+    """The manager's socket, and the runtime library if the node has it. All offers return the same, because the kubelet keeps
+    only one of two mounts at the same path."""
+    mounts = [Mount(str(layout.run_dir), names.CONTAINER_RUN_DIR)]
     if is_file(layout.python_dir / "emulator_runtime" / "__init__.py"):
-        found.append(Mount(str(layout.python_dir), names.CONTAINER_TOOLS_DIR))
-    return tuple(found)
+        mounts.append(Mount(str(layout.python_dir), names.CONTAINER_TOOLS_DIR))
+    return tuple(mounts)

@@ -1,6 +1,6 @@
-"""The program's life: start, serve, stop. A signal only sets a flag; a second one ends at once.
+"""The life of the program: start, serve, stop. A signal only sets a flag; a second signal ends the program at once.
 
-Decides in a pure function (`reconcile`) which resources to start, change and stop when the inventory changes.
+If the inventory changes, the pure function `reconcile` decides which resources to start, update and stop.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from deviceplugin.web import WebServer
 
 STOP_S = 1.0
-"""How long the resources' servers may take to stop (host seconds)."""
+"""How long the servers of the resources may take to stop (host seconds)."""
 
 _log = logging.getLogger("deviceplugin")
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What to do to serve another inventory; stops come first, since a device may move from one resource to another."""
+    """The actions that lead to another inventory. Stops come first, because a device may move to another resource."""
 
     stop: tuple[str, ...] = ()
     update: tuple[Offer, ...] = ()
@@ -51,13 +51,13 @@ class Changes:
 
 
 def offers_of(inventory: Inventory, *, host: bool, nvidia_smi: bool) -> list[Offer]:
-    """What a node with this inventory offers; `host`: places as well, where it is in use at all."""
+    """The resources that a node with this inventory offers. `host`: also host slots, if the node belongs to a pool."""
     gpus = [GpuOffer(inventory.node, resource, inventory.compat, nvidia_smi) for resource in inventory.resources]
     return [*gpus, *([PlaceOffer()] if host and inventory.in_use else [])]
 
 
 def reconcile(wanted: Collection[Offer], running: Collection[str]) -> Changes:
-    """From the resources that are served to those that are wanted."""
+    """The changes from the served resources to the wanted ones."""
     offers = {offer.name: offer for offer in wanted}
     return Changes(
         stop=tuple(sorted(set(running) - set(offers))),
@@ -67,7 +67,7 @@ def reconcile(wanted: Collection[Offer], running: Collection[str]) -> Changes:
 
 
 class Daemon:
-    """One device plugin. `run` returns after a signal."""
+    """The device plugin of a node. `run` returns after a signal."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -81,7 +81,7 @@ class Daemon:
         self._web: WebServer | None = None
 
     def run(self) -> None:
-        """Raises InputError where a setting can't be used."""
+        """Serve until a signal. Raises InputError for an invalid setting."""
         try:
             self.start()
             self.serve()
@@ -96,7 +96,7 @@ class Daemon:
         if self._settings.port:
             self._start_web(self._settings.port)
         self._woken, self._waker = socket.socketpair()
-        self._waker.settimeout(0)  # as set_wakeup_fd wants it
+        self._waker.settimeout(0)  # set_wakeup_fd requires it
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
@@ -113,13 +113,13 @@ class Daemon:
             self._wait()
 
     def stop(self) -> None:
-        """All servers at once, so that one slow stream isn't waited for before the next."""
+        """Stop all servers at the same time, so that one slow stream doesn't delay the others."""
         self._stop_plugins(tuple(self._running))
         if self._web is not None:
             self._web.close()
 
     def _wait(self) -> None:
-        """Until a signal, a probe, or the time for the next look at the files."""
+        """Wait for a signal, a probe, or the next check of the files."""
         web = [] if self._web is None else [self._web]
         waiting: list[socket.socket | WebServer] = [self._woken, *web]
         if wait_readable(waiting, POLL_S):
@@ -134,7 +134,7 @@ class Daemon:
             book = OfferBook(offer)
             plugin = ResourcePlugin(book, self._allocator, self._metrics, Path(self._settings.kubelet_dir))
             plugin.start()
-            self._running[offer.name] = book, plugin  # not sooner: what is in there is alive
+            self._running[offer.name] = book, plugin  # after `start`: all entries must be live threads
         for offer in changes.update + changes.start:
             self._metrics.devices(offer.name, *offer.device_counts)
 
@@ -159,20 +159,20 @@ class Daemon:
         return CdiDelivery(directory)
 
     def _start_web(self, port: int) -> None:
-        from deviceplugin.web import PrometheusMetrics, WebServer  # 5 MB that a plugin without metrics needn't have
+        from deviceplugin.web import PrometheusMetrics, WebServer  # 5 MB, which a plugin without metrics doesn't need
 
         self._metrics = metrics = PrometheusMetrics()
         self._web = WebServer(port, metrics, self._healthy, self._ready)
 
     def _sweep(self) -> None:
-        """What belonged to grants that the manager has removed; looked at when the directory has changed."""
+        """Remove what belonged to grants that the manager has removed; only if the directory has changed."""
         identity = file_identity(self._layout.grants_dir)
         if identity != self._swept:
             self._swept = identity
             self._delivery.sweep(lambda grant_id: self._grants.path(grant_id).is_dir())
 
     def _healthy(self) -> bool:
-        """A resource without its thread would never be registered again."""
+        """Whether all threads live: a resource without its thread would never be registered again."""
         return all(plugin.is_alive() for _, plugin in list(self._running.values()))
 
     def _ready(self) -> bool:

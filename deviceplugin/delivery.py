@@ -1,6 +1,6 @@
-"""How a grant reaches its container: as mounts in the kubelet's reply, or as a CDI spec that the container runtime reads.
+"""Delivers a grant to its container: by mounts in the reply to the kubelet, or by a CDI spec for the container runtime.
 
-CDI: cncf-tags/container-device-interface, SPEC.md, version 0.6.0. The token is never in a spec, only in the reply.
+CDI: cncf-tags/container-device-interface, SPEC.md, version 0.6.0. The token is only in the reply, never in a spec.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _SPEC_NAME = re.compile(r"emugpu\.dev-grant-([0-9a-f]{32})\.json")
 
 
 class Delivery(Protocol):
-    """One way to hand over a grant."""
+    """A way to deliver a grant."""
 
     def deliver(self, grant_id: str, envs: Mapping[str, str], mounts: tuple[Mount, ...]) -> ContainerReply:
-        """The reply for the container; what it refers to is on disk. Raises OSError; then nothing is left."""
+        """The reply for the container; files that it refers to are on disk. Raises OSError and leaves no files then."""
         ...
 
     def sweep(self, alive: Callable[[str], bool]) -> None:
-        """Remove what belongs to grants that are gone."""
+        """Remove the files of grants that don't exist any more."""
         ...
 
 
 class MountDelivery:
-    """Everything is in the reply, so there is nothing to remove."""
+    """Puts everything into the reply, so there are no files to remove."""
 
     def deliver(self, grant_id: str, envs: Mapping[str, str], mounts: tuple[Mount, ...]) -> ContainerReply:
         return ContainerReply(envs, mounts)
@@ -43,7 +43,7 @@ class MountDelivery:
 
 
 class CdiDelivery:
-    """A spec file per grant in `cdi_dir`, which the container runtime watches."""
+    """Writes a spec file for each grant to `cdi_dir`, which the container runtime watches."""
 
     def __init__(self, cdi_dir: Path) -> None:
         self._dir = cdi_dir
@@ -55,12 +55,12 @@ class CdiDelivery:
             "devices": [{"name": grant_id, "containerEdits": {"mounts": [_cdi_mount(mount) for mount in mounts]}}],
         }
         path = self._dir / f"emugpu.dev-grant-{grant_id}.json"
-        unfinished = path.with_suffix(".new")  # runtimes read *.json and *.yaml only
+        unfinished = path.with_suffix(".new")  # runtimes only read *.json and *.yaml
         write_whole(path, json.dumps(spec), sync=True, mode=0o644, unfinished=unfinished)
         return ContainerReply(envs, cdi_devices=(f"{CDI_KIND}={grant_id}",))
 
     def sweep(self, alive: Callable[[str], bool]) -> None:
-        """Also what a killed process left unfinished: without its grant, a name with `.new` is nobody's."""
+        """Also removes unfinished `.new` files of a killed process, since they have no grant."""
         for path in list(self._dir.iterdir()):
             match = _SPEC_NAME.fullmatch(path.with_suffix(".json").name)
             if match and not alive(match[1]):

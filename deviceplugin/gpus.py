@@ -1,4 +1,4 @@
-"""The GPUs of one resource, as an offer: ids checked, device files, variables, mounts."""
+"""The GPUs of one resource as an offer: checks of ids, device files, variables, mounts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from emulator_runtime.node.layout import NodeLayout
 
 @dataclass(frozen=True, slots=True)
 class GpuOffer:
-    """A resource of the inventory with what its node adds to it. `nvidia_smi`: mount the program where the node has it."""
+    """A resource of the inventory with settings of its node. `nvidia_smi`: mount that program if the node has it."""
 
     node: str
     resource: ResourceEntry
@@ -41,10 +41,10 @@ class GpuOffer:
         return preferred(self.resource, available, must, size)
 
     def checked_ids(self, requested: Sequence[str]) -> tuple[str, ...]:
-        """The ids in the order of device index and replica.
+        """The ids ordered by device index and replica.
 
-        Raises InputError for an id that isn't the resource's, is named twice or unhealthy, for no id at all, and for more
-        than one replica where the pool forbids that (upstream's failRequestsGreaterThanOne, about shared devices only).
+        Raises InputError for an id of another resource, a repeated id, an unhealthy device, an empty list, and for more than
+        one replica if the pool forbids that (like NVIDIA's failRequestsGreaterThanOne, for shared devices only).
         """
         resource = self.resource
         known = resource.by_id()
@@ -66,7 +66,7 @@ class GpuOffer:
         return tuple(device_id for device_id in known if device_id in wanted)
 
     def device_files(self, device_ids: Sequence[str]) -> dict[int, dict[str, object]]:
-        """The content of /edev/<index> for each device; links go to the other devices of the same container."""
+        """The content of /edev/<index> for each device. Links are listed to the container's other devices."""
         known = self.resource.by_id()
         replicas: dict[int, int | None] = {}
         entries: dict[int, DeviceEntry] = {}
@@ -90,7 +90,7 @@ class GpuOffer:
         }
 
     def environment(self, device_ids: Sequence[str], token: str) -> dict[str, str]:
-        """A device of which the container has several replicas is visible once."""
+        """The variables. If the container has several replicas of a device, the device is listed once."""
         visible = ",".join(dict.fromkeys(split_device_id(device_id)[0] for device_id in device_ids))
         variables = {
             names.TOKEN_VARIABLE: token,
@@ -103,12 +103,12 @@ class GpuOffer:
         return variables
 
     def mounts(self, layout: NodeLayout, edev_dir: Path, is_file: Callable[[Path], bool]) -> tuple[Mount, ...]:
-        """Directories, and nvidia-smi only where it is a file now."""
+        """The directories, and nvidia-smi if it exists on the node."""
         run_dir, *library = common_mounts(layout, is_file)
-        found = [run_dir, Mount(str(edev_dir), names.CONTAINER_EDEV_DIR)]
+        mounts = [run_dir, Mount(str(edev_dir), names.CONTAINER_EDEV_DIR)]
         if self.nvidia_smi and is_file(layout.nvidia_smi):
-            found.append(Mount(str(layout.nvidia_smi), names.CONTAINER_NVIDIA_SMI))
-        return (*found, *library)
+            mounts.append(Mount(str(layout.nvidia_smi), names.CONTAINER_NVIDIA_SMI))
+        return (*mounts, *library)
 
 
 def _link(one: DeviceEntry, other: DeviceEntry) -> str:

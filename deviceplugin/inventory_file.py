@@ -1,4 +1,4 @@
-"""Watches the inventory that the manager publishes: a stat now and then. A mistake is said once, the last good one stays."""
+"""Watches the inventory file that the manager writes, by polling stat. After an error, the last valid inventory stays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emulator_runtime.node.inventory import Inventory
 
 
 class InventoryFile:
-    """`report` is told in one line what is wrong with the file, once until something else is."""
+    """`report` gets one line about an error in the file, again only if the error changes."""
 
     def __init__(self, path: Path, report: Callable[[str], None]) -> None:
         self._path = path
@@ -19,7 +19,7 @@ class InventoryFile:
         self._problem = ""
 
     def poll(self) -> Inventory | None:
-        """The inventory if the file has changed to a good one since the last call, else None."""
+        """The inventory if the file has changed since the last call and is valid, else None."""
         try:
             status = self._path.stat()
             version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

@@ -1,4 +1,4 @@
-"""What the plugin counts, as an interface: with metrics off, another object counts nothing and no metrics library is loaded."""
+"""The interface of the plugin's metrics. Without metrics, NoMetrics is used and no metrics library is imported."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class Metrics(Protocol):
-    """Told by the plugin's parts as things happen; from any thread."""
+    """Gets notified of events by all parts of the plugin. Thread-safe."""
 
     def allocated(self, resource: str, duration_s: float) -> None:
-        """An Allocate succeeded; host seconds from request to reply."""
+        """An Allocate succeeded; `duration_s` is host seconds from request to reply."""
         ...
 
     def devices(self, resource: str, healthy: int, unhealthy: int) -> None:
-        """How many device ids the resource has now."""
+        """The current number of device ids of the resource."""
         ...
 
     def forget(self, resource: str) -> None:
@@ -25,12 +25,12 @@ class Metrics(Protocol):
         ...
 
     def error(self, kind: str) -> None:
-        """Something failed: `allocate`, `preferred`, `register` or `inventory`."""
+        """An error of this kind: `allocate`, `preferred`, `register` or `inventory`."""
         ...
 
 
 class NoMetrics:
-    """Counts nothing."""
+    """Ignores all events."""
 
     def allocated(self, resource: str, duration_s: float) -> None:
         return

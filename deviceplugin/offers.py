@@ -1,4 +1,4 @@
-"""What one resource offers at the moment, read by the kubelet's streams and changed by the inventory's watcher."""
+"""The current offer of one resource. The kubelet's streams read it; the daemon updates it from the inventory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deviceplugin.container import Offer
 
 
 class OfferBook:
-    """The current offer. Readers wait for the next one without polling."""
+    """The current offer. Readers wait for a change without polling."""
 
     def __init__(self, offer: Offer) -> None:
         self._offer = offer
@@ -20,19 +20,19 @@ class OfferBook:
         return self._offer
 
     def update(self, offer: Offer) -> None:
-        """Replace the offer and wake whoever waits; the same again wakes nobody."""
+        """Replace the offer and wake the readers; no effect if the offer is equal."""
         with self._changed:
             if offer != self._offer:
                 self._offer = offer
                 self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let all that wait look at their `ended` again."""
+        """Let all waiting readers check their `ended` again."""
         with self._changed:
             self._changed.notify_all()
 
     def after(self, seen: Offer | None, ended: Callable[[], bool]) -> Offer | None:
-        """The offer as soon as it isn't `seen`; None as soon as `ended`."""
+        """Wait until the offer differs from `seen` and return it; None if `ended` becomes true first."""
         with self._changed:
             self._changed.wait_for(lambda: ended() or self._offer != seen)
             return None if ended() else self._offer

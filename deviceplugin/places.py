@@ -1,6 +1,7 @@
-"""Places on the node, as an offer: containers that train on CPUs alone get a token and the manager's socket, and no device.
+"""Host slots as an offer: containers that train only on CPUs get a token and the manager's socket, but no device.
 
-A place has an id, by which the kubelet says later who has it and the manager knows whose token it is, as with a device.
+Like a device, a host slot has an id. By this id the kubelet reports which container holds it, and the manager then knows the
+owner of the token.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from emulator_runtime.node import layout as names
 from emulator_runtime.node.layout import HOST_RESOURCE, NodeLayout
 
 HOST_PLACES = 110
-"""As many as a node has pods by default (kubelet configuration, maxPods), so that places are never what is scarce."""
+"""The default maximum number of pods on a node (kubelet configuration, maxPods), so that host slots never run out."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceOffer:
-    """All places of a node, each for one container."""
+    """All host slots of a node. Each is for one container."""
 
     count: int = HOST_PLACES
 
@@ -44,7 +45,7 @@ class PlaceOffer:
         return (chosen + [place for place in self._places() if place in free and place not in chosen])[:size]
 
     def checked_ids(self, requested: Sequence[str]) -> tuple[str, ...]:
-        """Raises InputError for an id that is no place or named twice, and for none at all."""
+        """The requested ids. Raises InputError for an id that is no host slot, a repeated id, and an empty list."""
         known, wanted = self._places(), set(requested)
         if len(wanted) < len(requested) or not requested:
             raise InputError(self.name, f"an allocation must name its places once each, got {list(requested)}")
@@ -58,7 +59,7 @@ class PlaceOffer:
         return {}
 
     def environment(self, device_ids: Sequence[str], token: str) -> dict[str, str]:
-        """Beside those of a GPU they take nothing away from it: what both say is the same."""
+        """The variables. In a container that also has a GPU they don't conflict: common variables have the same values."""
         return {
             names.HOST_TOKEN_VARIABLE: token,
             names.MANAGER_SOCKET_VARIABLE: names.CONTAINER_MANAGER_SOCKET,

@@ -1,8 +1,8 @@
-"""The life of one resource: run -> serve -> register -> watch -> clean up, and again from the start when the kubelet has gone.
+"""The life of one resource: serve, register, watch, clean up, and again from the start when the kubelet has restarted.
 
-The old server is down before the next one registers: a kubelet that still holds the old stream would close the new client
-with it, and the resource would stay at 0. Nothing here ends the process: one that restarts to register again runs into
-CrashLoopBackOff.
+The old server must be stopped before the new one registers: a kubelet that still has the old stream would close the new
+connection together with it, and the resource would stay at 0 devices. The process itself never exits for this: a program that
+restarts in order to register again ends in CrashLoopBackOff.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from emulator_runtime.timing.host import monotonic_ns
 API_VERSION = "v1beta1"
 KUBELET_SOCKET = "kubelet.sock"
 POLL_S = 0.5
-"""How often sockets are looked at (host seconds): a stat each."""
+"""How often the sockets are checked (host seconds); each check is one stat."""
 REGISTER_TIMEOUT_S = 5.0
 STREAM_TIMEOUT_S = 30.0
-"""A kubelet that registered us opens its stream at once; if it hasn't after this, it never will."""
+"""A kubelet opens its stream right after the registration. If it hasn't done so by then, the plugin registers again."""
 SHORT_SESSION_S = 5.0
 RETRY_S = (0.5, 1.0, 2.0, 5.0)
-"""Pauses after registrations that failed or didn't last, the last one from then on. A new kubelet.sock ends a pause."""
+"""Pauses after failed or short-lived registrations; the last one repeats. A new kubelet.sock ends a pause."""
 GRACE_S = 0.5
 WORKERS = 8
-"""Calls at the same time; each stream takes one as long as it lives, threads are made when needed."""
+"""Maximum number of concurrent calls. Each stream uses one for its whole life; threads are created when needed."""
 
-_LONGEST_NAME = 50  # a socket's path has 107 bytes (unix(7)), the kubelet's directory 32
+_LONGEST_NAME = 50  # a socket's path has at most 107 bytes (unix(7)), of which the kubelet's directory needs 32
 _log = logging.getLogger("deviceplugin")
 
 FileIdentity = tuple[int, int, int]
@@ -49,7 +49,7 @@ FileIdentity = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What can be known about a session from outside. Files: None where there is none."""
+    """The observable state of a session. Files: None if they don't exist."""
 
     kubelet: FileIdentity | None
     socket: FileIdentity | None
@@ -58,7 +58,7 @@ class Seen:
 
 
 def why_again(start: Seen, now: Seen) -> str | None:
-    """The reason to register again, or None. A missing kubelet.sock is none: while its stream lives, so does the kubelet."""
+    """The reason to register again, or None. A missing kubelet.sock is no reason: while its stream is open, the kubelet runs."""
     if now.stream is Stream.ENDED:
         return "the kubelet has closed its stream"
     if now.kubelet is not None and now.kubelet != start.kubelet:
@@ -71,8 +71,8 @@ def why_again(start: Seen, now: Seen) -> str | None:
 
 
 def socket_name(resource: str) -> str:
-    """The file name of a resource's socket: different for different resources, short enough for a socket's path."""
-    name = resource.replace("/", "_", 1)  # what stands before the slash has no underscore
+    """The file name of a resource's socket: unique for each resource and short enough for a socket's path."""
+    name = resource.replace("/", "_", 1)  # unique: a name has no underscore before the slash
     name = re.sub(r"[^A-Za-z0-9._-]", "-", name)
     if len(name) > _LONGEST_NAME:
         name = f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(resource.encode()).hexdigest()[:8]}"
@@ -80,7 +80,7 @@ def socket_name(resource: str) -> str:
 
 
 def file_identity(path: Path) -> FileIdentity | None:
-    """Tells a file from another one that came to its place; inode numbers alone are used again at once."""
+    """Distinguishes a file from its replacement at the same path; the inode number alone may be reused at once."""
     try:
         status = path.stat()
     except OSError:
@@ -89,7 +89,7 @@ def file_identity(path: Path) -> FileIdentity | None:
 
 
 class ResourcePlugin(threading.Thread):
-    """One resource, served from `start` to `stop` in a thread of its own."""
+    """Serves one resource, from `start` to `stop`, in a thread of its own."""
 
     def __init__(self, offers: OfferBook, allocator: Allocator, metrics: Metrics, kubelet_dir: Path) -> None:
         self.resource = offers.offer.name
@@ -106,7 +106,7 @@ class ResourcePlugin(threading.Thread):
         self.registered = False
 
     def run(self) -> None:
-        """One session after the other, until told to stop."""
+        """Run one session after the other until `stop`."""
         failures = 0
         while not self._stopping:
             kubelet, start_ns = file_identity(self._kubelet), monotonic_ns()
@@ -114,7 +114,7 @@ class ResourcePlugin(threading.Thread):
                 self._run_once(kubelet)
             except ClusterError as error:
                 self._say(f"{error}; waiting for it")
-            except OSError as error:  # cleaning up after itself: the directory may be read-only by now
+            except OSError as error:  # cleaning up may fail, for example if the directory has become read-only
                 self._say(f"{error.filename or self._socket}: {error.strerror or error}; trying again")
             short = to_s(monotonic_ns() - start_ns) < SHORT_SESSION_S
             failures = failures + 1 if short else 0
@@ -122,14 +122,14 @@ class ResourcePlugin(threading.Thread):
                 self._pause(RETRY_S[min(failures, len(RETRY_S)) - 1], kubelet)
 
     def stop(self) -> None:
-        """Tell the thread to end, out of whatever it waits for; `join` takes GRACE_S at most."""
+        """Let the thread end; it interrupts every wait. `join` then takes at most GRACE_S."""
         self._stopping = True
         self._nudged.set()
         if (call := self._registering) is not None:
             call.cancel()
 
     def _run_once(self, kubelet: FileIdentity | None) -> None:
-        """Raises ClusterError where the kubelet can't be reached or says no."""
+        """One session. Raises ClusterError if the kubelet can't be reached or refuses the registration."""
         if kubelet is None:
             raise ClusterError(f"{self._kubelet}: there is no kubelet")
         service = DevicePluginService(self._offers, self._allocator, self._metrics, self._nudged.set)
@@ -144,7 +144,7 @@ class ResourcePlugin(threading.Thread):
         server = grpc.server(ThreadPoolExecutor(WORKERS, thread_name_prefix=self.resource))
         add_DevicePluginServicer_to_server(service, server)
         try:
-            self._socket.unlink(missing_ok=True)  # of a process that was killed
+            self._socket.unlink(missing_ok=True)  # left by a process that was killed
             server.add_insecure_port(f"unix:{self._socket}")
         except (OSError, RuntimeError) as error:
             raise ClusterError(f"{self._socket}: can't be served: {error}") from error
@@ -174,7 +174,7 @@ class ResourcePlugin(threading.Thread):
         self.registered = True
 
     def _watch(self, service: DevicePluginService, kubelet: FileIdentity) -> None:
-        """Return when it is time to register again, or to stop."""
+        """Return when the resource must be registered again, or at `stop`."""
         start_ns = monotonic_ns()
         start = Seen(kubelet, file_identity(self._socket), service.stream, 0.0)
         while not self._stopping:
@@ -192,7 +192,7 @@ class ResourcePlugin(threading.Thread):
         self._socket.unlink(missing_ok=True)
 
     def _pause(self, duration_s: float, kubelet: FileIdentity | None) -> None:
-        """Wait, unless a new kubelet comes: that one is registered with at once."""
+        """Wait, but end the wait if a new kubelet starts, to register with it at once."""
         start_ns = monotonic_ns()
         while not self._stopping and to_s(monotonic_ns() - start_ns) < duration_s:
             now = file_identity(self._kubelet)
@@ -205,7 +205,7 @@ class ResourcePlugin(threading.Thread):
         self._nudged.clear()
 
     def _say(self, text: str) -> None:
-        """Log it, but not the same twice running: waiting for a kubelet is quiet."""
+        """Log `text` unless it equals the previous line, so that waiting for a kubelet is logged only once."""
         if text != self._said:
             self._said = text
             _log.info("%s: %s", self.resource, text)

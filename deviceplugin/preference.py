@@ -1,7 +1,8 @@
-"""Which devices a container should get, best first: a pure function, asked by the kubelet before each Allocate.
+"""Chooses the best devices for a container. Pure functions; the kubelet asks for the preference before each Allocate.
 
-Whole devices: those it must have, then few link groups, then one NUMA node, then the fullest group that has room, so that
-large groups stay whole for large requests. Shared devices: as many different ones as possible, the least used first.
+Whole devices: first the required ones, then few link groups, then one NUMA node, then the group with the fewest free devices
+that has enough, so that large groups stay free for large requests. Shared devices: as many different devices as possible, the
+least used first. Example: 2 devices are needed, and the link groups have 2 and 4 free ones: both come from the first group.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ def _numa_node(entry: DeviceEntry) -> int:
 
 
 def preferred(resource: ResourceEntry, available: Iterable[str], must: Iterable[str], size: int) -> list[str]:
-    """`size` ids out of `available`, those in `must` among them; fewer where no more usable ones are known.
+    """`size` ids from `available`, including those in `must`; fewer if there aren't enough usable ones.
 
-    Ids that this resource doesn't have (its list may just have changed) and unhealthy devices are passed over unless they
-    must be included: the kubelet fills up what is missing. Raises InputError where more must be included than are wanted.
+    Unknown ids (the resource may just have changed) and unhealthy devices are skipped unless they are in `must`; the kubelet
+    then chooses the rest itself. Raises InputError if `must` has more than `size` ids.
     """
     chosen = list(dict.fromkeys(must))
     if size < len(chosen):
@@ -43,7 +44,7 @@ def preferred(resource: ResourceEntry, available: Iterable[str], must: Iterable[
 
 
 def _spread(resource: ResourceEntry, free: Sequence[str], chosen: Collection[str], need: int) -> list[str]:
-    """Replicas of as many different devices as there are, the least used device first, then by index."""
+    """Replicas of as many different devices as possible; the least used device first, then by index."""
     known = resource.by_id()
     left: dict[str, list[str]] = {}
     for device_id in free:
@@ -59,7 +60,7 @@ def _spread(resource: ResourceEntry, free: Sequence[str], chosen: Collection[str
 
 
 def _together(free: list[DeviceEntry], need: int, near: list[DeviceEntry]) -> list[DeviceEntry]:
-    """`need` of the free devices, as close to each other and to `near` as they come."""
+    """`need` of the free devices, as close to each other and to `near` as possible."""
     if need == 0:
         return []
     group = _fullest_with_room(free, need, near, _link_group)
@@ -70,7 +71,7 @@ def _together(free: list[DeviceEntry], need: int, near: list[DeviceEntry]) -> li
 
 
 def _spill(free: list[DeviceEntry], need: int, near: list[DeviceEntry], key: _Key) -> list[DeviceEntry]:
-    """No group has room for all: empty the nearest and largest one, then look again for what is still needed."""
+    """No group has enough: take all of the nearest and largest group, then look for the rest."""
     groups = _groups(free, key)
     first = min(groups, key=lambda name: (-_count(near, name, key), -len(groups[name]), name))
     taken = _by_index(groups.pop(first))[:need]
@@ -79,7 +80,7 @@ def _spill(free: list[DeviceEntry], need: int, near: list[DeviceEntry], key: _Ke
 
 
 def _fullest_with_room(free: list[DeviceEntry], need: int, near: list[DeviceEntry], key: _Key) -> list[DeviceEntry]:
-    """Of the groups with `need` free devices the nearest, then the one with the fewest free; empty where none has."""
+    """Of the groups with at least `need` free devices the nearest, then the one with the fewest; empty if there is none."""
     groups = {name: group for name, group in _groups(free, key).items() if len(group) >= need}
     best = min(groups, key=lambda name: (-_count(near, name, key), len(groups[name]), name), default=None)
     return [] if best is None else groups[best]

@@ -1,7 +1,7 @@
-"""The kubelet's calls, from messages to decisions and back: the only place that knows both.
+"""Implements the calls of the kubelet: translates messages to the plugin's types and back. No other module knows both.
 
-Source: device plugin API v1beta1. Failures answer INVALID_ARGUMENT (the request can't be met) or INTERNAL (this node can't
-write); the kubelet puts the text into the pod's UnexpectedAdmissionError event.
+Source: device plugin API v1beta1. Errors are INVALID_ARGUMENT (the request can't be fulfilled) or INTERNAL (this node can't
+write); the kubelet copies the text into the pod's UnexpectedAdmissionError event.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from emulator_runtime.timing.host import monotonic_ns
 
 
 class Stream(Enum):
-    """The kubelet's ListAndWatch: it hasn't called yet, it listens, it has gone."""
+    """The state of the kubelet's ListAndWatch call: not opened yet, open, or ended."""
 
     NONE = "none"
     OPEN = "open"
@@ -61,16 +61,16 @@ class DevicePluginService(DevicePluginServicer):
     def ListAndWatch(  # noqa: N802
         self, request: pb.Empty, context: grpc.ServicerContext
     ) -> Iterator[pb.ListAndWatchResponse]:
-        """The devices now and after each change, until the kubelet goes or the server stops."""
+        """The devices now and after each change, until the kubelet disconnects or the server stops."""
         with self._lock:
             self._opened += 1
-        if not context.add_callback(self._on_stream_end):  # it went before it was heard
+        if not context.add_callback(self._on_stream_end):  # the call has ended already
             self._on_stream_end()
             return
-        seen: Offer | None = None
-        while (offer := self._offers.after(seen, lambda: self._stopping or not context.is_active())) is not None:
+        last_sent: Offer | None = None
+        while (offer := self._offers.after(last_sent, lambda: self._stopping or not context.is_active())) is not None:
             yield device_list(offer)
-            seen = offer
+            last_sent = offer
 
     def GetPreferredAllocation(  # noqa: N802
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
@@ -88,7 +88,7 @@ class DevicePluginService(DevicePluginServicer):
         return response
 
     def Allocate(self, request: pb.AllocateRequest, context: grpc.ServicerContext) -> pb.AllocateResponse:  # noqa: N802
-        """A new grant for each container. The kubelet doesn't say for whom; the token binds at the first attach."""
+        """Mint a grant for each container. The kubelet doesn't say for which pod; the first attach binds the token to one."""
         start_ns = monotonic_ns()
         offer = self._offers.offer
         try:
@@ -107,7 +107,7 @@ class DevicePluginService(DevicePluginServicer):
     def PreStartContainer(  # noqa: N802
         self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
     ) -> pb.PreStartContainerResponse:
-        """Not asked for in `options`; answered, as the API wants every call answered."""
+        """Not requested in `options`, but implemented, because the API requires every call to be answered."""
         return pb.PreStartContainerResponse()
 
     def _on_stream_end(self) -> None:
@@ -118,12 +118,12 @@ class DevicePluginService(DevicePluginServicer):
 
 
 def options() -> pb.DevicePluginOptions:
-    """What this plugin wants to be called for."""
+    """The optional calls that this plugin requests."""
     return pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
 
 
 def device_list(offer: Offer) -> pb.ListAndWatchResponse:
-    """Every id of the resource with its health and, where it is near to one, its NUMA node."""
+    """Every id of the resource with its health and, if it is close to one, its NUMA node."""
     response = pb.ListAndWatchResponse()
     for one in offer.announced():
         near = None if one.numa_node is None else pb.TopologyInfo(nodes=[pb.NUMANode(ID=one.numa_node)])

@@ -1,4 +1,4 @@
-"""The device plugin's settings; what the pods ask for comes from the inventory, not from here."""
+"""The settings of the device plugin. The resources that it offers come from the inventory, not from here."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from emulator_runtime.node.layout import DEFAULT_NODE_DIR
 from emulator_runtime.node.settings import EnvSettings, setting
 
 KUBELET_DIR = "/var/lib/kubelet/device-plugins"
-"""Fixed by the kubelet (deviceplugin/v1beta1 constants.go), whatever its --root-dir says."""
+"""Fixed by the kubelet (deviceplugin/v1beta1 constants.go); independent of its --root-dir."""
 
 
 @dataclass(frozen=True)
 class Settings(EnvSettings):
-    """Each field is read from the variable EMUGPU_PLUGIN_<FIELD>. Raises InputError where a value has the wrong form."""
+    """The variable EMUGPU_PLUGIN_<FIELD> sets each field. Raises InputError for a value of the wrong form."""
 
     PREFIX: ClassVar[str] = "EMUGPU_PLUGIN_"
 

@@ -1,11 +1,11 @@
-"""A kubelet for tests: a real gRPC server on kubelet.sock that treats device plugins as the kubelet's device manager does.
+"""A kubelet for tests: a real gRPC server on kubelet.sock that behaves like the kubelet's device manager.
 
     with FakeKubelet(directory) as kubelet:
         kubelet.wait_for(lambda: kubelet.devices("emugpu.dev/emuGPU"))
         reply = kubelet.allocate("emugpu.dev/emuGPU", [device_id])
 
-What it imitates (kubernetes, pkg/kubelet/cm/devicemanager): it calls ListAndWatch once registered, removes every socket in
-its directory when it starts, and where a second client registers a resource whose old stream hasn't ended it closes both.
+It imitates kubernetes, pkg/kubelet/cm/devicemanager: it calls ListAndWatch after a registration, removes all sockets in its
+directory when it starts, and closes both connections if a resource is registered again before its old stream has ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CALL_TIMEOUT_S = 5.0
 
 
 class _Client:
-    """The kubelet's end of one registered plugin."""
+    """The kubelet's connection to one registered plugin."""
 
     def __init__(self, path: Path, changed: Callable[[], None]) -> None:
         self._channel = grpc.insecure_channel(f"unix:{path}")
@@ -62,15 +62,15 @@ class _Client:
 
 
 class FakeKubelet(RegistrationServicer):
-    """`start` and `stop` are its life; `restart` is what an upgrade does. All waiting has a limit."""
+    """`restart` imitates an upgrade of the kubelet. All waits have a time limit."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.registrations: list[pb.RegisterRequest] = []
         self.overlaps = 0
-        """Registrations while the old stream of the same resource was open: real kubelets then close the new one too."""
+        """Registrations while the old stream of the resource was open; a real kubelet then closes the new one, too."""
         self.refuse = ""
-        """Set: registrations are refused with this text."""
+        """If set, registrations are refused with this text."""
         self._clients: dict[str, _Client] = {}
         self._changed = threading.Condition()
         self._server: grpc.Server | None = None
@@ -85,7 +85,7 @@ class FakeKubelet(RegistrationServicer):
         self.stop()
 
     def start(self) -> None:
-        """Remove all sockets of the directory, as a starting kubelet does, and serve."""
+        """Remove all sockets in the directory, like a starting kubelet, and serve."""
         for path in self.directory.iterdir():
             if path.is_socket():
                 path.unlink()
@@ -95,7 +95,7 @@ class FakeKubelet(RegistrationServicer):
         self._server.start()
 
     def stop(self) -> None:
-        """End as a killed kubelet does: all its connections are closed."""
+        """Close all connections at once, like a killed kubelet."""
         for client in self._clients.values():
             client.close()
         self._clients.clear()
@@ -108,7 +108,7 @@ class FakeKubelet(RegistrationServicer):
         self.start()
 
     def close_stream(self, resource: str) -> None:
-        """Close the connection to one plugin and stay alive."""
+        """Close the connection to one plugin and keep serving."""
         self._clients.pop(resource).close()
 
     def Register(self, request: pb.RegisterRequest, context: grpc.ServicerContext) -> pb.Empty:  # noqa: N802
@@ -133,26 +133,26 @@ class FakeKubelet(RegistrationServicer):
         self._notify()
 
     def devices(self, resource: str) -> dict[str, str]:
-        """Each device id of a connected plugin with its health; empty where none is connected."""
+        """The health of each device id of a connected plugin; empty if none is connected."""
         client = self._clients.get(resource)
         return {i: d.health for i, d in client.devices.items()} if client is not None and client.connected else {}
 
     def numa_nodes(self, resource: str) -> dict[str, list[int]]:
-        """Each device id with its NUMA nodes."""
+        """The NUMA nodes of each device id."""
         return {i: [n.ID for n in d.topology.nodes] for i, d in self._clients[resource].devices.items()}
 
     def lists(self, resource: str) -> int:
-        """How many device lists the present connection has brought."""
+        """The number of device lists received over the current connection."""
         client = self._clients.get(resource)
         return client.lists if client is not None else 0
 
     def allocate(self, resource: str, device_ids: Sequence[str]) -> pb.ContainerAllocateResponse:
-        """Allocate for one container. Raises grpc.RpcError as the plugin answers."""
+        """Call Allocate for one container. Raises the plugin's grpc.RpcError."""
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=device_ids)])
         return self.stub(resource).Allocate(request, timeout=_CALL_TIMEOUT_S).container_responses[0]
 
     def preferred(self, resource: str, available: Sequence[str], size: int, must: Sequence[str] = ()) -> list[str]:
-        """The plugin's preference. Raises grpc.RpcError as the plugin answers."""
+        """The plugin's preferred allocation. Raises the plugin's grpc.RpcError."""
         asked = pb.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
         )
@@ -161,7 +161,7 @@ class FakeKubelet(RegistrationServicer):
         return list(response.container_responses[0].deviceIDs)
 
     def wait_for(self, condition: Callable[[], object], timeout_s: float = 30.0) -> None:
-        """Return once `condition` holds; it is looked at after each change here, and every 50 ms. Raises ClusterError."""
+        """Wait until `condition` holds; it is checked after each event and every 50 ms. Raises ClusterError on timeout."""
         deadline_ns = monotonic_ns() + round(timeout_s * 1e9)
         while not condition():
             if monotonic_ns() > deadline_ns:
@@ -171,7 +171,7 @@ class FakeKubelet(RegistrationServicer):
                 self._changed.wait(0.05)
 
     def stub(self, resource: str) -> DevicePluginStub:
-        """The plugin itself, for calls that have no method here. Raises ClusterError where none has registered."""
+        """The gRPC stub of the plugin, for calls without a method here. Raises ClusterError if none is registered."""
         if resource not in self._clients:
             raise ClusterError(f"{resource}: no plugin is registered")
         return self._clients[resource].stub

@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz on one port. The only file that loads the metrics library; loaded only where a port is set."""
+"""Serves /metrics, /healthz and /readyz on one port. The only file that imports the metrics library; used if a port is set."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from emulator_runtime.http_server import METRICS, HttpServer, pages
 from emulator_runtime.timing.host import monotonic_ns
 
 _FINE_S = (0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25, 1.0)
-"""An Allocate is a few small files, a millisecond or two; the kubelet makes the pod wait for it."""
+"""Histogram buckets. An Allocate writes a few small files in a millisecond or two, and the pod's start waits for it."""
 
 
 class PrometheusMetrics:
-    """Counts into a registry of its own, so that there can be two."""
+    """Metrics in a registry of their own, so that there can be several objects."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -59,12 +59,12 @@ class PrometheusMetrics:
 
 
 class WebServer(HttpServer):
-    """Whoever owns the main loop waits for `fileno` and calls `answer`: /healthz is silent when the main loop is stuck."""
+    """The daemon's main loop waits for `fileno` and calls `answer`, so /healthz doesn't answer if the main loop hangs."""
 
     def __init__(
         self, port: int, metrics: PrometheusMetrics, healthy: Callable[[], bool], ready: Callable[[], bool]
     ) -> None:
-        """Raises InputError where the port can't be had. `healthy` and `ready` are called in threads of their own."""
+        """Raises InputError if the port can't be bound. `healthy` and `ready` are called in threads of their own."""
         on_get = pages(
             lambda: (200, METRICS, generate_latest(metrics.registry)),
             lambda: "" if healthy() else "not now",

@@ -73,11 +73,11 @@ _log = logging.getLogger("emugpu.http")
 def pages(metrics: Callable[[], Reply], healthy: Check, ready: Check, now_ns: Now) -> OnGet:
     """The handler of the three pages. It calls `metrics` at most once a second and never twice at the same time."""
     checks = {"/healthz": healthy, "/readyz": ready}
-    kept = _Kept(metrics, now_ns)
+    cached = _CachedReply(metrics, now_ns)
 
     def on_get(path: str) -> Reply:
         if path == "/metrics":
-            return kept.reply()
+            return cached.reply()
         if path in checks:
             problem = checks[path]()
             return 503 if problem else 200, TEXT, f"{problem or 'ok'}\n".encode()
@@ -86,7 +86,7 @@ def pages(metrics: Callable[[], Reply], healthy: Check, ready: Check, now_ns: No
     return on_get
 
 
-class _Kept:
+class _CachedReply:
     """Caches a reply for METRICS_AGE_S. If several requests need a new one, one writes it and the others wait."""
 
     def __init__(self, write: Callable[[], Reply], now_ns: Now) -> None:
@@ -113,9 +113,9 @@ class HttpServer:
     @classmethod
     def of_requests(cls, port: int, on_request: OnRequest, now_ns: Now) -> Self:
         """A server whose answers depend on more than the path. Raises OSError if the port can't be bound."""
-        made = cls.__new__(cls)
-        made._listen(port, on_request, now_ns)
-        return made
+        server = cls.__new__(cls)
+        server._listen(port, on_request, now_ns)
+        return server
 
     def _listen(self, port: int, on_request: OnRequest, now_ns: Now) -> None:
         self._server = _Server(port, on_request, now_ns)

@@ -86,14 +86,14 @@ def _device(telemetry: DeviceTelemetry) -> Message:
 
 
 def _grant(grant: Grant) -> Message:
-    said: Message = {"job_id": grant.job_id, "state": str(grant.state), "steps_done": grant.steps_done}
-    said["leased_ns"] = grant.leased_ns
-    return said if grant.of_owner else said | {"pod": str(grant.pod or ""), "devices": list(grant.devices)}
+    message: Message = {"job_id": grant.job_id, "state": str(grant.state), "steps_done": grant.steps_done}
+    message["leased_ns"] = grant.leased_ns
+    return message if grant.of_owner else message | {"pod": str(grant.pod or ""), "devices": list(grant.devices)}
 
 
 def event_message(event: ManagerEvent) -> Message:
     """An event as subscribers receive it; an event about a pod has the pod's name and namespace."""
-    said: Message = {
+    message: Message = {
         "event": event.kind,
         "sequence": event.sequence,
         "at_ns": event.at_ns,
@@ -102,4 +102,4 @@ def event_message(event: ManagerEvent) -> Message:
         "steps_done": event.steps_done,
         "detail": event.detail,
     }
-    return said | {"namespace": event.namespace, "pod": event.pod} if event.pod else said
+    return message | {"namespace": event.namespace, "pod": event.pod} if event.pod else message

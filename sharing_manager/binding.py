@@ -79,12 +79,12 @@ def check_held(grant: Grant, identity: PodIdentity, allocations: Iterable[PodAll
     This is for a token's first use: without the check, a copied token would be bound to the pod that copied it. The kubelet
     doesn't list the devices of an ordinary init container, so if no pod has them, the token alone is accepted.
     """
-    wanted, mine, others = set(grant.ids), set[str](), set[str]()
+    wanted, own_ids, other_ids = set(grant.ids), set[str](), set[str]()
     for allocation in allocations:
         if allocation.resource == grant.resource:
             own = (allocation.namespace, allocation.pod) == (identity.namespace, identity.pod)
-            (mine if own else others).update(allocation.device_ids)
-    if not mine >= wanted and not others.isdisjoint(wanted):
+            (own_ids if own else other_ids).update(allocation.device_ids)
+    if not own_ids >= wanted and not other_ids.isdisjoint(wanted):
         raise RefusedError(
             "this token's devices were given to another pod; use the one in this container's own EMUGPU_TOKEN"
         )
@@ -93,6 +93,6 @@ def check_held(grant: Grant, identity: PodIdentity, allocations: Iterable[PodAll
 def mark(grant: Grant, marks: dict[str, Mark]) -> None:
     """Record that this grant has attached."""
     for device in grant.ids:
-        known = marks.get(device)
-        if known is None or known.minted_ns <= grant.minted_ns:
+        newest = marks.get(device)
+        if newest is None or newest.minted_ns <= grant.minted_ns:
             marks[device] = Mark(grant.minted_ns, who(grant, grant.pod))

@@ -181,13 +181,13 @@ class Daemon:
 
 
 def _local_pool(settings: Settings) -> DevicePool:
-    found = read_inventory(Path(settings.inventory), settings.node)
-    if isinstance(found, Inventory):
+    inventory = read_inventory(Path(settings.inventory), settings.node)
+    if isinstance(inventory, Inventory):
         pool = DevicePool()
-        pool.apply_inventory(shared(found, settings.sharing_config))
+        pool.apply_inventory(shared(inventory, settings.sharing_config))
         return pool
     mode = MODES[settings.sharing]
-    return DevicePool(found, lambda: mode(None))
+    return DevicePool(inventory, lambda: mode(None))
 
 
 def _make_directory(variable: str, path: str) -> None:

@@ -83,7 +83,7 @@ class EventLog(Protocol):
 
 MAX_JOBS = 20_000
 """Jobs whose progress is remembered; the ones that came first go first."""
-_VERSION = 2
+_VERSION = 3
 _SCHEMA = """
 create table if not exists events (sequence integer primary key autoincrement, at_ns integer not null, kind text not null,
   job_id text not null, from_step integer not null, steps_done integer not null, detail text not null,
@@ -121,10 +121,12 @@ class SqliteEventLog:
         if version > _VERSION:
             raise sqlite3.DatabaseError(f"a newer emugpu wrote it (version {version}, not {_VERSION})")
         with transaction(self._db):
-            if version < _VERSION:
+            if version < 2:
                 _from_version_1(self._db)
             for statement in _SCHEMA.split(";"):
                 self._db.execute(statement)
+            if version < 3:
+                _from_version_2(self._db)
             self._db.execute(
                 "insert or ignore into progress (job_id, steps_done)"
                 " select job_id, max(steps_done) from grants group by job_id"
@@ -253,6 +255,26 @@ def _from_version_1(db: sqlite3.Connection) -> None:
     for definition in ("wall_ns integer not null default 0", "namespace text not null default ''"):
         db.execute(f"alter table events add column {definition}")
     db.execute("alter table events add column pod text not null default ''")
+
+
+def _from_version_2(db: sqlite3.Connection) -> None:
+    """The second version's job keys had no namespace: "<Job UID>/<completion index>", "<pod UID>/<container>". Grants and events
+    have the namespace of their pod. Progress of which neither is left is deleted: its job may be of any namespace."""
+    for digest, job_id, text in db.execute("select digest, job_id, pod from grants where pod is not null").fetchall():
+        pod = PodIdentity(*json.loads(text))
+        if "/" in job_id:
+            pod = replace(pod, job_key=f"{pod.namespace}/{pod.job_key}")
+            db.execute(
+                "update grants set job_id = ?, pod = ? where digest = ?",
+                (f"{pod.namespace}/{job_id}", json.dumps(astuple(pod)), digest),
+            )
+    db.execute("update events set job_id = namespace || '/' || job_id where namespace != '' and job_id like '%/%'")
+    db.execute("delete from progress where job_id like '%/%'")
+    db.execute(
+        "insert or ignore into progress (job_id, steps_done) select job_id, max(steps_done) from"
+        " (select job_id, steps_done from grants union all select job_id, steps_done from events)"
+        " where job_id like '%/%' group by job_id"
+    )
 
 
 def _secret(path: Path) -> bytes:

@@ -16,9 +16,10 @@ from emulator_runtime.domain.errors import EmuGpuError
 class PodIdentity:
     """One container of one pod. `container` is "" if only the pod is known.
 
-    `job_key` names the work across pods: "<Job UID>/<completion index>" for a pod of a Job, else the pod's UID; where
-    several containers of the pod ask for devices, with "/<container>" after it. An `init_container` is not among the
-    containers that the kubelet's PodResources service lists.
+    `job_key` names the work across pods: "<namespace>/<Job UID>/<completion index>" for a pod of a Job, else "<pod UID>". Where
+    several containers of the pod ask for devices, each has its own: the former with "/<container>" after it, or
+    "<namespace>/<pod UID>/<container>". A pod's creator can claim any Job UID and index; the API server guarantees the namespace.
+    An `init_container` is not among the containers that the kubelet's PodResources service lists.
     """
 
     pod_uid: str

@@ -188,8 +188,8 @@ class InCluster:
     # --- incoming data ----------------------------------------------------------------------------------------------
 
     def _read(self, path: Path) -> Inventory:
-        found = read_inventory(path, self._settings.node)
-        return found if isinstance(found, Inventory) else of_devices(found, self._settings.node)
+        inventory = read_inventory(path, self._settings.node)
+        return inventory if isinstance(inventory, Inventory) else of_devices(inventory, self._settings.node)
 
     def _on_inventory(self, inventory: Inventory) -> None:
         """Apply a new inventory. If it is invalid, log that and keep the last valid one."""

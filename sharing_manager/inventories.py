@@ -107,11 +107,11 @@ def published(path: Path, node: str, report: Callable[[str], None]) -> Inventory
     if not path.exists():
         return None
     try:
-        found = read_inventory(path, node)
+        inventory = read_inventory(path, node)
     except InputError as error:
         report(f"{error}; waiting for the inventory to come anew")
         return None
-    if not isinstance(found, Inventory):
+    if not isinstance(inventory, Inventory):
         report(f"{path}: holds no inventory with resources; waiting for it to come anew")
         return None
-    return found
+    return inventory

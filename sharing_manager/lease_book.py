@@ -87,10 +87,10 @@ class LeaseFile:
         self._slot_of: dict[str, int] = {}
         self._free: list[int] = []
         for offset in reversed(range(_SLOT.size, len(self._memory) // _SLOT.size * _SLOT.size, _SLOT.size)):
-            if (found := self._read(offset)) is None:
+            if (slot := self._read(offset)) is None:
                 self._free.append(offset)
             else:
-                self._slot_of[found[0]] = offset
+                self._slot_of[slot[0]] = offset
 
     def note(self, digest: str, step: int, lease: Lease) -> None:
         """Raises ClusterError if the disk is full."""
@@ -110,16 +110,16 @@ class LeaseFile:
             self._free.append(offset)
 
     def leases(self) -> Mapping[str, tuple[int, Lease]]:
-        return {found[0]: found[1:] for found in self._all()}
+        return {slot[0]: slot[1:] for slot in self._all()}
 
     def close(self) -> None:
         self._memory.close()
 
     def _all(self) -> Iterator[tuple[str, int, Lease]]:
         for offset in self._slot_of.values():
-            found = self._read(offset)
-            if found is not None:
-                yield found
+            slot = self._read(offset)
+            if slot is not None:
+                yield slot
 
     def _read(self, offset: int) -> tuple[str, int, Lease] | None:
         digest, step, start_ns, end_ns, check = _SLOT.unpack_from(self._memory, offset)

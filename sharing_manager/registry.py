@@ -58,7 +58,8 @@ class Registry:
 
     def _is_mark(self, grant: Grant) -> bool:
         return not grant.of_owner and any(
-            (known := self.marks.get(device)) is not None and known.minted_ns == grant.minted_ns for device in grant.ids
+            (newest := self.marks.get(device)) is not None and newest.minted_ns == grant.minted_ns
+            for device in grant.ids
         )
 
     def all(self) -> Iterable[Grant]:

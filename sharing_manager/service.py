@@ -135,12 +135,12 @@ class JobService:
         self._attaching.start(connection, request, lambda grant: self._attached(connection, request, grant))
 
     def _attached(self, connection: Connection, request: AttachRequest, grant: Grant) -> None:
-        said: Message = {"ok": True, "devices": []}
+        reply: Message = {"ok": True, "devices": []}
         if request.version > 1:
-            said |= {"version": request.version, "job_id": grant.job_id, "steps_done": grant.steps_done}
-            said["shared"] = self._manager.shared(grant)
+            reply |= {"version": request.version, "job_id": grant.job_id, "steps_done": grant.steps_done}
+            reply["shared"] = self._manager.shared(grant)
         if not grant.live:
-            connection.send(said | {"ended": str(grant.state)})
+            connection.send(reply | {"ended": str(grant.state)})
             return
         self._strangers.pop(connection, None)
         former = self._holders.get(grant.digest)
@@ -153,12 +153,12 @@ class JobService:
             {"uuid": d.uuid, "index": d.index, "gpu_type": d.gpu_type, "memory_bytes": d.memory_bytes}
             for d in self._manager.devices_of(grant)
         ]
-        said |= {"devices": devices}
+        reply |= {"devices": devices}
         if request.follows_host:
             self._followers.add(connection)
             if grant.pod is not None and (share := self._shares.of(grant.pod.pod_uid)) is not None:
-                said |= {"host": {"cpu_milli": share.cpu_milli, "memory_bytes": share.memory_bytes}}
-        connection.send(said)
+                reply |= {"host": {"cpu_milli": share.cpu_milli, "memory_bytes": share.memory_bytes}}
+        connection.send(reply)
 
     def _share_changed(self, pod_uid: str, share: HostShare) -> None:
         """Send the new share to the pod's processes that asked for updates; others would take the message for a reply."""

@@ -342,13 +342,13 @@ class Poller:
                 if error.errno in (errno.EMFILE, errno.ENFILE) and not self._turn_away(sock):
                     self._pause(listener)
                 return  # otherwise the peer has already disconnected
-            who = Peer.of(peer)
+            credentials = Peer.of(peer)
             try:
-                group = admit(who, listener) if admit is not None else ""
+                group = admit(credentials, listener) if admit is not None else ""
             except EmuGpuError as error:
                 _say_and_close(peer, error)
                 return
-            connection = Connection(self, peer, on_message, on_close, serves=True, peer=who, group=group)
+            connection = Connection(self, peer, on_message, on_close, serves=True, peer=credentials, group=group)
             if on_open is not None:
                 on_open(connection)
 

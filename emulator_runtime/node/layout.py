@@ -13,6 +13,7 @@ daemon's restart, and the container runtime would create a directory for a missi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,14 +39,24 @@ NVIDIA_VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 JOB_UID_LABEL = "emugpu.dev/job-uid"
 """A label of pods: the uid of their EmuJob. An EmuJob may have several Jobs, so managers track its progress by this uid."""
-WORK_UID_LABELS = (JOB_UID_LABEL, "batch.kubernetes.io/controller-uid", "controller-uid")
-"""Labels of pods, in order of precedence: the uid of the object that the pod works for. Kubernetes up to 1.26 has the last."""
+_CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
+"""Labels of the pods of a batch Job: its uid. Kubernetes up to 1.26 has the last."""
 
 HOST_RESOURCE = "emugpu.dev/host"
 """The resource of host slots, for containers that need no GPU: they get a token and no devices."""
 
 INVENTORY_ANNOTATION = "emugpu.dev/inventory"
 """The annotation of a Kubernetes Node that contains its inventory, in the format of inventory.py."""
+
+
+def work_uid(labels: Mapping[str, str], batch_job_uid: str) -> str:
+    """The uid of the EmuJob, else of the batch Job, that a pod works for; empty if it works for neither.
+
+    `batch_job_uid`: the uid of the batch Job that controls the pod, from its owner references. Any user who may create pods in
+    the namespace can set all of these values, so a job must be identified by the namespace and this uid together.
+    """
+    claims = (labels.get(JOB_UID_LABEL), batch_job_uid, *(labels.get(label) for label in _CONTROLLER_UID_LABELS))
+    return next((uid for uid in claims if uid), "")
 
 
 @dataclass(frozen=True, slots=True)

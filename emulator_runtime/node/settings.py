@@ -38,14 +38,14 @@ class EnvSettings:
     def from_env(cls, environ: Mapping[str, str]) -> Self:
         """Raises InputError for a missing variable, UnknownNameError for a variable with the prefix that is no setting."""
         known = {cls.variable(f.name): f for f in fields(cls)}
-        given = {name: value for name, value in environ.items() if name.startswith(cls.PREFIX)}
-        for name in given:
+        variables = {name: value for name, value in environ.items() if name.startswith(cls.PREFIX)}
+        for name in variables:
             if name not in known:
                 raise UnknownNameError("environment", "setting", name, known)
         for name, setting in known.items():
-            if setting.default is MISSING and not given.get(name):
+            if setting.default is MISSING and not variables.get(name):
                 raise InputError(name, f"is missing: {setting.metadata['help']}")
-        return cls(**{known[name].name: value for name, value in given.items()})
+        return cls(**{known[name].name: value for name, value in variables.items()})
 
     @classmethod
     def help(cls) -> str:

@@ -113,18 +113,18 @@ def _qualified(document: Field, prefix: str) -> str:
 def _by_resource(inventory: Inventory, slicings: list[_Slicing]) -> dict[str, _Slicing]:
     """The entry for each resource of the inventory. An entry with the resource's own name precedes `nvidia.com/gpu`."""
     names = [resource.name for resource in inventory.resources]
-    found: dict[str, _Slicing] = {}
+    by_resource: dict[str, _Slicing] = {}
     for slicing in slicings:
-        if slicing.name in found:
+        if slicing.name in by_resource:
             raise slicing.where.error(f"{slicing.name} is named twice")
         if slicing.name in names:
-            found[slicing.name] = slicing
+            by_resource[slicing.name] = slicing
         elif not slicing.name.startswith((NVIDIA_GPU, f"{NVIDIA_PREFIX}mig-")):  # one file may serve many nodes
             raise UnknownNameError(f"{slicing.where.place}: {slicing.where.path}.name", "resource", slicing.name, names)
     for slicing in slicings:
         if slicing.name == NVIDIA_GPU and NVIDIA_GPU not in names:
-            found |= {name: slicing for name in names if name not in found}
-    return found
+            by_resource |= {name: slicing for name in names if name not in by_resource}
+    return by_resource
 
 
 def _share(resource: ResourceEntry, slicing: _Slicing, *, rename: bool, fail: bool) -> list[ResourceEntry]:

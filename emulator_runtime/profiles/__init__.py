@@ -1,1 +1,1 @@
-"""How long a training step takes and how much memory it needs: calibration knots, interpolation, the catalogue of GPUs."""
+"""Step times and memory of models: measured points (knots), interpolation between them, and the catalogue of GPU types."""

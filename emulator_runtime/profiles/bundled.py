@@ -1,4 +1,4 @@
-"""Reads the knots that tools/derive_profiles.py wrote: the profiles that come with emugpu."""
+"""Reads the profiles that are distributed with emugpu: the knots written by tools/derive_profiles.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KNOTS_FILE = Path(__file__).with_name("knots.json")
 
 
 class StepColumns(TypedDict):
-    """One model on one GPU type; integer microseconds, as the measurements were rounded."""
+    """Step times of one model on one GPU type, in integer microseconds like the measurements."""
 
     batch: list[int]
     forward_us: list[int]
@@ -21,7 +21,7 @@ class StepColumns(TypedDict):
 
 
 class MemoryColumns(TypedDict):
-    """One model on any GPU type."""
+    """Memory of one model, the same for all GPU types."""
 
     batch: list[int]
     peak_bytes: list[int]
@@ -37,7 +37,7 @@ class ModelColumns(TypedDict):
 
 
 def read_knots(path: Path = KNOTS_FILE) -> dict[str, ModelProfile]:
-    """The models in `path` by name. The file is generated and tested, so it isn't validated here: every job reads it."""
+    """The models in `path` by name. The file is generated and tested; as every job reads it, it isn't validated again."""
     models: dict[str, ModelColumns] = json.loads(path.read_text(encoding="utf-8"))["models"]
     return {name: _model(columns) for name, columns in models.items()}
 

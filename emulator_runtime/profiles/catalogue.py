@@ -1,6 +1,6 @@
-"""The GPU types that can be emulated, with the names that NVIDIA's tools print and short ones that people type.
+"""The GPU types that can be emulated, with the names that NVIDIA's tools print and short aliases.
 
-A type in the catalogue has memory and links; whether a model's step times are known on it is a matter of profiles.
+The catalogue has the memory and the links of a GPU type. Step times of models on it are in the profiles.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ _DATA = Path(__file__).with_name("gpus.json")
 
 
 def gpu_spec(name: str, place: str) -> GpuSpec:
-    """The bundled GPU type called `name`, which may be an alias such as V100; UnknownNameError names `place`."""
+    """The GPU type `name`, which may be an alias such as V100. Raises UnknownNameError naming `place`."""
     return bundled_catalogue().spec(name, place)
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """GPU types by canonical name, and the spellings that lead to them (keys as `spelling` makes them)."""
+    """GPU types by canonical name, and their aliases (keys as returned by `spelling`)."""
 
     specs: Mapping[str, GpuSpec]
     aliases: Mapping[str, str]
 
     def find(self, name: str) -> str | None:
-        """The canonical name that `name` means, in any case and with `-`, `_` or a space between words; None if none."""
+        """The canonical name of `name`; case is ignored, and `-`, `_` and blanks are equal. None if there is none."""
         return self.aliases.get(spelling(name))
 
     def spec(self, name: str, place: str) -> GpuSpec:
-        """The type that `name` means; else UnknownNameError, which names `place`."""
+        """The GPU type `name`. Raises UnknownNameError naming `place`."""
         canonical = self.find(name)
         if canonical is None:
             raise UnknownNameError(place, "GPU type", name, self.specs)
         return self.specs[canonical]
 
     def short_names(self, gpu_type: str) -> tuple[str, ...]:
-        """The other spellings of a canonical name, as they are typed."""
+        """The aliases of a canonical name."""
         own = spelling(gpu_type)
         return tuple(alias.upper() for alias, name in self.aliases.items() if name == gpu_type and alias != own)
 
     def with_spec(self, spec: GpuSpec) -> Catalogue:
-        """A new catalogue that has `spec` as well; the caller has checked that its name is free."""
+        """A new catalogue with `spec` added; the caller has checked that its name isn't used."""
         specs = {**self.specs, spec.gpu_type: spec}
         aliases = {**self.aliases, spelling(spec.gpu_type): spec.gpu_type}
         return Catalogue(MappingProxyType(specs), MappingProxyType(aliases))
@@ -61,7 +61,7 @@ def spelling(name: str) -> str:
 
 @cache
 def bundled_catalogue() -> Catalogue:
-    """The catalogue that comes with emugpu; constant, so it is read once."""
+    """The catalogue that is distributed with emugpu; constant, so it is read once."""
     rows = json.loads(_DATA.read_text(encoding="utf-8"))["gpus"]
     specs = {row["gpu_type"]: _spec(row) for row in rows}
     aliases = {spelling(name): row["gpu_type"] for row in rows for name in (row["gpu_type"], *row["aliases"])}

@@ -1,4 +1,4 @@
-"""Curves through measured points: straight lines between them, and a deliberate, conservative rule outside of them."""
+"""Curves through measured points: linear between the points, with a conservative extrapolation outside."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Positive values measured at strictly increasing batch sizes; the unit is the owner's."""
+    """Positive values measured at strictly increasing batch sizes; the owner of the curve defines the unit."""
 
     batches: tuple[int, ...]
     values: tuple[float, ...]
@@ -19,11 +19,11 @@ class Curve:
         return self.batches[0] <= batch <= self.batches[-1]
 
     def at(self, batch: int) -> float:
-        """The value at `batch`: exact at a measured point, linear between two of them.
+        """The value at `batch`: exact at a measured point, linear between two points.
 
-        Below the first point it is the first value: small batches are bound by launches and parameters, not by samples.
-        Above the last one the line goes on with the mean slope of the upper half of the measured range, never falling:
-        two neighbouring points are too noisy to continue from (GPEmu's regressions drop at 56 of their 98 boundaries).
+        Below the first point it is the first value, since kernel launches and parameters dominate small batches. Above the
+        last point it continues with the mean slope of the upper half of the measured range, and never falls: the slope
+        between the last two points is too noisy (GPEmu's regressions drop at 56 of their 98 boundaries).
         """
         if batch <= self.batches[0]:
             return self.values[0]
@@ -37,7 +37,7 @@ class Curve:
         return self.values[left] + slope * (batch - self.batches[left])
 
     def _beyond(self, batch: int) -> float:
-        """The continuation of the line; through the origin where there is one point only."""
+        """The extrapolated value; with a single point, on the line through that point and the origin."""
         last, value = self.batches[-1], self.values[-1]
         if len(self.batches) == 1:
             return value * batch / last
@@ -48,7 +48,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class StepCurves:
-    """Seconds of one step's forward and backward pass on one GPU type, measured at the same batch sizes."""
+    """Forward and backward pass of one step on one GPU type, in seconds, measured at the same batch sizes."""
 
     forward_s: Curve
     backward_s: Curve
@@ -56,7 +56,7 @@ class StepCurves:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCurves:
-    """Peak and persistent device memory of a model in bytes, measured at the same batch sizes, whatever the GPU type."""
+    """Peak and persistent device memory of a model in bytes at the same batch sizes; the same for all GPU types."""
 
     peak_bytes: Curve
     persistent_bytes: Curve
@@ -64,7 +64,7 @@ class MemoryCurves:
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """What is known of one model: bytes of one input sample, memory, and step times by canonical GPU type."""
+    """The profile of one model: bytes of an input sample, memory, and step times by canonical GPU type."""
 
     sample_bytes: int
     memory: MemoryCurves

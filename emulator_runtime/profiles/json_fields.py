@@ -1,4 +1,4 @@
-"""A JSON document whose every value knows its path, so that an error can say exactly where the mistake is."""
+"""A JSON document whose values know their paths, so that an error names the exact position of the mistake."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.json_document import decode
 
 _LARGEST = 2**53
-"""Beyond this, whole numbers and floating point disagree; no size or time here comes near."""
+"""The largest whole number that floating point represents exactly; all sizes and times here are far below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One value of a JSON document. Each reader gives the value as its type or raises InputError with file and path."""
+    """One value of a JSON document. Each method returns it with its type, or raises InputError with file and path."""
 
     file: str
     path: str
     value: object
 
     def error(self, problem: str) -> InputError:
-        """An InputError at this place."""
+        """An InputError for this value."""
         return InputError(self._place, problem)
 
     def items(self) -> dict[str, Field]:
-        """The members of an object whose keys are the user's own names."""
+        """The members of an object whose keys are names chosen by the user."""
         if not isinstance(self.value, dict):
             raise self.error(f"must be an object, not {_kind(self.value)}")
         for key in self.value:
@@ -36,7 +36,7 @@ class Field:
         return {key: Field(self.file, _join(self.path, key), value) for key, value in self.value.items()}
 
     def members(self, known: Collection[str], required: Collection[str] = ()) -> dict[str, Field]:
-        """The members of an object with fixed keys: all of `known` are allowed, those in `required` must be there."""
+        """The members of an object with fixed keys: those in `known` are allowed, those in `required` must exist."""
         members = self.items()
         for key in members:
             if key not in known:
@@ -47,14 +47,14 @@ class Field:
         return members
 
     def elements(self) -> Iterator[Field]:
-        """The elements of an array that has at least one."""
+        """The elements of an array that isn't empty."""
         if not isinstance(self.value, list) or not self.value:
             raise self.error(f"must be an array of at least one element, not {_kind(self.value)}")
         for index, value in enumerate(self.value):
             yield Field(self.file, f"{self.path}[{index}]", value)
 
     def number(self, *, above: float | None = None, least: float | None = None) -> float:
-        """A finite number, greater than `above` and not less than `least` where those are given."""
+        """A finite number, greater than `above` and at least `least`, if given."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             raise self.error(f"must be a number, not {_kind(self.value)}")
         if not -_LARGEST <= self.value <= _LARGEST:
@@ -76,7 +76,7 @@ class Field:
         return self.value
 
     def text(self) -> str:
-        """A string, as it stands."""
+        """A string, unchanged."""
         if not isinstance(self.value, str):
             raise self.error(f"must be a string, not {_kind(self.value)}")
         return self.value
@@ -87,7 +87,7 @@ class Field:
 
 
 def read_json(path: Path) -> Field:
-    """The document in `path`; InputError where it can't be read, is no JSON, or says the same key twice."""
+    """The document in `path`. Raises InputError if it can't be read, isn't JSON, or repeats a key."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:

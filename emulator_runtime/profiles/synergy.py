@@ -1,9 +1,9 @@
-"""How fast ten models train against CPUs and memory, as Synergy measured them: what its policies live on.
+"""The speed of ten models as a function of CPUs and memory, as measured for Synergy; the `synergy` policy uses it.
 
-Mohan et al., OSDI 2022 (repository msr-fiddle/synergy at 1bb2bed, MIT): iteration times at the proportional share of a
-server with 8 GPUs, 24 CPUs and 500 GB, and throughputs over CPUs x memory per GPU relative to it. Each of those matrices
-is exactly the lesser of one curve over CPUs and one over memory, and these curves are kept here. Its GB are taken as GiB.
-The matrices for several GPUs are not used there either.
+Source: Mohan et al., OSDI 2022 (repository msr-fiddle/synergy at 1bb2bed, MIT). It has the iteration times with the
+proportional share of a server with 8 GPUs, 24 CPUs and 500 GB, and matrices of the relative throughput for CPUs x memory per
+GPU. Each matrix is exactly the minimum of one curve over CPUs and one over memory; this module has these curves. Synergy's GB
+are taken as GiB. The repository's matrices for several GPUs are not used, neither there nor here.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
 from emulator_runtime.domain.units import GIB
 
 FAMILY = "synergy/"
-"""How a workload names these models: synergy/alexnet."""
+"""The prefix of these models in a workload, as in synergy/alexnet."""
 
 PROPORTIONAL = HostShare(3000, round(62.5 * GIB))
-"""Per GPU: the share at which the step times were measured."""
+"""The resources per GPU with which the step times were measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class SynergyModel:
-    """Seconds of a step at speed 1, and the speeds per GPU."""
+    """Seconds of a step at speed 1, and the speed per GPU."""
 
     step_s: float
     sensitivity: Sensitivity
 
     def least(self, gpus: int) -> HostShare:
-        """What a job on `gpus` devices has to get, to be as fast as with its proportional share."""
+        """The smallest CPUs and memory with which a job on `gpus` devices is as fast as with its proportional share."""
         best = self.sensitivity.best
         cpu_milli = min(PROPORTIONAL.cpu_milli, best.cpu_milli)
         return HostShare(cpu_milli * gpus, min(PROPORTIONAL.memory_bytes, best.memory_bytes) * gpus)
@@ -41,13 +41,13 @@ def _cpus(*speeds: float) -> Knots:
 
 
 def _memory(*speeds: float) -> Knots:
-    """Speeds at 62.5, 125 and 187.5 GiB; with a third of the first the cache of the data set is of hardly any use."""
+    """Speeds at 62.5, 125 and 187.5 GiB. With a third of the first amount, the cache of the data set has hardly any effect."""
     known = tuple((round(62.5 * GIB) * index, speed) for index, speed in enumerate(speeds, 1))
     return ((round(20.83 * GIB), 0.1), *known)
 
 
 def _steady(step_s: float) -> SynergyModel:
-    """A language model: one CPU and 20 GiB are enough."""
+    """A language model, for which one CPU and 20 GiB are enough."""
     return SynergyModel(step_s, Sensitivity(((1000, 1.0),), ((20 * GIB, 1.0),)))
 
 

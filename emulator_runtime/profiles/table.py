@@ -1,7 +1,7 @@
-"""The one place that answers: how long is a step of this model here, and how much memory does it need?
+"""Step times and memory of all models on all GPU types, for every program.
 
-It answers inside the measured range. Beyond it the batch size may not even have fitted the GPU, so the table refuses
-unless the caller asks for extrapolation, and then says so in the answer.
+It interpolates within the measured range. A batch size above it may not even fit into the GPU's memory, so the table refuses
+it unless the caller allows extrapolation; extrapolated results are marked.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _COPIES_OF_PARAMETERS = 3
 
 @dataclass(frozen=True, slots=True)
 class ProfileTable:
-    """Profiles of models on GPU types; immutable. Reading the bundled one takes a few milliseconds: keep it."""
+    """Profiles of models on GPU types; immutable. Reading the bundled table takes a few milliseconds, so keep it."""
 
     catalogue: Catalogue
     _models: Mapping[str, ModelProfile] = field(repr=False)
 
     @classmethod
     def bundled(cls) -> ProfileTable:
-        """The profiles that come with emugpu: 36 vision models on six GPU types (GPEmu, PVLDB 18(6) 2025)."""
+        """The profiles distributed with emugpu: 36 vision models on six GPU types (GPEmu, PVLDB 18(6) 2025)."""
         return cls(bundled_catalogue(), MappingProxyType(read_knots()))
 
     def with_file(self, path: Path | str) -> ProfileTable:
-        """A new table that has the profiles in the JSON file `path` too (format: user_file.py); InputError if it's bad."""
+        """A new table that also has the profiles in the JSON file `path` (format: user_file.py). Raises InputError."""
         catalogue, models = read_profile_file(Path(path), self.catalogue, self._models)
         return ProfileTable(catalogue, MappingProxyType(models))
 
@@ -47,26 +47,26 @@ class ProfileTable:
         return tuple(sorted(self._models))
 
     def gpu_types_of(self, model: str) -> tuple[str, ...]:
-        """The GPU types, in the catalogue's order, on which `model` was measured."""
+        """The GPU types on which `model` was measured, in the catalogue's order."""
         steps = self._model(model).steps
         return tuple(gpu_type for gpu_type in self.catalogue.specs if gpu_type in steps)
 
     def measured_batches(self, model: str, gpu_type: str) -> tuple[int, int]:
-        """The smallest and the largest batch size per GPU measured for `model` on `gpu_type` (an alias will do)."""
+        """The smallest and the largest measured batch size per GPU for `model` on `gpu_type` (aliases are allowed)."""
         batches = self._steps(model, self._spec(gpu_type)).forward_s.batches
         return batches[0], batches[-1]
 
     def last_measured_batch(self, model: str, gpu_type: str) -> int:
-        """The largest batch size per GPU at which `model` was measured on `gpu_type` (an alias will do)."""
+        """The largest measured batch size per GPU for `model` on `gpu_type` (aliases are allowed)."""
         return self.measured_batches(model, gpu_type)[1]
 
     def step_profile(self, model: str, gpu_type: str, batch_size: int, *, extrapolate: bool = False) -> StepProfile:
         """One step of `model` at `batch_size` samples per GPU on `gpu_type`.
 
-        The transfer is the batch's bytes over the link to the host. Memory was measured at fewer batch sizes: where it
-        ends before the times do, its line goes on and the answer is flagged `extrapolated`; so it is where another type's
-        step times stand in (GpuSpec.step_times_of).
-        Raises UnknownNameError, InputError (no profile on this type, or no batch size) or BeyondProfileError.
+        The transfer time is the size of the batch divided by the bandwidth of the host link. Memory was measured at fewer
+        batch sizes than times; beyond them it is extrapolated, and the result is marked `extrapolated`. So are results that
+        use the step times of another GPU type (GpuSpec.step_times_of).
+        Raises UnknownNameError, InputError (no profile on this type, or an invalid batch size) or BeyondProfileError.
         """
         _check_batch(batch_size)
         spec, profile = self._spec(gpu_type), self._model(model)
@@ -87,9 +87,9 @@ class ProfileTable:
         )
 
     def memory(self, model: str, batch_size: int, *, extrapolate: bool = False) -> tuple[int, int]:
-        """(peak, persistent) bytes on the device at `batch_size`: the median over GPU types, which agree within 3%.
+        """(peak, persistent) bytes on the device at `batch_size`: the median over GPU types, which differ by less than 3%.
 
-        Refuses a batch size that ran on no GPU type (BeyondProfileError), unless asked to extrapolate.
+        Raises BeyondProfileError for a batch size that ran on no GPU type, unless `extrapolate` is set.
         """
         _check_batch(batch_size)
         profile = self._model(model)
@@ -100,11 +100,12 @@ class ProfileTable:
         return _bytes_at(profile.memory.peak_bytes, batch_size), _bytes_at(profile.memory.persistent_bytes, batch_size)
 
     def gradient_bytes(self, model: str) -> int:
-        """Bytes of all gradients of `model`, from what stays on the device at the smallest batch size.
+        """Bytes of all gradients of `model`, derived from the persistent memory at the smallest batch size.
 
-        That is one input batch and three arrays of the parameters' size: weights, gradients and momentum (FP32, SGD). The
-        result is 0 to 2% above the parameter counts that torchvision's documentation gives for 35 of the 36 models;
-        googlenet's is 34% above, because the heads it was measured with have weights but get no gradients.
+        That memory is one input batch and three arrays of the parameters' size: weights, gradients and momentum (FP32,
+        SGD). Example: with 400 MB persistent and 1 MB of input, the gradients have 133 MB. The result is 0 to 2% above the
+        parameter counts in torchvision's documentation for 35 of the 36 models. For googlenet it is 34% above, because its
+        auxiliary heads have weights but get no gradients.
         Raises UnknownNameError.
         """
         profile = self._model(model)

@@ -1,4 +1,4 @@
-"""The user's own profiles: a JSON file with models, and GPU types where the catalogue lacks them.
+"""The user's profiles: a JSON file with models, and with GPU types that the catalogue doesn't have.
 
     {
       "gpus": {                                   optional; GPU types that the catalogue doesn't have
@@ -6,7 +6,7 @@
           "memory_bytes": 25769803776,            nominal memory
           "host_link_bytes_per_s": 12e9,          copies from pinned host memory
           "peer_link_bytes_per_s": 0,             optional; one direction, 0: through the host
-          "architecture": "Ampere",               optional, as are the two below
+          "architecture": "Ampere",               optional, like the two below
           "compute_capability": "8.6",
           "source": "measured on node 7"
         }
@@ -21,8 +21,8 @@
     }
 
 Batch sizes are per GPU and increase strictly from knot to knot; times are seconds, memory is bytes. `backward_s` includes
-loss and optimizer. A model that the table has already may leave out `sample_bytes` and `memory`; its profiles on other GPU
-types stay, those on the types given here are replaced.
+loss and optimizer. For a model that the table already has, `sample_bytes` and `memory` are optional; its profiles on the given
+GPU types are replaced, those on other GPU types are kept.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MODEL_REQUIRED = ("sample_bytes", "memory", "gpus")
 def read_profile_file(
     path: Path, catalogue: Catalogue, models: Mapping[str, ModelProfile]
 ) -> tuple[Catalogue, dict[str, ModelProfile]]:
-    """`catalogue` and `models` with what `path` adds; InputError names the file and the JSON path of a mistake."""
+    """`catalogue` and `models` with the contents of `path` added. Raises InputError naming the file and the JSON path."""
     top = read_json(path).members(("gpus", "models"))
     if "gpus" in top:
         catalogue = _with_gpus(top["gpus"], catalogue)
@@ -123,7 +123,7 @@ def _memory(entry: Field) -> MemoryCurves:
 
 
 def _knots(entry: Field, values: tuple[str, str]) -> list[tuple[int, dict[str, Field]]]:
-    """The batch size and the members of each knot under `entry`."""
+    """The batch size and the members of each knot in `entry`."""
     keys = ("batch", *values)
     knots: list[tuple[int, dict[str, Field]]] = []
     for element in entry.members(("knots",), ("knots",))["knots"].elements():

@@ -130,8 +130,8 @@ class SharedClockFile:
             if attempt >= _QUICK_TRIES:
                 sleep_ns(_PAUSE_NS)
             before = words[_SEQUENCE]
-            known, anchors = self._last
-            if known != before:
+            cached_sequence, anchors = self._last
+            if cached_sequence != before:
                 anchors = Anchors(words[_WALL], words[_EMULATED], self._doubles[_RATE])
                 if before & 1 or words[_WALL] ^ words[_EMULATED] ^ words[_RATE] != words[_CHECK]:
                     continue

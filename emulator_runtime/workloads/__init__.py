@@ -1,1 +1,1 @@
-"""Ready-made training jobs that run as real processes."""
+"""Emulated training jobs that run as real processes."""

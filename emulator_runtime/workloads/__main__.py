@@ -1,11 +1,11 @@
 """The process of a training job: `python -m emulator_runtime.workloads`.
 
-On its own it runs one job that the environment describes (EMUGPU_ORDER: the order as JSON; EMUGPU_CLOCK: the shared
-clock's file) and ends with 0 after the last step, 143 when it was told to stop, 1 when it failed. With `--standby FD` it
-is started ahead of time, says that it is ready and then runs what it is told over that socket, run after run.
+Without options it runs the one job that the environment describes (EMUGPU_ORDER: the order as JSON; EMUGPU_CLOCK: the file
+of the shared clock). It exits with 0 after the last step, 143 after SIGTERM and 1 after a failure. With `--standby FD` it is
+started in advance, reports that it is ready, and then executes the orders that it gets over that socket, one run at a time.
 
-`python -m emulator_runtime.workloads train ...` is `emugpu train` where only this library is: in an image that mounts
-the node's copy of it (`train --help` lists the options).
+`python -m emulator_runtime.workloads train ...` is `emugpu train` for images that have only this library, such as those that
+mount the node's copy of it (`train --help` lists the options).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 
 
 def main(argv: list[str]) -> int:
-    """Errors are one line on stderr."""
+    """Run the program and return its exit status. Errors are one line on stderr."""
     if argv[:1] == ["train"]:
-        from emulator_runtime.workloads.train import main as train  # standby processes don't pay for its imports
+        from emulator_runtime.workloads.train import main as train  # standby processes don't need its imports
 
         return train(argv[1:])
     prepare_waiting()
@@ -65,10 +65,10 @@ def main(argv: list[str]) -> int:
 def _one_job() -> int:
     """Run the job of EMUGPU_ORDER; SIGTERM stops it after the current step, with a checkpoint."""
     order = _order_of_environment()
-    told_to_stop: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _frame: told_to_stop.append(number))
+    stop_signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: stop_signals.append(number))
     client = SeveralManagers.of(order)
-    outcome = TrainingRun(order, _clock(None), client, asked_to_stop=lambda: bool(told_to_stop)).run()
+    outcome = TrainingRun(order, _clock(None), client, asked_to_stop=lambda: bool(stop_signals)).run()
     client.close()
     if outcome.reason:
         print(f"emugpu job: {outcome.reason}", file=sys.stderr)
@@ -76,7 +76,7 @@ def _one_job() -> int:
 
 
 def _order_of_environment() -> RunOrder:
-    """Raises InputError that names the variable and the field."""
+    """The order in EMUGPU_ORDER. Raises InputError naming the variable and the field."""
     try:
         message = json.loads(os.environ["EMUGPU_ORDER"])
         if not isinstance(message, dict):
@@ -91,9 +91,9 @@ def _order_of_environment() -> RunOrder:
 
 
 def _standby(control: ControlChannel, *, refused: bool) -> int:
-    """Run order after order; the end of the control socket is the end of this process. `refused`: a priority was."""
+    """Execute orders until the control socket is closed. `refused`: the host refused the real-time priority."""
     end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever holds the other end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process at the other end handles Ctrl-C
     clock = _clock(control)
     control.send({"op": "ready", "realtime_refused": refused})
     while True:
@@ -126,7 +126,7 @@ def _run(order: RunOrder, clock: Clock, control: ControlChannel) -> Message:
 
 
 def _clock(control: Channel | None) -> Clock:
-    """The shared clock of EMUGPU_CLOCK, else the host's own."""
+    """The shared clock in the file EMUGPU_CLOCK, or the host's clock if the variable is empty."""
     path = os.environ.get("EMUGPU_CLOCK")
     if not path:
         return HostClock.of_host()

@@ -1,4 +1,4 @@
-"""A job's checkpoint: how many steps are done, written so that a crash leaves the old one or the new one."""
+"""The checkpoint of a job: its number of finished steps, written atomically."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from emulator_runtime.files import write_whole
 
 
 class Checkpoint:
-    """The file at `path`; no file means that no step is done."""
+    """The checkpoint file at `path`. Without a file, no step is finished."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def load(self) -> int:
-        """Steps that are done. Raises InputError for a file that can't be read or isn't a checkpoint."""
+        """The number of finished steps. Raises InputError if the file can't be read or isn't a checkpoint."""
         try:
             steps_done = json.loads(self._path.read_text(encoding="ascii"))["steps_done"]
         except FileNotFoundError:
@@ -34,7 +34,7 @@ class Checkpoint:
         return steps_done
 
     def save(self, steps_done: int) -> None:
-        """Raises InputError where the file can't be written."""
+        """Write the number of finished steps. Raises InputError if the file can't be written."""
         try:
             write_whole(self._path, json.dumps({"steps_done": steps_done}), sync=True)
         except OSError as error:

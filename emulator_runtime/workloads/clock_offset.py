@@ -1,20 +1,23 @@
-"""How far the clock of rank 0 is ahead of ours, learnt from the messages of the barriers themselves.
+"""Estimates the difference between the clocks of rank 0 and this rank from the timestamps of the barrier messages.
 
-Ranks tell each other when a step ended on the device, not when they got round to saying so. Otherwise the delay of each
-message and of each late wake-up would make every step longer. They may run on several hosts, whose clocks have nothing in
-common; so the offset is estimated as NTP does (RFC 5905, section 8), and the exchange with the shortest delay is believed
-for as long as the clocks can't have drifted apart by more than a newer one is uncertain. It must not follow each exchange:
-the ranks take the latest end of all, so whatever the estimate wavers by would be added to every step.
+Ranks report when a step ended on the device, not when they sent the message; otherwise message delays and late wake-ups would
+lengthen every step. Ranks may run on several hosts with unrelated monotonic clocks, so the offset is estimated as in NTP
+(RFC 5905, section 8). The exchange with the smallest uncertainty is used until clock drift could have made it worse than a
+newer exchange. The estimate doesn't follow every exchange: a step ends with the slowest rank, so the variation of the
+estimate would be added to every step.
+
+Example: a request is sent at 100 and received at rank 0's 160; the reply is sent at 165 and received at 115. The uncertainty
+is (15 - 5) / 2 = 5 ns, and rank 0 is ahead by ((160 - 100) + (165 - 115)) / 2 = 55 ns.
 """
 
 from __future__ import annotations
 
 DRIFT_PER_S = 20_000
-"""By how many nanoseconds a second two hosts' monotonic clocks, both disciplined by NTP, may drift apart: 20 ppm."""
+"""Assumed maximum drift between two monotonic clocks that NTP disciplines, in nanoseconds per second: 20 ppm."""
 
 
 class ClockOffset:
-    """Nanoseconds that rank 0's clock is ahead; wrong by at most half the round trip of the exchange that is believed."""
+    """By how many nanoseconds rank 0's clock is ahead. The error is at most half the round trip of the best exchange."""
 
     def __init__(self) -> None:
         self._uncertain_ns: int | None = None
@@ -22,7 +25,7 @@ class ClockOffset:
         self.ahead_ns = 0
 
     def add(self, sent_ns: int, their_received_ns: int, their_sent_ns: int, received_ns: int) -> None:
-        """One exchange: our request was sent and received, their answer was sent and received, each by its own clock."""
+        """Add one exchange: request sent and received, reply sent and received, each in the clock of its process."""
         uncertain_ns = ((received_ns - sent_ns) - (their_sent_ns - their_received_ns)) // 2
         if self._uncertain_ns is not None:
             drift_ns = (received_ns - self._at_ns) * DRIFT_PER_S // 1_000_000_000

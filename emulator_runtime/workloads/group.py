@@ -1,6 +1,6 @@
-"""The ranks of a distributed training job and what they agree on: where to begin, when a step has ended, when to stop.
+"""The ranks of a distributed training job, and how they agree on the first step, the end of each step, and a stop.
 
-A step is counted when all ranks have done it. A rank that is gone ends the others, because a step without it never ends.
+A step is done when all ranks have done it. If one rank fails, the others end, because no step could end without it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What all ranks begin with: the first step (the least progress of any rank) and the number of GPUs of all ranks."""
+    """What all ranks begin with: the first step (the minimum of all ranks' progress) and the total number of GPUs."""
 
     first: int
     gpus: int
@@ -19,43 +19,43 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """How the ranks left a barrier: when the last of them had ended its step (in the own clock), and who wants to stop."""
+    """The result of a barrier: when the last rank ended its step (in this host's clock), and which rank wants to stop."""
 
     end_ns: int
     stop: str = ""
 
 
 class Group(Protocol):
-    """This process among the ranks of its job. Each call raises ClusterError where a rank is gone or doesn't answer."""
+    """This process as one rank of its job. All methods raise ClusterError if another rank fails or doesn't answer."""
 
     nodes: int
     rank: int
 
     def join(self, progress: int, gpus: int) -> Start:
-        """Wait until all ranks are there, and agree."""
+        """Wait until all ranks have joined, and agree on the start."""
         ...
 
     def barrier(self, steps_done: int, end_ns: int, *, stop: bool) -> Crossing:
-        """Wait until all ranks have done `steps_done` steps; the own device was done with the last one at `end_ns`."""
+        """Wait until all ranks have done `steps_done` steps. This rank's device ended the last one at `end_ns`."""
         ...
 
     def check(self) -> None:
-        """Has a rank gone meanwhile? Doesn't wait; for use in the middle of long steps."""
+        """Check that all ranks are connected, without waiting; for use during long steps."""
         ...
 
     def farewell(self) -> None:
-        """Wait until all ranks have noted their last step."""
+        """Wait until all ranks have recorded their last step."""
         ...
 
     def leave(self, reason: str) -> None:
-        """Tell the other ranks why this one ends before the last step; closes the group."""
+        """Tell the other ranks why this one ends before the last step, and close the group."""
         ...
 
     def close(self) -> None: ...
 
 
 class Alone:
-    """A job of one rank."""
+    """A job with a single rank."""
 
     nodes = 1
     rank = 0
@@ -67,13 +67,13 @@ class Alone:
         return Crossing(end_ns, "this process" if stop else "")
 
     def check(self) -> None:
-        """Nobody else can be gone."""
+        """Does nothing: there are no other ranks."""
 
     def farewell(self) -> None:
-        """Nobody else needs to know."""
+        """Does nothing: there are no other ranks."""
 
     def leave(self, reason: str) -> None:
-        """Nobody else needs to know."""
+        """Does nothing: there are no other ranks."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: there is no connection."""

@@ -1,4 +1,4 @@
-"""Rank 0: the other ranks connect to it, and it tells them when all of them have done a step."""
+"""Rank 0: the other ranks connect to it, and it tells them when all ranks have done a step."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from emulator_runtime.workloads.rank_options import RANK_PROTOCOL, RankOptions
 _TELL_EVERY_NS = 10 * NS_PER_S
 _BACKLOG = 512
 _MAX_STRANGERS = 512
-"""Connections that haven't said who they are: more than this many are port scans, and the oldest is dropped."""
+"""Maximum number of connections without a join message; more come from port scans, and the oldest is closed."""
 
 
 class Leader:
-    """The group as rank 0 sees it (workloads.group.Group). Opens its port at once. Raises InputError where it can't."""
+    """The group of rank 0 (workloads.group.Group). Listens from construction; raises InputError if it can't."""
 
     rank = 0
 
@@ -35,7 +35,7 @@ class Leader:
         self._listener = _listen(options)
 
     def join(self, progress: int, gpus: int) -> Start:
-        """Wait until every rank has connected. One that is gone again before may come back."""
+        """Wait until every rank has connected. A rank that disconnects meanwhile may connect again."""
         strangers: list[RankLink] = []
         give_up_ns = monotonic_ns() + round(self._options.join_timeout_s * NS_PER_S)
         tell_ns = monotonic_ns() + _TELL_EVERY_NS
@@ -62,23 +62,23 @@ class Leader:
         return start
 
     def barrier(self, steps_done: int, end_ns: int, *, stop: bool) -> Crossing:
-        """Wait for all, then let all go on."""
-        came = self._gather("done")
-        wrong = [rank for rank, (message, _) in came.items() if message.get("steps_done") != steps_done]
+        """Wait for all ranks, then let all continue."""
+        replies = self._gather("done")
+        wrong = [rank for rank, (message, _) in replies.items() if message.get("steps_done") != steps_done]
         if wrong:
             raise self._abort(f"rank {wrong[0]} has done another number of steps than rank 0 ({steps_done})")
         try:
-            ends = [whole(message, "end_ns", least=-(2**62)) for message, _ in came.values()]
+            ends = [whole(message, "end_ns", least=-(2**62)) for message, _ in replies.values()]
         except ProtocolError as error:
             raise self._abort(f"a rank sent a wrong message: {error}") from error
-        stopping = ["rank 0"] if stop else [f"rank {rank}" for rank, (m, _) in came.items() if m.get("stop")]
+        stopping = ["rank 0"] if stop else [f"rank {rank}" for rank, (m, _) in replies.items() if m.get("stop")]
         crossing = Crossing(max(end_ns, *ends), stopping[0] if stopping else "")
         go: Message = {"op": "go", "steps_done": steps_done, "end_ns": crossing.end_ns, "stop": crossing.stop}
-        self._tell_all(go, came)
+        self._tell_all(go, replies)
         return crossing
 
     def check(self) -> None:
-        """Raises ClusterError where a rank is gone; the others are told."""
+        """Raises ClusterError if a rank has failed, and tells the others."""
         for link in self._links.values():
             try:
                 link.poll()
@@ -89,7 +89,7 @@ class Leader:
                 raise self._abort(f"{link.name} left: {message.get('reason')}")
 
     def farewell(self) -> None:
-        """Wait until all have noted their last step."""
+        """Wait until all ranks have recorded their last step."""
         self._tell_all({"op": "bye"}, self._gather("finished"))
 
     def leave(self, reason: str) -> None:
@@ -103,7 +103,7 @@ class Leader:
     # --- joining ----------------------------------------------------------------------------------------------------
 
     def _meet(self, strangers: list[RankLink]) -> None:
-        """Take in who connects, who says what, and who is gone again."""
+        """Accept connections, read join messages, and remove ranks that disconnected."""
         wait_readable([self._listener, *strangers, *self._links.values()], SLICE_S)
         with contextlib.suppress(BlockingIOError, ConnectionError):
             strangers.append(RankLink(self._accept(), "a rank that has not said who it is"))
@@ -128,8 +128,8 @@ class Leader:
                 del self._links[rank], self._joined[rank]
 
     def _accept(self) -> socket.socket:
-        """Raises BlockingIOError where nobody waits, ConnectionError for one that is gone again, ClusterError where this
-        process may open no more connections."""
+        """The next connection. Raises BlockingIOError if there is none, ConnectionError if it is closed already,
+        ClusterError if this process has no free descriptor."""
         try:
             return self._listener.accept()[0]
         except OSError as error:
@@ -139,7 +139,7 @@ class Leader:
             raise ClusterError(f"rank 0 can't take another connection: {error.strerror}; {fix}") from error
 
     def _admit(self, link: RankLink, message: Message, arrived_ns: int) -> None:
-        """Raises ProtocolError or ClusterError for one that doesn't belong here."""
+        """Add a rank. Raises ProtocolError or ClusterError if it doesn't belong to this job."""
         options = self._options
         if whole(message, "version") != RANK_PROTOCOL:
             raise ClusterError("rank 0 runs another version of emugpu; run one version in all pods")
@@ -154,7 +154,7 @@ class Leader:
             raise ClusterError(f"rank 0 trains something else ({options.work}); give all pods the same arguments")
         former = self._links.get(rank)
         if former is not None:
-            former.close()  # a pod that was replaced while we waited for the others
+            former.close()  # the rank's pod was replaced before all ranks had joined
         link.name = f"rank {rank}"
         self._links[rank], self._joined[rank] = link, (message, arrived_ns)
 
@@ -166,36 +166,36 @@ class Leader:
     # --- together ---------------------------------------------------------------------------------------------------
 
     def _gather(self, op: str) -> dict[int, tuple[Message, int]]:
-        """One message of every other rank, and when it arrived."""
-        came: dict[int, tuple[Message, int]] = {}
+        """One message of every other rank and its arrival time."""
+        replies: dict[int, tuple[Message, int]] = {}
         give_up_ns = monotonic_ns() + round(self._options.barrier_timeout_s * NS_PER_S)
         while True:
             self.check()
             for rank, link in self._links.items():
-                if rank not in came and (taken := link.take()) is not None:
+                if rank not in replies and (taken := link.take()) is not None:
                     if taken[0].get("op") != op:
                         raise self._abort(f"{link.name} sent {taken[0].get('op')!r} where {op!r} was due")
-                    came[rank] = taken
-            if len(came) == len(self._links):
-                return came
+                    replies[rank] = taken
+            if len(replies) == len(self._links):
+                return replies
             self._options.check_waiting()
             if monotonic_ns() > give_up_ns:
-                late = next(link.name for rank, link in self._links.items() if rank not in came)
+                late_rank = next(link.name for rank, link in self._links.items() if rank not in replies)
                 raise self._abort(
-                    f"{late} has not done its step for {self._options.barrier_timeout_s:g} s; see its pod's log"
+                    f"{late_rank} has not done its step for {self._options.barrier_timeout_s:g} s; see its pod's log"
                 )
             wait_readable(self._links.values(), SLICE_S)
 
-    def _tell_all(self, message: Message, came: dict[int, tuple[Message, int]]) -> None:
-        """The same to all, each with the times that its clock offset is learnt from."""
+    def _tell_all(self, message: Message, replies: dict[int, tuple[Message, int]]) -> None:
+        """Send the same message to all, with the timestamps from which each rank estimates its clock offset."""
         for rank, link in self._links.items():
             try:
-                link.send(message | {"received_ns": came[rank][1], "sent_ns": monotonic_ns()})
+                link.send(message | {"received_ns": replies[rank][1], "sent_ns": monotonic_ns()})
             except ClusterError as error:
                 raise self._abort(str(error)) from error
 
     def _abort(self, reason: str) -> ClusterError:
-        """Tell the ranks that are left, and close; answers the error to raise."""
+        """Send the reason to all ranks and close. Returns the error for the caller to raise."""
         for link in self._links.values():
             with contextlib.suppress(ClusterError):
                 link.send({"op": "abort", "reason": reason})
@@ -205,7 +205,7 @@ class Leader:
 
 
 def _listen(options: RankOptions) -> socket.socket:
-    """The port that the others connect to, on all addresses of this pod."""
+    """The port to which the other ranks connect, on all addresses of this pod."""
     try:
         if socket.has_dualstack_ipv6():
             listener = socket.create_server(

@@ -1,4 +1,4 @@
-"""The ranks but rank 0: find it, and go with it from step to step."""
+"""The ranks other than rank 0: they connect to rank 0 and follow it from step to step."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LEAST_NS = -(2**62)
 
 
 class _RejectedError(ClusterError):
-    """Rank 0 doesn't want this rank; trying again is of no use."""
+    """Rank 0 has rejected this rank; a retry doesn't help."""
 
 
 class Member:
-    """The group as another rank than 0 sees it (workloads.group.Group)."""
+    """The group of a rank other than 0 (workloads.group.Group)."""
 
     def __init__(self, options: RankOptions) -> None:
         self.nodes = options.nodes
@@ -36,8 +36,8 @@ class Member:
         self._link: RankLink | None = None
 
     def join(self, progress: int, gpus: int) -> Start:
-        """Find rank 0 and wait for the start. Names are looked up again and again: the pod may start later, and a look-up
-        that failed once is remembered by the cluster's DNS for up to half a minute."""
+        """Connect to rank 0 and wait for the start. Each attempt looks up the name again: rank 0's pod may start later, and
+        the cluster's DNS caches a failed look-up for up to half a minute."""
         give_up_ns = monotonic_ns() + round(self._options.join_timeout_s * NS_PER_S)
         tell_ns = monotonic_ns() + _TELL_EVERY_NS
         while True:
@@ -64,7 +64,7 @@ class Member:
                 sleep_ns(round(SLICE_S * NS_PER_S))
 
     def barrier(self, steps_done: int, end_ns: int, *, stop: bool) -> Crossing:
-        """Say that this rank has done it and wait for the others."""
+        """Report that this rank has done the step, and wait for the others."""
         sent_ns = monotonic_ns()
         done = {"op": "done", "steps_done": steps_done, "end_ns": self._offset.to_theirs(end_ns), "stop": stop}
         go, arrived_ns = self._exchange(done, "go")
@@ -73,7 +73,7 @@ class Member:
         return Crossing(max(end_ns, min(crossed_ns, arrived_ns)), text(go, "stop", ""))
 
     def check(self) -> None:
-        """Raises ClusterError where rank 0 is gone or has told that another one is."""
+        """Raises ClusterError if rank 0 has disconnected or has reported that another rank failed."""
         if self._link is not None:
             self._link.poll()
             message = self._link.peek()
@@ -81,7 +81,7 @@ class Member:
                 _raise_for(message)
 
     def farewell(self) -> None:
-        """This rank has noted its last step; wait until all have."""
+        """Report that this rank has recorded its last step, and wait until all ranks have."""
         self._exchange({"op": "finished"}, "bye")
 
     def leave(self, reason: str) -> None:
@@ -107,7 +107,7 @@ class Member:
         return Start(self._whole(start, "first"), self._whole(start, "gpus"))
 
     def _exchange(self, message: Message, wanted: str) -> tuple[Message, int]:
-        """Raises ClusterError where the answer is another one, or none."""
+        """Send a message and return the reply and its arrival time. Raises ClusterError for an unexpected or no reply."""
         if self._link is None:
             raise ClusterError("this rank has left the group")
         self._link.send(message)
@@ -128,6 +128,6 @@ class Member:
 
 
 def _raise_for(message: Message) -> None:
-    """Raises what rank 0 gives as the reason for ending."""
+    """Raise the reason that rank 0 gives for an abort."""
     if message.get("op") == "abort":
         raise _RejectedError(str(message.get("reason")))

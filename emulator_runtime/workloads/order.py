@@ -1,4 +1,4 @@
-"""What a job process is told to run: one uninterrupted run of a job on the devices of one grant."""
+"""The order of a job process: one uninterrupted run of a job on the devices of its grants."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from emulator_runtime.workloads.work import Spread, step_times
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """Times are emulated nanoseconds.
+    """One run of a job. Times are emulated nanoseconds.
 
-    `begin_ns`: when the first step begins, if the process is ready by then (start, restore and warm-up are in it).
-    `release_ns`: from the last step of a stopped run until its devices are free. `gpu_type` empty: a CPU configuration.
-    `profiles`: a file of the user's own, or empty. `cpu_milli` and `host_memory_bytes` are the run's share of its node as it
-    starts; it may change while the job runs. A gang has `gpus` on each of its nodes, and a grant of each node's manager:
-    `others` are those of all nodes but the first, (socket, token).
+    `begin_ns`: when the first step begins, if the process is ready by then (it includes start, restore and warm-up).
+    `release_ns`: time from the last step of a stopped run until its devices are free. `gpu_type`: empty for a CPU
+    configuration. `profiles`: a file with the user's profiles, or empty. `cpu_milli` and `host_memory_bytes`: CPUs and
+    memory at the start of the run; they may change during the run. A gang has `gpus` devices on each node and one grant
+    from each node's manager; `others` are the grants of all nodes except the first, as (socket, token).
     """
 
     manager: Path
@@ -44,22 +44,22 @@ class RunOrder:
 
     @property
     def host(self) -> HostShare:
-        """The share of the node that the run starts with."""
+        """The CPUs and memory with which the run starts."""
         return HostShare(self.cpu_milli, self.host_memory_bytes)
 
     def profile_table(self) -> ProfileTable | None:
-        """The profiles that this work is looked up in; None for work that needs none. Raises InputError for a bad file."""
+        """The profiles for this work; None for work that needs none. Raises InputError for an invalid file."""
         if not isinstance(self.work, ModelWork):
             return None
         return ProfileTable.bundled().with_file(self.profiles) if self.profiles else ProfileTable.bundled()
 
     def step_times(self, profiles: ProfileTable | None, host: HostShare | None = None) -> StepTimes:
-        """When the steps end, with another share of the node where one is given. Raises errors of the profile look-up."""
+        """When the steps end, with `host` instead of the order's share if given. Raises errors of the profile look-up."""
         spread = Spread(self.gpus, 1 + len(self.others))
         return step_times(self.work, self.steps, self.gpu_type or None, host or self.host, profiles, spread=spread)
 
     def memory_bytes(self, profiles: ProfileTable | None) -> tuple[int, int]:
-        """(persistent, peak) on each device. The peak is what the job states; a model's profile tells the persistent part."""
+        """(persistent, peak) on each device. The job states the peak; the persistent part comes from the model's profile."""
         if isinstance(self.work, ModelWork) and profiles is not None:
             _, persistent = profiles.memory(self.work.model, self.work.batch_size)
             return min(persistent, self.device_memory_bytes), self.device_memory_bytes
@@ -87,7 +87,7 @@ class RunOrder:
 
     @classmethod
     def from_message(cls, message: Message) -> RunOrder:
-        """Raises ProtocolError that names the field."""
+        """The order in a message. Raises ProtocolError naming the field."""
         return cls(
             manager=Path(text(message, "manager")),
             token=text(message, "token"),

@@ -1,4 +1,4 @@
-"""A job process ends with the cluster that started it, also when that was killed in the middle of a training step."""
+"""Ends a job process together with the cluster process that started it, even if that is killed during a training step."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent() -> None:
-    """Ask the kernel for SIGKILL when the parent is gone (prctl(2), Linux; elsewhere nothing happens)."""
+    """Ask the kernel for SIGKILL when the parent process ends (prctl(2), Linux; does nothing on other systems)."""
     if os.uname().sysname != "Linux":
         return
-    import ctypes  # here, because only a process that waits ahead of time needs it
+    import ctypes  # here, because only standby processes need it
 
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

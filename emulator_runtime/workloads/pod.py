@@ -1,4 +1,4 @@
-"""What a job container was given: the token of its grant, the manager's socket and its device files."""
+"""What the device plugin gives a job container: the token of its grant, the manager's socket and the device files."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from emulator_runtime.node.layout import (
 
 NODES_VARIABLE = "EMUGPU_NODES"
 RANK_VARIABLES = ("EMUGPU_RANK", "JOB_COMPLETION_INDEX")
-"""The second is set by Kubernetes in the pods of an Indexed Job."""
+"""Kubernetes sets the second in the pods of an Indexed Job."""
 RENDEZVOUS_VARIABLE = "EMUGPU_RENDEZVOUS"
 
 
 @dataclass(frozen=True, slots=True)
 class PodAccess:
-    """How this container reaches its devices, or its node where it trains on CPUs alone."""
+    """How a container reaches its node's manager: for its devices, or for its host slot if it has no GPU."""
 
     token: str
     manager: Path
 
 
 def pod_access(environ: Mapping[str, str]) -> PodAccess:
-    """Raises InputError in a container that has neither an emulated GPU nor a place on its node. Where it has both, the GPU
-    counts."""
+    """The access from the environment. Raises InputError in a container with neither an emulated GPU nor a host slot. A
+    container with both uses the GPU."""
     token = environ.get(TOKEN_VARIABLE) or environ.get(HOST_TOKEN_VARIABLE)
     socket = environ.get(MANAGER_SOCKET_VARIABLE)
     if token and socket:
@@ -44,7 +44,7 @@ def pod_access(environ: Mapping[str, str]) -> PodAccess:
 
 
 def whole_variable(environ: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
-    """The first of these variables that is set, as a whole number. Raises InputError that names it."""
+    """The first of these variables that is set, as a whole number. Raises InputError naming the variable."""
     for name in names:
         value = environ.get(name, "")
         if value:
@@ -55,16 +55,16 @@ def whole_variable(environ: Mapping[str, str], names: tuple[str, ...], default: 
 
 
 def all_linked(uuids: list[str], edev: Path = Path(CONTAINER_EDEV_DIR)) -> bool:
-    """Whether each of these devices has a fast link to each of the others, as their device files tell.
+    """Whether every two of these devices have a fast link, according to the device files.
 
-    True where there are no such files: then only the GPU type is known.
+    True if there are no device files; then only the GPU type is known.
     """
     links = _links(edev)
     return all(links[one].get(other) == "NVLink" for one in uuids if one in links for other in uuids if other != one)
 
 
 def _links(edev: Path) -> dict[str, Mapping[str, str]]:
-    """The links of each device by its UUID; files that can't be read are left out, they are a hint only."""
+    """The links of each device by UUID. Files that can't be read are skipped, since this is only a hint."""
     links: dict[str, Mapping[str, str]] = {}
     for path in sorted(edev.glob("*")):
         try:

@@ -1,7 +1,7 @@
-"""Which of its job's pods this one is, from options and variables: read once, and what makes no sense together is refused.
+"""Determines from options and variables which rank of its job this pod is. Contradictory options are refused.
 
-An option that has no effect is a mistake: a user who gives --rendezvous expects other pods. Variables are no such word:
-they may stand in the template of jobs of any size, and a job whose size is a variable may shrink to one pod.
+An option without effect is an error: a user who gives --rendezvous expects several pods. A variable without effect is none:
+one template may set the variables for jobs of any size, and a job whose size is a variable may have a single pod.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OF_SEVERAL = ("--rank", "--rendezvous", "--rendezvous-timeout-s", "--step-timeo
 
 @dataclass(frozen=True, slots=True)
 class PodPlace:
-    """This pod is `rank` of `nodes`. `rendezvous`: host and port of rank 0; None for a job of one pod."""
+    """This pod is `rank` of `nodes`. `rendezvous`: host and port of rank 0; None for a job with one pod."""
 
     nodes: int = 1
     rank: int = 0
@@ -28,7 +28,7 @@ class PodPlace:
 
 
 def pod_place(args: argparse.Namespace, environ: Mapping[str, str]) -> PodPlace:
-    """Raises InputError that names the option, or the variable, that is wrong or missing."""
+    """The rank of this pod. Raises InputError naming the option or variable that is wrong or missing."""
     nodes = _whole(args.nodes, ("--nodes", NODES_VARIABLE), environ, least=1, most=MAX_NODES)
     if nodes is None or nodes == 1:
         _must_be_alone(args, by_variable=args.nodes is None and nodes == 1)
@@ -48,7 +48,7 @@ def pod_place(args: argparse.Namespace, environ: Mapping[str, str]) -> PodPlace:
 def _whole(
     given: int | None, names: tuple[str, ...], environ: Mapping[str, str], *, least: int, most: int
 ) -> int | None:
-    """An option, else the first of the variables (`names`: the option's, then theirs) that is set; None: none is."""
+    """The option, or the first variable that is set, or None. `names`: the name of the option, then the variables."""
     variable = next((name for name in names[1:] if environ.get(name)), "")
     if given is not None or not variable:
         return None if given is None else whole(given, names[0], 0, least=least, most=most)
@@ -56,7 +56,7 @@ def _whole(
 
 
 def _must_be_alone(args: argparse.Namespace, *, by_variable: bool) -> None:
-    """Rank 0 of one node is no contradiction where somebody says so; all else about other pods is."""
+    """Refuse options for several pods. `--rank 0 --nodes 1` is allowed, as it isn't a contradiction."""
     for option in _OF_SEVERAL:
         given = getattr(args, option[2:].replace("-", "_"))
         if given in (None, "") or by_variable or (option == "--rank" and args.nodes == 1):

@@ -1,10 +1,10 @@
-"""A training run in a pod: go on where the manager says, step by step, together with the other ranks, until told to stop.
+"""A training run in a pod: continues where the manager says and runs step by step, together with other ranks, until a stop.
 
-As in training.py the program has a time of its own, which moves from deadline to deadline, and a new share of the node's CPUs
-and memory counts from the next step that is issued. Different from there, the pod's
-manager keeps the progress, there may be other ranks, and SIGTERM may come at any moment: the pod is gone seconds later.
+As in training.py, the run has a time of its own that moves from deadline to deadline, and new CPUs and memory apply from the
+next step that is issued. Differences: the pod's manager keeps the progress, there may be other ranks, and SIGTERM may arrive
+at any time, a few seconds before the pod is killed.
 
-An error doesn't give the grant back: the pod holds its devices until it ends, and its container may be started again.
+After an error the grant is kept: the pod holds its devices until it ends, and its container may be restarted.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ from emulator_runtime.workloads.request import Layout, StepPlan, TrainRequest, p
 from emulator_runtime.workloads.stopping import PATIENCE_S, StopNow, StopSwitch
 
 SLICE_NS = NS_PER_S // 5
-"""A longer wait looks every so often whether it still makes sense."""
+"""A longer wait checks at this interval whether it should continue."""
 PATIENCE_WITH_MANAGER_S = 120.0
-"""How long a run waits for a manager that is away, which may be an upgrade with a slow image pull (host seconds)."""
+"""How long a run waits for an unavailable manager (host seconds): an upgrade may include a slow image pull."""
 _LAST_WORD_S = 1.5
-"""How long a process that was told to stop tries to give its devices back; the manager also learns it from its end."""
+"""How long a stopping process tries to release its devices; the manager also notices that the process has ended."""
 
 
 class PodManager(Protocol):
-    """What a run in a pod needs of the sharing manager (ipc.client.ManagerClient). `attach` sets `devices`."""
+    """The methods of the sharing manager's client (ipc.client.ManagerClient) that a run in a pod uses.
+
+    `attach` sets `devices`.
+    """
 
     devices: tuple[AttachedDevice, ...]
 
@@ -54,7 +57,7 @@ class PodManager(Protocol):
 
 
 class Observer(Protocol):
-    """Who is told how a run goes."""
+    """Gets notified of the progress of a run."""
 
     def planned(self, start: Start, devices: Sequence[AttachedDevice], plan: StepPlan) -> None: ...
     def shared_anew(self, step: int, host: HostShare, plan: StepPlan) -> None: ...
@@ -64,7 +67,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PodOutcome:
-    """How a run ended: finished, or stopped with who wanted it."""
+    """How a run ended: finished, or stopped and by whom."""
 
     finished: bool
     steps_done: int
@@ -73,8 +76,8 @@ class PodOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a run works with. `connect` gives a manager that is waited for so many seconds when it is away; `linked` tells
-    whether all of these devices have fast links to each other."""
+    """The dependencies of a run. `connect` makes a manager client with the given patience in seconds. `linked` says whether
+    all of these devices have fast links to each other."""
 
     connect: Callable[[float], PodManager]
     clock: Clock
@@ -86,7 +89,7 @@ class Surroundings:
 
 
 class PodTraining:
-    """One run. `plan`, `seen` and `lags` tell how it went, also after an error."""
+    """One run. `plan`, `seen` and `lags` describe it, also after an error."""
 
     def __init__(self, request: TrainRequest, around: Surroundings) -> None:
         self._request = request
@@ -104,21 +107,21 @@ class PodTraining:
 
     @property
     def steps_done(self) -> int:
-        """The steps that are done now; 0 where the run ended before it was known."""
+        """The number of finished steps; 0 if the run ended before it was known."""
         return self._done or 0
 
     @property
     def devices(self) -> tuple[AttachedDevice, ...]:
-        """What the manager gave; none before it has answered."""
+        """The devices of the grant; empty before the manager has replied."""
         return self._manager.devices
 
     @property
     def pace_s(self) -> float | None:
-        """What a step of this run took by the plans, on average; None where there is but one plan, which says it."""
+        """The average planned step time of this run; None if the plan never changed, since then the plan has it."""
         return self._paced_ns / len(self.seen) / NS_PER_S if self._shared_anew and len(self.seen) else None
 
     def run(self) -> PodOutcome:
-        """Run until the last step or a stop. Raises errors of the tree; the other ranks are told why."""
+        """Run until the last step or a stop. Raises EmuGpuError; the other ranks are told the reason."""
         try:
             return self._run()
         except StopNow:
@@ -126,7 +129,7 @@ class PodTraining:
             return self._stopped("this process")
         except EmuGpuError as error:
             self._group.leave(str(error))
-            if self._stop.asked:  # the other ranks were told to stop as well, and were faster
+            if self._stop.asked:  # all ranks are being stopped, and another one ended before this one
                 return self._stopped("this process")
             raise
         finally:
@@ -142,7 +145,9 @@ class PodTraining:
         except ClusterError:
             if self._done < self._request.steps:
                 raise
-            return self._finish()  # a step counts when all have done it, so nobody has anything left to do
+            return (
+                self._finish()
+            )  # all ranks had done the last step, otherwise it wouldn't count: nothing is left to do
         self._done = start.first
         outcome = self._steps(self._prepare(start))
         if outcome.finished:
@@ -150,7 +155,7 @@ class PodTraining:
         return outcome
 
     def _prepare(self, start: Start) -> StepTimes:
-        """Everything before the first step: what a step costs, and the memory for it."""
+        """Before the first step: plan the step time and reserve the memory."""
         devices = self._manager.devices
         self._host = self._request.share(self._manager.new_share())
         self._layout = Layout(
@@ -163,7 +168,7 @@ class PodTraining:
         self.plan = plan_step(self._request, self._layout, self._around.profiles)
         self._observer.planned(start, devices, self.plan)
         with self._stop.interruptible():
-            if start.first != self._manager.steps_done:  # another rank is behind: the steps between are done again
+            if start.first != self._manager.steps_done:  # another rank has done fewer steps: repeat the difference
                 self._manager.attach(start.first)
             if self.plan.peak_bytes:
                 self._manager.reserve(self.plan.persistent_bytes, self.plan.peak_bytes)
@@ -194,7 +199,7 @@ class PodTraining:
         return self._finish()
 
     def _up_to_date(self, times: StepTimes) -> StepTimes:
-        """The times of the steps from here on: others where the job has got another share of its node."""
+        """The times of the following steps; they change if the pod's CPUs or memory have changed."""
         assert self._done is not None and self._layout is not None
         given = self._manager.new_share()
         if given is None or not self._request.uses_host:
@@ -208,7 +213,7 @@ class PodTraining:
         return self.plan.times(self._request.steps)
 
     def _count(self, lease: Lease) -> None:
-        """All ranks have done this step."""
+        """Record a step that all ranks have done."""
         assert self._done is not None
         seen_ns = self._clock.now_ns()
         record = StepRecord(self._done, lease.start_ns, lease.end_ns, seen_ns)
@@ -217,7 +222,7 @@ class PodTraining:
         self._observer.stepped(record)
 
     def _wait(self, deadline_ns: int) -> int:
-        """Wait, and answer the lag. Raises StopNow where the process was told to stop and the deadline is not near."""
+        """Wait and return the lag. Raises StopNow if the process must stop and the deadline is not near."""
         while (left_ns := deadline_ns - (now_ns := self._clock.now_ns())) > SLICE_NS:
             if self._stop.asked and left_ns > PATIENCE_S * NS_PER_S:
                 raise StopNow
@@ -232,11 +237,11 @@ class PodTraining:
         return PodOutcome(finished=True, steps_done=self._request.steps)
 
     def _stopped(self, who: str) -> PodOutcome:
-        """Give the devices back, on a new connection: on the old one a request may be under way."""
+        """Release the devices, on a new connection: the old one may have a pending request."""
         self._manager.close()
         if self._done is not None:
             manager = self._around.connect(_LAST_WORD_S)
-            with contextlib.suppress(EmuGpuError):  # then it learns it when the pod is gone
+            with contextlib.suppress(EmuGpuError):  # the manager will notice that the pod has ended
                 manager.attach(self._done)
                 manager.release(self._done)
             manager.close()

@@ -1,4 +1,4 @@
-"""One TCP connection between two ranks: whole messages, and a connection that is noticed when the other host is gone."""
+"""A TCP connection between two ranks: sends and receives whole messages and detects that the other host has failed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from emulator_runtime.ipc.frames import Decoder, Message, encode
 from emulator_runtime.timing.host import monotonic_ns
 
 SLICE_S = 0.1
-"""How long a wait may last before the caller's hook is asked again (host seconds)."""
+"""How long a wait may last before the caller's hook is called again (host seconds)."""
 _CHUNK_BYTES = 65536
 _SEND_TIMEOUT_S = 10.0
 _KEEPALIVE = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5_000}
-"""tcp(7): the kernel asks after 2 s of silence and gives up after 5 s, so a host that lost its power is noticed too."""
+"""tcp(7): the kernel probes after 2 s of silence and gives up after 5 s, which also detects a host without power."""
 
 
 class RankLink:
-    """The connection to a rank; `name` is for messages, such as "rank 2"."""
+    """The connection to a rank; `name`, such as "rank 2", is used in messages."""
 
     def __init__(self, sock: socket.socket, name: str) -> None:
         self.name = name
@@ -32,21 +32,21 @@ class RankLink:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE.items():
-            if hasattr(socket, option):  # Linux has all of them
+            if hasattr(socket, option):  # Linux has all of them, other systems only some
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def send(self, message: Message) -> None:
-        """Raises ClusterError where the connection is broken."""
+        """Send a message. Raises ClusterError if the connection is broken."""
         try:
             self._socket.sendall(encode(message))
         except OSError as error:
             raise self._gone(error.strerror or str(error)) from error
 
     def poll(self) -> None:
-        """Take in what has arrived. Raises ClusterError where the other end is gone and nothing is left to be read."""
+        """Read what has arrived. Raises ClusterError if the peer has disconnected and no message is left."""
         if not wait_readable([self], 0):
             return
         try:
@@ -62,17 +62,17 @@ class RankLink:
         self._ready.extend((message, arrived_ns) for message in messages)
 
     def peek(self) -> Message | None:
-        """The next message that has arrived, left where it is."""
+        """The next message that has arrived; it stays in the queue."""
         return self._ready[0][0] if self._ready else None
 
     def take(self) -> tuple[Message, int] | None:
-        """The next message that has arrived, and when (host nanoseconds)."""
+        """Remove and return the next message that has arrived, with its arrival time (host nanoseconds)."""
         return self._ready.popleft() if self._ready else None
 
     def receive(self, timeout_s: float, hook: Callable[[], None]) -> tuple[Message, int]:
-        """The next message and when it arrived. `hook` is called before each slice of waiting and may raise.
+        """The next message and its arrival time. `hook` is called before each slice of the wait and may raise.
 
-        Raises ClusterError after `timeout_s` (host seconds) or where the other end is gone.
+        Raises ClusterError after `timeout_s` (host seconds) or if the peer has disconnected.
         """
         give_up_ns = monotonic_ns() + round(timeout_s * NS_PER_S)
         while (taken := self.take()) is None:

@@ -1,4 +1,4 @@
-"""What the ranks of one job must have in common, and how long they wait for each other."""
+"""The options that all ranks of a job must have in common, and how long the ranks wait for each other."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ BARRIER_TIMEOUT_S = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class RankOptions:
-    """`work` names what is trained, so that pods of two jobs don't meet. Times are host seconds.
+    """Options of a rank. `work` describes the training, so that pods of different jobs reject each other.
 
-    `check_joining` and `check_waiting` are asked while this rank waits and may raise; `told` gets lines for the user.
+    `check_joining` and `check_waiting` are called while this rank waits and may raise. `told` is called with lines for the
+    user. Times are host seconds.
     """
 
     nodes: int
@@ -49,7 +50,7 @@ class RankOptions:
 
 
 def parse_address(text: str, place: str) -> tuple[str, int]:
-    """`host:port` or `[IPv6 address]:port`. Raises InputError that names `place`."""
+    """`host:port` or `[IPv6 address]:port`. Raises InputError naming `place`."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
         raise InputError(place, f"must be HOST:PORT, such as trainer-0.trainer:29500, not {text!r}")

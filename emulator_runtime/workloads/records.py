@@ -1,4 +1,4 @@
-"""How long the steps of a run really took: kept for the summary, and written step by step where asked."""
+"""Records how long the steps of a run took: for the summary, and on request in a file, step by step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEADER = "step,start_ns,end_ns,seen_ns"
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One step, host nanoseconds: the device worked on it from `start_ns` to `end_ns`, this process went on at `seen_ns`."""
+    """One step in host nanoseconds: device work from `start_ns` to `end_ns`; this process continued at `seen_ns`."""
 
     step: int
     start_ns: int
@@ -24,10 +24,10 @@ class StepRecord:
 
 
 class StepLog:
-    """A CSV file of steps, one line each, complete up to the last step whatever ends the process."""
+    """A CSV file with one line for each step, complete up to the last step however the process ends."""
 
     def __init__(self, path: str) -> None:
-        """Goes on where the file has lines already. Raises InputError where it can't be written."""
+        """Open the file and append to existing lines. Raises InputError if it can't be written."""
         self._path = path
         try:
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115
@@ -37,7 +37,7 @@ class StepLog:
             self._write(HEADER)
 
     def add(self, record: StepRecord) -> None:
-        """Raises InputError where the line can't be written, such as on a full disk."""
+        """Write one line. Raises InputError if that fails, for example on a full disk."""
         self._write(f"{record.step},{record.start_ns},{record.end_ns},{record.seen_ns}")
 
     def close(self) -> None:
@@ -58,18 +58,18 @@ class StepLog:
 
 
 class StepTimesSeen:
-    """The durations of steps as this process saw them: from the end of one step to the end of the next."""
+    """The durations of steps as this process observed them: from the end of one step to the end of the next."""
 
     def __init__(self) -> None:
         self._durations_ns = array("q")
         self._last_ns = 0
 
     def begin(self, now_ns: int) -> None:
-        """The first step begins."""
+        """Start of the first step."""
         self._last_ns = now_ns
 
     def add(self, seen_ns: int) -> None:
-        """A step has ended."""
+        """End of a step."""
         self._durations_ns.append(seen_ns - self._last_ns)
         self._last_ns = seen_ns
 
@@ -82,11 +82,11 @@ class StepTimesSeen:
 
     @property
     def mean_s(self) -> float:
-        """0 where no step has ended."""
+        """The mean; 0 if no step has ended."""
         return self.total_s / len(self) if len(self) else 0.0
 
     def quantiles_s(self, *shares: float) -> list[float]:
-        """The durations that these shares of all steps didn't exceed (nearest rank); 0 where no step has ended."""
+        """The quantiles of the durations (nearest rank); 0 if no step has ended."""
         ordered = sorted(self._durations_ns)
         if not ordered:
             return [0.0 for _ in shares]

@@ -1,4 +1,4 @@
-"""What a user asks `emugpu train` to do, and what each of its steps then costs on the devices that the pod was given."""
+"""The request of `emugpu train`, and the plan computed from it: what each step costs on the devices of this pod."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ONE_CPU = HostShare(1000)
 
 @dataclass(frozen=True, slots=True)
 class TrainRequest:
-    """A training job as the command line states it.
+    """A training job as given on the command line.
 
-    Either `model` and `batch_size` (samples per step of the whole job, on all its GPUs together) or `step_time_s` and
-    `memory_bytes` (of each GPU). `gradient_bytes` 0: as the profile tells, or none for work without a profile.
-    `input_cpu_s` is CPU time for the input of one step. With a `sensitivity`, `step_time_s` holds at speed 1. `host`: the
-    emulated CPUs and memory of each process, unless a scheduler gives it others. `parallel` empty: DataParallel within one
-    process, DistributedDataParallel over several.
+    Either `model` and `batch_size` (samples per step on all GPUs of the job together) or `step_time_s` and `memory_bytes`
+    (on each GPU) are set. `gradient_bytes`: 0 takes the value of the profile, or none for work without a profile.
+    `input_cpu_s`: CPU time to prepare the input of one step. With a `sensitivity`, `step_time_s` holds at speed 1.
+    `host`: the emulated CPUs and memory of each process, unless a scheduler assigns others. `parallel`: empty means
+    DataParallel within one process and DistributedDataParallel for several.
     """
 
     steps: int
@@ -43,18 +43,18 @@ class TrainRequest:
 
     @property
     def title(self) -> str:
-        """What is trained, in a few words; the same on all ranks of a job."""
+        """A short description of the training; the same for all ranks of a job."""
         if self.model:
             return f"{self.model}, batch size {self.batch_size}"
         return f"steps of {self.step_time_s * 1e3:g} ms"
 
     @property
     def uses_host(self) -> bool:
-        """Whether the share of the node makes a difference."""
+        """Whether CPUs and memory affect the step time."""
         return self.sensitivity is not None or self.input_cpu_s > 0
 
     def share(self, given: HostShare | None) -> HostShare:
-        """What a process has where this was given to it; of an amount of 0 nothing was said."""
+        """The CPUs and memory of a process to which `given` was assigned. An amount of 0 in `given` means unspecified."""
         if given is None:
             return self.host
         return HostShare(given.cpu_milli or self.host.cpu_milli, given.memory_bytes or self.host.memory_bytes)
@@ -62,10 +62,10 @@ class TrainRequest:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a job runs: the types of this process's GPUs (none: on CPUs), and how many GPUs and nodes the whole job has.
+    """Where a job runs: the types of this process's GPUs (empty: on CPUs), and the GPUs and nodes of the whole job.
 
-    `linked` False: the GPUs of this container reach each other through the host only. `host`: this process's share of its
-    node; None: as the request says.
+    `linked`: false if the GPUs of this container can communicate only through the host. `host`: the CPUs and memory of
+    this process; None takes those of the request.
     """
 
     gpu_types: tuple[str, ...]
@@ -77,10 +77,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """What a step costs on each GPU of this process; times are seconds, memory is bytes.
+    """What a step costs on each GPU of this process. Times are seconds, memory is bytes.
 
-    `exposed_s`: the part of the communication that computing doesn't hide; it is in `step_s`. `slowest`: the GPU type
-    that sets the pace; empty: there is no GPU.
+    `exposed_s`: the part of the communication that doesn't overlap with computation; `step_s` includes it. `slowest`: the
+    GPU type that determines the step time; empty without a GPU.
     """
 
     step_s: float
@@ -98,26 +98,26 @@ class StepPlan:
 
 
 def plan_step(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> StepPlan:
-    """The plan for these devices. GPUs of different types in one process wait for each other, so the slowest one counts.
+    """The plan for these devices. GPUs of different types in one process wait for the slowest one.
 
-    Raises InputError where the batch can't be divided or a GPU is needed and missing, and what the look-up of a profile raises.
+    Raises InputError if the batch can't be divided or a GPU is missing, and the errors of the profile look-up.
     """
     if not layout.gpu_types:
         _must_need_no_gpu(request)
     if not request.model:
         return _timed(request, layout, profiles)
     batch = batch_per_gpu(request.batch_size, layout.gpus)
-    found = [
+    profiled = [
         (profiles.step_profile(request.model, gpu_type, batch, extrapolate=request.extrapolate), gpu_type)
         for gpu_type in sorted(set(layout.gpu_types))
     ]
-    profile, slowest = max(found, key=lambda item: item[0].device_s)
+    profile, slowest = max(profiled, key=lambda item: item[0].device_s)
     gradients = request.gradient_bytes or profiles.gradient_bytes(request.model)
     return _plan(request, layout, profile, gradients, (slowest, batch, _links(request, layout, profiles)))
 
 
 def _must_need_no_gpu(request: TrainRequest) -> None:
-    """Raises InputError that names the option for which this container lacks a GPU."""
+    """Raises InputError naming the option for which the container lacks a GPU."""
     where = f"this container has none (only {HOST_RESOURCE})"
     if request.model:
         fix = "give --step-time-s instead, or ask for emuGPU"
@@ -127,7 +127,7 @@ def _must_need_no_gpu(request: TrainRequest) -> None:
 
 
 def _timed(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> StepPlan:
-    """A step without a profile: all of it counts as backward pass for the overlap, of which nothing else is known."""
+    """A step without a profile: for the overlap, the whole step counts as backward pass, since nothing more is known."""
     host = layout.host or request.host
     step_s = request.step_time_s / (request.sensitivity.speed(host) if request.sensitivity is not None else 1.0)
     profile = StepProfile(0.0, 0.0, step_s, request.memory_bytes, request.memory_bytes)
@@ -160,7 +160,7 @@ def _plan(
 
 
 def batch_per_gpu(batch_size: int, gpus: int, place: str = "--batch-size") -> int:
-    """The samples of one step on each of the job's GPUs. Raises InputError at `place`, where `batch_size` was given."""
+    """The samples of one step on each GPU of the job. Raises InputError naming `place`, the option with `batch_size`."""
     if batch_size % gpus:
         near = max(1, batch_size // gpus) * gpus
         raise InputError(place, f"{batch_size} samples can't be divided equally among {gpus} GPUs; give e.g. {near}")
@@ -168,8 +168,8 @@ def batch_per_gpu(batch_size: int, gpus: int, place: str = "--batch-size") -> in
 
 
 def _links(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> Links | None:
-    """The links between the job's GPUs; None for a job of one GPU, whose type the catalogue needn't know then. Without GPUs
-    each process is one end of a link."""
+    """The links between the job's GPUs. None for a job with one GPU, whose type needn't be in the catalogue then. Without
+    GPUs, each process is one end of a network link."""
     network_bytes_per_s = request.network_gbps * 1e9 / 8
     if (layout.gpus or layout.nodes) == 1:
         return None

@@ -1,4 +1,4 @@
-"""How fast a job is with how many CPUs and how much memory, as options of `train` say it: `3=1,6=1.5`."""
+"""The options --cpu-speeds and --memory-speeds of `train`: the speed of a job by its CPUs and memory, as in `3=1,6=1.5`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_CPUS = 10**6
 
 
 def sensitivity_of(args: argparse.Namespace) -> Sensitivity | None:
-    """None where neither --cpu-speeds nor --memory-speeds is given. Raises InputError that names the option."""
+    """The sensitivity; None if neither --cpu-speeds nor --memory-speeds is given. Raises InputError naming the option."""
     if not (args.cpu_speeds or args.memory_speeds):
         return None
     for speeds, own, has in (

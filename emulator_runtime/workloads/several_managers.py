@@ -1,6 +1,6 @@
-"""The managers of all nodes of a gang as one: a step has ended when it has on every node, what ends the run ends it everywhere.
+"""The managers of all nodes of a gang, used like one: a step ends when it has ended on every node, and so does a run.
 
-A gang's tasks are one process here: what they'd tell each other before each step costs no emulated time that isn't in the step.
+A single process emulates all tasks of a gang here. Messages between tasks take no emulated time beyond the step time.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from emulator_runtime.workloads.order import RunOrder
 
 
 class SeveralManagers:
-    """One client for each node, the first node's first. Raises what the clients raise."""
+    """One client for each node, in the order of the nodes. Raises what the clients raise."""
 
     def __init__(self, clients: Sequence[ManagerClient]) -> None:
         self._clients = clients
 
     @classmethod
     def of(cls, order: RunOrder) -> SeveralManagers:
-        """Those of an order; for a job of one node there is one."""
+        """The clients for an order; a job on one node has one."""
         grants = ((order.manager, order.token), *order.others)
         return cls([ManagerClient(path, token, order.job_id) for path, token in grants])
 
@@ -38,7 +38,7 @@ class SeveralManagers:
             client.reserve(persistent_bytes, peak_bytes)
 
     def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease:
-        """From the first start to the last end. Any node can tell to stop; time that others gave for the step isn't used then."""
+        """From the earliest start to the latest end. Any node may stop the run; leases of other nodes for it stay unused."""
         leases = []
         for client in self._clients:
             leases.append(client.lease(step, duration_ns, issue_ns))
@@ -60,7 +60,7 @@ class SeveralManagers:
             client.close()
 
     def _tell_all(self, tell: Callable[[ManagerClient], None]) -> None:
-        """Each is told, whatever the others answer; raises the first of their errors."""
+        """Call each client, even if others fail. Raises the first error."""
         errors: list[EmuGpuError] = []
         for client in self._clients:
             try:

@@ -1,4 +1,4 @@
-"""Amounts of memory as people write them on a command line."""
+"""Parses amounts of memory on a command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGT]?I?)B?", re.ASCII | re.IG
 
 
 def parse_bytes(text: str, place: str) -> int:
-    """`10GiB`, `512MiB`, `80Gi`, `1.5GB` or a number of bytes. Raises InputError that names `place`."""
+    """The bytes of `10GiB`, `512MiB`, `80Gi`, `1.5GB` or a plain number. Raises InputError naming `place`."""
     match = _SIZE.fullmatch(text.strip())
     unit = match[2].upper() if match else ""
     if match is None or unit not in _UNITS:

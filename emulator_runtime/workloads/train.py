@@ -3,17 +3,17 @@
     emugpu train --model resnet50 --batch-size 64 --steps 200
     emugpu train --step-time-s 0.1 --memory 10GiB --steps 200
 
-It needs only Python's standard library, and only this folder of emugpu: where the node's copy of it is all there is, the
-same command is `python3 -m emulator_runtime.workloads train ...`. Run again, in the same pod or a new pod of the same
-Job, it goes on at the step after the last one that was done. A container that asked for emugpu.dev/host alone has no GPU;
-there --step-time-s trains on emulated CPUs. Several GPUs in the container: DataParallel in this process.
-Several pods (an Indexed Job with a headless Service): --nodes, --rank and --rendezvous, or the variables EMUGPU_NODES,
-JOB_COMPLETION_INDEX and EMUGPU_RENDEZVOUS; a step counts when all pods have done it, and a pod that dies ends the others,
-so that the Job starts them all again.
+It needs only Python's standard library and this package of emugpu: with nothing but the node's copy of the library, the same
+command is `python3 -m emulator_runtime.workloads train ...`. If it runs again, in the same pod or in a new pod of the same
+Job, it continues after the last finished step. A container that requests only emugpu.dev/host has no GPU; there,
+--step-time-s trains on emulated CPUs. With several GPUs in the container, it emulates DataParallel in this process.
+Several pods (an Indexed Job with a headless Service) need --nodes, --rank and --rendezvous, or the variables EMUGPU_NODES,
+JOB_COMPLETION_INDEX and EMUGPU_RENDEZVOUS. A step counts when all pods have done it. If one pod fails, the others end, so
+that the Job starts them all again.
 
-exit codes: 0 after the last step, 1 where a retry may help (out of memory, device lost, another rank gone), 2 where the
-command is wrong, 143 after SIGTERM, 130 after Ctrl-C; a stop by the manager or another rank is 143 too. 141 where whoever
-read the output has left.
+exit codes: 0 after the last step, 1 if a retry may help (out of memory, device lost, another rank failed), 2 for a wrong
+command, 143 after SIGTERM or a stop by the manager or another rank, 130 after Ctrl-C, 141 if the reader of the output closed
+it.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 
 
 def main(argv: list[str]) -> int:
-    """`python3 -m emulator_runtime.workloads train ...`; errors are one line on stderr, as the front door writes them."""
+    """`python3 -m emulator_runtime.workloads train ...`; errors are one line on stderr, as in the `emugpu` command."""
     parser = OneLineParser(
         prog="python3 -m emulator_runtime.workloads train",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
-    return piped("emugpu", lambda: _run_told(parser, argv))
+    return piped("emugpu", lambda: _run_reporting_errors(parser, argv))
 
 
-def _run_told(parser: argparse.ArgumentParser, argv: list[str]) -> int:
+def _run_reporting_errors(parser: argparse.ArgumentParser, argv: list[str]) -> int:
     try:
         return run(parser.parse_args(argv))
     except EmuGpuError as error:
@@ -78,7 +78,7 @@ def _run_told(parser: argparse.ArgumentParser, argv: list[str]) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train; the module's text says what the exit codes mean. Raises InputError for a wrong command."""
+    """Train and return the exit code, see the module docstring. Raises InputError for a wrong command."""
     stop = StopSwitch()
     stop.install()
     prepare_waiting()
@@ -158,7 +158,7 @@ def _signal_name(stop: StopSwitch) -> str:
 
 
 def _as_framework(error: EmuGpuError) -> str:
-    """The error's text, led by the name under which people (and their log filters) know it from PyTorch."""
+    """The error message, beginning with PyTorch's name of the error, which users and log filters recognise."""
     if isinstance(error, OutOfMemoryError):
         return f"torch.cuda.OutOfMemoryError: CUDA out of memory (emulated): {error}"
     if isinstance(error, DeviceLostError):
@@ -169,7 +169,7 @@ def _as_framework(error: EmuGpuError) -> str:
 def _group(
     args: argparse.Namespace, request: TrainRequest, stop: StopSwitch, place: PodPlace, report: TrainReport
 ) -> Group:
-    """This process among its ranks. Raises InputError where rank 0 can't listen."""
+    """The group of this rank. Raises InputError if rank 0 can't listen."""
     if place.rendezvous is None:
         return Alone()
     host, port = place.rendezvous

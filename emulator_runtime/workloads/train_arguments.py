@@ -1,4 +1,4 @@
-"""The options of `train`, and the request that they make: text becomes numbers with units here, once."""
+"""The options of `train`, and their conversion to a TrainRequest: texts become numbers with units only here."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _MAX_STEPS = 2**40
 _OF_CONFIGURATIONS = ("--model", "--batch-size", "--step-time-s", "--memory", "--cpu-speeds", "--memory-speeds")
 
 CONFIGURATION_VARIABLE = "EMUGPU_CONFIGURATION"
-"""Names the configuration to run, of those that --configuration gives."""
+"""The variable with the name of the configuration to run, one of those in --configuration."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `train` to a parser."""
+    """Add the options of `train` to a parser."""
     what = parser.add_argument_group("what to train")
     _add_work(what)
     what.add_argument(
@@ -98,10 +98,10 @@ def _add_ranks(group: argparse._ArgumentGroup) -> None:
 
 
 def chosen(args: argparse.Namespace, environ: Mapping[str, str]) -> argparse.Namespace:
-    """The arguments with the work of the configuration that the environment names; as they are where there is none.
+    """The arguments with the work of the configuration that the environment names; unchanged without --configuration.
 
-    A container's arguments can't be changed once it is made, a variable from an annotation of its pod can. Raises InputError
-    that names the option or the variable.
+    A container's arguments can't be changed after its creation, but a variable taken from an annotation of its pod can.
+    Raises InputError naming the option or the variable.
     """
     if not args.configuration:
         return args
@@ -134,7 +134,7 @@ def _named(text: str) -> tuple[str, list[str]]:
 
 
 class _WorkParser(argparse.ArgumentParser):
-    """Options of one configuration; a mistake in them is an InputError that names it."""
+    """Parses the options of one configuration; a mistake is an InputError that names the configuration."""
 
     def __init__(self, place: str) -> None:
         super().__init__(add_help=False, allow_abbrev=False)
@@ -146,7 +146,7 @@ class _WorkParser(argparse.ArgumentParser):
 
 
 def request_of(args: argparse.Namespace) -> TrainRequest:
-    """What the arguments ask for. Raises InputError that names the flag."""
+    """The request in the arguments. Raises InputError naming the option."""
     by_model = bool(args.model) or args.batch_size is not None
     by_time = args.step_time_s is not None or args.memory is not None
     if by_model == by_time:
@@ -190,15 +190,15 @@ def _host(args: argparse.Namespace) -> HostShare:
 
 
 def whole(value: int | None, place: str, default: int, *, least: int = 0, most: int) -> int:
-    """A whole number from an option, `default` where it isn't given. Raises InputError that names the option."""
-    found = default if value is None else value
-    if not least <= found <= most:
-        raise InputError(place, f"must be from {least} to {most}, not {found}")
-    return found
+    """The whole number of an option, or `default` if it isn't given. Raises InputError naming the option."""
+    result = default if value is None else value
+    if not least <= result <= most:
+        raise InputError(place, f"must be from {least} to {most}, not {result}")
+    return result
 
 
 def number(given: float | None, place: str, default: float = 0.0, *, above: float | None = None) -> float:
-    """A number from an option, `default` where it isn't given. Raises InputError that names the option."""
+    """The number of an option, or `default` if it isn't given. Raises InputError naming the option."""
     value = default if given is None else given
     if not (0.0 if above is None else above) <= value <= MAX_SECONDS or value == above:
         raise InputError(

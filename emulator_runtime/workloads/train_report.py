@@ -1,5 +1,5 @@
-"""What `emugpu train` tells while it runs and at its end: on a terminal one line that moves, in a pod's log one line each
-five seconds, for programs one JSON object."""
+"""The output of `emugpu train`: on a terminal one line that is updated, in a log one line every five seconds, and with
+--json one JSON object at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BAR = 30
 
 
 class TrainReport:
-    """The observer of a run (pod_training.Observer) for people. `prefix` names the rank where there are several."""
+    """Prints the progress of a run (a pod_training.Observer). `prefix` names the rank if there are several."""
 
     def __init__(self, request: TrainRequest, out: TextIO, *, prefix: str = "", log: StepLog | None = None) -> None:
         self._request = request
@@ -37,7 +37,7 @@ class TrainReport:
         self._line_open = False
 
     def planned(self, start: Start, devices: Sequence[AttachedDevice], plan: StepPlan) -> None:
-        """One line before the first step."""
+        """Print one line before the first step."""
         self._done = self._first = start.first
         types = sorted({device.gpu_type for device in devices})
         names = " + ".join(f"{sum(d.gpu_type == name for d in devices)} x {name}" for name in types)
@@ -58,29 +58,29 @@ class TrainReport:
         self.tell("; ".join(parts))
 
     def shared_anew(self, step: int, host: HostShare, plan: StepPlan) -> None:
-        """The job has another share of its node from this step on."""
+        """Print the new CPUs and memory of the job, which apply from this step on."""
         memory = f" and {gib(host.memory_bytes)}" if host.memory_bytes else ""
         share = f"{host.cpu_milli / 1000:g} CPUs{memory}"
         self.tell(f"from step {step} on with {share}: {max(plan.step_s, plan.input_s) * 1e3:.2f} ms a step")
 
     def stepped(self, record: StepRecord) -> None:
-        """A step is done; tells every so often."""
+        """Record a finished step; prints the progress at intervals."""
         if self._log is not None:
             self._log.add(record)
         self._done = record.step + 1
         self._tick(record.seen_ns)
 
     def waiting(self, now_ns: int) -> None:
-        """In the middle of a long step."""
+        """Print the progress during a long step."""
         self._tick(now_ns)
 
     def tell(self, line: str) -> None:
-        """A line of its own."""
+        """Print a line."""
         self.end_line()
         print(f"{self._prefix}{line}", file=self._out, flush=True)
 
     def end_line(self) -> None:
-        """Leave the moving line of a terminal as it is."""
+        """End the line that is updated on a terminal."""
         if self._line_open:
             print(file=self._out, flush=True)
             self._line_open = False
@@ -115,8 +115,8 @@ class TrainReport:
 
 @dataclass(frozen=True, slots=True)
 class TrainSummary:
-    """How a run went; times are seconds. `plan` is missing where the run ended before it was known. `pace_s`: what a step
-    was to take on average, where the plan was changed during the run."""
+    """The result of a run; times are seconds. `plan`: None if the run ended before it was known. `pace_s`: the average
+    planned step time if the plan changed during the run."""
 
     outcome: str
     steps_done: int
@@ -130,7 +130,7 @@ class TrainSummary:
     pace_s: float | None = None
 
     def to_json(self) -> dict[str, object]:
-        """Everything, for programs."""
+        """All values, for programs."""
         median, p95, p99 = self.seen.quantiles_s(0.5, 0.95, 0.99)
         facts: dict[str, object] = {
             "outcome": self.outcome,
@@ -162,7 +162,7 @@ class TrainSummary:
 
     @property
     def profiled_step_s(self) -> float | None:
-        """What a step takes where nobody else uses the devices: the device's time, or the input pipeline's if that is longer."""
+        """The step time if no other job uses the devices: the device time, or the time of the input pipeline if longer."""
         if self.pace_s is not None:
             return self.pace_s
         return max(self.plan.step_s, self.plan.input_s) if self.plan is not None else None
@@ -172,7 +172,7 @@ class TrainSummary:
         return self.samples_per_step / self.seen.mean_s if self.seen.mean_s else 0.0
 
     def lines(self) -> list[str]:
-        """A few lines for people."""
+        """A summary in a few lines."""
         title = f"{self.outcome}: {self.steps_done} steps done, {self.steps_run} of them in this run"
         lines = [title + (f" ({self.reason})" if self.reason else "")]
         pace = self.profiled_step_s

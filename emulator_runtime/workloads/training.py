@@ -1,9 +1,9 @@
-"""A training run: attach, allocate, run the steps on the emulated device, report; stop between two steps when told to.
+"""A training run: attach, reserve memory, run the steps on the emulated device, report; a stop takes effect between two steps.
 
-The program is emulated too, so it has a time of its own that moves from deadline to deadline: a step is issued when the
-one before has ended and its input is ready, not when this process got round to it. Nothing that the emulator is late
-with adds up, while a late start (the process wasn't ready at `begin_ns`) is real and stays. A new share of the node's CPUs and
-memory counts from the next step that is issued.
+The training program itself is emulated, too, so it has a time of its own that moves from deadline to deadline: a step is
+issued when the previous step has ended and its input is ready, not when this process wakes up. So delays of the emulator
+don't accumulate. A late start (the process wasn't ready at `begin_ns`) is real and isn't compensated. New CPUs and memory
+apply from the next step that is issued.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from emulator_runtime.workloads.order import RunOrder
 
 
 class Manager(Protocol):
-    """What a run needs of the sharing manager (ipc.client.ManagerClient)."""
+    """The methods of the sharing manager's client (ipc.client.ManagerClient) that a run uses."""
 
     def attach(self, steps_done: int) -> None: ...
     def reserve(self, persistent_bytes: int, peak_bytes: int) -> None: ...
@@ -37,7 +37,7 @@ class Manager(Protocol):
 
 @dataclass(slots=True)
 class Outcome:
-    """How a run ended: finished, stopped or failed (with a reason); `steps_run` counts the steps of this run."""
+    """How a run ended: finished, stopped or failed (with a reason). `steps_run`: steps of this run only."""
 
     kind: str
     steps_done: int
@@ -46,7 +46,7 @@ class Outcome:
 
 
 class TrainingRun:
-    """One run of a job. `lags`: how late the waits for step ends were; `start_lag_ns`: how late the run began."""
+    """One run of a job. `lags`: how late the waits for the ends of steps were; `start_lag_ns`: how late the run began."""
 
     def __init__(
         self,
@@ -69,13 +69,13 @@ class TrainingRun:
         self._steps_run = 0
 
     def run(self) -> Outcome:
-        """Run until the last step, a stop, or an error that retrying doesn't help; the manager is told which."""
+        """Run until the last step, a stop, or an error for which a retry doesn't help. The manager is told the outcome."""
         try:
             return self._run()
         except EmuGpuError as error:
             if error.retry_helps:
                 raise
-            with contextlib.suppress(EmuGpuError):  # the first error is the one to tell, also when nobody hears of it
+            with contextlib.suppress(EmuGpuError):  # report the first error, even if the manager can't be told
                 self._manager.fail(str(error))
             return Outcome("failed", 0, self._steps_run, str(error))
 
@@ -97,7 +97,7 @@ class TrainingRun:
         return Outcome("stopped", done, self._steps_run)
 
     def _first_step(self) -> int:
-        """Where the checkpoint says that this run begins. Raises InputError for one of another, longer job."""
+        """The first step of this run, from the checkpoint. Raises InputError for the checkpoint of another, longer job."""
         first = self._checkpoint.load()
         if first > self._order.steps:
             problem = f"{first} steps are done, but the job has {self._order.steps}; remove it or correct the order"
@@ -105,7 +105,7 @@ class TrainingRun:
         return first
 
     def _begin(self) -> int:
-        """When the first step can begin: as ordered, or now if that is past already."""
+        """When the first step begins: as ordered, or now if that time has passed."""
         now_ns = self._clock.now_ns()
         self.start_lag_ns = max(0, now_ns - self._order.begin_ns)
         if now_ns < self._order.begin_ns:
@@ -113,7 +113,7 @@ class TrainingRun:
         return max(now_ns, self._order.begin_ns)
 
     def _steps(self, times: StepTimes, done: int, begin_ns: int) -> tuple[int, int]:
-        """Run steps until all are done or the manager says stop; answers the steps done and when that was."""
+        """Run steps until all are done or the manager stops the run. Returns the finished steps and the time."""
         times = self._up_to_date(times)
         end_ns, input_ready_ns = begin_ns, begin_ns + times.input_ns
         while done < times.steps and not self._asked_to_stop():
@@ -131,6 +131,6 @@ class TrainingRun:
         return done, end_ns
 
     def _up_to_date(self, times: StepTimes) -> StepTimes:
-        """The times of the steps from here on: others if the job has got another share of its node."""
+        """The times of the following steps; they change if the job's CPUs or memory have changed."""
         share = self._new_share()
         return times if share is None else self._order.step_times(self._profiles, share)

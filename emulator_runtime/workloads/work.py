@@ -1,4 +1,4 @@
-"""From a job's work to the times of its steps: one function for the simulator and for the job process, so they agree."""
+"""Computes the step times of a job's work. The simulator and the job process use the same function, so they agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from emulator_runtime.workloads.request import Layout, TrainRequest, plan_step
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a job lies: GPUs of each of its tasks, and on how many nodes it has one."""
+    """The shape of a job: GPUs of each task, and number of nodes."""
 
     gpus: int = 1
     nodes: int = 1
@@ -32,10 +32,10 @@ def step_times(
     *,
     spread: Spread = ONE_GPU,
 ) -> StepTimes:
-    """When the steps of a run end, on GPUs of `gpu_type` (None: on CPUs) with `host` for everything but the devices.
+    """When the steps of a run end, on GPUs of `gpu_type` (None: on CPUs), with the CPUs and memory in `host`.
 
-    Of a gang all tasks have that. Stated durations hold for the job as it lies. Raises UnknownNameError or
-    BeyondProfileError for model work that has no profile there.
+    Each task of a gang has `gpu_type` and `host`. Stated durations hold for any `spread`. Raises UnknownNameError or
+    BeyondProfileError if the model has no profile for the GPU type or batch size.
     """
     if isinstance(work, TimedWork):
         speed = work.sensitivity.speed(host) if work.sensitivity else 1.0
@@ -58,7 +58,7 @@ def _model_step_times(
 def _exchanging(
     work: ModelWork, steps: int, gpu_type: str, host: HostShare, profiles: ProfileTable, spread: Spread
 ) -> StepTimes:
-    """As a pod of such a job reckons: each task computes, prepares its part of the input and exchanges gradients."""
+    """The step times as a pod computes them: each task computes, prepares its part of the input and exchanges gradients."""
     gpus = spread.gpus * spread.nodes
     request = TrainRequest(
         steps, model=work.model, batch_size=work.batch_size * gpus, input_cpu_s=work.input_cpu_s / spread.nodes

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from emulator_runtime.node.layout import HOST_RESOURCE, JOB_UID_LABEL, WORK_UID_LABELS
+from emulator_runtime.node.layout import HOST_RESOURCE, JOB_UID_LABEL, work_uid
 from operators.kube.documents import (
     Key,
     condition_holds,
@@ -83,7 +83,7 @@ class ContainerRun:
 @dataclass(frozen=True, slots=True)
 class Pod:
     """`job`: the EmuJob that its label names, `emujob_uid`: the uid that another label claims for it. `owner`: the uid of its
-    controller, and `owner_kind`.
+    controller, `owner_kind` its kind; `batch_job` the same uid if that is a Job of Kubernetes' own API group `batch`.
 
     `rejected`: its node's kubelet turned it away. `disrupted`: preempted or evicted. Times are RFC 3339.
     `resources`: extended resources that it holds on its node; `demand`: those of emugpu, by container; `asking`: how many
@@ -109,6 +109,7 @@ class Pod:
     index: str = ""
     sizing: Sizing = NO_SIZING
     owner_kind: str = ""
+    batch_job: str = ""
     service_account: str = ""
     ports: Mapping[str, int] = field(default_factory=dict)
     seen_ns: int = field(default=0, compare=False)
@@ -119,7 +120,7 @@ class Pod:
         metadata, spec, status = (object_at(document, part) for part in ("metadata", "spec", "status"))
         labels, annotations = texts_of(metadata, "labels"), texts_of(metadata, "annotations")
         phase, reason = text_at(status, "phase") or "Pending", text_at(status, "reason")
-        owner_uid, owner_kind = controller_of(metadata)
+        owner_uid, owner_kind, owner_api = controller_of(metadata)
         disrupted = condition_holds(status, "DisruptionTarget")
         turned_away = reason in _REJECTIONS or reason.startswith("OutOf")
         return cls(
@@ -142,6 +143,7 @@ class Pod:
             index=labels.get(_INDEX) or annotations.get(_INDEX, ""),
             sizing=sizing_of(document) if JOB_LABEL in labels else NO_SIZING,
             owner_kind=owner_kind,
+            batch_job=owner_uid if owner_kind == "Job" and owner_api.startswith("batch/") else "",
             service_account=text_at(spec, "serviceAccountName"),
             ports=_named_ports(spec),
             seen_ns=seen_ns,
@@ -157,14 +159,14 @@ class Pod:
 
     @property
     def work_uid(self) -> str:
-        """The uid of the EmuJob or Job that its labels name, else its own."""
-        return next((self.labels[name] for name in WORK_UID_LABELS if self.labels.get(name)), "") or self.key.uid
+        """The uid of the EmuJob or Job of its namespace that it claims to work for, else its own."""
+        return work_uid(self.labels, self.batch_job) or self.key.uid
 
     @property
     def job_key(self) -> str:
-        """The name of its work in the managers' event logs (sharing_manager.identity.PodIdentity)."""
-        labelled = any(self.labels.get(name) for name in WORK_UID_LABELS)
-        return f"{self.work_uid}/{self.index or '0'}" if labelled else self.work_uid
+        """The name of its work within its namespace (sharing_manager.store.entries.Entry)."""
+        uid = work_uid(self.labels, self.batch_job)
+        return f"{uid}/{self.index or '0'}" if uid else self.key.uid
 
     @property
     def uses_emugpu(self) -> bool:
@@ -195,10 +197,11 @@ class Pod:
         return labelled and account and self.owner_kind == "DaemonSet" and MANAGER in self.ports and bool(self.node)
 
 
-def controller_of(metadata: Mapping[str, Any]) -> tuple[str, str]:
-    """Uid and kind of an object's controller; both empty where it has none."""
+def controller_of(metadata: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Uid, kind and apiVersion of an object's controller; all empty where it has none."""
     owners = [owner for owner in objects_in(metadata, "ownerReferences") if owner.get("controller") is True]
-    return (text_at(owners[0], "uid"), text_at(owners[0], "kind")) if owners else ("", "")
+    owner = owners[0] if owners else {}
+    return text_at(owner, "uid"), text_at(owner, "kind"), text_at(owner, "apiVersion")
 
 
 # --- resources --------------------------------------------------------------------------------------------------------------

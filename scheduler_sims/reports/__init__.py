@@ -1,1 +1,1 @@
-"""What a comparison leaves behind: metrics, the table, jobs.csv, summary.json and report.html."""
+"""The output of a comparison: metrics, the table in the terminal, jobs.csv, summary.json and report.html."""

@@ -1,6 +1,6 @@
 """The line and scatter charts of the page, as plotly figures in plain JSON values.
 
-Nothing here imports plotly: a figure is data, and the page's own script adds the colours of the light or dark theme.
+This module doesn't import plotly: a figure is data, and the page's script adds the colours of the light or dark theme.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from scheduler_sims.reports.stats import relative_error
 
 Figure = dict[str, Any]
 LOG_FROM_RATIO = 50.0
-"""A time axis is logarithmic where the longest JCT is this many times the shortest."""
+"""A time axis is logarithmic if the longest JCT is more than this many times the shortest one."""
 
 
 def split(runs: Sequence[RunRecord]) -> dict[str, tuple[RunRecord | None, list[RunRecord]]]:
-    """Policy -> its simulated run (if any) and its other runs."""
+    """For each policy its simulated run (if any) and its other runs."""
     by_policy: dict[str, tuple[RunRecord | None, list[RunRecord]]] = {}
     for run in runs:
         predicted, observed = by_policy.get(run.policy, (None, []))
@@ -31,7 +31,7 @@ def split(runs: Sequence[RunRecord]) -> dict[str, tuple[RunRecord | None, list[R
 
 
 def jct_cdf(runs: Sequence[RunRecord], colours: Mapping[str, str]) -> Figure:
-    """Share of jobs done within a JCT: predicted dashed, observed (all repeats together) solid."""
+    """The share of jobs finished within a JCT: predicted as a dashed line, observed (all repeats together) as a solid one."""
     jcts = [job.jct_s for run in runs for job in finished_jobs(run)]
     scale = TimeScale.for_longest(max(jcts, default=0.0))
     lines: list[Figure] = []
@@ -41,7 +41,7 @@ def jct_cdf(runs: Sequence[RunRecord], colours: Mapping[str, str]) -> Figure:
             if times:
                 x = [scale.of(time) for time in times]
                 lines.append(_line(policy, name, colours[policy], x, shares))
-                lines[-1]["showlegend"] = name == "observed" or not observed  # one entry per policy
+                lines[-1]["showlegend"] = name == "observed" or not observed  # one legend entry for each policy
                 lines[-1]["hovertemplate"] = (
                     f"%{{y:.0%}} of jobs within %{{x}} {scale.unit}<extra>%{{fullData.name}}, {name}</extra>"
                 )
@@ -52,7 +52,10 @@ def jct_cdf(runs: Sequence[RunRecord], colours: Mapping[str, str]) -> Figure:
 
 
 def predicted_against_observed(runs: Sequence[RunRecord], colours: Mapping[str, str]) -> Figure | None:
-    """A point per job: left the two JCTs with the diagonal, right the error in percent. None if no job has both."""
+    """A point for each job: on the left both JCTs with the diagonal, on the right the error in percent.
+
+    None if no job has both JCTs.
+    """
     pairs = {
         policy: [(job, jct, seen[job]) for job, jct in mean_jcts([predicted]).items() if job in seen]
         for policy, (predicted, observed) in split(runs).items()
@@ -84,7 +87,7 @@ def predicted_against_observed(runs: Sequence[RunRecord], colours: Mapping[str, 
 
 
 def queue_lengths(runs: Sequence[RunRecord], colours: Mapping[str, str]) -> Figure:
-    """Waiting jobs over time, a panel per policy with common axes: predicted dashed, the first observed run solid."""
+    """Waiting jobs over time, one panel for each policy with common axes: predicted dashed, the first observed run solid."""
     scale = TimeScale.for_longest(max((job.finish_s for run in runs for job in run.jobs), default=0.0))
     by_policy = split(runs)
     figure = _figure([], 90 + 140 * len(by_policy), {}, {})
@@ -149,7 +152,7 @@ def _points(policy: str, points: Sequence[tuple[str, float, float]], colour: str
 
 
 def _line(policy: str, kind: str, colour: str, x: Sequence[float], y: Sequence[float]) -> Figure:
-    """Predicted is thin and dashed and lies on a broad, paler observed line: both show even where they coincide."""
+    """A line of a chart. Predicted is thin and dashed, on top of the wide and paler observed line, so that both are visible."""
     look = {"width": 1.6, "dash": "5px,3px"} if kind == "predicted" else {"width": 4}
     return {
         "type": "scatter",

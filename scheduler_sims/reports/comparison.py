@@ -1,7 +1,8 @@
-"""Predicted beside observed, policy by policy: how far the simulated cluster may be trusted.
+"""Compares predicted with observed results for each policy, which shows how accurate the simulator is.
 
-All errors are fractions of the observed value, (predicted - observed) / observed, where an observed value is the mean
-over the repeats. An error of None is undefined: nothing observed, or zero observed and something predicted.
+All errors are relative: (predicted - observed) / observed, where observed is the mean over the repeats. Example: 102 s
+predicted and 100 s observed are an error of 0.02. An error of None is undefined: nothing was observed, or the observed value
+is zero and the predicted one isn't.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from scheduler_sims.reports.stats import kendall, mean, quantile, relative_error
 SIMULATED = "simulated"
 
 COMPARED = ("mean_jct", "median_jct", "p95_jct", "makespan", "utilisation", "mean_queueing_delay", "cpu_utilisation")
-"""The figures that have an error, by their name in it (without the unit)."""
+"""The figures that have an error, by their names in `Errors` (without the unit)."""
 
 QUANTILE_GRID = tuple(i / 20 for i in range(1, 20))
-"""Where JCT distributions are compared: 5%, 10%, ... 95%. A grid, so that runs with unequal job counts compare too."""
+"""The quantiles at which JCT distributions are compared: 5%, 10%, ... 95%. Runs may have different numbers of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PerJobError:
-    """How far single jobs are off, over the `jobs` that finished in the prediction and in at least one repeat.
+    """Errors of single jobs, over the `jobs` that finished in the prediction and in at least one repeat.
 
-    `spearman` is the rank correlation of predicted and observed JCTs, ties averaged, `kendall` the other common one (tau-b);
-    None with fewer than two jobs or where all JCTs of one side are equal.
+    `spearman` (ties get their mean rank) and `kendall` (tau-b) are rank correlations of predicted and observed JCTs. They are
+    None with fewer than two jobs, or if all JCTs of one side are equal.
     """
 
     jobs: int
@@ -41,7 +42,7 @@ class PerJobError:
 
 @dataclass(frozen=True, slots=True)
 class QuantileError:
-    """The JCT below which `share` of the jobs lie: predicted, observed (mean over the repeats) and the error between them."""
+    """The JCT quantile at `share`: predicted, observed (mean over the repeats) and the error."""
 
     share: float
     predicted_s: float | None
@@ -51,7 +52,7 @@ class QuantileError:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Errors of one policy: by figure (COMPARED), per job, and over the quantiles (QUANTILE_GRID) of the sorted JCTs."""
+    """The errors of one policy: of its figures (COMPARED), of single jobs, and of the JCT quantiles (QUANTILE_GRID)."""
 
     by_figure: Mapping[str, float | None]
     per_job: PerJobError
@@ -59,13 +60,13 @@ class Errors:
 
     @property
     def jct_quantiles_max_abs(self) -> float | None:
-        """The largest absolute error of a quantile; None where none is defined."""
+        """The largest absolute error of a quantile; None if no error is defined."""
         return max((abs(q.error) for q in self.jct_quantiles if q.error is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How much a figure varies over the repeats; `relative` is (max - min) / mean, None with fewer than two repeats."""
+    """How much a figure varies between repeats. `relative` is (max - min) / mean; None with fewer than two repeats."""
 
     min: float
     max: float
@@ -74,7 +75,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was observed of one policy. `lag` takes the worst percentiles of all repeats and sums their counts."""
+    """The observed results of one policy. `lag` has the worst percentiles of all repeats and the sum of their counts."""
 
     cluster: str
     figures: Figures
@@ -96,10 +97,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class PolicyComparison:
-    """One policy: `predicted` or `observed` may be missing, `error` needs both.
+    """One policy. `predicted` or `observed` may be missing; `error` needs both.
 
-    `unmatched`: jobs that finished in the prediction but in no repeat, or the other way round. `notes`: the runs' own
-    notes, each once.
+    `unmatched`: jobs that finished only in the prediction, or only in the repeats. `notes`: the notes of all runs, without
+    duplicates.
     """
 
     policy: str
@@ -113,13 +114,13 @@ class PolicyComparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All policies in the order in which their first runs were given."""
+    """All policies, in the order of their first runs."""
 
     policies: tuple[PolicyComparison, ...]
 
 
 def compare(runs: Iterable[RunRecord]) -> Comparison:
-    """Group runs by policy and compare each policy's simulated run with the mean of its other runs.
+    """Group the runs by policy and compare each policy's simulated run with the mean of its other runs.
 
     Raises InputError for a policy with two simulated runs, two runs of the same repeat, or two kinds of real cluster.
     """
@@ -130,7 +131,7 @@ def compare(runs: Iterable[RunRecord]) -> Comparison:
 
 
 def mean_jcts(repeats: Sequence[RunRecord]) -> dict[str, float]:
-    """Job id -> JCT in seconds, the mean over the repeats in which the job finished; in order of first appearance."""
+    """The JCT of each job in seconds: the mean over the repeats in which it finished. Ordered by first appearance."""
     values: dict[str, list[float]] = {}
     for run in repeats:
         for job in finished_jobs(run):
@@ -154,10 +155,10 @@ def _compare_policy(policy: str, runs: list[RunRecord]) -> PolicyComparison:
     )
     if predicted is None or alone.predicted is None or alone.observed is None:
         return alone
-    ours, theirs = mean_jcts([predicted]), mean_jcts(repeats)
+    predicted_jcts, observed_jcts = mean_jcts([predicted]), mean_jcts(repeats)
     by_figure = _figure_errors(alone.predicted, alone.observed.figures)
-    errors = Errors(by_figure, _per_job(ours, theirs), _quantile_errors(predicted, repeats))
-    return replace(alone, error=errors, unmatched=tuple(sorted(ours.keys() ^ theirs.keys())))
+    errors = Errors(by_figure, _per_job(predicted_jcts, observed_jcts), _quantile_errors(predicted, repeats))
+    return replace(alone, error=errors, unmatched=tuple(sorted(predicted_jcts.keys() ^ observed_jcts.keys())))
 
 
 def _check(policy: str, runs: list[RunRecord]) -> None:
@@ -190,7 +191,7 @@ def _spread(values: list[float]) -> Spread:
 
 
 def worst_lag(runs: Iterable[RunRecord]) -> dict[str, LagAccount]:
-    """Kind of deadline -> counts summed over the runs, percentiles and maximum of the worst run; sorted by kind."""
+    """For each kind of deadline, the sum of the counts, and percentiles and maximum of the worst run. Sorted by kind."""
     worst: dict[str, LagAccount] = {}
     for run in runs:
         for kind, lag in run.lag.items():
@@ -205,9 +206,9 @@ def worst_lag(runs: Iterable[RunRecord]) -> dict[str, LagAccount]:
 
 
 def _figure_errors(predicted: Figures, observed: Figures) -> dict[str, float | None]:
-    ours, theirs = predicted.as_dict(), observed.as_dict()
-    names = {name: name if name in ours else f"{name}_s" for name in COMPARED}
-    return {name: relative_error(ours[key], theirs[key]) for name, key in names.items()}
+    predicted_values, observed_values = predicted.as_dict(), observed.as_dict()
+    names = {name: name if name in predicted_values else f"{name}_s" for name in COMPARED}
+    return {name: relative_error(predicted_values[key], observed_values[key]) for name, key in names.items()}
 
 
 def _per_job(predicted: Mapping[str, float], observed: Mapping[str, float]) -> PerJobError:
@@ -226,11 +227,11 @@ def _per_job(predicted: Mapping[str, float], observed: Mapping[str, float]) -> P
 
 
 def _quantile_errors(predicted: RunRecord, repeats: Sequence[RunRecord]) -> tuple[QuantileError, ...]:
-    ours = [job.jct_s for job in finished_jobs(predicted)]
+    predicted_jcts = [job.jct_s for job in finished_jobs(predicted)]
     samples = [[job.jct_s for job in finished_jobs(run)] for run in repeats]
-    found = []
+    errors = []
     for share in QUANTILE_GRID:
-        seen = mean([value for sample in samples if (value := quantile(sample, share)) is not None])
-        told = quantile(ours, share)
-        found.append(QuantileError(share, told, seen, relative_error(told, seen)))
-    return tuple(found)
+        observed_s = mean([value for sample in samples if (value := quantile(sample, share)) is not None])
+        predicted_s = quantile(predicted_jcts, share)
+        errors.append(QuantileError(share, predicted_s, observed_s, relative_error(predicted_s, observed_s)))
+    return tuple(errors)

@@ -1,4 +1,4 @@
-"""What may make a comparison say less than it seems to: asked in one place, shown at the top of every report."""
+"""Finds what may make a comparison unreliable. Every report shows these warnings at the top."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from scheduler_sims.reports.comparison import Comparison, Observed, PolicyCompar
 from scheduler_sims.reports.formats import list_some, percent, seconds
 
 LAG_SHARE_OF_MEAN_JCT = 0.01
-"""A deadline missed by more than this share of the mean JCT (at the 99th percentile) can change the result visibly."""
+"""If the 99th percentile of the lag is above this share of the mean JCT, the lag can change the result visibly."""
 
 FIX = "use --warp, a slower clock, or a machine with less other work"
 
 MOST_FAILURES = 20
-"""How many failed jobs a report names before it points to jobs.csv."""
+"""How many failed jobs a report lists; the others are only in jobs.csv."""
 
 BEFORE_EACH_RUN = ("decide", "start", "stop")
-"""Lags that come between the end of one job and the start of the next; they add up for every job that waits for devices."""
+"""Kinds of lag between the end of one job and the start of the next; they add up for jobs that wait for devices."""
 LATE_SHARE_OF_RUN = 0.01
-"""Jobs that start later than the simulator's by more than this share of their run time shift the mean JCT by about as much."""
+"""If jobs start later than in the simulation by more than this share of their run time, the mean JCT grows by about as much."""
 
 
 def warnings(comparison: Comparison) -> tuple[str, ...]:
-    """One sentence per thing that distorts, by policy; empty if nothing is known to."""
+    """One sentence for each possible distortion, ordered by policy; empty if there is none."""
     return tuple(line for policy in comparison.policies for line in _of_policy(policy))
 
 
 def failures(comparison: Comparison, most: int = MOST_FAILURES) -> tuple[str, ...]:
-    """One line per policy and failed job: the reason, and the runs in which it failed."""
-    seen: dict[str, list[str]] = {}
+    """One line for each policy and failed job: the reason, and the runs in which it failed."""
+    runs_by_line: dict[str, list[str]] = {}
     for failure in (failure for policy in comparison.policies for failure in policy.failures):
         line = f"{failure.policy}, {failure.job_id}: {failure.reason or 'no reason given'}"
-        seen.setdefault(line, []).append(f"{failure.cluster} #{failure.repeat}")
-    lines = [f"{line} ({list_some(where)})" for line, where in seen.items()]
+        runs_by_line.setdefault(line, []).append(f"{failure.cluster} #{failure.repeat}")
+    lines = [f"{line} ({list_some(runs)})" for line, runs in runs_by_line.items()]
     rest = len(lines) - most
     return (*lines[:most], f"and {rest} more; jobs.csv names them all") if rest > 0 else tuple(lines)
 
@@ -65,8 +65,8 @@ def _late(policy: PolicyComparison) -> Iterator[str]:
 
 
 def _late_starts(policy: str, observed: Observed) -> Iterator[str]:
-    """Small lags that add up. A JCT of 30 s of which 20 s are waiting is three runs of 10 s, one after the other on a device;
-    each begins late, so a lag of 0.2 s per start makes the JCT 0.6 s longer: 2%, which is 0.2 s / 10 s."""
+    """Small lags that add up. Example: a JCT of 30 s consists of 20 s in the queue behind two runs of 10 s, and a run of 10 s.
+    All three runs start late, so a lag of 0.2 s for each start makes the JCT 0.6 s longer: 2%, the same as 0.2 s / 10 s."""
     figures = observed.figures
     run_s = (figures.mean_jct_s or 0.0) - (figures.mean_queueing_delay_s or 0.0)
     jobs = sum(repeat.finished for repeat in observed.repeats)

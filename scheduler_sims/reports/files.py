@@ -1,4 +1,4 @@
-"""jobs.csv and summary.json: the same runs give the same bytes, and a reader never sees half a file."""
+"""Writes jobs.csv and summary.json. The same runs give the same bytes, and the files are written atomically."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One line of jobs.csv: a job of one run. Times in emulated seconds; `start_s` is None for a job that never ran."""
+    """One line of jobs.csv: a job of one run. Times are emulated seconds; `start_s` is None for a job that never ran."""
 
     policy: str
     cluster: str
@@ -45,17 +45,17 @@ JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
 
 
 def write_jobs_csv(path: Path, runs: Iterable[RunRecord]) -> None:
-    """One row per policy, cluster, repeat and job; seconds with six decimals. Raises InputError if it can't be written."""
+    """One row for each policy, cluster, repeat and job; seconds have six decimals. Raises InputError if it can't be written."""
     write_table(path, JOB_COLUMNS, (_csv_cells(run, job) for run in runs for job in run.jobs))
 
 
 def read_jobs_csv(path: Path) -> list[JobRow]:
-    """The rows of a file that write_jobs_csv wrote. Raises InputError naming file and line."""
+    """The rows of a file written by write_jobs_csv. Raises InputError naming file and line."""
     return read_table(path, "jobs.csv", JOB_COLUMNS, _job_row)
 
 
 def summary_dict(comparison: Comparison, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """All figures and errors as plain JSON values; errors are fractions, what is undefined is None."""
+    """All figures and errors as plain JSON values. Errors are fractions; undefined values are None."""
     policies = {policy.policy: _policy_dict(policy) for policy in comparison.policies}
     ranking = [asdict(standing) for standing in standings(comparison)]
     summary: dict[str, Any] = _plain({"policies": policies, "ranking": ranking, "meta": dict(meta or {})})
@@ -63,12 +63,12 @@ def summary_dict(comparison: Comparison, meta: Mapping[str, Any] | None = None) 
 
 
 def write_summary(path: Path, comparison: Comparison, meta: Mapping[str, Any] | None = None) -> None:
-    """summary.json: see summary_dict. Raises InputError if it can't be written."""
+    """Write summary.json, see summary_dict. Raises InputError if it can't be written."""
     write_atomically(path, json.dumps(summary_dict(comparison, meta), indent=2, allow_nan=False) + "\n")
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A CSV file with these columns. Raises InputError if it can't be written."""
+    """Write a CSV file with these columns. Raises InputError if it can't be written."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -77,7 +77,10 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def read_table(path: Path, what: str, columns: Sequence[str], row: Callable[[str, Mapping[str, str]], T]) -> list[T]:
-    """`row` of each line's place and cells. Raises InputError for a file that isn't `what` (jobs.csv), or can't be read."""
+    """Read a CSV file; `row` converts each line from its place and cells. `what` is the expected file, such as jobs.csv.
+
+    Raises InputError if the file isn't that or can't be read.
+    """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
@@ -91,7 +94,7 @@ def read_table(path: Path, what: str, columns: Sequence[str], row: Callable[[str
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write beside the target, flush to disk, rename: readers see the old file or the new one."""
+    """Write another file, flush it to the disk and rename it: readers see the old content or the new one."""
     try:
         write_whole(path, text, sync=True, unfinished=path.with_name(f".{path.name}.{os.getpid()}.tmp"))
     except OSError as error:
@@ -118,7 +121,7 @@ def _csv_cells(run: RunRecord, job: JobRecord) -> tuple[str | int, ...]:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds + 0.0:.6f}"  # + 0.0: no negative zero
+    return f"{seconds + 0.0:.6f}"  # + 0.0 turns -0.0 into 0.0
 
 
 def _job_row(place: str, cells: Mapping[str, str]) -> JobRow:
@@ -139,7 +142,7 @@ def _job_row(place: str, cells: Mapping[str, str]) -> JobRow:
             devices=tuple(cells["devices"].split()),
             reason=cells["reason"],
         )
-    except (TypeError, ValueError, AttributeError) as error:  # a short row leaves None in its last cells
+    except (TypeError, ValueError, AttributeError) as error:  # in a short row, the last cells are None
         raise InputError(place, f"is not a row of a jobs.csv ({error}); write the file again") from error
 
 
@@ -174,7 +177,7 @@ def _error_dict(error: Errors) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN or infinity, and no keys or values but its own kinds."""
+    """The value in JSON types; NaN and infinity, which JSON doesn't have, become None."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""How figures are written for people, the same in the terminal and on the page."""
+"""Formats figures for display, in the same way for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MISSING = "–"
 
 
 def seconds(value: float | None) -> str:
-    """Seconds without a unit, about four digits: 0.123, 4.56, 78.9, 12,345."""
+    """Seconds without the unit, with about four digits: 0.123, 4.56, 78.9, 12,345."""
     if value is None:
         return MISSING
     size = abs(value)
@@ -17,7 +17,7 @@ def seconds(value: float | None) -> str:
 
 
 def percent(value: float | None, *, signed: bool = True) -> str:
-    """A fraction as percent with a true minus sign: +0.42%, −12.3%."""
+    """A fraction as percent, with a typographic minus sign: +0.42%, −12.3%."""
     if value is None:
         return MISSING
     size = abs(value)
@@ -29,7 +29,7 @@ def percent(value: float | None, *, signed: bool = True) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share of one as percent: 78.9%."""
+    """A fraction as percent without a sign: 78.9%."""
     return MISSING if value is None else f"{100 * value:.1f}%"
 
 
@@ -39,7 +39,7 @@ def count(value: float | None) -> str:
 
 
 def correlation(value: float | None) -> str:
-    """A rank correlation with three decimals; never rounded up to a perfect one."""
+    """A rank correlation with three decimals; a value below 1 is never rounded to 1."""
     if value is None:
         return MISSING
     text = f"{value:.3f}"
@@ -47,6 +47,6 @@ def correlation(value: float | None) -> str:
 
 
 def list_some(names: Sequence[str], most: int = 5) -> str:
-    """The first few names and how many more there are."""
+    """The first few names, and the number of the others."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""Who held which device when: a row per device or CPU node, the same rows in every run so that runs compare by eye."""
+"""Gantt charts of devices: one row for each device or CPU node, in the same order for all runs so that they can be compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduler_sims.reports.series import TimeScale
 Row = tuple[str, int | None]
 
 MOST_BARS = 6000
-"""Bars in one chart; more make browsers slow. The longest are drawn and the caption says how many are not."""
+"""Maximum number of bars in a chart; more make browsers slow. The longest are drawn, and the caption has the rest's number."""
 MOST_LABELLED = 400
 ROW_HEIGHT_PX = 22
 MOST_LANES_HEIGHT = 4.0
@@ -22,16 +22,16 @@ MOST_LANES_HEIGHT = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A span in its row; `lane` sets apart jobs that hold the same device or node at the same time."""
+    """A span in its row; jobs that hold the same device or node at the same time are in different lanes."""
 
     span: Span
     lane: int
 
 
 def rows_of(runs: Iterable[RunRecord]) -> list[Row]:
-    """Every device that any run used, filled up from index 0, and CPUs where held; nodes in the cluster's order.
+    """Every device from index 0 to the highest one that any run used, and CPUs if used; nodes in the cluster's order.
 
-    Records don't list devices, so that one above all that were ever used has no row.
+    Records don't list devices, so devices with a higher index than any that was used have no row.
     """
     top: dict[str, int] = {}
     cpus: set[str] = set()
@@ -50,7 +50,7 @@ def rows_of(runs: Iterable[RunRecord]) -> list[Row]:
 
 
 def bars_by_row(spans: Iterable[Span]) -> dict[Row, list[Bar]]:
-    """The spans of each row, touching ones of a job joined, each in the lowest lane that is free."""
+    """The bars of each row. Adjacent spans of a job are joined; each bar is in the lowest free lane."""
     by_row: dict[Row, list[Span]] = {}
     for span in sorted(spans, key=attrgetter("start_s", "end_s", "job_id")):
         by_row.setdefault((span.node, span.device), []).append(span)
@@ -58,7 +58,7 @@ def bars_by_row(spans: Iterable[Span]) -> dict[Row, list[Bar]]:
 
 
 def gantt_figure(run: RunRecord, rows: Sequence[Row], longest_s: float) -> dict[str, Any]:
-    """A plotly figure as plain JSON values; `longest_s` is the end of the time axis."""
+    """A plotly figure as plain JSON values; the time axis ends at `longest_s`."""
     scale = TimeScale.for_longest(longest_s)
     packed = bars_by_row(run.spans)
     places = _places(rows, packed)
@@ -99,7 +99,7 @@ def row_name(row: Row) -> str:
 
 
 def drawn_share(run: RunRecord) -> tuple[int, int]:
-    """How many bars the chart shows, and of how many."""
+    """The number of bars in the chart, and the number of all bars."""
     bars = sum(len(own) for own in bars_by_row(run.spans).values())
     return min(bars, MOST_BARS), bars
 
@@ -174,7 +174,7 @@ def _labels(names: list[str]) -> dict[str, Any]:
 
 
 def _joined(spans: list[Span]) -> list[Span]:
-    """A job's touching spans as one. `spans` are in order of start."""
+    """Join adjacent spans of a job. `spans` are ordered by start."""
     joined: list[Span] = []
     open_at: dict[str, int] = {}
     for span in spans:

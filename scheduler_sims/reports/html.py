@@ -1,7 +1,7 @@
-"""report.html: one file that works offline from a file:// address, with plotly.js and all data inside.
+"""report.html: a single file with plotly.js and all data, which works offline from a file:// address.
 
-The page's Content-Security-Policy allows the page's own two scripts (by hash) and no request at all, so that neither a
-job's name nor a library can make the browser fetch anything.
+The page's Content-Security-Policy allows only the page's two scripts (by hash) and no requests, so neither a job's name nor a
+library can make the browser load anything.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ GANTT_TEXT = (
 def write_report(
     path: Path, runs: Sequence[RunRecord], comparison: Comparison, meta: Mapping[str, Any] | None = None
 ) -> None:
-    """Write the page. `meta` names what was compared (workload, cluster, clock, seed, costs, ...).
+    """Write the page. `meta` describes the comparison (workload, cluster, clock, seed, costs, ...).
 
     The same input gives the same bytes. Raises InputError if the file can't be written.
     """
@@ -83,7 +83,7 @@ def render(runs: Sequence[RunRecord], comparison: Comparison, meta: Mapping[str,
 
 
 def write_gantt(path: Path, run: RunRecord, title: str, text: str) -> None:
-    """A page with one run's chart of devices alone. Raises InputError if the file can't be written."""
+    """Write a page with only the Gantt chart of one run. Raises InputError if the file can't be written."""
     rows = rows_of([run])
     figure = gantt_figure(run, rows, max(_ends(run), default=0.0))
     choice = {"name": run.cluster, "caption": _gantt_caption(run, rows), "figure": figure}
@@ -143,7 +143,7 @@ def _gantt_section(*, choices: bool = True) -> str:
 
 
 def _json_in_script(data: Any) -> str:
-    """JSON that can't end its script element: `<` is written as an escape."""
+    """JSON that can't end its script element: `<` is escaped."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 

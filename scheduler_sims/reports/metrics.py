@@ -1,7 +1,7 @@
-"""The figures of one run: what "this policy is better" is said in.
+"""The figures of one run, by which policies are compared.
 
-Only finished jobs count in the job completion time (JCT) and queueing statistics: the time until a failure is no
-completion time. Failed jobs are counted beside them, and the makespan waits for them as the cluster did.
+Only finished jobs count for job completion time (JCT) and queueing delay: the time until a failure isn't a completion time.
+Failed jobs are counted separately; the makespan includes them, because the cluster was busy with them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures of one run, or their means over repeats. Times in emulated seconds; None: undefined, as no job finished.
+    """Figures of one run, or their means over repeats. Times are emulated seconds; None is undefined: no job finished.
 
-    `p95_jct_s` and the median interpolate linearly (see stats.quantile). `makespan_s` is the last end of any job less
-    the first submission. `utilisation` is the share of
-    gpus x makespan in which a device was held by at least one job; None on a cluster without GPUs. `cpu_utilisation` is the
-    share of CPUs x makespan that was given to jobs; None where a record doesn't say how many there are.
+    `p95_jct_s` and the median are interpolated linearly (see stats.quantile). `makespan_s`: from the first submission to the
+    last end of any job. `utilisation`: the share of gpus x makespan in which at least one job held a device; None on a
+    cluster without GPUs. Example: 2 GPUs, a makespan of 100 s, and one GPU held for 50 s are 50 / 200 = 25%.
+    `cpu_utilisation`: the share of CPUs x makespan that was given to jobs; None if a record doesn't say how many CPUs
+    there are.
     """
 
     mean_jct_s: float | None
@@ -77,7 +78,7 @@ def figures(run: RunRecord) -> Figures:
 
 
 def mean_figures(several: Iterable[Figures]) -> Figures:
-    """Each figure's mean over the runs that define it."""
+    """The mean of each figure over the runs in which it is defined."""
     rows = [one.as_dict() for one in several]
     means = {name: mean([value for row in rows if (value := row[name]) is not None]) for name in FIGURE_NAMES}
     counts = {name: means.pop(name) or 0.0 for name in COUNT_NAMES}
@@ -85,7 +86,7 @@ def mean_figures(several: Iterable[Figures]) -> Figures:
 
 
 def held_gpu_s(run: RunRecord, within: Interval) -> float:
-    """Device-seconds held in a window. Jobs that share a device hold it once, so that this is at most gpus x window."""
+    """Device-seconds held in a window, at most gpus x window: a device that several jobs share counts once."""
     on_devices = sorted((s for s in run.spans if s.device is not None), key=attrgetter("node", "device"))
     total = 0.0
     for _device, spans in groupby(on_devices, key=attrgetter("node", "device")):
@@ -95,13 +96,13 @@ def held_gpu_s(run: RunRecord, within: Interval) -> float:
 
 
 def given_cpu_s(run: RunRecord, within: Interval) -> float:
-    """CPU-seconds given to jobs in a window, as they were divided over time."""
+    """CPU-seconds given to jobs in a window, with all changes over time."""
     clipped = ((s.cpu_milli, min(s.end_s, within[1]) - max(s.start_s, within[0])) for s in run.host_spans)
     return sum(cpu_milli / 1000 * seconds for cpu_milli, seconds in clipped if seconds > 0)
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The intervals merged where they overlap or touch, in order; empty ones are dropped."""
+    """The intervals in order, merged if they overlap or touch; empty ones are dropped."""
     merged: list[Interval] = []
     for start, end in sorted(i for i in intervals if i[1] > i[0]):
         if merged and start <= merged[-1][1]:

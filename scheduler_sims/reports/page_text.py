@@ -1,4 +1,4 @@
-"""The words and tables of the page: all figures are readable as text, whether or not the charts are."""
+"""The texts and tables of the page. They contain all figures, so the page is complete even without its charts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DEFINITIONS = (
 
 
 def header(comparison: Comparison, meta: Mapping[str, Any]) -> str:
-    """What was compared."""
+    """The title and the description of the comparison."""
     items = "".join(
         f"<div><dt>{escape(str(name))}</dt><dd>{escape(in_words(value))}</dd></div>" for name, value in meta.items()
     )
@@ -58,7 +58,7 @@ def header(comparison: Comparison, meta: Mapping[str, Any]) -> str:
 
 
 def title(comparison: Comparison) -> str:
-    """The page's title: the policies by name."""
+    """The title of the page, with the names of the policies."""
     names = [policy.policy for policy in comparison.policies]
     if len(names) < 2:
         return f"Scheduling policy {names[0]}" if names else "No scheduling policy was run"
@@ -68,7 +68,7 @@ def title(comparison: Comparison) -> str:
 
 
 def warning_section(comparison: Comparison) -> str:
-    """What distorts the result; nothing if nothing is known to."""
+    """Possible distortions of the result; empty if there are none."""
     lines = warnings(comparison)
     if not lines:
         return ""
@@ -76,7 +76,7 @@ def warning_section(comparison: Comparison) -> str:
 
 
 def headline_section(comparison: Comparison, colours: Mapping[str, str]) -> str:
-    """The result in sentences, then the tables that the terminal shows too."""
+    """The result in sentences, then the tables that the terminal shows, too."""
     sentences = "".join(f"<li>{escape(line)}</li>" for line in verdict(comparison))
     return (
         f"<section><h2>Result</h2><ul class='headline'>{sentences}</ul>"
@@ -86,7 +86,7 @@ def headline_section(comparison: Comparison, colours: Mapping[str, str]) -> str:
 
 
 def quantile_section(comparison: Comparison) -> str:
-    """The distribution of the JCTs as numbers, folded away; nothing without an error."""
+    """The distribution of the JCTs as numbers, collapsed; empty without an error."""
     rows = [
         _row([policy.policy, name], cells)
         for policy in comparison.policies
@@ -100,7 +100,7 @@ def quantile_section(comparison: Comparison) -> str:
 
 
 def lag_section(comparison: Comparison) -> str:
-    """How late the observed runs were, by policy and kind of deadline; nothing if no run says."""
+    """The lag of the observed runs by policy and kind of deadline; empty if no run has it."""
     rows = [
         _row([policy.policy, kind], [count(lag.count), *_milliseconds(lag.p50_s, lag.p99_s, lag.max_s)])
         for policy in comparison.policies
@@ -122,19 +122,19 @@ def _milliseconds(*values_s: float) -> list[str]:
 
 
 def failure_section(comparison: Comparison) -> str:
-    """The jobs that failed, with reasons; nothing if none did."""
+    """The failed jobs with reasons; empty if there are none."""
     lines = failures(comparison)
     return f"<section><h2>Failed jobs</h2>{_list(lines)}</section>" if lines else ""
 
 
 def definitions_section() -> str:
-    """What each figure means, folded away."""
+    """The definitions of all figures, collapsed."""
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in DEFINITIONS)
     return f"<section><details><summary>How the figures are defined</summary><dl>{items}</dl></details></section>"
 
 
 def in_words(value: Any) -> str:
-    """A meta value as one line: mappings as `name value, name value`, lists with commas."""
+    """A value of `meta` on one line: mappings as `name value, name value`, lists with commas."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {in_words(item)}" for name, item in value.items()) or "none"
     if isinstance(value, list | tuple):
@@ -186,7 +186,7 @@ def _errors_table(comparison: Comparison, colours: Mapping[str, str]) -> str:
 
 
 def _standings_table(comparison: Comparison, colours: Mapping[str, str]) -> str:
-    """Only beside errors: without them the first table says as much."""
+    """The ranking of the policies, only together with errors: without them, the first table shows the same."""
     if not any(policy.error for policy in comparison.policies):
         return ""
     rows = [
@@ -205,13 +205,13 @@ def _named(policy: str, colour: str) -> str:
 
 
 def _head(names: Iterable[str], numbers: Iterable[str]) -> str:
-    left = "".join(f"<th class='name'>{escape(name)}</th>" for name in names)
-    return f"<thead><tr>{left}{''.join(f'<th>{escape(name)}</th>' for name in numbers)}</tr></thead>"
+    name_cells = "".join(f"<th class='name'>{escape(name)}</th>" for name in names)
+    return f"<thead><tr>{name_cells}{''.join(f'<th>{escape(name)}</th>' for name in numbers)}</tr></thead>"
 
 
 def _row(names: Iterable[str], numbers: Iterable[str]) -> str:
-    left = "".join(f"<td class='name'>{escape(name)}</td>" for name in names)
-    return f"<tr>{left}{''.join(f'<td>{escape(number)}</td>' for number in numbers)}</tr>"
+    name_cells = "".join(f"<td class='name'>{escape(name)}</td>" for name in names)
+    return f"<tr>{name_cells}{''.join(f'<td>{escape(number)}</td>' for number in numbers)}</tr>"
 
 
 def _table(head: str, bodies: Iterable[str], caption: str = "") -> str:

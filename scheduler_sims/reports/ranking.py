@@ -1,4 +1,4 @@
-"""Policies beside each other: is the better one better by as much as was predicted?"""
+"""Ranks the policies: is the better one better by as much as predicted?"""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scheduler_sims.reports.stats import relative_error
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a policy stands by mean JCT: its place (1 is the shortest), and its mean JCT over that of the first policy.
+    """The rank of a policy by mean JCT (1 is the shortest), and the ratio of its mean JCT to that of the first policy.
 
-    `error` is that of the ratio. None: not predicted, not observed, or nothing to compare with.
+    `error` is the error of the ratio. None: not predicted, not observed, or only one policy.
     """
 
     policy: str
@@ -25,17 +25,19 @@ class Standing:
 
 
 def standings(comparison: Comparison) -> list[Standing]:
-    """One for each policy, in their order; nothing to say of fewer than two."""
+    """The standing of each policy, in the order of the comparison; empty for fewer than two policies."""
     if len(comparison.policies) < 2:
         return []
     predicted = {p.policy: p.predicted.mean_jct_s if p.predicted else None for p in comparison.policies}
     observed = {p.policy: p.observed.figures.mean_jct_s if p.observed else None for p in comparison.policies}
-    found = []
+    result = []
     for policy in predicted:
-        ours, theirs = _ratio(predicted, policy), _ratio(observed, policy)
+        predicted_ratio, observed_ratio = _ratio(predicted, policy), _ratio(observed, policy)
         places = _place(predicted, policy), _place(observed, policy)
-        found.append(Standing(policy, *places, ours, theirs, relative_error(ours, theirs)))
-    return found
+        result.append(
+            Standing(policy, *places, predicted_ratio, observed_ratio, relative_error(predicted_ratio, observed_ratio))
+        )
+    return result
 
 
 def _ratio(means: Mapping[str, float | None], policy: str) -> float | None:

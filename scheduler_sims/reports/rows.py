@@ -1,4 +1,4 @@
-"""What the two tables of a comparison say, cell by cell; the terminal and the page only draw it."""
+"""The cells of the tables of a comparison; the terminal and the page only render them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler_sims.reports.ranking import Standing
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One figure: its heading, its cell, and the name of its error (empty: it has none)."""
+    """One figure: its heading, its cell, and the name of its error (empty: it has no error)."""
 
     heading: str
     cell: Callable[[Figures], str]
@@ -36,14 +36,14 @@ ALL_COLUMNS = (
     Column("failed", lambda f: count(f.failed)),
 )
 ERROR_HEADINGS = ("jobs", "mean e", "median |e|", "p95 |e|", "Spearman", "CDF |e|", "repeats", "spread")
-"""In the terminal; the page has room for more."""
+"""For the terminal; the page has room for more columns."""
 ALL_ERROR_HEADINGS = (*ERROR_HEADINGS, "Kendall")
 ERROR_CAPTION = "errors of single jobs' JCTs, and how much the repeats of an observation differ"
 ERROR_MEANING = "error = (predicted - observed) / observed"
 
 
 def figure_rows(policy: PolicyComparison, columns: Sequence[Column]) -> Iterator[tuple[str, list[str]]]:
-    """The rows predicted, observed and error of a policy, as far as there are any."""
+    """The rows predicted, observed and error of a policy, if they exist."""
     if policy.predicted:
         yield "predicted", [column.cell(policy.predicted) for column in columns]
     if policy.observed:
@@ -54,7 +54,7 @@ def figure_rows(policy: PolicyComparison, columns: Sequence[Column]) -> Iterator
 
 
 def error_cells(error: Errors, observed: Observed) -> list[str]:
-    """The cells under ALL_ERROR_HEADINGS."""
+    """The cells for the columns ALL_ERROR_HEADINGS."""
     jobs, spread = error.per_job, observed.spread.get("mean_jct_s")
     return [
         count(jobs.jobs),
@@ -73,12 +73,12 @@ STANDING_HEADINGS = ("place predicted", "observed", "ratio predicted", "observed
 
 
 def standing_caption(comparison: Comparison) -> str:
-    """What the ratios are over."""
+    """The caption that names the policy to which the ratios refer."""
     return f"policies by mean JCT; the ratio is to that of {comparison.policies[0].policy}"
 
 
 def standing_cells(standing: Standing) -> list[str]:
-    """The cells under STANDING_HEADINGS."""
+    """The cells for the columns STANDING_HEADINGS."""
     ratios = (MISSING if r is None else f"{r:.3f}" for r in (standing.predicted_ratio, standing.observed_ratio))
     return [count(standing.predicted_place), count(standing.observed_place), *ratios, percent(standing.error)]
 
@@ -88,7 +88,7 @@ QUANTILE_CAPTION = "Quantiles of the sorted JCTs in emulated seconds"
 
 
 def quantile_rows(errors: Errors) -> Iterator[tuple[str, list[str]]]:
-    """For each quantile its name and the cells under QUANTILE_HEADINGS."""
+    """For each quantile, its name and the cells for the columns QUANTILE_HEADINGS."""
     for q in errors.jct_quantiles:
         apart = None if q.predicted_s is None or q.observed_s is None else q.predicted_s - q.observed_s
         yield f"{100 * q.share:.0f}%", [seconds(q.predicted_s), seconds(q.observed_s), seconds(apart), percent(q.error)]

@@ -1,4 +1,4 @@
-"""From records to the points of a line, thinned so that a page with thousands of jobs stays light."""
+"""Converts records to the points of lines, with a limited number of points so that pages with thousands of jobs stay small."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.metrics import Interval, union
 
 MOST_POINTS = 600
-"""Points per line; more can't be told apart on a screen."""
+"""Maximum number of points of a line; more can't be distinguished on a screen."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeScale:
-    """The unit of a time axis: what to call it and how many seconds it has."""
+    """The unit of a time axis: its name and its length in seconds."""
 
     unit: str
     seconds: float
 
     @classmethod
     def for_longest(cls, longest_s: float) -> TimeScale:
-        """Seconds up to two hours, hours up to eight days, days beyond."""
+        """Seconds for at most two hours, hours for at most eight days, days for more."""
         if longest_s <= 7200:
             return cls("s", 1.0)
         return cls("h", 3600.0) if longest_s <= 8 * 86400 else cls("days", 86400.0)
 
     def of(self, seconds: float) -> float:
-        """Seconds in this unit, with the six digits that a chart can show."""
+        """Convert seconds to this unit, with six significant digits, as many as a chart can show."""
         return short(seconds / self.seconds)
 
 
 def short(value: float) -> float:
-    """Six significant digits: keeps the page small and free of 0.30000000000000004."""
+    """Six significant digits, which keeps the page small: 0.3 instead of 0.30000000000000004."""
     return float(f"{value:.6g}")
 
 
 def cumulative(values: Iterable[float], most: int = MOST_POINTS) -> tuple[list[float], list[float]]:
-    """The empirical distribution as a step line: values in order and the share that is at most that; starts at 0."""
+    """The empirical distribution as a step line that starts at 0: sorted values, and the share of values up to each."""
     ordered = sorted(values)
     if not ordered:
         return [], []
@@ -48,15 +48,15 @@ def cumulative(values: Iterable[float], most: int = MOST_POINTS) -> tuple[list[f
 
 
 def queue_length(run: RunRecord, most: int = MOST_POINTS) -> tuple[list[float], list[int]]:
-    """How many jobs hold nothing between submission and end, over time in seconds, as a step line.
+    """The number of jobs that wait (submitted, not ended, without an allocation) over time in seconds, as a step line.
 
-    Where there are more steps than `most`, each of `most` slices of time shows its highest queue.
+    If there are more than `most` steps, time is divided into `most` slices, and each shows its longest queue.
     """
     changes: dict[float, int] = {}
     for start, end in _waits(run):
         changes[start] = changes.get(start, 0) + 1
         changes[end] = changes.get(end, 0) - 1
-    for job in run.jobs:  # the line spans the run even where nothing waits
+    for job in run.jobs:  # so that the line covers the whole run, even if no job waits
         changes.setdefault(job.submit_s, 0)
         changes.setdefault(job.finish_s, 0)
     times, lengths, now = [], [], 0

@@ -1,4 +1,4 @@
-"""spans.csv: who held which device from when to when, which jobs.csv can't say of jobs that were stopped and resumed."""
+"""spans.csv: which job held which device in which interval. jobs.csv can't express this for preempted jobs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SPAN_COLUMNS = tuple(field.name for field in fields(SpanRow))
 
 
 def write_spans_csv(path: Path, runs: Iterable[RunRecord]) -> None:
-    """One row per policy, cluster, repeat and span; seconds with six decimals. Raises InputError if it can't be written."""
+    """One row for each policy, cluster, repeat and span; seconds have six decimals. Raises InputError if it can't be written."""
     write_table(path, SPAN_COLUMNS, (_cells(run, span) for run in runs for span in run.spans))
 
 
 def read_spans_csv(path: Path) -> list[SpanRow]:
-    """The rows of a file that write_spans_csv wrote. Raises InputError naming file and line."""
+    """The rows of a file written by write_spans_csv. Raises InputError naming file and line."""
     return read_table(path, "spans.csv", SPAN_COLUMNS, _row)
 
 
@@ -47,6 +47,6 @@ def _row(place: str, cells: Mapping[str, str]) -> SpanRow:
     try:
         texts = {name: str(cells[name]) for name in ("policy", "cluster", "job_id", "place")}
         times = {name: float(cells[name]) for name in ("start_s", "end_s")}
-        return SpanRow(**texts, **times, repeat=int(cells["repeat"]))  # type: ignore[arg-type]  # each has its own type
-    except (TypeError, ValueError) as error:  # a short row leaves None in its last cells
+        return SpanRow(**texts, **times, repeat=int(cells["repeat"]))  # type: ignore[arg-type]  # mypy can't see the types
+    except (TypeError, ValueError) as error:  # in a short row, the last cells are None
         raise InputError(place, f"is not a row of a spans.csv ({error}); write the file again") from error

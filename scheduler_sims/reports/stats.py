@@ -1,4 +1,4 @@
-"""The few statistics that reports need, with what they answer where a textbook divides by zero."""
+"""The statistics that reports need. They are also defined for cases in which the textbook formula divides by zero."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from scipy.stats import kendalltau
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """The arithmetic mean; None of nothing."""
+    """The arithmetic mean; None without values."""
     return float(np.mean(values)) if values else None
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """The quantile at `share` (0 to 1) by linear interpolation between the two nearest ranks; None of nothing.
+    """The quantile at `share` (0 to 1), interpolated linearly between the two nearest ranks; None without values.
 
     This is numpy's default and type 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996).
     """
@@ -23,7 +23,7 @@ def quantile(values: Sequence[float], share: float) -> float | None:
 
 
 def relative_error(predicted: float | None, observed: float | None) -> float | None:
-    """(predicted - observed) / observed; 0 where both are zero, None where it is undefined."""
+    """(predicted - observed) / observed; 0 if both are zero, None if it is undefined."""
     if predicted is None or observed is None:
         return None
     if observed == 0:
@@ -32,7 +32,7 @@ def relative_error(predicted: float | None, observed: float | None) -> float | N
 
 
 def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
-    """Spearman's rank correlation, ties getting their mean rank; None with fewer than two pairs or a constant side."""
+    """Spearman's rank correlation with mean ranks for ties; None with fewer than two pairs, or if one side is constant."""
     if len(set(left)) < 2 or len(set(right)) < 2:
         return None
     a, b = _ranks(left), _ranks(right)
@@ -42,9 +42,9 @@ def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
 
 
 def kendall(left: Sequence[float], right: Sequence[float]) -> float | None:
-    """Kendall's rank correlation tau-b: how many more pairs are in the same order than not, ties counted out.
+    """Kendall's rank correlation tau-b: pairs in the same order minus pairs in the opposite order, corrected for ties.
 
-    None with fewer than two pairs or a constant side.
+    None with fewer than two pairs, or if one side is constant.
     """
     if len(set(left)) < 2 or len(set(right)) < 2:
         return None

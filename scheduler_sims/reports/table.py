@@ -1,4 +1,4 @@
-"""The comparison in the terminal: first what distorts it, then the figures, then how far single jobs are off."""
+"""Prints a comparison in the terminal: first possible distortions, then the figures, then the errors of single jobs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from scheduler_sims.reports.rows import (
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print the comparison; readable at 100 columns."""
+    """Print the comparison; 100 columns are sufficient."""
     console.print(render_comparison(comparison))
 
 
 def render_comparison(comparison: Comparison) -> RenderableType:
-    """The whole of it as one renderable."""
+    """The whole comparison as one renderable."""
     parts: list[RenderableType] = [Text(f"warning: {line}", style="yellow") for line in warnings(comparison)]
     parts.append(figures_table(comparison))
     if any(policy.error for policy in comparison.policies):
@@ -43,7 +43,7 @@ def render_comparison(comparison: Comparison) -> RenderableType:
 
 
 def figures_table(comparison: Comparison) -> Table:
-    """Per policy the rows predicted, observed and error."""
+    """For each policy the rows predicted, observed and error."""
     errors = any(policy.error for policy in comparison.policies)
     meaning = f"; {ERROR_MEANING}" if errors else ""
     table = _table(f"JCT and makespan in emulated seconds{meaning}")
@@ -60,7 +60,7 @@ def figures_table(comparison: Comparison) -> Table:
 
 
 def error_table(comparison: Comparison) -> Table:
-    """Per policy how far single jobs are off, whether their order is right, and how much the repeats vary."""
+    """For each policy the errors of single jobs, whether their order is right, and how much the repeats vary."""
     table = _table(ERROR_CAPTION)
     table.add_column("policy", overflow="fold", min_width=16, max_width=24)
     for heading in ERROR_HEADINGS:
@@ -73,7 +73,7 @@ def error_table(comparison: Comparison) -> Table:
 
 
 def standing_table(comparison: Comparison) -> Table:
-    """Per policy its place and by how much it is better than the first, predicted and observed."""
+    """For each policy its rank and its ratio to the first policy, predicted and observed."""
     table = _table(standing_caption(comparison))
     table.add_column("policy", overflow="fold", min_width=16, max_width=24)
     for heading in STANDING_HEADINGS:

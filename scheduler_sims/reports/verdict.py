@@ -1,4 +1,4 @@
-"""The comparison in two or three sentences, for a reader who reads nothing else."""
+"""Summarises a comparison in two or three sentences."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scheduler_sims.reports.comparison import Comparison
 from scheduler_sims.reports.formats import percent, seconds
 
 Ranges = Mapping[str, tuple[float, float]]
-"""Policy -> smallest and largest mean JCT over its runs, in seconds."""
+"""For each policy, the smallest and the largest mean JCT of its runs, in seconds."""
 
 
 def verdict(comparison: Comparison) -> tuple[str, ...]:
-    """How near the predictions came, and which policy is best; empty if nothing ran to its end."""
+    """How accurate the predictions were, and which policy is best; empty if no job finished."""
     return (*_accuracy(comparison), *_ranking(comparison))
 
 
@@ -56,7 +56,7 @@ def _ranking(comparison: Comparison) -> Iterator[str]:
 
 
 def _agree(predicted: Ranges, observed: Ranges) -> bool:
-    """Whether all pairs of policies that the repeats tell apart are in the same order in the prediction."""
+    """Whether the prediction has the same order for all pairs of policies that the repeats distinguish."""
     if predicted.keys() != observed.keys():
         return False
     pairs = permutations(observed, 2)
@@ -64,14 +64,14 @@ def _agree(predicted: Ranges, observed: Ranges) -> bool:
 
 
 def _chain(ranges: Ranges) -> str:
-    """The policies from short to long: `<` where every repeat of one is shorter than every repeat of the next, else `≈`."""
+    """The policies by mean JCT: `<` if every repeat of one is shorter than every repeat of the next, else `≈`."""
     order = _order(ranges)
     signs = ["<" if _shorter(ranges[a], ranges[b]) else "≈" for a, b in pairwise(order)]
     return " ".join(word for pair in zip(order, [*signs, ""], strict=True) for word in pair).strip()
 
 
 def _shorter(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one[1] < other[0] * (1 - 1e-9)  # more than rounding
+    return one[1] < other[0] * (1 - 1e-9)  # ignore rounding errors
 
 
 def _order(ranges: Ranges) -> list[str]:

@@ -135,8 +135,8 @@ class ApiServer:
                 yield response
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             where = f"{self._endpoint.host}:{self._endpoint.port}"
-            said = str(error) or type(error).__name__
-            raise ApiServerError(f"API server {where}: {method} {path}: no usable answer: {said}") from error
+            reason = str(error) or type(error).__name__
+            raise ApiServerError(f"API server {where}: {method} {path}: no usable answer: {reason}") from error
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[http.client.HTTPConnection]:

@@ -191,8 +191,8 @@ class KubernetesBorder:
         watch = PodWatch(api, self._node, self._poller, shares)
         read = ShareReader(self._node)
 
-        def listed(found: list[PodFacts]) -> None:
-            seen = {pod.uid: read(pod.notes) for pod in found if pod.notes is not None}
+        def listed(pods_of_node: list[PodFacts]) -> None:
+            seen = {pod.uid: read(pod.notes) for pod in pods_of_node if pod.notes is not None}
             known = {uid: share for uid, share in seen.items() if share is not None}
             self._poller.call_soon(partial(shares.glimpsed, known))
 

@@ -48,14 +48,14 @@ def parse_all(text: str) -> tuple[PodCgroup, ...]:
     There are several if a whole node runs inside a pod of another cluster (kind in a CI pod), or if a container created
     misleading names. In both cases the first one that this cluster knows is the right one.
     """
-    found: dict[str, PodCgroup] = {}
+    pods: dict[str, PodCgroup] = {}
     for line in text.splitlines():
         parts = line.split(":", 2)  # hierarchy, controllers, path; the path may contain colons
         for pod in _pods(parts[2]) if len(parts) == 3 else ():
-            known = found.get(pod.pod_uid)
-            if known is None or not known.container_id:
-                found[pod.pod_uid] = pod
-    return tuple(found.values())
+            earlier = pods.get(pod.pod_uid)
+            if earlier is None or not earlier.container_id:
+                pods[pod.pod_uid] = pod
+    return tuple(pods.values())
 
 
 def _pods(path: str) -> Iterator[PodCgroup]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION
-from emulator_runtime.node.layout import INVENTORY_ANNOTATION, WORK_UID_LABELS
+from emulator_runtime.node.layout import INVENTORY_ANNOTATION, work_uid
 from sharing_manager.identity import PodIdentity
 from sharing_manager.kubernetes.api_server import ApiServerError
 from sharing_manager.kubernetes.cgroup import PodCgroup
@@ -105,8 +105,10 @@ class PodFacts:
 
     def _job_key(self, container: ContainerFacts | None) -> str:
         """Where several containers ask for devices, each has work of its own."""
-        alone = sum(each.asks for each in self.containers) < 2
-        return self.job_key if alone or container is None else f"{self.job_key}/{container.name}"
+        if container is None or sum(each.asks for each in self.containers) < 2:
+            return self.job_key
+        of_job = self.job_key != self.uid
+        return f"{self.job_key if of_job else f'{self.namespace}/{self.uid}'}/{container.name}"
 
 
 def listing(document: object) -> Listing:
@@ -186,13 +188,19 @@ def _started(item: object) -> Iterator[tuple[str, str]]:
 
 
 def _job_key(item: object) -> str:
-    for label in WORK_UID_LABELS:
-        if job_uid := _text(item, "metadata", "labels", label):
-            index = _text(item, "metadata", "labels", _INDEX_LABEL) or _text(
-                item, "metadata", "annotations", _INDEX_LABEL
-            )
-            return f"{job_uid}/{index or 0}"
-    return ""
+    """Empty for a pod that works for no job. The namespace comes first: the rest is the claim of the pod's creator."""
+    labels = _at(item, "metadata", "labels")
+    texts = {name: text for name, text in labels.items() if isinstance(text, str)} if isinstance(labels, dict) else {}
+    uid = work_uid(texts, _batch_job_uid(item))
+    index = texts.get(_INDEX_LABEL) or _text(item, "metadata", "annotations", _INDEX_LABEL) or "0"
+    return f"{_need(item, 'metadata', 'namespace')}/{uid}/{index}" if uid else ""
+
+
+def _batch_job_uid(item: object) -> str:
+    """The uid of the batch Job that controls this pod. Other APIs have a kind Job as well, whose pods share no work."""
+    owners = _items(item, "metadata", "ownerReferences")
+    jobs = (o for o in owners if _text(o, "kind") == "Job" and _text(o, "apiVersion").startswith("batch/"))
+    return next((_text(job, "uid") for job in jobs if _at(job, "controller") is True), "")
 
 
 def _at(value: object, *path: str) -> object:

@@ -33,8 +33,8 @@ class PodWatch:
 
     def listed(self, items: Sequence[object]) -> str:
         pods = [objects.pod_notes(item) for item in items]
-        found = {pod.uid: share for pod in pods if (share := self._read(pod)) is not None}
-        self._tell(partial(self._shares.watched, found))
+        shares = {pod.uid: share for pod in pods if (share := self._read(pod)) is not None}
+        self._tell(partial(self._shares.watched, shares))
         return ""
 
     def changed(self, item: object, *, deleted: bool) -> None:

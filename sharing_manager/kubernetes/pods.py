@@ -42,14 +42,14 @@ def list_pods(api: ApiServer, node: str, *, cached: bool = False) -> list[PodFac
     have to read all pods of the cluster from etcd. With version 0 (`cached`) it answers from its memory: the list may be a
     moment old, and may come on one page. Source: Kubernetes API concepts, "Semantics for get and list".
     """
-    query, found = {"fieldSelector": f"spec.nodeName={node}", "limit": _PAGE}, list[PodFacts]()
+    query, pods = {"fieldSelector": f"spec.nodeName={node}", "limit": _PAGE}, list[PodFacts]()
     if cached:
         query["resourceVersion"] = "0"
     while True:
         page = objects.listing(api.get("/api/v1/pods", query))
-        found += (objects.pod(item) for item in page.items)
+        pods += (objects.pod(item) for item in page.items)
         if not page.next_page:
-            return found
+            return pods
         # a continue token contains its version; the API refuses another one beside it
         query.pop("resourceVersion", None)
         query["continue"] = page.next_page

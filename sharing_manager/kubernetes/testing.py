@@ -1,6 +1,7 @@
-"""A kubelet and an API server that answer as the real ones do, and fail on request: for tests here and for users' own.
+"""A fake kubelet and a fake API server, which answer as the real ones do and fail on request. For these tests and for
+users'.
 
-The fakes speak the real protocols over real sockets, so what is tested is what runs.
+They speak the real protocols over real sockets, so tests run the real client code.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sharing_manager.kubernetes.api import podresources_pb2 as api
 from sharing_manager.kubernetes.api_server import Endpoint
 
 HANG, DROP, GARBAGE = "hang", "drop", "garbage"
-"""Faults beside HTTP's statuses: no answer until `release`, a closed connection, an answer that is no JSON."""
+"""Faults besides HTTP statuses: no answer until `release`, a closed connection, an answer that isn't JSON."""
 _LONGEST_HANG_S = 30.0
 
 
@@ -43,7 +44,7 @@ class FakeKubelet:
         self.calls = 0
 
     def start(self) -> None:
-        """Listen. After `stop` it is a restarted kubelet: a new socket at the same path."""
+        """Listen. After `stop` this acts as a restarted kubelet: a new socket at the same path."""
         self._released.clear()
         handler = grpc.unary_unary_rpc_method_handler(
             self._list,
@@ -72,7 +73,7 @@ class FakeKubelet:
 
 
 def _pod_resources(allocations: Iterable[PodAllocation]) -> Iterator[api.PodResources]:
-    """As the kubelet lists them: an entry per device, all in their pods."""
+    """The kubelet's format: one entry per device, grouped by pod."""
     pods: dict[tuple[str, str], list[PodAllocation]] = {}
     for allocation in allocations:
         pods.setdefault((allocation.namespace, allocation.pod), []).append(allocation)
@@ -92,8 +93,8 @@ def _pod_resources(allocations: Iterable[PodAllocation]) -> Iterator[api.PodReso
 
 @dataclass
 class Fault:
-    """`what`: an HTTP status or one of HANG, DROP, GARBAGE. `requests`: "nodes", "watch" (of them), "pods", "pod watch",
-    "events"; `times` left."""
+    """`what`: an HTTP status or one of HANG, DROP, GARBAGE. `requests`: "nodes", "watch" (of nodes), "pods", "pod
+    watch", "events". `times`: how many more requests fail."""
 
     what: int | str
     requests: frozenset[str]
@@ -102,11 +103,11 @@ class Fault:
 
 @dataclass
 class FakeApiServer:
-    """Nodes, pods and events of an API server on the loopback; plain HTTP, or TLS with `context`."""
+    """Nodes, pods and events of an API server on the loopback address; plain HTTP, or TLS with `context`."""
 
     context: ssl.SSLContext | None = None
     token: str = ""
-    """What clients must show; "" takes all."""
+    """The token that clients must send; "" accepts all."""
     page: int = 100
     pods: list[dict[str, object]] = field(default_factory=list)
     events: list[dict[str, object]] = field(default_factory=list)
@@ -124,10 +125,10 @@ class FakeApiServer:
         self._hung = threading.Event()
         self._stopped = False
 
-    # --- its life ---------------------------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------------------------
 
     def start(self, port: int = 0) -> None:
-        """Listen on 127.0.0.1. With the port of before, it is a restarted one."""
+        """Listen on 127.0.0.1. With the same port as before, this acts as a restarted server."""
         self._stopped = False
         self._hung.clear()
         server = _Server(("127.0.0.1", port), _Handler)
@@ -151,20 +152,20 @@ class FakeApiServer:
         return int(self._server.server_address[1])
 
     def endpoint(self, token_file: Path | None = None, ca_file: Path | None = None) -> Endpoint:
-        """How a client reaches it."""
+        """The endpoint for a client."""
         context = None if ca_file is None else lambda: ssl.create_default_context(cafile=str(ca_file))
         return Endpoint("127.0.0.1", self.port, token_file, context)
 
-    # --- what it knows ----------------------------------------------------------------------------------------------
+    # --- objects ----------------------------------------------------------------------------------------------------
 
     def set_node(self, name: str, inventory: str | None) -> None:
-        """Make or change a Node; `inventory` is its annotation."""
+        """Create or change a Node; `inventory` is its annotation."""
         annotations = {} if inventory is None else {INVENTORY_ANNOTATION: inventory}
         with self._changed:
             kind = "MODIFIED" if name in self._nodes else "ADDED"
             self._version += 1
             before = self._nodes.get(name)
-            uid = _uid_of(before) if before else f"uid-{self._version}"  # a Node that is made anew is another one
+            uid = _uid_of(before) if before else f"uid-{self._version}"  # a recreated Node has a new uid
             metadata = {"name": name, "uid": uid, "annotations": annotations}
             node: dict[str, object] = {"kind": "Node", "metadata": {**metadata, "resourceVersion": str(self._version)}}
             self._nodes[name] = node
@@ -172,7 +173,7 @@ class FakeApiServer:
             self._changed.notify_all()
 
     def set_pod(self, pod: dict[str, object]) -> None:
-        """Make or change a pod, which watches hear of (`pods` alone is what lists have)."""
+        """Create or change a pod, and report it to watches. (A change of `pods` alone is visible only in lists.)"""
         with self._changed:
             uids = [_uid_of(one) for one in self.pods]
             kind = "MODIFIED" if _uid_of(pod) in uids else "ADDED"
@@ -188,7 +189,7 @@ class FakeApiServer:
             self._changed.notify_all()
 
     def _version_of(self, item: Mapping[str, object]) -> dict[str, object]:
-        """The object with the next version."""
+        """A copy of the object with the next version."""
         self._version += 1
         metadata = item["metadata"]
         assert isinstance(metadata, dict)
@@ -201,7 +202,7 @@ class FakeApiServer:
             self._changed.notify_all()
 
     def bookmark(self) -> None:
-        """Tell all watches how far they are, without a change."""
+        """Send a bookmark to all watches."""
         with self._changed:
             self._version += 1
             item: dict[str, object] = {"kind": "Node", "metadata": {"resourceVersion": str(self._version)}}
@@ -209,7 +210,7 @@ class FakeApiServer:
             self._changed.notify_all()
 
     def forget_history(self) -> None:
-        """As after a compaction: watches from before get 410."""
+        """Forget old versions, as a compaction does: watches from an older version get status 410."""
         with self._changed:
             self._version += 1
             self._oldest = self._version
@@ -217,7 +218,7 @@ class FakeApiServer:
             self._changed.notify_all()
 
     def cut_watches(self) -> None:
-        """End the streams in their midst."""
+        """End the streams of all watches abruptly."""
         with self._changed:
             self._cut += 1
             self._changed.notify_all()
@@ -225,12 +226,12 @@ class FakeApiServer:
     # --- faults -----------------------------------------------------------------------------------------------------
 
     def fail(self, what: int | str, *requests: str, times: int = 1_000_000) -> None:
-        """Let requests fail: `what` as in Fault; no `requests` are all."""
+        """Make requests fail: `what` as in Fault. Without `requests`, all fail."""
         self._hung.clear()
         self.faults = [Fault(what, frozenset(requests or ("nodes", "watch", "pods", "pod watch", "events")), times)]
 
     def release(self) -> None:
-        """No more faults; what hangs is answered."""
+        """Remove all faults, and answer the hanging requests."""
         self.faults = []
         self._hung.set()
 
@@ -258,7 +259,7 @@ class FakeApiServer:
         return {"kind": "PodList", "metadata": metadata, "items": pods[start:end]}
 
     def changes(self, selected: Callable[[Mapping[str, object]], bool], version: int) -> Iterator[dict[str, object]]:
-        """What happens to the objects that `selected` takes after `version`, until the stream is cut."""
+        """The changes after `version` to the objects that `selected` accepts, until the stream is cut."""
         cut = self._cut
         while not self._stopped and self._cut == cut:
             with self._changed:
@@ -284,7 +285,7 @@ class _Server(ThreadingHTTPServer):
     fake: FakeApiServer
 
     def handle_error(self, *_: object) -> None:
-        """A client that goes away, or refuses our certificate, is what some tests want."""
+        """Print nothing: some tests make clients disconnect or refuse the certificate."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -292,7 +293,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def log_message(self, *_: object) -> None:
-        """Quiet: tests read `requests`."""
+        """Print nothing; tests read `requests`."""
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
@@ -331,7 +332,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(status, json.dumps(answer()).encode())
 
     def _let_through(self, request: str) -> bool:
-        """False: this request has had its (wrong) answer."""
+        """Whether to answer normally; False if a fault has been sent instead."""
         fake = self.server.fake
         fault = fake.take_fault(request)
         if fault == HANG:
@@ -372,7 +373,7 @@ def pod_object(
     namespace: str = "default",
     annotations: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
-    """A Pod as the API server has it. `containers`: name -> container id, "" where the kubelet hasn't reported it yet."""
+    """A Pod in the API's format. `containers`: name -> container id, "" if the kubelet hasn't reported it yet."""
     statuses = [{"name": key, "containerID": f"containerd://{value}"} for key, value in containers.items() if value]
     notes = {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
     return {
@@ -384,7 +385,7 @@ def pod_object(
 
 
 def make_certificate(directory: Path) -> tuple[Path, ssl.SSLContext]:
-    """A certificate for 127.0.0.1, made by the openssl command: the file to trust, and the server's context."""
+    """A certificate for 127.0.0.1, made by the openssl command. Returns the file to trust and the server's context."""
     certificate, key = directory / "ca.crt", directory / "tls.key"
     request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     names = ["-subj", "/CN=fake", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
@@ -414,7 +415,7 @@ def _is_node(item: Mapping[str, object], name: str) -> bool:
 
 
 def _selected(pod: Mapping[str, object], node: str, label: str) -> bool:
-    """Whether this is a pod of that node which has the label."""
+    """Whether this is a pod of that node with the label."""
     metadata, spec = pod["metadata"], pod.get("spec")
     assert isinstance(metadata, dict)
     labelled = not label or label in metadata.get("labels", {})

@@ -87,10 +87,10 @@ class Watch:
                     self._complaint.over()
 
     def _list(self) -> None:
-        found = objects.listing(self._api.get(self._path, self._selection, _LIST))
-        problem = self._follower.listed(found.items)
+        listing = objects.listing(self._api.get(self._path, self._selection, _LIST))
+        problem = self._follower.listed(listing.items)
         if problem:
             self._complaint.say(problem)
         else:
             self._complaint.over()
-        self._version = found.resource_version
+        self._version = listing.resource_version

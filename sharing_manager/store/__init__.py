@@ -1,4 +1,4 @@
-"""The cluster-wide event log: ships what the manager recorded on its node to Redis Streams, and looks up job progress."""
+"""The cluster-wide event log: ships the manager's events to Redis Streams, and looks up the progress of jobs."""
 
 from sharing_manager.store.redis_store import RedisStore, StoreStatus, connect
 

@@ -1,4 +1,4 @@
-"""A client of Redis with deadlines that never repeats a command by itself."""
+"""A Redis client with time-outs. It never repeats a command by itself."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ SOCKET_TIMEOUT_S = 2.0
 
 
 def place_of(url: str) -> str:
-    """The URL as it may be shown: without user, password and options."""
+    """The URL for messages: without user, password and options."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 class Client(Protocol):
-    """The part of redis-py's client that is used here; its commands by their own names have no types to rely on."""
+    """The part of redis-py's client that is used here. Commands go through `execute_command`, because redis-py's own
+    methods have no precise types."""
 
     connection_pool: Any
 
@@ -33,10 +34,11 @@ class Client(Protocol):
 
 
 def client_of(url: str, variable: str, *, on_connect: Callable[[Any], None] | None = None) -> Client:
-    """A client that has not connected yet: redis://, rediss:// (TLS) or unix://, as redis-py's `from_url` reads it.
+    """A client that connects at its first command. The URL is redis://, rediss:// (TLS) or unix://, as redis-py's
+    `from_url` reads it.
 
-    It never repeats a command by itself: whether that is right only the caller knows. `on_connect` is called with each
-    new connection, instead of its own method of that name. Raises InputError for the URL.
+    It never repeats a command by itself, since only the caller knows whether that is safe. `on_connect` is called with each
+    new connection, instead of the connection's own `on_connect`. Raises InputError for an invalid URL.
     """
     options = {} if url.startswith("unix:") else {"socket_keepalive": True}
     try:
@@ -50,7 +52,7 @@ def client_of(url: str, variable: str, *, on_connect: Callable[[Any], None] | No
             redis_connect_func=on_connect,
             **options,
         )
-        client.connection_pool.make_connection()  # connects nothing, but refuses options that there aren't
+        client.connection_pool.make_connection()  # doesn't connect, but refuses unknown options
         return client
     except (ValueError, TypeError, redis.RedisError) as error:
         raise InputError(variable, f"{place_of(url)!r} is not a Redis URL (redis://host:6379/0): {error}") from error

@@ -1,6 +1,6 @@
-"""What stands in Redis: the names of the keys, and an event as the fields of a stream entry.
+"""The data in Redis: the names of the keys, and an event as the fields of a stream entry.
 
-Writers (this package) and readers (operators, dashboards, other languages) meet here and nowhere else.
+Writers (this package) and readers (operators, dashboards, programs in other languages) share only this format.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from emulator_runtime.domain.errors import ProtocolError
 NODES = "emugpu:nodes"
 """Set: the names of the nodes that have a stream."""
 PROGRESS = "emugpu:progress"
-"""Sorted set: job key -> steps done, which only grows. A score is a double: exact up to 2^53 steps."""
+"""Sorted set: job key with its namespace (Entry.progress_key) -> steps done, which only grows. A score is a double: exact up to
+2^53 steps."""
 SEEN = "emugpu:progress:seen"
-"""Sorted set: job key -> wall clock of its last event in milliseconds since 1970, so that old keys can be forgotten."""
+"""Sorted set: the same keys -> wall clock of its last event in milliseconds since 1970, so that old keys can be forgotten."""
 _STREAM = "emugpu:events:"
 
 
@@ -26,7 +27,7 @@ def stream_of(node: str) -> str:
 
 
 class EntryId(NamedTuple):
-    """A stream entry's id: when its outbox was made (milliseconds since 1970), then its number there."""
+    """The id of a stream entry: when its outbox was created (milliseconds since 1970), and its number in that outbox."""
 
     epoch: int
     sequence: int
@@ -48,6 +49,7 @@ class Entry:
     """An event of a node, covering the steps [from_step, steps_done) of its job.
 
     `at_ns` is the manager's (possibly emulated) clock, `wall_ns` the host's wall clock since 1970; 0: not known.
+    `job_key` names the work within `namespace`: "<Job UID>/<completion index>".
     `absorbed`: so many older entries of this job went into this one for want of room.
     """
 
@@ -66,13 +68,18 @@ class Entry:
     absorbed: int = 0
 
     def to_fields(self) -> list[str | int]:
-        """Names and values in turns, as XADD takes them; `absorbed` only where it says something."""
+        """Names and values in turn, as arguments of XADD. `absorbed` is left out if it is 0."""
         flat: list[str | int] = []
         for name in _FIELDS:
             flat += (name, getattr(self, name))
         if self.absorbed:
             flat += ("absorbed", self.absorbed)
         return flat
+
+    @property
+    def progress_key(self) -> str:
+        """The member of PROGRESS (PodIdentity.job_key): two namespaces' pods may claim the same `job_key`."""
+        return f"{self.namespace}/{self.job_key}" if self.namespace and "/" in self.job_key else self.job_key
 
     @classmethod
     def from_fields(cls, place: str, given: Mapping[str, str]) -> Entry:
@@ -95,10 +102,10 @@ def _whole(place: str, given: Mapping[str, str], name: str) -> int:
 
 
 def furthest(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
-    """Per job key: the most steps done, and the latest wall clock in milliseconds."""
+    """Per progress key: the most steps done, and the latest wall clock in milliseconds."""
     known: dict[str, tuple[int, int]] = {}
     for entry in entries:
         if entry.job_key:
-            steps, seen_ms = known.get(entry.job_key, (0, 0))
-            known[entry.job_key] = max(steps, entry.steps_done), max(seen_ms, entry.wall_ns // 1_000_000)
+            steps, seen_ms = known.get(entry.progress_key, (0, 0))
+            known[entry.progress_key] = max(steps, entry.steps_done), max(seen_ms, entry.wall_ns // 1_000_000)
     return known

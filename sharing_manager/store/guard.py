@@ -1,4 +1,5 @@
-"""Keeps a thread of the store alive: without it events are no longer shipped, or jobs wait for their progress for ever."""
+"""Keeps a thread of the store running after errors. Without it, events would no longer be shipped, or jobs would wait
+for their progress for ever."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from emulator_runtime.domain.errors import EmuGpuError
 from sharing_manager.store.backoff import Backoff
 
 EXPECTED = (EmuGpuError, sqlite3.Error)
-"""What can be wrong with Redis or the file; anything else is a mistake of ours, whose traceback is logged."""
+"""Problems of Redis or the file. Any other error is a bug, and its traceback is logged."""
 _log = logging.getLogger("sharing_manager")
 
 
@@ -23,18 +24,18 @@ def guarded(
     backoff: Backoff,
     failed: Callable[[Exception], None],
 ) -> None:
-    """Call `work` again and again until `stopping` is set. What it raises goes to `failed`, then there is a pause.
+    """Call `work` again and again until `stopping` is set. An error is passed to `failed`, and a pause follows.
 
-    Who gives `backoff` resets it when the work goes well again. The same mistake is logged once in a row.
+    The owner of `backoff` resets it when the work succeeds. The same bug is logged once in a row.
     """
-    said = ""
+    logged = ""
     while not stopping.is_set():
         try:
             work()
         except Exception as error:
-            if not isinstance(error, EXPECTED) and repr(error) != said:
-                said = repr(error)
-                _log.error("%s failed (%s); it goes on after a pause", name, said, exc_info=error)
-            with contextlib.suppress(Exception):  # to say what is wrong may fail too
+            if not isinstance(error, EXPECTED) and repr(error) != logged:
+                logged = repr(error)
+                _log.error("%s failed (%s); it goes on after a pause", name, logged, exc_info=error)
+            with contextlib.suppress(Exception):  # `failed` itself may fail
                 failed(error)
             stopping.wait(backoff.next_s())

@@ -1,4 +1,4 @@
-"""How far a job has come, asked of Redis by a thread of its own: neither the poller nor shipping waits for the answer."""
+"""Looks up the progress of jobs in Redis, in a separate thread, so that neither the poller nor the shipper waits for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sharing_manager.store.outbox import Outbox
 from sharing_manager.store.questions import Ask
 
 PATIENCE_S = 60.0
-"""How long a look-up waits for a Redis that is away (host seconds): a fail-over or a restart of its pod fits in."""
+"""Maximum time that a look-up waits for Redis (host seconds): long enough for a fail-over or a restart of its pod."""
 _MOST_AT_ONCE = 256
 
 
@@ -54,18 +54,19 @@ class RedisProgress:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Who still waits hears that the manager ends."""
+        """End the thread. Look-ups that still wait get an error that says that the manager is ending."""
         self._stopping.set()
         self._asked.put(None)
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
     def lookup(self, job_key: str, done: OnProgress) -> None:
-        """See ProgressStore. Gets ManagerUnavailableError where Redis stays away and the job may have run elsewhere."""
+        """See ProgressStore. `done` gets ManagerUnavailableError if Redis stays unavailable and the job may have run
+        elsewhere."""
         self._asked.put(_Lookup(job_key, done, self._now_ns() + self._patience_ns))
 
     def distrust(self) -> None:
-        """Redis refuses what this node ships: it may know too little of other nodes as well. From any thread."""
+        """Redis refuses this node's events, so it may lack those of other nodes, too. May be called in any thread."""
         self._ask.distrust()
 
     def _run(self) -> None:
@@ -77,7 +78,7 @@ class RedisProgress:
             self._call(lookup, ManagerUnavailableError("the sharing manager is ending; it will be back"))
 
     def _turn(self) -> None:
-        """Wait for somebody who asks, then answer all."""
+        """Wait for a look-up, then answer all that wait."""
         self._take(block=not self._waiting)
         self._outbox = self._outbox or self._open_outbox()
         self._answer_those_of_this_node(self._outbox)
@@ -85,7 +86,7 @@ class RedisProgress:
         self._backoff.reset()
 
     def _take(self, *, block: bool) -> None:
-        """What was asked since; None among it only wakes."""
+        """Take new look-ups from the queue. A None only wakes this thread."""
         found = [self._asked.get()] if block else []
         while not self._asked.empty():
             found.append(self._asked.get())
@@ -96,7 +97,8 @@ class RedisProgress:
             self._answer(lookup, outbox.progress_of(lookup.job_key))
 
     def _answer_those_of_anywhere(self, outbox: Outbox) -> None:
-        """What this node knows is read first: what is shipped in between is then found in Redis, at the latest."""
+        """The node's own progress is read before Redis is asked: entries that are shipped in between are then found in
+        Redis."""
         while self._waiting:
             lookups = self._waiting[:_MOST_AT_ONCE]
             own = [outbox.progress_of(lookup.job_key) for lookup in lookups]
@@ -104,7 +106,7 @@ class RedisProgress:
                 self._answer(lookup, max((steps for steps in known if steps is not None), default=None))
 
     def _give_up(self, error: Exception) -> None:
-        """Who waited long enough is told why; the others wait on."""
+        """Answer the look-ups whose time is over with the reason; the others continue to wait."""
         for lookup in [lookup for lookup in self._waiting if lookup.give_up_ns <= self._now_ns()]:
             text = f"can't tell how far job {lookup.job_key!r} has come elsewhere: {error}"
             self._answer(lookup, ManagerUnavailableError(text))
@@ -118,5 +120,5 @@ class RedisProgress:
 
 
 def may_have_run_elsewhere(job_key: str) -> bool:
-    """Whether a key names a Job's work ("<Job UID>/<index>"): a pod on its own never leaves its node."""
+    """Whether a key names a Job's work ("<namespace>/<Job UID>/<index>"): a pod on its own never leaves its node."""
     return "/" in job_key

@@ -1,8 +1,8 @@
-"""The node's durable outbox: the manager's own event log, read by a second connection to the same SQLite file.
+"""The node's durable outbox: the manager's event log, read through a second connection to the same SQLite file.
 
-The manager writes each event there before a job gets its answer; nothing is kept twice. Beside its tables stand two of
-this module: how far shipping has come, and what entries absorbed. Every change is one short transaction, because the
-manager waits for the file meanwhile.
+The manager writes each event there before a job gets its answer, so no event is stored twice. This module adds two tables:
+the position of shipping, and the number of merged entries. Each change is one short transaction, because the manager waits
+for the file meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ClusterError
@@ -20,9 +20,9 @@ from sharing_manager.store.entries import TEXTS, Entry
 from sharing_manager.store.resume import Position
 
 CHUNK_ROWS = 500
-"""Rows in one transaction, at most: a few milliseconds."""
+"""Maximum number of rows in one transaction, which then takes a few milliseconds."""
 ROW_BYTES = 96
-"""What a row takes beside its texts: numbers, header and its share of a page."""
+"""Size of a row without its texts: numbers, header and its share of a page."""
 
 _SCHEMA = """
 create table if not exists outbox (one integer primary key check (one = 1), epoch integer not null,
@@ -43,13 +43,15 @@ _COLUMNS = (
     "namespace",
     "pod",
 )
-"""In the order of Entry's fields. The manager uses the job key as job id wherever the holder is a pod."""
+"""In the order of Entry's fields. The manager uses the job key as job id wherever the holder is a pod; an entry has the namespace
+in a field of its own, and job id and job key without it."""
 _SIZE = f"{ROW_BYTES}" + "".join(f" + length(cast({name} as blob))" for name in _COLUMNS if name in TEXTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What isn't shipped. `oldest_wall_ns` is when its oldest entry was recorded (0: empty, or not known)."""
+    """The entries that haven't been shipped. `oldest_wall_ns` is when the oldest was recorded (0 if there is none, or
+    unknown)."""
 
     rows: int = 0
     size_bytes: int = 0
@@ -57,7 +59,7 @@ class Backlog:
 
 
 class Outbox:
-    """One connection, for one thread. Raises ClusterError where the file can't be used as an outbox."""
+    """One connection, for one thread. Raises ClusterError if the file can't be used as an outbox."""
 
     def __init__(self, path: Path, node: str, now_ms: Callable[[], int]) -> None:
         self._node = node
@@ -69,7 +71,7 @@ class Outbox:
                 self._db.execute("pragma synchronous=off")
                 self._db.executescript(_SCHEMA)
                 self._db.execute("insert or ignore into outbox (one, epoch) values (1, ?)", (now_ms(),))
-                self.batch(1)  # whether it is an event log
+                self.batch(1)  # fails if the file isn't an event log
             except sqlite3.Error as error:
                 fix = "the sharing manager must have made it; move it away to start afresh"
                 raise ClusterError(f"{path}: can't use this file as outbox: {error}; {fix}") from error
@@ -78,20 +80,20 @@ class Outbox:
     def close(self) -> None:
         self._db.close()
 
-    # --- how far shipping has come --------------------------------------------------------------------------------------
+    # --- position of shipping ---------------------------------------------------------------------------------------
 
     def position(self) -> Position:
         return Position(*self._db.execute("select epoch, sent, shipped, base from outbox").fetchone())
 
     def resume_at(self, position: Position) -> None:
-        """Go on from here."""
+        """Continue from this position."""
         self._db.execute(
             "update outbox set epoch = ?, sent = ?, shipped = ?, base = ?",
             (position.epoch, position.sent, position.shipped, position.base),
         )
 
     def mark_sent(self, sequence: int) -> None:
-        """From now on Redis may hold the entries up to this one: they stay as they are."""
+        """Redis may have the entries up to this one from now on, so they must not change."""
         self._db.execute("update outbox set sent = max(sent, ?)", (sequence,))
 
     def mark_shipped(self, sequence: int) -> None:
@@ -99,15 +101,15 @@ class Outbox:
         self._db.execute("update outbox set shipped = ?", (sequence,))
 
     def batch(self, rows: int) -> list[Entry]:
-        """The oldest entries that aren't shipped, in order."""
+        """The oldest entries that haven't been shipped, in order."""
         return self._entries("e.sequence > (select shipped from outbox)", (), rows)
 
     def between(self, after: int, up_to: int) -> list[Entry]:
-        """The entries with a number above `after` and not above `up_to`."""
+        """The entries with `after` < number <= `up_to`."""
         return self._entries("e.sequence > ? and e.sequence <= ?", (after, up_to), max(0, up_to - after))
 
     def backlog(self, after: int | None = None) -> Backlog:
-        """What isn't shipped; only what was recorded `after` this number where one is given."""
+        """The entries that haven't been shipped, or only those with a number above `after`."""
         rows, size = self._db.execute(
             f"select count(*), coalesce(sum({_SIZE}), 0) from events"
             " where sequence > coalesce(?, (select shipped from outbox))",
@@ -117,24 +119,25 @@ class Outbox:
         return Backlog(rows, size, oldest[0].wall_ns if oldest else 0)
 
     def newest(self) -> int:
-        """The number of the newest event, 0 when none was ever recorded."""
+        """The number of the newest event; 0 if none was ever recorded."""
         return int(self._db.execute("select coalesce(max(sequence), 0) from events").fetchone()[0])
 
     def oldest(self) -> int | None:
-        """The number of the oldest event that is still here; None: none is."""
+        """The number of the oldest event in the file; None if it is empty."""
         found: int | None = self._db.execute("select min(sequence) from events").fetchone()[0]
         return found
 
     def merged(self) -> int:
-        """So many entries live on in a later one, because the spool was full."""
+        """Number of entries that were merged into later ones because the spool was full."""
         return int(self._db.execute("select merged from outbox").fetchone()[0])
 
-    # --- making room ----------------------------------------------------------------------------------------------------
+    # --- making room ------------------------------------------------------------------------------------------------
 
     def compact(self, excess_bytes: int) -> int:
-        """Make at least `excess_bytes` free, from the oldest entry on, as far as that is allowed; answers how many were.
+        """Free at least `excess_bytes`, from the oldest entry on, if the rules allow it. Returns the number of freed
+        bytes.
 
-        What may have been sent stays as it is, or a reader would get the same steps under two numbers.
+        Entries that may have been sent aren't changed; otherwise a reader would get the same steps under two numbers.
         """
         compactor, freed, at = Compactor(), 0, self.position().sent
         while freed < excess_bytes:
@@ -158,7 +161,7 @@ class Outbox:
             self._db.execute("update outbox set merged = merged + ?", (len(found),))
 
     def prune(self, up_to: int) -> int:
-        """Delete shipped entries up to this number, at most CHUNK_ROWS; answers how many were."""
+        """Delete shipped entries up to this number, at most CHUNK_ROWS. Returns how many were deleted."""
         oldest = self.oldest()
         if oldest is None or oldest > up_to:
             return 0
@@ -172,24 +175,24 @@ class Outbox:
                 self._db.execute("delete from outbox_absorbed where sequence < (select min(sequence) from events)")
         return gone
 
-    # --- progress of jobs ---------------------------------------------------------------------------------------------
+    # --- progress of jobs -------------------------------------------------------------------------------------------
 
     def progress_of(self, job_key: str) -> int | None:
-        """The most steps that this node knows to be done, shipped or not; None: it never saw the key."""
+        """The highest number of completed steps that this node knows; None if it doesn't know the key."""
         row = self._db.execute("select steps_done from progress where job_id = ?", (job_key,)).fetchone()
         return None if row is None else int(row[0])
 
     def waiting_progress(self) -> list[tuple[str, int]]:
-        """Job key and most steps done of every job of which events aren't shipped."""
+        """Job key and highest number of completed steps of every job with entries that haven't been shipped."""
         return self._db.execute(
             "select job_id, max(steps_done) from events where sequence > (select shipped from outbox) group by job_id"
         ).fetchall()
 
     def all_progress(self) -> list[tuple[str, int]]:
-        """Job key and steps done of every job that this node remembers."""
+        """Job key and completed steps of every job that this node knows."""
         return self._db.execute("select job_id, steps_done from progress").fetchall()
 
-    # --- SQLite ---------------------------------------------------------------------------------------------------------
+    # --- SQLite -----------------------------------------------------------------------------------------------------
 
     def _entries(self, where: str, parameters: tuple[int, ...], rows: int) -> list[Entry]:
         found = self._db.execute(
@@ -197,9 +200,16 @@ class Outbox:
             f" left join outbox_absorbed a on a.sequence = e.sequence where {where} order by e.sequence limit ?",
             (*parameters, rows),
         )
-        return [Entry(self._node, *row) for row in found.fetchall()]  # the columns are in the order of the fields
+        stored = (Entry(self._node, *row) for row in found.fetchall())  # the columns are in the order of the fields
+        return [_without_namespace(entry) for entry in stored]
 
 
 def size_of(entry: Entry) -> int:
     """What an entry takes in the outbox, in bytes, as `Outbox.backlog` counts it."""
-    return ROW_BYTES + sum(len(getattr(entry, name).encode()) for name in _COLUMNS if name in TEXTS)
+    stored = replace(entry, job_id=entry.progress_key)
+    return ROW_BYTES + sum(len(getattr(stored, name).encode()) for name in _COLUMNS if name in TEXTS)
+
+
+def _without_namespace(entry: Entry) -> Entry:
+    key = entry.job_key.removeprefix(f"{entry.namespace}/")
+    return entry if key == entry.job_key else replace(entry, job_id=key, job_key=key)

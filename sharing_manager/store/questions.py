@@ -1,7 +1,7 @@
-"""The question to Redis how far jobs have come, and when its answer may not be believed.
+"""Asks Redis for the progress of jobs, and decides when its answer can't be trusted.
 
-An answer that is too low sends a job back to steps that it has done. Redis knows too little after it lost its data, until
-the nodes have told it again, and while it refuses writes, because then nobody can tell it more.
+An answer that is too low makes a job repeat steps. Redis knows too little in two cases: after it lost data, until the nodes
+have sent it again; and while it refuses writes, because the nodes can't send it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from sharing_manager.store.entries import PROGRESS
 from sharing_manager.store.troubles import StoreAwayError, translated
 
 SETTLE_S = 15.0
-"""So long after its start, or after it refused writes, Redis isn't believed (host seconds): by then each node, whose longest
-pause between attempts is 5 s, has connected and told it how far its jobs have come."""
+"""How long Redis isn't trusted after its start, or after it refused writes (host seconds). The longest pause between a
+node's attempts is 5 s, so by then each node has connected and sent the progress of its jobs."""
 
 
 class Ask(Protocol):
-    """How a question is put; RedisQuestion puts it to a real Redis."""
+    """The interface for asking; RedisQuestion asks a real Redis."""
 
     def __call__(self, job_keys: list[str], /) -> list[int | None]:
-        """Steps done by job key; None: Redis doesn't know the key. Raises StoreAwayError."""
+        """The completed steps for each job key; None for a key that Redis doesn't know. Raises StoreAwayError."""
         ...
 
     def distrust(self) -> None:
-        """Redis refuses writes at this moment: don't believe it for a while. From any thread."""
+        """Redis refuses writes: don't trust it for a while. May be called in any thread."""
         ...
 
 
 class RedisQuestion:
-    """An Ask for one thread, `distrust` for any."""
+    """An Ask for one thread; `distrust` may be called in any."""
 
     def __init__(self, client: Client, place: str, now_ns: Callable[[], int], *, settle_s: float | None = None) -> None:
         self._client, self._place, self._now_ns = client, place, now_ns
@@ -47,7 +47,7 @@ class RedisQuestion:
                 self._must_be_settled()
                 scores = self._scores(job_keys)
         except BaseException:
-            self._client.connection_pool.disconnect()  # the next attempt looks for the primary anew
+            self._client.connection_pool.disconnect()  # the next attempt connects to the current primary
             raise
         return [None if score is None else int(float(score)) for score in scores]
 
@@ -63,14 +63,15 @@ class RedisQuestion:
             raise StoreAwayError(self._place, "settling", f"it refused writes a moment ago: {wait}")
 
     def _uptime_s(self) -> int | None:
-        """None where our user may not ask, so that it can't be told."""
+        """None if the configured user may not run INFO."""
         try:
             return int(self._client.info("server")["uptime_in_seconds"])
         except (redis.ResponseError, KeyError):
             return None
 
     def _scores(self, job_keys: list[str]) -> Any:
-        """ZADD with XX and GT 0 changes nothing, but Redis refuses it whenever it would refuse to hear of progress."""
+        """Read the scores. ZADD with XX and GT 0 changes nothing, but fails whenever Redis would refuse a node's
+        progress."""
         pipeline = self._client.pipeline(transaction=True)
         pipeline.execute_command("ZADD", PROGRESS, "XX", "GT", 0, job_keys[0])
         pipeline.execute_command("ZMSCORE", PROGRESS, *job_keys)

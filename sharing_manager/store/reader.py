@@ -1,9 +1,10 @@
 """Reads the events of all nodes as one consumer group: each event once per group, in the order of its node.
 
-What was given but not acknowledged is given again after a crash. Written for one active reader per group (an operator
-with leader election, a test): what a former one left unacknowledged is taken over at the start. A Redis that crashes may
-forget acknowledgements of its last seconds (`appendfsync everysec`); who can't bear to see an event twice keeps its id
-together with what came of it: an id never changes, and never stands for another event.
+Events that were delivered but not acknowledged are delivered again after a crash. There should be one active reader per
+group (an operator with leader election, a test); at its start it takes over the unacknowledged events of its predecessor. A
+Redis that crashes may forget the acknowledgements of its last seconds (`appendfsync everysec`), so events may be delivered
+twice. A reader that must not process an event twice stores the event's id with its result: an id never changes, and is
+never used for another event.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _FIRST = EntryId(0, 0)
 
 
 class Delivery(NamedTuple):
-    """One event with its place; `entry` is None where it was deleted before it could be read."""
+    """One event with its stream and id. `entry` is None if it was deleted before it could be read."""
 
     stream: str
     id: EntryId
@@ -29,27 +30,28 @@ class Delivery(NamedTuple):
 
 
 class GroupReader:
-    """One consumer. Raises StoreAwayError where Redis can't be asked; the same call may be repeated then."""
+    """One consumer. Raises StoreAwayError if Redis can't be asked; then the same call may be repeated."""
 
     def __init__(self, client: Client, place: str, group: str, consumer: str) -> None:
         self._client, self._place, self._group, self._consumer = client, place, group, consumer
         self._given: dict[str, EntryId] = {}
-        """The newest id given of each stream: after a fail-over Redis may offer again what it has forgotten."""
+        """The newest id delivered from each stream. After a fail-over Redis may deliver older ones again."""
         self._left: dict[str, str] = {}
-        """Streams of which this consumer still has unacknowledged events from before, and from which id on."""
+        """Streams with unacknowledged events of an earlier run, and the id after which to continue with them."""
 
     def read(self, count: int = 100, block_ms: int | None = None) -> list[Delivery]:
-        """The next events of all nodes, at most `count` of each; waits for one up to `block_ms` (None: not at all)."""
+        """The next events of all nodes, at most `count` per stream. Waits for one for up to `block_ms` (None: doesn't
+        wait)."""
         with translated(self._place):
             self._join_new_streams()
             for stream in list(self._left):
-                found = self._again(stream, count)
-                if found:
-                    return found
+                deliveries = self._again(stream, count)
+                if deliveries:
+                    return deliveries
             return self._fresh(count, block_ms)
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
-        """These need not be given again."""
+        """Mark these as processed, so that they aren't delivered again."""
         by_stream: dict[str, list[str]] = {}
         for delivery in deliveries:
             by_stream.setdefault(delivery.stream, []).append(str(delivery.id))
@@ -57,7 +59,7 @@ class GroupReader:
             for stream, ids in by_stream.items():
                 self._client.execute_command("XACK", stream, self._group, *ids)
 
-    # --- streams --------------------------------------------------------------------------------------------------------
+    # --- streams ----------------------------------------------------------------------------------------------------
 
     def _join_new_streams(self) -> None:
         names: Iterable[str] = self._client.execute_command("SMEMBERS", NODES)
@@ -68,7 +70,7 @@ class GroupReader:
                 self._given[stream], self._left[stream] = _FIRST, "0-0"
 
     def _join(self, stream: str) -> None:
-        """Make the group; a new one begins with the oldest event."""
+        """Create the group; a new one begins with the oldest event."""
         try:
             self._client.execute_command("XGROUP CREATE", stream, self._group, "0", "MKSTREAM")
         except redis.ResponseError as error:
@@ -76,7 +78,7 @@ class GroupReader:
                 raise
 
     def _take_over(self, stream: str) -> None:
-        """Whatever any consumer of this group was given and didn't acknowledge becomes ours."""
+        """Claim the unacknowledged events of all consumers of this group."""
         start = "0-0"
         while True:
             reply = self._client.execute_command("XAUTOCLAIM", stream, self._group, self._consumer, 0, start)
@@ -84,18 +86,18 @@ class GroupReader:
             if start == "0-0":
                 return
 
-    # --- events ---------------------------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------------------------
 
     def _again(self, stream: str, count: int) -> list[Delivery]:
-        """The next events that this consumer was given before; none left: the stream goes on with new ones."""
+        """The next events that were delivered before. When there are none, the stream continues with new ones."""
         reply = self._ask(stream, self._left[stream], count)
         if not reply:
             del self._left[stream]
             return []
         self._left[stream] = reply[-1][0]
-        found = [_delivery(stream, *item) for item in reply]
-        self._given[stream] = max(self._given[stream], found[-1].id)
-        return found
+        deliveries = [_delivery(stream, *item) for item in reply]
+        self._given[stream] = max(self._given[stream], deliveries[-1].id)
+        return deliveries
 
     def _ask(self, stream: str, start: str, count: int) -> list[tuple[str, Mapping[str, str] | None]]:
         reply = self._group_read(["COUNT", count], {stream: start})
@@ -109,12 +111,12 @@ class GroupReader:
             options += ["BLOCK", max(1, block_ms)]
         while True:
             reply = self._group_read(options, dict.fromkeys(self._given, ">"))
-            found = [_delivery(stream, *item) for stream, items in reply.items() for item in items]
-            self.acknowledge(delivery for delivery in found if delivery.id <= self._given[delivery.stream])
-            fresh = [delivery for delivery in found if delivery.id > self._given[delivery.stream]]
+            deliveries = [_delivery(stream, *item) for stream, items in reply.items() for item in items]
+            self.acknowledge(delivery for delivery in deliveries if delivery.id <= self._given[delivery.stream])
+            fresh = [delivery for delivery in deliveries if delivery.id > self._given[delivery.stream]]
             for delivery in fresh:
                 self._given[delivery.stream] = delivery.id
-            if fresh or not found:
+            if fresh or not deliveries:
                 return fresh
 
     def _group_read(self, options: list[str | int], starts: dict[str, str]) -> dict[str, list[Any]]:
@@ -133,7 +135,7 @@ class GroupReader:
         except redis.ResponseError as error:
             if "NOGROUP" not in str(error):
                 raise
-            for stream in starts:  # Redis has lost it with what it had not saved
+            for stream in starts:  # Redis has lost the group together with other unsaved data
                 self._join(stream)
             return {}
         return dict(reply or [])

@@ -1,4 +1,4 @@
-"""The cluster-wide event log and job progress of one node: two threads beside the manager, and what they report."""
+"""The cluster-wide event log and job progress of one node: two threads beside the manager, and their status."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ SPOOL_VARIABLE = "EMUGPU_MANAGER_SPOOL_BYTES"
 LENGTH_VARIABLE = "EMUGPU_MANAGER_STREAM_LENGTH"
 DEFAULT_SPOOL_BYTES = 64 * 1024 * 1024
 DEFAULT_STREAM_LENGTH = 60_000
-"""About 250 bytes each in Redis with the names of a real cluster: at most 17 MB for a node, so 256 MB serve a dozen."""
+"""An entry takes about 250 bytes in Redis with a real cluster's names: a node has at most 17 MB (a stream may exceed its
+length by a tenth), so 256 MB are enough for a dozen nodes."""
 _IDLE_S = 0.05
-"""How long an event may lie in the outbox when nobody calls `notify`."""
+"""Maximum time between an event and its shipping if `notify` isn't called (host seconds)."""
 _GATHER_S = 0.01
-"""Events that come within this time are shipped together: each round trip costs the manager's thread a turn."""
+"""Events within this time are shipped together (host seconds), since each round trip delays the manager's thread."""
 _END_S = 3.0
 
 
 class StoreSettings(Protocol):
-    """What this package reads of the manager's settings."""
+    """The settings that this package reads."""
 
     @property
     def node(self) -> str: ...
@@ -59,11 +60,12 @@ class StoreSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """Figures for metrics and readiness. Counts are since shipping began, but for `merged` (ever)."""
+    """Status for metrics and readiness. Counts are since shipping began, except for `merged` (since the file was
+    created)."""
 
     connected: bool = False
     trouble: str = ""
-    """Sort of the present trouble ("away", "auth", "memory", ..); "" while all is well."""
+    """Kind of the current problem ("away", "auth", "memory", ...); "" if there is none."""
     backlog_rows: int = 0
     backlog_bytes: int = 0
     oldest_age_s: float = 0.0
@@ -100,16 +102,16 @@ class RedisStore:
         return self._lookups
 
     def start(self) -> None:
-        """Begin to ship. Redis may be away; nothing here waits for it."""
+        """Begin to ship. Redis may be unavailable; this call doesn't wait for it."""
         self._thread.start()
         self._lookups.start()
 
     def notify(self) -> None:
-        """An event was recorded: ship it now rather than within 50 ms. Costs nothing; from any thread."""
+        """An event was recorded: ship it now and not only after up to 50 ms. Cheap; may be called in any thread."""
         self._wake.set()
 
     def stop(self, drain_s: float = 1.0) -> None:
-        """Ship what is there if that takes no longer than `drain_s`, then end. Stopping twice is stopping once."""
+        """Ship the remaining events within `drain_s`, then end. May be called twice."""
         self._drain_until_ns = monotonic_ns() + round(drain_s * NS_PER_S)
         self._stopping.set()
         self._wake.set()
@@ -118,10 +120,10 @@ class RedisStore:
         self._lookups.stop(_END_S)
 
     def status(self) -> StoreStatus:
-        """Figures of a moment ago; from any thread."""
+        """The latest status; may be called in any thread."""
         return self._status
 
-    # --- the shipping thread --------------------------------------------------------------------------------------------
+    # --- the shipping thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         guarded("shipping events", self._ship, self._stopping, self._backoff, self._failed)
@@ -132,7 +134,7 @@ class RedisStore:
             self._serve(outbox)
 
     def _failed(self, error: Exception) -> None:
-        """Nothing is shipped until the file is opened again; the same line once in a row."""
+        """Report the error, once in a row. Nothing is shipped until the file has been opened again."""
         self._status = replace(self._status, connected=False, trouble="failure")
         line = f"shipping failed unexpectedly ({error!r}); it begins again"
         if isinstance(error, EmuGpuError):
@@ -144,7 +146,7 @@ class RedisStore:
             self._report(line)
 
     def _serve(self, outbox: Outbox) -> None:
-        """Ship until told to stop; then what is left, for as long as `stop` allows."""
+        """Ship until `stop` is called; then ship the remaining events within the time that `stop` allows."""
         shipper = Shipper(
             outbox,
             self._link,
@@ -166,7 +168,7 @@ class RedisStore:
         self._publish(shipper, outbox.merged())
 
     def _attempt(self, shipper: Shipper) -> float:
-        """Ship a batch; answers how long to wait before the next one, 0 while there is more."""
+        """Ship a batch. Returns the pause before the next one, 0 if there are more entries."""
         try:
             shipped = shipper.attempt()
         except StoreAwayError as error:
@@ -177,7 +179,7 @@ class RedisStore:
         return _IDLE_S if not shipped else 0 if shipped == BATCH_ROWS else _GATHER_S
 
     def _pause(self, shipper: Shipper, pause_s: float) -> None:
-        """A notification ends an idle pause, but neither a gathering one nor one after a failure."""
+        """Wait. A notification ends an idle pause, but not the time for gathering events, nor a pause after a failure."""
         if pause_s == _IDLE_S and shipper.connected:
             if self._wake.wait(pause_s):
                 self._stopping.wait(_GATHER_S)
@@ -209,11 +211,10 @@ def _status(shipper: Shipper, counts: Counts, merged: int, oldest_age_s: float) 
 def connect(
     settings: StoreSettings, event_log: EventLog, poller: CallSoon, *, report: Callable[[str], None] | None = None
 ) -> RedisStore:
-    """The store of this node; nothing is connected or started yet.
+    """Make the store of this node; it connects and starts later.
 
-    `event_log` must have made its file (`settings.state_file`) already: the outbox is that file, read beside it.
-    Raises InputError for a URL, a spool size or a stream length that can't be understood, ClusterError for a file that
-    can't be used.
+    `event_log` must have created its file (`settings.state_file`) already, because the outbox is that file. Raises
+    InputError for an invalid URL, spool size or stream length, and ClusterError for a file that can't be used.
     """
     link = RedisLink(settings.redis_url, URL_VARIABLE, settings.node)
     asking = client_of(settings.redis_url, URL_VARIABLE)

@@ -1,9 +1,9 @@
-"""Where shipping goes on after a connection was made: from what Redis has and what the outbox remembers.
+"""Decides where shipping continues after a connection was made, from the state of Redis and of the outbox.
 
-Redis may have lost what it confirmed (a crash with `appendfsync everysec`, a fail-over, an empty replacement); the outbox
-may have lost what it sent (a power cut: its file isn't synced at each commit). In neither case may an event be taken for
-shipped because its id is smaller than another one's. One failure at a time: what Redis loses of an earlier epoch, or
-while a second manager writes under the same name, isn't noticed.
+Redis may have lost entries that it had confirmed (a crash with `appendfsync everysec`, a fail-over, an empty replacement).
+The outbox may have lost entries that it had sent (a power cut: its file isn't synced at each commit). In neither case may
+an event count as shipped only because its id is smaller than another one's. One failure at a time is handled: it isn't
+noticed if Redis loses entries of an earlier epoch, or loses entries while a second manager writes under the same name.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from sharing_manager.store.entries import EntryId
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An outbox's memory: entries up to `shipped` are in Redis as far as it knows, up to `sent` they may be.
+    """The outbox's record of shipping: entries up to `shipped` are in Redis as far as it knows, and those up to `sent`
+    may be.
 
-    Those up to `base` went there under an earlier epoch.
+    Entries up to `base` were shipped under an earlier epoch.
     """
 
     epoch: int
@@ -28,7 +29,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """How to go on; `behind`: Redis has fewer entries than it had confirmed; `note`: what a person should know."""
+    """How to continue. `behind`: Redis has fewer entries than it had confirmed. `note`: a message for people."""
 
     position: Position
     behind: bool = False
@@ -38,8 +39,8 @@ class Resumption:
 def resume(position: Position, last: EntryId | None, own: int | None, now_ms: int) -> Resumption:
     """Compare the outbox with its stream.
 
-    `last` is the stream's last generated id (None: no stream), `own` the highest number that stands in the stream under
-    this outbox's epoch (None: none). `now_ms` is the wall clock, milliseconds since 1970.
+    `last` is the stream's last generated id (None: no stream). `own` is the highest number in the stream under this
+    outbox's epoch (None: none). `now_ms` is the wall clock in milliseconds since 1970.
     """
     epoch, sent, shipped, base = position.epoch, position.sent, position.shipped, position.base
     if last is not None and last.epoch > epoch:
@@ -51,8 +52,8 @@ def resume(position: Position, last: EntryId | None, own: int | None, now_ms: in
         note = "the stream holds events that this node's event log has lost (a power cut?)"
         return Resumption(Position(new_epoch, sent, sent, sent), note=note)
     if last is None:
-        base = there = 0
+        base = in_redis = 0
     else:
-        there = last.sequence if last.epoch == epoch else base
-    note = "Redis has lost events that it had confirmed" if there < shipped else ""
-    return Resumption(Position(epoch, sent, there, base), there < shipped, note)
+        in_redis = last.sequence if last.epoch == epoch else base
+    note = "Redis has lost events that it had confirmed" if in_redis < shipped else ""
+    return Resumption(Position(epoch, sent, in_redis, base), in_redis < shipped, note)

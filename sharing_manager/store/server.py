@@ -1,4 +1,4 @@
-"""The stream of one node in Redis: the few commands that ship events."""
+"""The stream of one node in Redis: the commands that ship events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_AT_ONCE = 1000
 
 
 class Link(Protocol):
-    """What shipping needs of Redis. Each call may raise StoreAwayError, `append` StreamMovedError as well."""
+    """What shipping needs of Redis. Each call may raise StoreAwayError, `append` also StreamMovedError."""
 
     place: str
 
@@ -31,7 +31,7 @@ class Link(Protocol):
 
 
 class RedisLink:
-    """The stream of one node. Only `open` connects; a connection that breaks later is an error of the call in which it shows."""
+    """The stream of one node. Only `open` connects; if the connection breaks later, the next call raises an error."""
 
     def __init__(self, url: str, variable: str, node: str) -> None:
         self.place = place_of(url)
@@ -40,7 +40,8 @@ class RedisLink:
         self._opening = False
 
     def open(self) -> list[str]:
-        """Make this node known. Answers what is wrong with the server's settings; raises for a replica."""
+        """Connect, and register this node. Returns problems of the server's settings; raises StoreAwayError for a
+        replica."""
         self._opening = True
         try:
             with translated(self.place):
@@ -50,20 +51,21 @@ class RedisLink:
             self._opening = False
 
     def _on_connect(self, connection: Any) -> None:
-        """redis-py replaces a broken connection unasked: what Redis lost at that moment would become a gap in the stream."""
+        """Refuse to reconnect outside of `open`. redis-py would replace a broken connection silently, and entries that
+        Redis lost at that moment would become a gap in the stream."""
         if not self._opening:
             raise redis.ConnectionError("the connection broke")
         connection.on_connect()
 
     def _info(self) -> dict[str, Any]:
-        """What the server says of itself; nothing where our user may not ask."""
+        """The server's INFO; empty if the configured user may not run it."""
         try:
             return dict(self._client.info())
         except (redis.exceptions.NoPermissionError, redis.ResponseError):
             return {}
 
     def last_id(self) -> EntryId | None:
-        """The newest id that the stream ever had, even if that entry was trimmed; None: there is no stream."""
+        """The newest id that the stream ever had, even if that entry was trimmed; None if there is no stream."""
         with translated(self.place):
             pipeline = self._client.pipeline(transaction=False)
             pipeline.execute_command("EXISTS", self._stream)
@@ -78,14 +80,14 @@ class RedisLink:
             return EntryId.parse(info["last-generated-id"])
 
     def highest_of(self, epoch: int) -> int | None:
-        """The highest number in the stream under this epoch."""
+        """The highest number in the stream under this epoch; None if there is none."""
         with translated(self.place):
             newest, oldest = EntryId(epoch, _MAX_SEQUENCE), EntryId(epoch, 0)
-            found = self._client.execute_command("XREVRANGE", self._stream, str(newest), str(oldest), "COUNT", 1)
-            return EntryId.parse(found[0][0]).sequence if found else None
+            rows = self._client.execute_command("XREVRANGE", self._stream, str(newest), str(oldest), "COUNT", 1)
+            return EntryId.parse(rows[0][0]).sequence if rows else None
 
     def append(self, epoch: int, entries: Sequence[Entry]) -> None:
-        """All of them with the progress they tell, in one transaction: after an error all or none are there."""
+        """Write the entries and their progress in one transaction: after an error all or none of them are stored."""
         pipeline = self._client.pipeline(transaction=True)
         for entry in entries:
             pipeline.execute_command("XADD", self._stream, str(EntryId(epoch, entry.sequence)), *entry.to_fields())
@@ -94,7 +96,7 @@ class RedisLink:
             pipeline.execute()
 
     def raise_progress(self, known: Iterable[tuple[str, int, int]]) -> None:
-        """Job key, steps done, wall clock in milliseconds; what Redis knows better stays."""
+        """Raise progress: job key, steps done, wall clock in milliseconds. Higher values in Redis are kept."""
         rows = list(known)
         with translated(self.place):
             for start in range(0, len(rows), _MOST_AT_ONCE):
@@ -103,33 +105,33 @@ class RedisLink:
                 pipeline.execute()
 
     def make_room(self, length: int, *, urgent: bool) -> Trimmed:
-        """Bring the stream back to about `length` entries; see trimming.make_room."""
+        """Trim the stream to about `length` entries; see trimming.make_room."""
         return make_room(self._client, self.place, self._node, length, urgent=urgent)
 
     def close(self) -> None:
-        """Forget the connections; the next call makes a new one (after a fail-over: to the new primary)."""
+        """Close the connections; the next `open` makes a new one (after a fail-over: to the new primary)."""
         self._client.close()
         self._client.connection_pool.disconnect()
 
 
 def _raise_progress(pipeline: Any, known: list[tuple[str, int, int]]) -> None:
-    """GT: a late outbox can't take progress back."""
+    """With GT, an outbox that is behind can't lower progress."""
     if known:
         pipeline.execute_command("ZADD", PROGRESS, "GT", *[part for key, steps, _ in known for part in (steps, key)])
         pipeline.execute_command("ZADD", SEEN, "GT", *[part for key, _, seen_ms in known for part in (seen_ms, key)])
 
 
 def complaints(place: str, info: dict[str, Any]) -> list[str]:
-    """Settings with which Redis forgets. Raises StoreAwayError for a server that can't be written at all.
+    """Problems of settings with which Redis may lose data. Raises StoreAwayError for a server that can't be written.
 
     Source: redis.io, "Key eviction" and "Redis persistence".
     """
     if info.get("role") == "slave":
         raise StoreAwayError(place, "read-only", "it is a read-only replica: give the address of the primary")
-    found = []
+    problems = []
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
-        found.append(f"maxmemory-policy {policy} lets it throw progress away; set noeviction")
+        problems.append(f"maxmemory-policy {policy} lets it throw progress away; set noeviction")
     if info.get("aof_enabled", 1) == 0:
-        found.append("appendonly no lets it forget events when it ends; set appendonly yes")
-    return [f"{place}: {'; '.join(found)}"] if found else []
+        problems.append("appendonly no lets it forget events when it ends; set appendonly yes")
+    return [f"{place}: {'; '.join(problems)}"] if problems else []

@@ -1,7 +1,7 @@
-"""Ships the outbox to Redis, in order, each entry once: the policy of the thread, over an Outbox and a Link.
+"""Ships the outbox to Redis, in order and each entry once: the policy of the shipping thread, over an Outbox and a Link.
 
-An attempt either ships a batch as a whole or not at all. When it is not known which (the answer was lost), the stream's
-newest id tells, on the next connection. Meanwhile the manager goes on; what it records waits in the outbox.
+An attempt ships either the whole batch or nothing. If the answer is lost, the next connection finds out which, from the
+stream's newest id. Meanwhile the manager continues, and its events wait in the outbox.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from sharing_manager.store.troubles import MEMORY, PERMISSION, StoreAwayError, S
 
 BATCH_ROWS = 128
 TAIL_ROWS = 1000
-"""Shipped entries that stay for local subscribers."""
+"""Number of shipped entries that are kept for local subscribers."""
 TAIL_S = 10.0
-"""Shipped entries stay this long (host seconds): a Redis that syncs its file every second may lose the last two."""
+"""Minimum time that shipped entries are kept (host seconds): a Redis that syncs its file every second may lose the last
+two."""
 CHECK_S = 2.0
-"""With nothing to ship, look so often (host seconds) whether Redis is there and still has what it had."""
+"""Interval at which an idle shipper checks that Redis is available and still has all entries (host seconds)."""
 TRIM_S = 60.0
-"""The stream is trimmed so often (host seconds), and whenever it has grown by a tenth of its length."""
+"""Maximum interval between trims of the stream (host seconds). It is also trimmed when it has grown by a tenth of its
+length."""
 _TRIM_SHARE = 0.1
 _MARK_EVERY_NS = NS_PER_S
 _ROOM_SHARE = 0.25
-"""A spool that is full is emptied by this share at least, so that it isn't full again at once."""
+"""Minimum share of a full spool that is freed, so that it isn't full again at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`spool_bytes`: what may wait on this node; `stream_length`: entries of this node that stay in Redis unless a group
-    of readers needs more."""
+    """`spool_bytes`: maximum size of the waiting entries on this node. `stream_length`: number of this node's entries
+    that stay in Redis unless a consumer group needs more."""
 
     spool_bytes: int
     stream_length: int
@@ -44,13 +46,13 @@ class Bounds:
 
 @dataclass(slots=True)
 class Counts:
-    """What happened since the start of this process."""
+    """Counts since the start of this process."""
 
     shipped: int = 0
     connections: int = 0
     rewound: int = 0
     lost: int = 0
-    """Numbers of entries that Redis had confirmed, has lost, and that this node no longer has: at most so many."""
+    """Upper limit of the number of entries that Redis had confirmed and lost, and that this node doesn't have any more."""
 
 
 class Shipper:
@@ -82,10 +84,10 @@ class Shipper:
         self._marks: list[tuple[int, int]] = []
         self._said: set[str] = set()
 
-    # --- shipping -------------------------------------------------------------------------------------------------------
+    # --- shipping ---------------------------------------------------------------------------------------------------
 
     def attempt(self) -> int:
-        """Connect where needed and ship one batch; answers how many entries. Raises StoreAwayError."""
+        """Connect if necessary, and ship one batch. Returns the number of entries. Raises StoreAwayError."""
         try:
             if not self.connected:
                 self._connect()
@@ -108,7 +110,7 @@ class Shipper:
             raise StoreAwayError(self._link.place, "second-writer", problem) from error
 
     def away(self, error: StoreAwayError) -> None:
-        """An attempt failed: whatever comes next needs a new connection."""
+        """An attempt failed: the next one must make a new connection."""
         self.connected = False
         new = error.trouble != self.trouble
         if new:
@@ -132,7 +134,7 @@ class Shipper:
             self._report(f"{self._link.place}: back; {self.backlog.rows} events to ship")
 
     def _tell_progress_first(self) -> None:
-        """Jobs that moved wait for it, and what waited to be shipped may take a while."""
+        """Send the waiting jobs' progress before the entries: jobs that moved to another node wait for it."""
         self._link.raise_progress([(*known, self._now_ms()) for known in self._outbox.waiting_progress()])
 
     def _say_once(self, line: str) -> None:
@@ -144,33 +146,34 @@ class Shipper:
         last = self._link.last_id()
         newer = last is not None and last.epoch > self._position.epoch
         own = self._link.highest_of(self._position.epoch) if newer else None
-        found = resume(self._position, last, own, self._now_ms())
-        if found.behind:
-            self._redis_forgot(found)
-        elif found.note:
-            self._say_once(f"{self._link.place}: {found.note}")
-        if found.position != self._position:
-            self._confirm_progress(found.position.shipped)
-            self._outbox.resume_at(found.position)
-            self._position = found.position
+        resumption = resume(self._position, last, own, self._now_ms())
+        if resumption.behind:
+            self._redis_forgot(resumption)
+        elif resumption.note:
+            self._say_once(f"{self._link.place}: {resumption.note}")
+        if resumption.position != self._position:
+            self._confirm_progress(resumption.position.shipped)
+            self._outbox.resume_at(resumption.position)
+            self._position = resumption.position
             self.backlog, self._counted = self._outbox.backlog(), self._outbox.newest()
             self._marks.clear()
         self._heard_ns = self._now_ns()
 
     def _confirm_progress(self, up_to: int) -> None:
-        """Entries that came to be there unconfirmed; a command of a transaction may fail when the others don't."""
+        """Send the progress of entries that Redis has without having confirmed them: a single command of their
+        transaction may have failed."""
         known = furthest(self._outbox.between(self._position.shipped, up_to))
         self._link.raise_progress([(key, *steps) for key, steps in known.items()])
 
-    def _redis_forgot(self, found: Resumption) -> None:
-        """Send again what is still here; of what isn't, at least how far the jobs had come."""
+    def _redis_forgot(self, resumption: Resumption) -> None:
+        """Prepare to send again what this node still has. For the lost entries, send at least the progress of the jobs."""
         oldest = self._outbox.oldest() or self._position.shipped + 1
-        lost = max(0, min(oldest - 1, self._position.shipped) - found.position.shipped)
+        lost = max(0, min(oldest - 1, self._position.shipped) - resumption.position.shipped)
         self.counts.lost += lost
         self.counts.rewound += 1
         self._link.raise_progress([(*known, self._now_ms()) for known in self._outbox.all_progress()])
-        again = self._position.shipped - found.position.shipped - lost
-        self._report(f"{self._link.place}: {found.note}: up to {again} are sent again, up to {lost} are lost")
+        again = self._position.shipped - resumption.position.shipped - lost
+        self._report(f"{self._link.place}: {resumption.note}: up to {again} are sent again, up to {lost} are lost")
 
     def _ship(self) -> int:
         self.measure()
@@ -191,7 +194,7 @@ class Shipper:
         self.measure(afresh=len(entries) < BATCH_ROWS)
         return len(entries)
 
-    # --- room in Redis --------------------------------------------------------------------------------------------------
+    # --- room in Redis ----------------------------------------------------------------------------------------------
 
     def _trim_is_due(self) -> bool:
         return (
@@ -201,7 +204,7 @@ class Shipper:
         )
 
     def _trim(self, *, urgent: bool = False) -> Trimmed | None:
-        """None: our user may not. Raises StoreAwayError for anything else."""
+        """Trim the stream. None if the configured user may not do that. Raises StoreAwayError for any other error."""
         self._trimmed_ns, self._shipped_since_trim = self._now_ns(), 0
         try:
             return self._link.make_room(self._stream_length, urgent=urgent)
@@ -212,18 +215,18 @@ class Shipper:
             return None
 
     def _free_memory(self, *, tell: bool) -> None:
-        """Through the connection on which writes were refused: deleting is never refused."""
-        with contextlib.suppress(StoreAwayError):  # the trouble is known already, and the next attempt comes here again
+        """Trim on the connection on which writes were refused; Redis never refuses to delete."""
+        with contextlib.suppress(StoreAwayError):  # already reported; the next attempt tries again
             done = self._trim(urgent=True)
             if done is not None and tell:
                 self._report(
                     f"{self._link.place}: {done.stream}: {done.removed} entries deleted to make room; {done.reason}"
                 )
 
-    # --- room on this node ----------------------------------------------------------------------------------------------
+    # --- room on this node ------------------------------------------------------------------------------------------
 
     def measure(self, *, afresh: bool = False) -> Backlog:
-        """What isn't shipped. Only what is new is counted, unless `afresh` (cheap where the backlog is small)."""
+        """Update `backlog`. Only new entries are counted, unless `afresh` (which is cheap for a small backlog)."""
         newest = self._outbox.newest()
         if afresh:
             self.backlog = self._outbox.backlog()
@@ -235,7 +238,8 @@ class Shipper:
         return self.backlog
 
     def make_room(self) -> None:
-        """Keep the outbox within its bounds: compact what can't be shipped, delete what was shipped long ago."""
+        """Keep the outbox within its limits: merge entries that can't be shipped, delete entries that were shipped long
+        ago."""
         self._prune()
         if self.measure().size_bytes <= self._compact_above_bytes:
             return
@@ -245,12 +249,12 @@ class Shipper:
         if all_freed or size <= self._spool_bytes:
             self._compact_above_bytes = self._spool_bytes
             return
-        self._compact_above_bytes = round(size * (1 + _ROOM_SHARE))  # or it would search in vain all the time
+        self._compact_above_bytes = round(size * (1 + _ROOM_SHARE))  # otherwise each call would search in vain
         fix = f"raise the spool's size ({self._spool_bytes} bytes) or bring Redis back"
         self._report(f"the spool holds {size} bytes of events that may not be lost; {fix}")
 
     def _prune(self) -> None:
-        """Delete what has been shipped for TAIL_S, one chunk at a time, but for the last TAIL_ROWS."""
+        """Delete entries that were shipped at least TAIL_S ago, one chunk per call, except for the last TAIL_ROWS."""
         now_ns = self._now_ns()
         if not self._marks or now_ns - self._marks[-1][0] >= _MARK_EVERY_NS:
             self._marks.append((now_ns, self._position.shipped))

@@ -1,7 +1,7 @@
-"""Deletes what every reader has acknowledged: `python -m sharing_manager.store.trim`.
+"""Deletes the events that every reader has acknowledged: `python -m sharing_manager.store.trim`.
 
-The managers do so themselves, each for its own stream; this is for streams of nodes that are no more, for other lengths,
-and for the progress of jobs that nobody will ask for again.
+Each manager trims the stream of its own node. This command is for the streams of removed nodes, for other lengths, and for
+the progress of old jobs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str], now_ns: Callable[[], int] = wall_ns) -> int:
-    """0, or 1 with one line on stderr."""
+    """Returns 0, or 1 after one line on stderr."""
     parser = argparse.ArgumentParser(prog="python -m sharing_manager.store.trim", description=__doc__)
     parser.add_argument("--url", default=environ.get(URL_VARIABLE, ""), help=f"Redis (default: ${URL_VARIABLE})")
     parser.add_argument("--node", action="append", help="only this node's stream; may be given again (default: all)")

@@ -1,7 +1,7 @@
-"""What of a stream may be deleted: events that every reader has acknowledged, or the oldest where nobody reads.
+"""Deletes entries of a stream: those that every reader has acknowledged, or the oldest if no group reads the stream.
 
-Redis would keep all events for ever; MAXLEN at each write would delete what a slow reader hasn't seen. Each node's shipper
-trims its own stream; `python -m sharing_manager.store.trim` does it by hand.
+Redis keeps events for ever by default, and MAXLEN at each write would delete events that a slow reader hasn't read. Each
+node's shipper trims its own stream; `python -m sharing_manager.store.trim` does it by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sharing_manager.store.troubles import translated
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What was done to one stream: so many entries deleted, and why no more."""
+    """The result for one stream: the number of deleted entries, and why no more were deleted."""
 
     stream: str
     removed: int
@@ -26,11 +26,11 @@ class Trimmed:
 
 
 Group = tuple[EntryId, EntryId | None]
-"""How far a group has come: its last delivered id, its oldest pending id (None: it has acknowledged all it was given)."""
+"""The position of a group: its last delivered id, and its oldest pending id (None if it has acknowledged everything)."""
 
 
 def slowest(groups: Mapping[str, Group]) -> tuple[EntryId, str] | None:
-    """The id below which every group has acknowledged all, and the name of a group that needs the entry with this id."""
+    """The id before which every group has acknowledged everything, and the name of a group that still needs that entry."""
     needed = [
         (delivered if pending is None else min(delivered, pending), name)
         for name, (delivered, pending) in groups.items()
@@ -39,29 +39,29 @@ def slowest(groups: Mapping[str, Group]) -> tuple[EntryId, str] | None:
 
 
 def make_room(client: Client, place: str, node: str, length: int, *, urgent: bool = False) -> Trimmed:
-    """Trim one node's stream if more than `length` entries are in it. `urgent`: Redis has no memory left, so at least half
-    of the stream goes if nobody reads it, LEAST_LENGTH entries excepted. Raises StoreAwayError."""
+    """Trim one node's stream if it has more than `length` entries. With `urgent`, Redis is out of memory: if no group
+    reads the stream, only its newer half is kept, but at least LEAST_LENGTH entries. Raises StoreAwayError."""
     with translated(place):
-        there = int(client.execute_command("XLEN", stream_of(node)))
+        entries = int(client.execute_command("XLEN", stream_of(node)))
     if urgent:
-        length = min(length, max(LEAST_LENGTH, there // 2))
-    if there <= length:
+        length = min(length, max(LEAST_LENGTH, entries // 2))
+    if entries <= length:
         return Trimmed(stream_of(node), 0, f"it has no more than {length} entries")
     return trim(client, place, node, max_length=length)
 
 
 def trim(client: Client, place: str, node: str, *, max_length: int | None = None) -> Trimmed:
-    """Trim one node's stream; `max_length` counts only where no group reads it. Raises StoreAwayError.
+    """Trim one node's stream. `max_length` applies only if no group reads it. Raises StoreAwayError.
 
-    XTRIM's `~` deletes whole blocks of the stream only, which is cheap: up to a hundred entries more stay. Without
-    LIMIT 0 it would stop after a hundred blocks (redis.io, XTRIM), which a busy node fills in a second.
+    XTRIM's `~` deletes only whole blocks, which is cheap; up to a hundred more entries stay. Without LIMIT 0 it would stop
+    after a hundred blocks (redis.io, XTRIM), and a busy node fills as many in a second.
     """
     stream = stream_of(node)
     with translated(place):
         if not client.execute_command("EXISTS", stream):
             return Trimmed(stream, 0, "there is no such stream")
-        found = client.execute_command("XINFO GROUPS", stream)
-        last = slowest({group["name"]: _group(client, stream, group) for group in found})
+        groups = client.execute_command("XINFO GROUPS", stream)
+        last = slowest({group["name"]: _group(client, stream, group) for group in groups})
         if last is not None:
             return _trim_acknowledged(client, stream, *last)
         if max_length is None:
@@ -84,9 +84,9 @@ def _group(client: Client, stream: str, group: Mapping[str, Any]) -> Group:
 
 
 def forget_progress(client: Client, place: str, before_ms: int) -> int:
-    """Delete the progress of jobs that were last heard of before `before_ms`; answers of how many.
+    """Delete the progress of jobs without an event since `before_ms`. Returns the number of jobs.
 
-    A job that comes back at the same moment loses nothing: its next event tells all its steps. Raises StoreAwayError.
+    A job that resumes at the same moment loses nothing: its next event has all its steps. Raises StoreAwayError.
     """
     with translated(place):
         keys = client.execute_command("ZRANGEBYSCORE", SEEN, "-inf", f"({before_ms}")

@@ -1,7 +1,7 @@
-"""What can be wrong with a Redis, each as one line that says what to do; the only place that knows redis-py's errors.
+"""Translates redis-py's errors into one line each that says what to do. No other module knows these errors.
 
-None of them ends the manager: events wait in the outbox and every attempt is repeated, because each can be put right
-from outside while it runs.
+None of them ends the manager. Events wait in the outbox and every attempt is repeated, because each problem can be solved
+from outside while the manager runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from emulator_runtime.domain.errors import ManagerUnavailableError
 
 
 class StoreAwayError(ManagerUnavailableError):
-    """Redis can't be used now; `trouble` names the sort of trouble, so that it is reported once."""
+    """Redis can't be used now. `trouble` is the kind of problem, so that each kind is reported once."""
 
     def __init__(self, place: str, trouble: str, problem: str) -> None:
         super().__init__(f"{place}: {problem}")
@@ -23,11 +23,11 @@ class StoreAwayError(ManagerUnavailableError):
 
 
 class StreamMovedError(Exception):
-    """The stream's newest id is not where the last confirmed write left it: look where it stands before going on."""
+    """The stream's newest id isn't the one of the last confirmed write: compare positions before the next write."""
 
 
 MEMORY, PERMISSION = "memory", "permission"
-"""Troubles about which more can be done than to wait."""
+"""Kinds of problems that need more than waiting."""
 _BY_PREFIX = {
     "WRONGPASS": (
         "auth",
@@ -68,7 +68,7 @@ _BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
     (redis.exceptions.MasterDownError, "MASTERDOWN"),
     (redis.exceptions.ClusterDownError, "CLUSTERDOWN"),
 )
-"""redis-py takes the first word off the answers that it has a class for."""
+"""For these errors, redis-py removes the first word of the server's answer."""
 _IN_PIPELINE = "of pipeline caused error: "
 _SMALLER_ID = "equal or smaller"
 
@@ -79,9 +79,9 @@ def explain(place: str, error: Exception) -> StoreAwayError:
     word = next((word for cls, word in _BY_CLASS if isinstance(error, cls)), "")
     if (word == "WRONGPASS" and "NOAUTH" in text) or "Authentication required" in text:
         word = "NOAUTH"
-    known = _BY_PREFIX.get(word or text.partition(" ")[0])
-    if known is not None:
-        return StoreAwayError(place, *known)
+    problem = _BY_PREFIX.get(word or text.partition(" ")[0])
+    if problem is not None:
+        return StoreAwayError(place, *problem)
     if isinstance(error, redis.TimeoutError | TimeoutError):
         return StoreAwayError(place, "timeout", "it doesn't answer in time: look whether it hangs or is overloaded")
     if isinstance(error, redis.ConnectionError | OSError):
@@ -93,7 +93,7 @@ def explain(place: str, error: Exception) -> StoreAwayError:
 
 @contextlib.contextmanager
 def translated(place: str) -> Iterator[None]:
-    """Turn what redis-py raises into StoreAwayError, or StreamMovedError where an id was refused."""
+    """Translate errors of redis-py into StoreAwayError, or into StreamMovedError if Redis refused an id."""
     try:
         yield
     except (redis.RedisError, redis.exceptions.RedisClusterException, OSError) as error:

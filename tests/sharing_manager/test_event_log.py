@@ -60,12 +60,34 @@ def test_a_log_of_the_first_version_goes_on_without_its_tokens(tmp_path, make_no
     assert token.encode() not in content
 
 
+def test_job_keys_of_the_second_version_get_the_namespace_of_their_pods(open_log, tmp_path):
+    """Of progress alone nobody knows whose it was: a pod of any namespace may have claimed that job's uid."""
+    log = open_log()
+    for number, (namespace, uid, key, steps) in enumerate(
+        [("lab", "a", "job/0", 40), ("evil", "b", "job/0", 900), ("lab", "c", "c", 7), ("lab", "d", "gone/0", 5)]
+    ):
+        held = grant(number, minted_ns=7)
+        held.bind(key, PodIdentity(uid, "id", namespace, f"pod-{uid}", "main", key))
+        held.steps_done = steps
+        log.record(ManagerEvent(1, "progress", key, steps, namespace=namespace, pod=f"pod-{uid}"), held)
+    log.forget([token_digest("3")])
+    db = sqlite3.connect(tmp_path / "manager.db")
+    db.executescript("insert into progress (job_id, steps_done) values ('nobody/0', 9); pragma user_version = 2")
+    db.close()
+    log = open_log()
+    assert [(g.job_id, g.pod.job_key) for g in log.grants()] == [(key, key) for key in ("lab/job/0", "evil/job/0", "c")]
+    assert [event.job_id for event in log.after(0)] == ["lab/job/0", "evil/job/0", "c", "lab/gone/0"]
+    keys = ("lab/job/0", "evil/job/0", "c", "lab/gone/0", "job/0", "nobody/0")
+    assert [log.progress(key) for key in keys] == [40, 900, 7, 5, None, None]
+    assert next(event.job_id for event in open_log().after(0)) == "lab/job/0"  # a second start changes nothing
+
+
 def test_a_log_of_a_later_version_is_refused(open_log, tmp_path):
     open_log()
     db = sqlite3.connect(tmp_path / "manager.db")
     db.execute("pragma user_version = 9")
     db.close()
-    with pytest.raises(ClusterError, match=r"a newer emugpu wrote it \(version 9, not 2\); move it away"):
+    with pytest.raises(ClusterError, match=r"a newer emugpu wrote it \(version 9, not 3\); move it away"):
         open_log()
 
 

@@ -2,7 +2,7 @@
 (() => {
   const page = JSON.parse(document.getElementById("report-data").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  // The buttons are named one by one: plotly.js's own choice has one that sends the chart to its maker's site.
+  // The list of buttons is explicit, because plotly.js would add one that uploads the chart to plotly's site.
   const config = { responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
                    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
 

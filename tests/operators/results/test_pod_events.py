@@ -47,11 +47,16 @@ def test_a_running_container_has_begun():
 
 
 def test_the_work_is_named_as_the_nodes_manager_names_it():
-    """The same labels in the same order, so that both tell of one job."""
+    """The same claims in the same order, so that both tell of one job; the manager's key begins with the namespace."""
     labels = {"emugpu.dev/job-uid": "emu", "batch.kubernetes.io/controller-uid": "job"}
     document = pod({"running": {"startedAt": clock(3)}}, labels=labels)
     document["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "4"}
-    assert [event.job_key for event in events_of(document)] == ["emu/4"] == [manager_pod(document).job_key]
+    assert [event.job_key for event in events_of(document)] == ["emu/4"]
+    assert manager_pod(document).job_key == "team/emu/4"
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "owner", "controller": True}
+    document["metadata"] |= {"labels": {"controller-uid": "job"}, "ownerReferences": [owner]}
+    assert [event.job_key for event in events_of(document)] == ["owner/4"]
+    assert manager_pod(document).job_key == "team/owner/4"
 
 
 @pytest.mark.parametrize(

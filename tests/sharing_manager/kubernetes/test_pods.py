@@ -61,7 +61,7 @@ def test_a_jobs_pod_is_known_by_job_and_index_and_listed_once(fake, directory) -
     directory.ask()
     assert directory.woken and not directory.answers
     assert directory.turn() is None
-    expected = PodIdentity(POD_UID, CID, "default", "train-3", "main", "job-1/3")
+    expected = PodIdentity(POD_UID, CID, "default", "train-3", "main", "default/job-1/3")
     assert directory.answers == [expected]
     directory.ask()
     assert directory.answers == [expected, expected] and len(fake.requests) == 1
@@ -154,16 +154,29 @@ def test_a_new_pod_can_not_pass_for_one_that_was_identified_before(fake, directo
     ("labels", "annotations", "key"),
     [
         ({}, {}, POD_UID),
-        ({"batch.kubernetes.io/controller-uid": "j"}, {}, "j/0"),
-        ({"batch.kubernetes.io/controller-uid": "j", "emugpu.dev/job-uid": "emujob"}, {}, "emujob/0"),
-        (JOB, {}, "job-1/3"),
-        ({"controller-uid": "old"}, {"batch.kubernetes.io/job-completion-index": "2"}, "old/2"),
+        ({"batch.kubernetes.io/controller-uid": "j"}, {}, "default/j/0"),
+        ({"batch.kubernetes.io/controller-uid": "j", "emugpu.dev/job-uid": "emujob"}, {}, "default/emujob/0"),
+        (JOB, {}, "default/job-1/3"),
+        ({"controller-uid": "old"}, {"batch.kubernetes.io/job-completion-index": "2"}, "default/old/2"),
     ],
 )
 def test_job_key(labels, annotations, key) -> None:
     item = pod_object("p", POD_UID, "n1", {"main": CID}, labels)
     item["metadata"]["annotations"] = annotations
     assert objects.pod(item).job_key == key
+
+
+def test_the_job_that_controls_a_pod_counts_more_than_the_label_of_its_uid() -> None:
+    item = pod_object("p", POD_UID, "n1", {"main": CID}, JOB)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "owner", "controller": True}
+    other = {**owner, "uid": "other", "controller": False}
+    item["metadata"]["ownerReferences"] = [other, owner]
+    assert objects.pod(item).job_key == "default/owner/3"
+    owner["apiVersion"] = "batch.volcano.sh/v1alpha1"
+    assert objects.pod(item).job_key == "default/job-1/3"
+    owner["apiVersion"] = "batch/v1"
+    item["metadata"]["labels"]["emugpu.dev/job-uid"] = "emujob"
+    assert objects.pod(item).job_key == "default/emujob/3"
 
 
 def test_containers_by_their_ids_init_and_sidecar_ones_too() -> None:
@@ -375,6 +388,6 @@ def test_containers_that_both_ask_for_devices_have_work_of_their_own() -> None:
         spec["resources"] = {"limits": {"emugpu.dev/emuGPU": "1"}}
     facts = objects.pod(item)
     keys = [facts.identity(PodCgroup("u", digit * 64)).job_key for digit in "123"]
-    assert keys == ["u/init", "u/main", "u/plain"]
+    assert keys == ["default/u/init", "default/u/main", "default/u/plain"]
     del item["spec"]["containers"][0]["resources"]
     assert objects.pod(item).identity(PodCgroup("u", "2" * 64)).job_key == "u"

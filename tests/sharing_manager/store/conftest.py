@@ -112,8 +112,10 @@ class Log:
         key, start = f"uid-{job}/0", self._reached.get(job, 0)
         done = start if steps_done is None else steps_done
         self._reached[job] = done
-        event = ManagerEvent(5, kind, key, done, start, detail, wall_ns=7_000_000, namespace="team", pod=f"pod-{job}")
-        grant = Grant(digest=f"digest-{job}", job_id=key, devices=("GPU-1",), steps_done=done, floor_ns=0)
+        event = ManagerEvent(
+            5, kind, f"team/{key}", done, start, detail, wall_ns=7_000_000, namespace="team", pod=f"pod-{job}"
+        )
+        grant = Grant(digest=f"digest-{job}", job_id=f"team/{key}", devices=("GPU-1",), steps_done=done, floor_ns=0)
         number = self._log.record(event, grant).sequence
         self.recorded.append(
             Entry(self.node, number, 5, 7_000_000, kind, key, key, start, done, detail, "team", f"pod-{job}")

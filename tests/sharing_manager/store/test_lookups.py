@@ -85,11 +85,11 @@ def test_progress_of_other_nodes_and_of_this_one_that_is_not_shipped(
     elsewhere.record("progress", "moved", 70)
     elsewhere.record("progress", "both", 10)
     make_store(elsewhere, server.url).start()
-    eventually(lambda: server.progress("uid-both/0") == 10)
+    eventually(lambda: server.progress("team/uid-both/0") == 10)
     here.record("progress", "both", 25)
     store = make_store(here, server.url)
     store.progress.start()  # nothing is shipped
-    assert ask(store, "uid-moved/0", "uid-both/0", "uid-never/0") == [70, 25, None]
+    assert ask(store, "team/uid-moved/0", "team/uid-both/0", "team/uid-never/0") == [70, 25, None]
 
 
 def test_a_redis_that_comes_back_in_time_is_waited_for(make_progress, ask):
@@ -111,7 +111,7 @@ def test_a_pod_on_its_own_never_waits_for_redis(make_progress, ask, log):
 def test_a_steps_count_that_this_node_has_and_redis_lost_counts(make_progress, ask, log):
     log.record("progress", "a", 12)
     log.record("progress", "a", 9)
-    assert ask(make_progress([{"uid-a/0": 4}]), "uid-a/0") == [12]
+    assert ask(make_progress([{"team/uid-a/0": 4}]), "team/uid-a/0") == [12]
 
 
 def test_many_at_once_are_one_question(make_progress, ask):

@@ -90,7 +90,7 @@ def test_what_was_shipped_long_ago_is_deleted_but_for_a_tail(log, outbox, make_s
         shipper.make_room()
     assert log.sequences() == [entry.sequence for entry in log.recorded[-TAIL_ROWS:]]
     assert rows == len(log.recorded)
-    assert outbox.progress_of("uid-a/0") == TAIL_ROWS + 3 * CHUNK_ROWS
+    assert outbox.progress_of("team/uid-a/0") == TAIL_ROWS + 3 * CHUNK_ROWS
 
 
 def test_nothing_is_deleted_that_was_shipped_just_now_or_not_at_all(log, make_shipper):
@@ -115,7 +115,7 @@ def test_a_redis_that_forgot_more_than_the_tail_is_told_how_far_the_jobs_are(log
     kept = len(log.sequences())
     link.last, link.progress = None, {}
     shipper.attempt()
-    assert link.progress == {"uid-old/0": 500, "uid-new/0": TAIL_ROWS}
+    assert link.progress == {"team/uid-old/0": 500, "team/uid-new/0": TAIL_ROWS}
     assert shipper.counts.lost == len(log.recorded) - kept == 502
     assert f"up to {kept} are sent again, up to 502 are lost" in lines[-1]
     ship_all(shipper)

@@ -76,13 +76,13 @@ def test_a_redis_that_came_back_empty_is_not_believed_before_the_nodes_have_told
     elsewhere.record("progress", "moved", 70)
     store = make_store(elsewhere, server.url)
     store.start()
-    eventually(lambda: server.progress("uid-moved/0") == 70)
+    eventually(lambda: server.progress("team/uid-moved/0") == 70)
     store.stop()
     server.kill()
     server.start(persistent=False)
     asking = make_store(here, server.url, settle_s=2.0)
     asking.start()
-    answers = lookup(asking, "uid-moved/0")
+    answers = lookup(asking, "team/uid-moved/0")
     lookup.no_answer(answers)
     make_store(elsewhere, server.url, settle_s=2.0).start()  # the other node has noticed
     assert lookup.answer(answers) == 70
@@ -106,17 +106,17 @@ def test_a_redis_that_is_full_is_not_believed_before_the_nodes_could_tell_it(
     elsewhere.record("progress", "moved", 40)
     store = make_store(elsewhere, server.url)
     store.start()
-    eventually(lambda: server.progress("uid-moved/0") == 40)
+    eventually(lambda: server.progress("team/uid-moved/0") == 40)
     server.client().config_set("maxmemory", "1")
     elsewhere.record("progress", "moved", 90)
     eventually(lambda: store.status().trouble == "memory")
     asking = make_store(here, server.url, settle_s=0.0)
     asking._lookups.start()
-    answers = lookup(asking, "uid-moved/0")
+    answers = lookup(asking, "team/uid-moved/0")
     lookup.no_answer(answers)
     asking._lookups._ask._settle_s = 2.0  # Redis isn't young any more
     server.client().config_set("maxmemory", "0")
-    assert server.progress("uid-moved/0") == 40
+    assert server.progress("team/uid-moved/0") == 40
     assert lookup.answer(answers) == 90
 
 

@@ -152,7 +152,7 @@ def test_after_a_trouble_progress_is_told_before_the_events_that_waited(shipper,
     log.record("progress", "b", 5)
     link.calls.clear()
     shipper.attempt()
-    assert link.calls == ["open", ("progress", {"uid-a/0": 9, "uid-b/0": 5})]
+    assert link.calls == ["open", ("progress", {"team/uid-a/0": 9, "team/uid-b/0": 5})]
 
 
 def test_a_second_writer_under_the_same_name_is_named_and_does_not_end_shipping(shipper, link, log):
@@ -186,7 +186,7 @@ def test_a_stream_stays_within_its_length(redis_server, log, make_store, eventua
     store = make_store(log, server.url, stream_length="1000")
     log.run("a", 4_000)
     store.start()
-    eventually(lambda: server.progress("uid-a/0") == 4_000)
+    eventually(lambda: server.progress("team/uid-a/0") == 4_000)
     store.stop()
     found = [entry for _, entry in server.stream("n1")]
     assert 1_000 <= len(found) <= 1_100 + BATCH_ROWS + 100  # a tenth, a batch, a block
@@ -200,11 +200,11 @@ def test_a_full_redis_makes_room_by_itself(redis_server, log, make_store, eventu
     store = make_store(log, server.url)
     store.start()
     client = server.client()  # one: each takes some of the memory
-    eventually(lambda: client.zscore("emugpu:progress", "uid-a/0") == 500)
+    eventually(lambda: client.zscore("emugpu:progress", "team/uid-a/0") == 500)
     client.config_set("maxmemory", client.info("memory")["used_memory"] + 400_000)
     log.run("b", 8_000)
     store.notify()
-    eventually(lambda: client.zscore("emugpu:progress", "uid-b/0") == 8_000)
+    eventually(lambda: client.zscore("emugpu:progress", "team/uid-b/0") == 8_000)
     eventually(lambda: store.status().backlog_rows == 0 and store.status().trouble == "")
     found = [entry for _, entry in server.stream("n1")]
     assert LEAST_LENGTH <= len(found) < 8_000
@@ -227,4 +227,4 @@ def test_a_reader_that_reads_no_more_is_named_and_loses_nothing(redis_server, lo
     assert any("XGROUP DESTROY emugpu:events:n1 lazy" in line for line in store.lines)
     assert server.stream("n1")[0][0] == first
     server.client().config_set("maxmemory", "0")
-    eventually(lambda: server.progress("uid-b/0") == 10)
+    eventually(lambda: server.progress("team/uid-b/0") == 10)

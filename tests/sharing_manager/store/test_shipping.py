@@ -44,13 +44,13 @@ def test_events_arrive_in_order_with_their_numbers_and_the_progress_they_tell(
     store.start()
     log.record("finished", "a", 301)
     store.notify()
-    eventually(lambda: server.progress("uid-a/0") == 301)
+    eventually(lambda: server.progress("team/uid-a/0") == 301)
     found = server.stream("n1")
     assert [entry for _, entry in found] == log.recorded
     epochs = {entry_id.partition("-")[0] for entry_id, _ in found}
     assert len(epochs) == 1
     assert [int(entry_id.partition("-")[2]) for entry_id, _ in found] == [entry.sequence for entry in log.recorded]
-    assert server.client().zscore("emugpu:progress:seen", "uid-a/0") == 7
+    assert server.client().zscore("emugpu:progress:seen", "team/uid-a/0") == 7
     assert server.client().smembers("emugpu:nodes") == {"n1"}
     eventually(lambda: store.status().backlog_rows == 0)
     assert store.status().shipped == 302
@@ -87,7 +87,7 @@ def test_a_redis_that_forgot_everything_gets_again_what_is_still_here(redis_serv
     eventually(lambda: store.status().trouble == "away")
     server.start(persistent=False)
     eventually(lambda: shipped(server) == log.recorded)
-    assert server.progress("uid-a/0") == 200
+    assert server.progress("team/uid-a/0") == 200
     assert (store.status().rewound, store.status().lost) == (1, 0)
     assert [line for line in store.lines if "up to 201 are sent again, up to 0 are lost" in line]
     assert len([line for line in store.lines if "appendonly no" in line]) == 1  # said once, not at each connection
@@ -132,10 +132,10 @@ def test_two_nodes_and_a_job_that_moved_while_one_of_them_was_cut_off(redis_serv
     there.record("granted", "j", 90)
     there_store = make_store(there, server.url)
     there_store.start()
-    eventually(lambda: server.progress("uid-j/0") == 90)
+    eventually(lambda: server.progress("team/uid-j/0") == 90)
     make_store(here, server.url).start()  # its spool comes late
     eventually(lambda: shipped(server, "here") == here.recorded)
-    assert server.progress("uid-j/0") == 90
+    assert server.progress("team/uid-j/0") == 90
     assert shipped(server, "there") == there.recorded
     assert server.client().smembers("emugpu:nodes") == {"here", "there"}
 
@@ -152,7 +152,7 @@ def test_what_does_not_fit_while_redis_is_away_is_merged_and_accounted_for(redis
     assert not status.connected
     redis_server.start()
     eventually(lambda: store.status().connected and store.status().backlog_rows == 0)
-    assert redis_server.progress("uid-a/0") == 301
+    assert redis_server.progress("team/uid-a/0") == 301
     found = shipped(redis_server)
     assert sum(1 + entry.absorbed for entry in found) == len(log.recorded)
     assert store.status().merged == len(log.recorded) - len(found) > 0
@@ -210,7 +210,7 @@ def test_another_writer_in_the_middle_of_shipping_costs_nothing(redis_server, lo
     store.notify()
     eventually(lambda: server.client().xlen(stream_of("n1")) == 13)
     assert store.status().trouble == ""
-    assert server.progress("uid-b/0") == 5
+    assert server.progress("team/uid-b/0") == 5
 
 
 @pytest.mark.parametrize("lost", [3, 11])
@@ -227,7 +227,7 @@ def test_a_log_that_lost_events_in_a_power_cut_does_not_lose_new_ones(redis_serv
     log.run("b", 4)
     store = make_store(log, server.url)
     store.start()
-    eventually(lambda: server.progress("uid-b/0") == 4)
+    eventually(lambda: server.progress("team/uid-b/0") == 4)
     new = [entry for entry_id, entry in server.stream("n1") if int(entry_id.partition("-")[0]) > position.epoch]
     assert new == [entry for entry in log.recorded if entry.job_id == "uid-b/0"]
     assert any("power cut" in line for line in store.lines)

@@ -94,7 +94,7 @@ def test_a_redis_without_memory_gets_the_events_later(redis_server, log, make_st
     assert "raise it, or lower EMUGPU_MANAGER_STREAM_LENGTH" in store.lines[0]
     server.client().config_set("maxmemory", "0")
     eventually(lambda: [entry for _, entry in server.stream("n1")] == log.recorded)
-    assert server.progress("uid-a/0") == 3
+    assert server.progress("team/uid-a/0") == 3
 
 
 @pytest.mark.parametrize("key", ["emugpu:events:n1", "emugpu:progress", "emugpu:nodes"])
@@ -108,7 +108,7 @@ def test_a_key_that_holds_something_else_is_left_alone_and_named(redis_server, l
     assert "emugpu:* holds something else" in store.lines[0]
     assert server.client().get(key) == "mine"
     server.client().delete(key)
-    eventually(lambda: server.progress("uid-a/0") == 3)
+    eventually(lambda: server.progress("team/uid-a/0") == 3)
     eventually(lambda: [entry for _, entry in server.stream("n1")] == log.recorded)
 
 
