@@ -1,1 +1,1 @@
-"""Creates and deletes Kubernetes clusters with emulated GPUs: a Docker engine, nodes by kind, the product's images, the chart."""
+"""Creates and deletes a real Kubernetes cluster with emulated GPUs on any machine."""

@@ -1,1 +1,1 @@
-"""Offers a node's emulated GPUs to the kubelet by its device plugin API, and mints a grant for each container that gets some."""
+"""Offers a node's emulated GPUs to its kubelet and hands them to containers."""

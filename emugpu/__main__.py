@@ -38,7 +38,7 @@ EXTRAS = {
     "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "cluster_harness"),
     "node": ("grpc", "google", "prometheus_client", "redis", "sharing_manager", "deviceplugin"),
     "operator": ("fastapi", "pydantic", "kubernetes", "starlette", "uvicorn", "operators"),
-    "kubectl": ("msgspec",),
+    "kubectl": ("kubernetes",),
 }
 """What brings a package that is missing, by the name under which it is imported; ours may be missing in an image."""
 EXIT_INTERRUPTED = 128 + signal.SIGINT

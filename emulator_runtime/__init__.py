@@ -1,1 +1,1 @@
-"""The library that runs in job containers, and the basic types that all programs share: emulated time, memory and devices."""
+"""The library inside a job container, and the vocabulary that all programs share."""

@@ -1,1 +1,1 @@
-"""Keeps the cluster's view of emulated GPUs right: pools become inventories of nodes, short names become full ones."""
+"""What talks to the Kubernetes API server for the whole cluster: controllers, scheduler, experiments, API and dashboard."""

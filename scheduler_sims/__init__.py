@@ -1,1 +1,1 @@
-"""Scheduling policies, the loop that drives them, and the clusters (simulated, local) that they can be run on."""
+"""Scheduling policies, the scheduler loop, and the simulated and local clusters."""

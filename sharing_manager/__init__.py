@@ -1,1 +1,1 @@
-"""The daemon of a node that owns its emulated GPUs: admission, arbitration, accounting and the event log."""
+"""The daemon of a node that owns its emulated GPUs: admission, arbitration, accounting, event log."""

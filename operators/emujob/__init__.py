@@ -1,1 +1,1 @@
-"""What an EmuJob is: its specification and its words, what it, its Job and its pods look like, and where it could ever run."""
+"""EmuJobs as schedulers and experiments see them: the nodes on which one could run, and the same job as a row of a workload."""

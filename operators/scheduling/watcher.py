@@ -1,7 +1,7 @@
 """The asynchronous half of the cluster: follows the objects, tells the loop what happened, has done what the loop wants.
 
 Level-triggered: after every change of an object the job that it belongs to is looked at as a whole (job_state.py), and what the
-loop must hear follows from what it has heard before (transitions.py).
+loop must hear follows from what it has heard before (track/tracked_job.py).
 """
 
 from __future__ import annotations
