@@ -7,17 +7,17 @@ DEV_STAMP := $(VENV)/.installed-dev
 
 CLUSTER ?= emugpu
 
-.PHONY: help setup demo experiment test check kube-programs kind-up kind-down e2e e2e-long bench profiles clean
+.PHONY: help setup demo experiment test check kube-programs kind-up kind-down e2e e2e-long bench profiles constraints clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[scheduler,node,operator,kubectl]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[scheduler,node,operator,kubectl]'
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet $$($(BIN)/python -c "import tomllib; g = tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']; print(*g['test'], *g['lint'])")
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $$($(BIN)/python -c "import tomllib; g = tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']; print(*g['test'], *g['lint'])")
 	@touch $@
 
 setup: $(DEV_STAMP)  ## make .venv with everything a developer needs
@@ -46,9 +46,13 @@ e2e: $(DEV_STAMP)  ## the smoke set of the proofs on a real cluster (make kind-u
 e2e-long: $(DEV_STAMP)  ## all proofs: 20 kills of each program, ten of an experiment, 200 random pods, reboots; about 40 minutes
 	EMUGPU_E2E_CLUSTER=$(CLUSTER) EMUGPU_E2E_KILLS=20 EMUGPU_E2E_PODS=200 e2e/run.sh $(BIN)/python "long or not long" --timeout 1800 $(ARGS)
 bench: $(DEV_STAMP)  ## benchmark tables (they never fail by a clock; ARGS=--quick: small ones); RabbitMQ is compared with if it is installed
-	$(BIN)/python -m pip install --quiet pika
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pika
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 profiles: $(STAMP)  ## derive the profiles' knots from measurements: make profiles DATA=directory
 	$(BIN)/python tools/derive_profiles.py $(DATA)
+constraints:  ## write constraints.txt anew: the newest version of every package; run the tests before committing it
+	@rm -rf $(VENV) && : > constraints.txt && $(MAKE) setup
+	@{ echo "# The versions that CI and 'make setup' install, written by 'make constraints'."; \
+	  $(BIN)/python -m pip freeze --exclude-editable; } > constraints.new && mv constraints.new constraints.txt && touch $(STAMP) $(DEV_STAMP)
 clean:  ## remove the virtual environment and all output
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -156,6 +156,7 @@ class KubeApi:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+            await client.configuration.client_session_kwargs["connector"].close()  # the library leaves ours open
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -254,6 +255,7 @@ async def _configured(to: Connection, credentials: Credentials, client: Any) -> 
         if client is None:
             client = ApiClient(configuration)
             client.user_agent = "emugpu"
+            configuration.client_session_kwargs = {"connector": _connector(client.rest_client.ssl_context)}
             if to.user.get("as"):
                 client.set_default_header("Impersonate-User", to.user["as"])
         elif configuration.cert_file:
@@ -262,6 +264,23 @@ async def _configured(to: Connection, credentials: Credentials, client: Any) -> 
         what = " ".join(str(error).split())[:200] or type(error).__name__
         raise ClusterError(f"{to.source}: its cluster or user can't be used ({what}); {HOW}") from error
     return client
+
+
+def _connector(ssl_context: Any) -> Any:
+    """Connections that are dropped at once where a watch or a request is cancelled.
+
+    aiohttp ends each such connection with TLS's exchange of farewells instead, and doesn't wait for it in `close()`: where the
+    API server is busy, the connection outlives the event loop (up to 30 s, Python's limit) and is reported as never closed.
+    """
+    from aiohttp import TCPConnector
+
+    class Connector(TCPConnector):
+        def _release(self, key: Any, protocol: Any, *, should_close: bool = False) -> None:
+            if should_close and not self.closed:
+                protocol.abort()
+            super()._release(key, protocol, should_close=should_close)
+
+    return Connector(ssl=ssl_context)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
