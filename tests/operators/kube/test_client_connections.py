@@ -27,12 +27,9 @@ class BusyServer(threading.Thread):
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
         self._key, self.certificate = folder / "key", folder / "certificate"
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", self._key, "-out", self.certificate]
-            + ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
-            check=True,
-            capture_output=True,
-        )
+        self_signed = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", self._key, "-out", self.certificate]
+        subprocess.run([*self_signed, *names], check=True, capture_output=True)
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._ready, self._over = threading.Event(), asyncio.Event()
