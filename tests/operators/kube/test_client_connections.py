@@ -27,7 +27,18 @@ class BusyServer(threading.Thread):
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
         self._key, self.certificate = folder / "key", folder / "certificate"
-        self_signed = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        self_signed = [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+        ]
         names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", self._key, "-out", self.certificate]
         subprocess.run([*self_signed, *names], check=True, capture_output=True)
         self.port = 0
