@@ -18,8 +18,8 @@ from operators.kube.api import EMUJOB, NODE, POOL, Api, ApiAwayError, ForbiddenE
 from operators.scheduling.act.writer import NotYetError
 from operators.scheduling.remember.handover import Handover, Written
 from operators.scheduling.remember.keeper import Keeper, Saver
-from operators.scheduling.see.objects import ScheduledEmuJob
-from operators.scheduling.track.roster import Scope
+from operators.scheduling.see.job_objects import ScheduledEmuJob
+from operators.scheduling.track.tracked_jobs import Scope
 from operators.scheduling.watcher import Tools, Watcher
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.open import Submitted

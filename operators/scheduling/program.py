@@ -30,7 +30,7 @@ from operators.scheduling.names import SYSTEM_NAMESPACE, check_name, lasting_nam
 from operators.scheduling.options import Options
 from operators.scheduling.output import as_json, in_words, ready_as_json
 from operators.scheduling.remember.handover import AttainedService, Handover
-from operators.scheduling.track.roster import Scope
+from operators.scheduling.track.tracked_jobs import Scope
 from operators.scheduling.watcher import Tools
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec

@@ -18,7 +18,7 @@ from operators.objects.names import JOB_ID
 from operators.scheduling.names import ROW
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import ClusterState
-from operators.scheduling.see.objects import JobObjects, ScheduledEmuJob
+from operators.scheduling.see.job_objects import JobObjects, ScheduledEmuJob
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.fit import DoesNotFitError, misfit
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement

@@ -30,8 +30,8 @@ from operators.kube.api import (
 )
 from operators.kube.informer import Pauses
 from operators.results.job import JobFacts
+from operators.results.job_result import job_result
 from operators.results.status import Outcome
-from operators.results.timeline import job_result
 from operators.testing.fake_api import FakeApi
 from operators.testing.teller import Teller
 

@@ -18,8 +18,8 @@ from operators.objects.job import BatchJob
 from operators.objects.pod import Pod
 from operators.objects.scheduling_problem import SchedulingProblem
 from operators.results.job import JobFacts as ResultFacts
+from operators.results.job_result import job_result
 from operators.results.status import Outcome
-from operators.results.timeline import job_result
 from operators.testing.teller import Teller
 
 Worlds = Any

@@ -26,8 +26,8 @@ from operators.scheduling import program
 from operators.scheduling.forecast.prediction_thread import MOST_WAITING
 from operators.scheduling.options import Options
 from operators.scheduling.program import Program
-from operators.scheduling.see.objects import ScheduledEmuJob
-from operators.scheduling.track.roster import Until
+from operators.scheduling.see.job_objects import ScheduledEmuJob
+from operators.scheduling.track.tracked_jobs import Until
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec

@@ -12,7 +12,7 @@ import pytest
 from emulator_runtime.domain.errors import ClusterError
 from operators.controllers.leader_election import LeadershipLostError
 from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, ApiAwayError, ConflictError
-from operators.scheduling.track.roster import Scope
+from operators.scheduling.track.tracked_jobs import Scope
 from scheduler_sims.interface.view import Phase
 
 NS = 10**9
