@@ -1,4 +1,5 @@
-"""Everything that talks to the Kubernetes API server for the whole cluster: controllers, scheduler, experiments, API and dashboard.
+"""Everything that talks to the Kubernetes API server for the whole cluster: controllers, scheduler, experiments, API
+and dashboard.
 
 pools/  jobs/  experiments/controller/     the three controllers: EmuGPUPools, EmuJobs, SchedulingExperiments
 scheduling/                                the job-level scheduler
