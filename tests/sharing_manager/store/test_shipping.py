@@ -16,14 +16,13 @@ import pytest
 from sharing_manager.store.entries import stream_of
 from sharing_manager.store.reader import GroupReader
 from sharing_manager.store.redis_errors import StoreAwayError
+from sharing_manager.store.shipper import Shipper
 
 SHIPPER = """
 import sys, time
 from types import SimpleNamespace
 from pathlib import Path
 from sharing_manager.store import connect
-from sharing_manager.store.shipper import Shipper
-from sharing_manager.store.shipper import Shipper
 settings = SimpleNamespace(
     node=sys.argv[1], redis_url=sys.argv[2], spool_bytes="", stream_length="", state_file=Path(sys.argv[3])
 )
