@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from emulator_runtime.domain.errors import InputError
 
 if TYPE_CHECKING:
-    from operators.scheduling.track.roster import Until
+    from operators.scheduling.track.tracked_jobs import Until
     from scheduler_sims.interface.costs import ClusterCosts
 
 DEFAULT_DECIDE_EVERY_S = 0.05
@@ -181,7 +181,7 @@ def _port(port: int) -> int:
 
 def _until(text: str | None, jobs: int | None) -> Until | None:
     from operators.scheduling.options import parse_labels
-    from operators.scheduling.track.roster import Until
+    from operators.scheduling.track.tracked_jobs import Until
 
     if (text is None) != (jobs is None):
         raise InputError("--until-done", "say both, --until-done LABEL=VALUE and --jobs N")

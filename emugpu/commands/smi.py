@@ -11,7 +11,7 @@ import argparse
 import os
 from pathlib import Path
 
-from emugpu.smi import asking
+from emugpu.smi import program
 from emugpu.smi.devices import Picture, container_picture, node_picture
 
 NO_GPU = (
@@ -28,7 +28,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    asking.add_arguments(parser)
+    program.add_arguments(parser)
     parser.add_argument("--admin", type=Path, metavar="SOCKET", help="all GPUs of this node, from its admin socket")
     parser.set_defaults(run=run)
 
@@ -39,4 +39,4 @@ def run(args: argparse.Namespace) -> int:
     def picture() -> Picture | None:
         return node_picture(args.admin) if args.admin else container_picture(os.environ)
 
-    return asking.answered(args, "emugpu smi", picture, NO_GPU)
+    return program.answered(args, "emugpu smi", picture, NO_GPU)

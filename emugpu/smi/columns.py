@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from emugpu import VERSION
 from emugpu.smi.devices import Gpu, Process
-from emugpu.smi.near import nearest
+from emugpu.smi.spelling import nearest
 from emulator_runtime.domain.units import MIB
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from emulator_runtime.timing.host import wall_ns

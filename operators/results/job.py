@@ -11,7 +11,7 @@ from typing import Any
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.units import NS_PER_S, to_s
 from operators.results.events import FINISHED
-from operators.results.runs import Run, covered_ns
+from operators.results.runs_from_events import Run, covered_ns
 
 FLAG_NS = 50_000_000
 """Contradictions between two clocks above this are noted with the result: a quarter of a typical step."""

@@ -17,9 +17,9 @@ from pathlib import Path
 from emulator_runtime.domain.errors import ClusterError
 from operators.results.events import JobEvent
 from operators.results.job import JobFacts, JobResult, from_json
+from operators.results.job_result import job_result, own_events
 from operators.results.predicted import Prediction
 from operators.results.schema import opened_to_read
-from operators.results.timeline import job_result, own_events
 
 EVENT_COLUMNS = tuple(field.name for field in fields(JobEvent))
 FACT_COLUMNS = tuple(field.name for field in fields(JobFacts))

@@ -12,7 +12,7 @@ from typing import Any
 from operators.kube.timestamps import rfc3339_micro
 from operators.results.events import FAILED
 from operators.results.job import EVENT_LOG, JobResult
-from operators.results.runs import Run
+from operators.results.runs_from_events import Run
 
 MOST_RUNS = 20
 """Maximum number of runs in a status, the newest ones: an object of the API server must stay small."""

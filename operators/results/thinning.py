@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from operators.results.events import PROGRESS, JobEvent
-from operators.results.runs import without_repetitions
+from operators.results.runs_from_events import without_repetitions
 
 FINEST_NS = 5_000_000_000
 _OF_AGE = 100

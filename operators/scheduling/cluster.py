@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S
+from operators.controllers.leader_election import Leader
 from operators.kube.api import EMUJOB, NODE, POOL, Api, ApiAwayError, ForbiddenError, NotThereError
-from operators.kube.leader_election import Leader
 from operators.scheduling.act.writer import NotYetError
 from operators.scheduling.remember.handover import Handover, Written
 from operators.scheduling.remember.keeper import Keeper, Saver
-from operators.scheduling.see.objects import ScheduledEmuJob
-from operators.scheduling.track.roster import Scope
+from operators.scheduling.see.job_objects import ScheduledEmuJob
+from operators.scheduling.track.tracked_jobs import Scope
 from operators.scheduling.watcher import Tools, Watcher
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.open import Submitted

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
 from operators.scheduling.names import check_label
-from operators.scheduling.track.roster import Until
+from operators.scheduling.track.tracked_jobs import Until
 from scheduler_sims.interface.costs import ClusterCosts
 
 

@@ -24,14 +24,14 @@ from operators.scheduling.act.writer import NotYetError, Writer
 from operators.scheduling.complaints import Complaint, Kind
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import Capacity
+from operators.scheduling.see.cluster_objects import ClusterObjects
+from operators.scheduling.see.job_objects import JobObjects, ScheduledEmuJob
 from operators.scheduling.see.job_state import State
-from operators.scheduling.see.objects import JobObjects, ScheduledEmuJob
-from operators.scheduling.see.stores import ClusterObjects
 from operators.scheduling.track.batches import Batches
 from operators.scheduling.track.job_reading import read_job
 from operators.scheduling.track.loop_events import LoopEvents
-from operators.scheduling.track.roster import Roster, Scope
 from operators.scheduling.track.tracked_job import HOLDS, LoopPhase, News, TrackedJob, judge
+from operators.scheduling.track.tracked_jobs import Roster, Scope
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.open import NodesChanged
 from scheduler_sims.inputs.fit import DoesNotFitError

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from emugpu import VERSION
 from emugpu.commands import smi
-from emugpu.smi.near import edit_distance
+from emugpu.smi.spelling import edit_distance
 from emulator_runtime.domain.errors import RefusedError
 from emulator_runtime.ipc.frames import encode
 from emulator_runtime.testing import answering

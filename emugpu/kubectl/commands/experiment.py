@@ -19,7 +19,7 @@ from typing import Any
 from emugpu.commands.runs import check_out, folder, leave
 from emugpu.kubectl import options, output
 from emugpu.kubectl.cluster import NO_EMUJOBS, Cluster, listed
-from emugpu.kubectl.experiments import Grounds, Run, finished_only, numbered, record_of, runs_of
+from emugpu.kubectl.label_experiments import Grounds, Run, finished_only, numbered, record_of, runs_of
 from emugpu.kubectl.output import Answer, Cell, count, seconds, timestamp
 from emugpu.kubectl.scheduling_experiments import ExperimentView, experiment_named, experiments_in, report_records_of
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError

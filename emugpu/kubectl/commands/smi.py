@@ -15,7 +15,7 @@ from dataclasses import asdict
 
 from emugpu.kubectl import options
 from emugpu.kubectl.node_views import DeviceView, Holder, NodeView, nodes_with_gpus
-from emugpu.smi import asking
+from emugpu.smi import program
 from emugpu.smi.devices import Gpu, Picture, Process, counted
 from emulator_runtime.domain.errors import ClusterError, InputError
 from operators.kube.api import NODE, POD, Api, NotThereError
@@ -28,7 +28,7 @@ KINDS = ("node", "pod")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NODE|POD", help="a node, or a pod of the namespace; node/NAME, pod/NAME")
     options.add_output(parser, "json")
-    asking.add_arguments(parser)
+    program.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
 
         if args.output == "json":
             seen = picture()
-            gpus = asking.selected(seen.gpus, None) if seen is not None else []
+            gpus = program.selected(seen.gpus, None) if seen is not None else []
             print(json.dumps([asdict(gpu) for gpu in gpus], indent=2))
-            return 0 if gpus else asking.EXIT_NO_DRIVER
-        return asking.answered(args, PROGRAM, picture, f"{args.name} has no emulated GPUs")
+            return 0 if gpus else program.EXIT_NO_DRIVER
+        return program.answered(args, PROGRAM, picture, f"{args.name} has no emulated GPUs")
 
 
 async def _picture(api: Api, kind: str, name: str, namespace: str) -> Picture | None:

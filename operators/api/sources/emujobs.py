@@ -22,8 +22,8 @@ from operators.objects.names import RUN_NAMESPACE_PREFIX
 from operators.results.events import BEGINS, FINISHED, JobEvent
 from operators.results.job import JobResult
 from operators.results.predicted import Prediction
-from operators.results.runs import Run as StoredRun
-from operators.results.runs import time_of
+from operators.results.runs_from_events import Run as StoredRun
+from operators.results.runs_from_events import time_of
 
 MOST_OF_POLICY = 128
 """Characters of a policy's title; the annotation is a text of any length."""

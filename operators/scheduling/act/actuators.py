@@ -19,8 +19,8 @@ from operators.objects.node import HOSTNAME_LABEL
 from operators.objects.pool import DEFAULT_RESOURCE
 from operators.scheduling.act.writer import Wanted, Writer
 from operators.scheduling.names import PLANNED_DEVICES
+from operators.scheduling.see.job_objects import JobObjects, ScheduledPod
 from operators.scheduling.see.job_state import State, is_running, look
-from operators.scheduling.see.objects import JobObjects, ScheduledPod
 
 
 class ByPods(ABC):

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from emulator_runtime.domain.errors import EmuGpuError
+from operators.controllers.leader_election import LeadershipLostError
 from operators.kube.api import EMUJOB, JOB, POD, ConflictError, NotThereError
 from operators.kube.informer import Pauses
-from operators.kube.leader_election import LeadershipLostError
 from operators.objects.names import ALLOCATION
 from operators.scheduling.act.actuators import ACTUATORS, state_of
 from operators.scheduling.act.writer import NotYetError, Wanted, Writer
 from operators.scheduling.complaints import Complaint, Kind
+from operators.scheduling.see.cluster_objects import ClusterObjects
+from operators.scheduling.see.job_objects import JobObjects, ScheduledEmuJob
 from operators.scheduling.see.job_state import State
-from operators.scheduling.see.objects import JobObjects, ScheduledEmuJob
-from operators.scheduling.see.stores import ClusterObjects
 from operators.scheduling.track.job_reading import gpus_of, noted
 from operators.scheduling.track.tracked_job import HOLDS, LoopPhase, TrackedJob
 from scheduler_sims.interface.plan import Allocation

@@ -10,7 +10,7 @@ from emulator_runtime.timing.host import monotonic_ns
 from operators.objects.names import PREDICTED
 from operators.scheduling.cluster import KubernetesCluster
 from operators.scheduling.forecast.prediction_thread import PredictionThread, Question, arriving, present_job
-from operators.scheduling.see.objects import ScheduledEmuJob
+from operators.scheduling.see.job_objects import ScheduledEmuJob
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.interface.view import JobView
 from scheduler_sims.loop.scheduler_loop import SchedulerLoop

@@ -17,7 +17,7 @@ from emulator_runtime.domain.errors import InputError
 from operators.kube.api import Json
 from operators.kube.documents import object_at, text_at
 from operators.scheduling.names import FIELD_MANAGER
-from operators.scheduling.remember.plain import PlainError, decode, encode
+from operators.scheduling.remember.encoding import PlainError, decode, encode
 from scheduler_sims.interface.view import JobView
 
 _VERSION = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-from operators.scheduling.see.objects import JobObjects
+from operators.scheduling.see.job_objects import JobObjects
 
 
 class State(StrEnum):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from operators.scheduling.names import BATCH
-from operators.scheduling.see.objects import ScheduledEmuJob
+from operators.scheduling.see.job_objects import ScheduledEmuJob
 
 PATIENCE_S = 30.0
 """So long jobs wait for the rest of their batch, which may never come."""

@@ -8,7 +8,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.units import to_s
-from operators.emujob.workload import job_spec
+from operators.fitting.workload import job_spec
 from operators.kube.documents import text_at
 from operators.kube.timestamps import ns_of
 from operators.objects.allocation import Allocation as Noted
@@ -18,7 +18,7 @@ from operators.objects.names import JOB_ID
 from operators.scheduling.names import ROW
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import ClusterState
-from operators.scheduling.see.objects import JobObjects, ScheduledEmuJob
+from operators.scheduling.see.job_objects import JobObjects, ScheduledEmuJob
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.fit import DoesNotFitError, misfit
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement

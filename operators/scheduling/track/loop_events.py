@@ -12,7 +12,7 @@ from operators.kube.documents import text_at, whole_at
 from operators.kube.timestamps import ns_of
 from operators.scheduling.remember.handover import NEW, AttainedService
 from operators.scheduling.see.capacity import ClusterState
-from operators.scheduling.see.objects import JobObjects, ScheduledEmuJob
+from operators.scheduling.see.job_objects import JobObjects, ScheduledEmuJob
 from operators.scheduling.track.job_reading import held_by, present, present_with
 from operators.scheduling.track.tracked_job import LoopPhase, News, Pace, TrackedJob
 from scheduler_sims.clusters.base import Event, Happening

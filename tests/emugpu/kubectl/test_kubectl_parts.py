@@ -19,9 +19,9 @@ from rich.text import Text
 
 from emugpu.kubectl import completion, options, output
 from emugpu.kubectl.__main__ import _EPILOG, command_in, parser
-from emugpu.kubectl.experiments import runs_of
 from emugpu.kubectl.gantt_chart import ASCII, BOXES, Bar, Line, clock, draw, ticks
 from emugpu.kubectl.job_views import job_view
+from emugpu.kubectl.label_experiments import runs_of
 from emugpu.kubectl.node_views import device_figures, managers_of
 from emugpu.kubectl.output import Answer, duration
 from emulator_runtime.domain.errors import ClusterError, ProtocolError

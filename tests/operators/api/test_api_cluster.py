@@ -26,10 +26,10 @@ from operators.kube.informer import Pauses
 from operators.kube.timestamps import rfc3339_micro
 from operators.results.events import JobEvent
 from operators.results.job import JobFacts
+from operators.results.job_result import job_result
 from operators.results.predicted import Prediction
 from operators.results.reading import ResultReader
 from operators.results.store import Batch, ResultStore
-from operators.results.timeline import job_result
 from operators.results_feed.feed import StoreFeed
 from operators.testing.fake_api import FakeApi
 from operators.testing.teller import Teller

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.units import GIB
-from operators.emujob.offers import NodeOffer
+from operators.controllers.actions import DeleteJob, SuspendJob
+from operators.fitting.offers import NodeOffer
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.plan import CreateJob, CreateService
-from operators.kube.actions import DeleteJob, SuspendJob
 from operators.kube.documents import Key, condition_of
 from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
 from operators.objects.pod import Pod
 from operators.objects.scheduling_problem import SchedulingProblem
 from operators.results.job import JobFacts as ResultFacts
+from operators.results.job_result import job_result
 from operators.results.status import Outcome
-from operators.results.timeline import job_result
 from operators.testing.teller import Teller
 
 Worlds = Any

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
+from operators.results.job_result import job_result
 from operators.results.metrics import ResultMetrics
 from operators.results.predicted import Prediction
-from operators.results.timeline import job_result
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from operators.results.events import BEGINS, ENDS, JobEvent
 from operators.results.job import JobFacts
-from operators.results.runs import covered_ns
+from operators.results.job_result import job_result
+from operators.results.runs_from_events import covered_ns
 from operators.results.store import Batch, ResultStore
 from operators.results.thinning import thinned
-from operators.results.timeline import job_result
 
 S = 1_000_000_000
 KINDS = [BEGINS, "granted", "progress", "progress", "stopping", "oom", "device-lost", *sorted(ENDS)]

@@ -7,7 +7,7 @@ import pytest
 from operators.objects.pod import Pod
 from operators.results.events import events_of_pod
 from operators.results.job import CrossCheck
-from operators.results.timeline import job_result
+from operators.results.job_result import job_result
 from sharing_manager.kubernetes.objects import pod as manager_pod
 
 S = 1_000_000_000

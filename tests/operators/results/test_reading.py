@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 
 from emulator_runtime.domain.errors import ClusterError
+from operators.results.job_result import job_result
 from operators.results.predicted import Prediction
 from operators.results.reading import ResultReader
 from operators.results.store import Batch, ResultStore
-from operators.results.timeline import job_result
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S

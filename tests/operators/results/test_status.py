@@ -5,8 +5,8 @@ from math import inf
 
 import pytest
 
+from operators.results.job_result import job_result
 from operators.results.status import Outcome, Stays, fairness, members_of
-from operators.results.timeline import job_result
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S

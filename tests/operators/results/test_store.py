@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from emulator_runtime.domain.errors import ClusterError
+from operators.results.job_result import job_result
 from operators.results.predicted import Prediction
 from operators.results.store import Batch, ResultStore
-from operators.results.timeline import job_result
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S

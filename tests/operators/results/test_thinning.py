@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from operators.results.job_result import job_result
 from operators.results.store import Batch
 from operators.results.thinning import thinned
-from operators.results.timeline import job_result
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S

@@ -20,7 +20,7 @@ from operators.kube.timestamps import rfc3339, rfc3339_micro
 from operators.scheduling.complaints import Complaint
 from operators.scheduling.remember.handover import AttainedService, Handover, Written
 from operators.scheduling.remember.keeper import Keeper
-from operators.scheduling.track.roster import Scope
+from operators.scheduling.track.tracked_jobs import Scope
 from operators.scheduling.watcher import Tools, Watcher
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.base import Event, Start

@@ -27,8 +27,8 @@ from operators.scheduling.act.actuators import ACTUATORS
 from operators.scheduling.act.writer import Wanted, Writer
 from operators.scheduling.remember.handover import Handover, Written
 from operators.scheduling.remember.keeper import Keeper
+from operators.scheduling.see.job_objects import JobObjects, order_of, scheduled_job, scheduled_pod
 from operators.scheduling.see.job_state import State
-from operators.scheduling.see.objects import JobObjects, order_of, scheduled_job, scheduled_pod
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import until
 

@@ -15,8 +15,8 @@ from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.output import as_json, in_words
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import node_states
-from operators.scheduling.see.objects import NO_USAGE, ScheduledEmuJob, Usage, usage_of
-from operators.scheduling.track.roster import Until
+from operators.scheduling.see.job_objects import NO_USAGE, ScheduledEmuJob, Usage, usage_of
+from operators.scheduling.track.tracked_jobs import Until
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.loop.strategies import Decision
 

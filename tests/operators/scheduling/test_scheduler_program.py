@@ -19,15 +19,15 @@ import yaml
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
+from operators.controllers.status_server import loop_alive
 from operators.kube.documents import Key
-from operators.kube.status_server import loop_alive
 from operators.objects.emujob import EmuJob
 from operators.scheduling import program
 from operators.scheduling.forecast.prediction_thread import MOST_WAITING
 from operators.scheduling.options import Options
 from operators.scheduling.program import Program
-from operators.scheduling.see.objects import ScheduledEmuJob
-from operators.scheduling.track.roster import Until
+from operators.scheduling.see.job_objects import ScheduledEmuJob
+from operators.scheduling.track.tracked_jobs import Until
 from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from operators.kube.api import NODE, POD
-from operators.scheduling.track.roster import Scope
+from operators.scheduling.track.tracked_jobs import Scope
 from scheduler_sims.interface.view import Phase
 from scheduler_sims.policies.resolve import resolve_policy
 

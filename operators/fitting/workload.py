@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from emulator_runtime.domain import job as domain
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.offers import NodeOffer, usable_types
+from operators.fitting.offers import NodeOffer, usable_types
 from operators.objects.emujob import Configuration, EmuJobSpec
 from operators.objects.node import Node
 from operators.objects.pool import Pool

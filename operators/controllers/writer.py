@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from operators.kube.actions import CommonAction, DeleteJob, SuspendJob, Tell, WriteStatus
+from operators.controllers.actions import CommonAction, DeleteJob, SuspendJob, Tell, WriteStatus
+from operators.controllers.events import Regarding, event_document
 from operators.kube.api import EVENT, JOB, Api, Json, Resource, applied
 from operators.kube.documents import Key
-from operators.kube.events import Regarding, event_document
 
 
 @dataclass(frozen=True, slots=True)

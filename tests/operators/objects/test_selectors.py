@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from emulator_runtime.domain.errors import InputError
-from operators.kube.selectors import Requirement, matches, parse_selector, selector
+from operators.objects.selectors import Requirement, normalized_selector, parse_selector
+
+
+def requirement(key: str, operator: Literal["In", "NotIn", "Exists", "DoesNotExist"], *values: str) -> Requirement:
+    return Requirement(key=key, operator=operator, values=values)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("", ()),
-        ("a=b", (Requirement("a", "in", ("b",)),)),
-        ("a==b, x.dev/c != d", (Requirement("a", "in", ("b",)), Requirement("x.dev/c", "notin", ("d",)))),
-        ("a in (b, c),d notin (e)", (Requirement("a", "in", ("b", "c")), Requirement("d", "notin", ("e",)))),
-        ("a,!b", (Requirement("a", "exists"), Requirement("b", "!"))),
+        ("a=b", (requirement("a", "In", "b"),)),
+        ("a==b, x.dev/c != d", (requirement("a", "In", "b"), requirement("x.dev/c", "NotIn", "d"))),
+        ("a in (b, c),d notin (e)", (requirement("a", "In", "b", "c"), requirement("d", "NotIn", "e"))),
+        ("a,!b", (requirement("a", "Exists"), requirement("b", "DoesNotExist"))),
     ],
 )
 def test_selectors_are_those_of_kubernetes(text: str, expected: tuple[Requirement, ...]) -> None:
     assert parse_selector(text, "-l") == expected
-    assert parse_selector(selector(text, "-l"), "-l") == expected
+    assert parse_selector(normalized_selector(text, "-l"), "-l") == expected
 
 
 @pytest.mark.parametrize("text", ["a=b=c", "=b", "a in b", "a in (b c)", "-a", "a b"])
@@ -43,4 +49,5 @@ def test_the_wrong_part_is_named(text: str) -> None:
     ],
 )
 def test_what_a_selector_matches(text: str, expected: bool) -> None:
-    assert matches(text, {"a": "1"}) is expected
+    requirements = parse_selector(text, "-l")
+    assert all(requirement.holds({"a": "1"}) for requirement in requirements) is expected

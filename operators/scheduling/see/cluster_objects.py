@@ -12,7 +12,7 @@ from operators.kube.store import Heard, Store, full_name_of
 from operators.objects.names import JOB_LABEL
 from operators.objects.node import Node
 from operators.objects.pool import Pool
-from operators.scheduling.see.objects import (
+from operators.scheduling.see.job_objects import (
     JobObjects,
     ScheduledEmuJob,
     ScheduledJob,

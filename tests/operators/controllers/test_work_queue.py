@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.kube.work_queue import WorkQueue
+from operators.controllers.work_queue import WorkQueue
 
 
 class Desk:

@@ -1,4 +1,4 @@
-"""`python -m operators.prepare`: work before an install or upgrade that Helm doesn't do; run by the chart's hook.
+"""`python -m operators.chart_hooks.prepare`: work before an install or upgrade that Helm doesn't do; run by the chart's hook.
 
 Helm installs the files of crds/ once and never upgrades them, and can't label the namespace that it creates. This program applies
 the definitions of a directory (server-side, as their owner) and labels the namespace for Pod Security, which the node daemons
@@ -23,9 +23,10 @@ from operators.kube.client import KubeApi
 
 FIELD_MANAGER = "emugpu-prepare"
 LEVELS = ("enforce", "audit", "warn")
-_USAGE = (
-    "usage: python -m operators.prepare\n\nApplies the chart's resource definitions, labels its namespace. Settings:\n"
-)
+_USAGE = """usage: python -m operators.chart_hooks.prepare
+
+Applies the chart's resource definitions and labels its namespace. Settings:
+"""
 
 
 @dataclass(frozen=True)

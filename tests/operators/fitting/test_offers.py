@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from emulator_runtime.domain.units import GIB, MIB
-from operators.emujob.offers import offers_of
+from operators.fitting.offers import offers_of
 from operators.objects.node import Node
 from operators.objects.pool import Pool
 

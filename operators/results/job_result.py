@@ -12,7 +12,7 @@ from dataclasses import replace
 from emulator_runtime.domain.units import to_s
 from operators.results.events import ENDS, FAILED, FINISHED, PREEMPTED, JobEvent
 from operators.results.job import DELETED, EMUJOB, EVENT_LOG, FLAG_NS, KUBERNETES, CrossCheck, JobFacts, JobResult
-from operators.results.runs import UNREPORTED, Run, covered_ns, runs_of, time_of, without_repetitions
+from operators.results.runs_from_events import UNREPORTED, Run, covered_ns, runs_of, time_of, without_repetitions
 
 MOST_NAMED = 3
 """Nodes or pods that one note names: a gang may have hundreds, and a condition's message is short."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from operators.controllers.events import News
 from operators.kube.documents import Key
-from operators.kube.events import News
 
 A = TypeVar("A", covariant=True)
 

@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.kube.api import EVENT, NODE, POD, POOL, ApiAwayError, NotThereError
+from operators.kube.api import EVENT, NODE, POOL, ApiAwayError, NotThereError
 from operators.kube.informer import Pauses
 from operators.pools.actions import RecordEvent
-from operators.pools.cleanup import NodePods, cleanup
 from operators.pools.controller import Controller
 from operators.pools.metrics import PoolMetrics
 from operators.pools.writer import event_of
@@ -183,69 +182,6 @@ def test_an_event_is_one_of_its_kind() -> None:
     assert document["eventTime"] == "2026-01-01T00:00:00.000001Z"
     assert len(document["note"]) == 1024
     assert document["metadata"]["name"] != event_of(event, WALL_NS)["metadata"]["name"]
-
-
-def pod(name: str, on: str, *, ready: bool) -> dict[str, Any]:
-    conditions = [{"type": "Ready", "status": str(ready)}]
-    metadata = {"name": name, "namespace": "emugpu", "labels": {"a": "b"}}
-    return {"metadata": metadata, "spec": {"nodeName": on}, "status": {"conditions": conditions}}
-
-
-def owned(name: str) -> dict[str, Any]:
-    document = node(name)
-    keys = {"f:labels": {"f:emugpu.dev/pool": {}}, "f:annotations": {"f:emugpu.dev/inventory": {}}}
-    fields = {"manager": "emugpu-pools", "operation": "Apply", "fieldsV1": {"f:metadata": keys}}
-    document["metadata"] |= {
-        "labels": {"emugpu.dev/pool": "p", "zone": "a"},
-        "annotations": {"emugpu.dev/inventory": "{}"},
-        "managedFields": [fields],
-    }
-    return document
-
-
-def test_cleanup_takes_everything_back_and_names_who_is_late() -> None:
-    api = FakeApi()
-    api.put(POOL, pool())
-    for name in ("w1", "w2"):
-        api.put(NODE, owned(name))
-    api.put(NODE, node("w3"))
-    api.put(POD, pod("a", "w1", ready=False))
-    api.put(POD, pod("b", "w2", ready=True))
-    seen: list[str] = []
-    late = asyncio.run(cleanup(api, NodePods("emugpu", {"a": "b"}, 0.0), seen.append))
-    assert late == ["w2"]
-    assert api.objects["emugpupools"] == {}
-    for name in ("w1", "w2"):
-        metadata = api.stored(NODE, name)["metadata"]
-        assert metadata["labels"] == {"zone": "a"}
-        assert metadata["annotations"] == {}
-    assert [write for write in api.log if write[2] == "w3"] == []
-    assert [write[:2] for write in api.log] == [("delete", "emugpupools"), *[("apply", "nodes")] * 4]
-    assert seen[-1] == "node w2: its daemon did not finish in 0 s; the node directory may be left there"
-
-
-def test_cleanup_waits_for_the_daemons() -> None:
-    api = FakeApi()
-    api.put(NODE, owned("w1"))
-    api.put(POD, pod("a", "w1", ready=True))
-
-    async def story() -> list[str]:
-        task = asyncio.create_task(cleanup(api, NodePods("emugpu", {"a": "b"}, 5.0), lambda _text: None))
-        while "cleanup" not in api.stored(NODE, "w1")["metadata"]["annotations"].get("emugpu.dev/inventory", ""):
-            await asyncio.sleep(0.001)
-        api.put(POD, pod("a", "w1", ready=False))
-        return await task
-
-    assert asyncio.run(story()) == []
-
-
-def test_cleanup_without_definitions_or_nodes() -> None:
-    api = FakeApi()
-    api.failures = {"list": [NotThereError("the server could not find the requested resource")]}
-    assert asyncio.run(cleanup(api, NodePods("emugpu", {"a": "b"}, 0.0), lambda _text: None)) == []
-    api.put(NODE, owned("w1"))
-    api.failures = {"apply": [NotThereError("gone"), NotThereError("gone")]}
-    assert asyncio.run(cleanup(api, NodePods("emugpu", {"a": "b"}, 0.0), lambda _text: None)) == []
 
 
 def test_events_are_kept_in_the_namespace_default() -> None:

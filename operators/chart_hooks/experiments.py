@@ -1,6 +1,6 @@
-"""Uninstalling: suspend all experiments and remove their runners and finalizers, so that no deletion waits for the controller.
+"""Before an uninstall all experiments stop and lose their finalizers: nothing would remove those without the controller.
 
-They are suspended since the controller may still run meanwhile, and would restart them.
+They are suspended first, since the controller may still run and would restart their runners.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from operators.experiments.controller.turns import FINAL
 from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, NotThereError
 
 
-async def leave(api: Api, namespace: str, say: Callable[[str], None]) -> None:
+async def stop_experiments(api: Api, namespace: str, say: Callable[[str], None]) -> None:
     """`namespace`: where runners are. Ended experiments are not changed. Raises what Api raises."""
     for facts in await _experiments(api):
         if facts.phase not in FINAL and facts.spec.get("suspend") is not True:

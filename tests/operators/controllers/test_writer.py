@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from operators.kube.actions import CommonAction, DeleteJob, SuspendJob, WriteStatus
+from operators.controllers.actions import CommonAction, DeleteJob, SuspendJob, WriteStatus
+from operators.controllers.writer import Author, write_common
 from operators.kube.api import EMUJOB, JOB, ConflictError
 from operators.kube.documents import key_of
-from operators.kube.writer import Author, write_common
 from operators.testing.fake_api import FakeApi
 
 AUTHOR = Author("tests", EMUJOB, "EmuJob", "tests")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.scheduling.remember.plain import PlainError, decode, encode
+from operators.scheduling.remember.encoding import PlainError, decode, encode
 from scheduler_sims.policies.allox import _Service
 from scheduler_sims.policies.las import _Memory
 from scheduler_sims.policies.synergy.policy import Round

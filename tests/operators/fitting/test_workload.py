@@ -9,8 +9,8 @@ import pytest
 from emulator_runtime.domain.job import ModelWork, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.offers import NodeOffer
-from operators.emujob.workload import cluster_spec, job_spec
+from operators.fitting.offers import NodeOffer
+from operators.fitting.workload import cluster_spec, job_spec
 from operators.objects.emujob import parse_spec
 from operators.objects.node import Node
 from operators.objects.pool import Pool

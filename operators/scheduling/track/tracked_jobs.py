@@ -8,7 +8,7 @@ from itertools import count
 
 from operators.objects.emujob import ACTUATORS
 from operators.objects.names import ENDED
-from operators.scheduling.see.objects import ScheduledEmuJob
+from operators.scheduling.see.job_objects import ScheduledEmuJob
 from operators.scheduling.track.job_reading import job_id_of, row_of
 from operators.scheduling.track.tracked_job import TrackedJob
 
