@@ -7,6 +7,8 @@ DEV_STAMP := $(VENV)/.installed-dev
 
 CLUSTER ?= emugpu
 
+unexport PYTHONDONTWRITEBYTECODE  # hundreds of short Python processes would each compile their modules again
+
 .PHONY: help setup demo experiment test check kube-programs kind-up kind-down e2e e2e-long bench profiles constraints clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
