@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from cluster_harness.request.spec import ClusterSpec, PoolSpec, parse_name
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.catalogue import gpu_spec
-from operators.objects.quantities import parse_quantity
+from operators.kube.quantities import parse_quantity
 
 MAX_NODES = 64
 """A bound against typing errors: each node is a container with a kubelet and a containerd on this machine."""

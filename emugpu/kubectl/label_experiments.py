@@ -11,9 +11,9 @@ from emugpu.kubectl.job_views import JobView, job_view
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.offers import NodeOffer, offers_of
-from operators.emujob.workload import cluster_spec, job_spec
 from operators.experiments.records import RunInfo, observed_job, run_record
+from operators.fitting.offers import NodeOffer, offers_of
+from operators.fitting.workload import cluster_spec, job_spec
 from operators.kube.api import Json
 from operators.kube.documents import object_at, text_at, texts_of
 from operators.objects.emujob import EmuJobSpec, parse_spec

@@ -23,7 +23,7 @@ from itertools import chain
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError, ProtocolError
-from operators.objects.quantities import parse_quantity
+from operators.kube.quantities import parse_quantity
 
 ALIAS = "emuGPU"
 RESOURCE = "emugpu.dev/emuGPU"

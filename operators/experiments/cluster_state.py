@@ -11,7 +11,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.catalogue import bundled_catalogue
-from operators.emujob.workload import cluster_spec
+from operators.fitting.workload import cluster_spec
 from operators.kube.api import EMUJOB, NODE, POD, POOL, Api, NotThereError
 from operators.objects.node import Node
 from operators.objects.pod import Pod

@@ -13,6 +13,8 @@ from emulator_runtime.domain.errors import ClusterError, EmuGpuError, UnknownNam
 from emulator_runtime.http_server import HttpServer
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from operators.controllers.leader_election import Candidate, Leader, LeadershipLostError, Terms
+from operators.controllers.status_server import loop_alive, status_server
 from operators.experiments.controller import inside
 from operators.jobs.controller import Controller, Dependencies
 from operators.jobs.manifests import Images
@@ -22,8 +24,6 @@ from operators.jobs.recording import Clocks, Links, Recording
 from operators.jobs.settings import Settings
 from operators.kube.api import Api
 from operators.kube.client import KubeApi
-from operators.kube.leader_election import Candidate, Leader, LeadershipLostError, Terms
-from operators.kube.status_server import loop_alive, status_server
 from operators.results_feed.server import TokenCheck, feed_pages
 
 _USAGE = """usage: python -m operators.jobs

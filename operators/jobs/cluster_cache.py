@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from operators.emujob.offers import NodeOffer, offers_of
+from operators.controllers.actions import SuspendJob, WriteStatus
+from operators.fitting.offers import NodeOffer, offers_of
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.observer import ClusterView
 from operators.jobs.plan import Action, CreateJob, CreateService, Observed, ResizePod
 from operators.jobs.resizing import ResizeRefusals
-from operators.kube.actions import SuspendJob, WriteStatus
 from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json
 from operators.kube.documents import Key
 from operators.kube.informer import Followed

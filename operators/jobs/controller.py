@@ -13,6 +13,10 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.profiles.table import ProfileTable
+from operators.controllers.actions import Tell
+from operators.controllers.events import News
+from operators.controllers.leader_election import LeadershipLostError
+from operators.controllers.work_queue import WorkQueue
 from operators.jobs.cluster_cache import ClusterCache
 from operators.jobs.creation_attempts import LASTS, CreationAttempts
 from operators.jobs.manifests import Images
@@ -21,13 +25,9 @@ from operators.jobs.observer import ClusterView
 from operators.jobs.plan import Action, Context, CreateJob, CreateService, ResizePod, plan
 from operators.jobs.resizing import Refusal
 from operators.jobs.writer import write
-from operators.kube.actions import Tell
 from operators.kube.api import Api, ConflictError, NotThereError
 from operators.kube.documents import Key
-from operators.kube.events import News
 from operators.kube.informer import Pauses, follow
-from operators.kube.leader_election import LeadershipLostError
-from operators.kube.work_queue import WorkQueue
 from operators.objects.emujob import EmuJob
 from operators.objects.names import FINAL
 from operators.results.status import Outcome

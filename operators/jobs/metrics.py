@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import Gauge
 
-from operators.kube.metrics import ControllerMetrics
+from operators.controllers.metrics import ControllerMetrics
 from operators.objects.names import PHASES
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.offers import NodeOffer
+from operators.fitting.offers import NodeOffer
 from operators.jobs.isolated_time import isolated_s
 from operators.jobs.status import prediction_of
 from operators.kube.documents import text_at

@@ -15,14 +15,14 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.offers import Fit, NodeOffer, first_fit
+from operators.controllers.actions import CommonAction, DeleteJob, Plan, SuspendJob, report
+from operators.controllers.events import News
+from operators.fitting.offers import Fit, NodeOffer, first_fit
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.manifests import Images, job_document, service_document
 from operators.jobs.resizing import TROUBLES, Refusal, Resources, wanted_of
 from operators.jobs.status import NOT_CARRIED_OUT, JobObjects, Moment, Verdict, status_of
-from operators.kube.actions import CommonAction, DeleteJob, Plan, SuspendJob, report
 from operators.kube.documents import Key, condition_of, text_at, whole_at
-from operators.kube.events import News
 from operators.kube.timestamps import rfc3339, rfc3339_micro, seconds_of
 from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from operators.controllers.writer import Author, write_common
 from operators.jobs.plan import Action, CreateJob, CreateService, ResizePod
 from operators.kube.api import EMUJOB, JOB, POD_SIZE, SERVICE, Api, Json
-from operators.kube.writer import Author, write_common
 from operators.objects.names import CONTAINER
 
 FIELD_MANAGER = "emugpu-operator"

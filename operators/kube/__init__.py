@@ -1,1 +1,1 @@
-"""The border to the API server: client, kubeconfigs, caches fed by watches, work queue, leader election, writes, metrics."""
+"""The client of the API server: kubeconfigs, credentials, requests, caches fed by watches, and the formats of its JSON."""

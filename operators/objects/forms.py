@@ -18,9 +18,9 @@ from pydantic import Field, StrictFloat, StrictInt, StrictStr
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.catalogue import bundled_catalogue
+from operators.kube.quantities import parse_quantity
 from operators.kube.timestamps import ns_of
 from operators.objects.custom_resource import Report, Rule, Scalar, Schema, problem, unknown_name
-from operators.objects.quantities import parse_quantity
 
 # Source: Kubernetes API, labels: a name of 63 characters, after a DNS subdomain and a slash if it has one; a value may be empty.
 _NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"

@@ -20,9 +20,9 @@ from pydantic import Field, model_validator
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.sensitivity import HostShare
+from operators.kube.quantities import parse_quantity
 from operators.objects.custom_resource import Part, Rule, Scalar, Schema, problem
 from operators.objects.forms import QUANTITY_SCHEMA, is_key, read_amount
-from operators.objects.quantities import parse_quantity
 
 DEFAULT_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 RESIZABLE = ("cpu", "memory")

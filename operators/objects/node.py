@@ -14,7 +14,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from operators.kube.documents import object_at, objects_in, text_at, texts_of
-from operators.objects.quantities import parse_quantity
+from operators.kube.quantities import parse_quantity
 
 FIELD_MANAGER = "emugpu-pools"
 """The pool controller owns fields of Nodes and pools under this name (Kubernetes API concepts, server-side apply)."""

@@ -27,7 +27,7 @@ from operators.objects.custom_resource import (
     served,
 )
 from operators.objects.forms import Conditions, GpuType, Int32, Int64, quantity_type, text_type
-from operators.objects.selector import Selector
+from operators.objects.selectors import Selector
 
 DEFAULT_RESOURCE = "emugpu.dev/emuGPU"
 """The resource that pods request to get a GPU; HOST_RESOURCE (re-exported here) is for pods that need none."""

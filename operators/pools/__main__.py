@@ -1,4 +1,4 @@
-"""`python -m operators.pools` runs the controller, `python -m operators.pools cleanup` removes all that it wrote."""
+"""`python -m operators.pools` runs the controller of EmuGPUPools."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ import os
 import signal
 import sys
 
-from emulator_runtime.domain.errors import EmuGpuError, InputError
+from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.timing.host import wall_ns
-from operators.experiments.controller.uninstall import leave
+from operators.controllers.status_server import loop_alive, status_server
 from operators.kube.client import KubeApi
-from operators.kube.status_server import loop_alive, status_server
-from operators.pools.cleanup import NodePods, cleanup
 from operators.pools.controller import Controller
 from operators.pools.metrics import PoolMetrics
 from operators.pools.settings import Settings
 
-_USAGE = """usage: python -m operators.pools [cleanup]
+_USAGE = """usage: python -m operators.pools
 
-Gives nodes the emulated GPUs of the EmuGPUPools; with cleanup, removes experiments' runners, pools, labels and annotations,
-and exits.
-Settings:
+Gives nodes the emulated GPUs of the EmuGPUPools. Settings:
 """
 
 
@@ -29,12 +25,11 @@ def main(argv: list[str]) -> int:
     if argv in (["-h"], ["--help"]):
         print(_USAGE + Settings.help())
         return 0
-    if argv not in ([], ["cleanup"]):
-        print("pools: takes cleanup or nothing; see --help", file=sys.stderr)
+    if argv:
+        print("pools: takes no arguments; see --help", file=sys.stderr)
         return 2
     try:
-        settings = Settings.from_env(os.environ)
-        asyncio.run(_clean(settings) if argv else _serve(settings))
+        asyncio.run(_serve(Settings.from_env(os.environ)))
     except EmuGpuError as error:
         print(f"pools: {error}", file=sys.stderr)
         return 2
@@ -60,23 +55,6 @@ async def _serve(settings: Settings) -> None:
     finally:
         if server is not None:
             server.close()
-        await api.close()
-
-
-async def _clean(settings: Settings) -> None:
-    name, _, value = settings.node_pods.partition("=")
-    if not name or not value:
-        raise InputError(settings.variable("node_pods"), f"must be label=value, got {settings.node_pods!r}")
-    patience_s = settings.whole("cleanup_s", least=0, most=600)
-    api = KubeApi()
-
-    def say(text: str) -> None:
-        print(text, flush=True)
-
-    try:
-        await leave(api, settings.namespace, say)  # before the pools: a run would only fail without its devices
-        await cleanup(api, NodePods(settings.namespace, {name: value}, patience_s), say)
-    finally:
         await api.close()
 
 

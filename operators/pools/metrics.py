@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from prometheus_client import Gauge
 
-from operators.kube.metrics import ControllerMetrics
+from operators.controllers.metrics import ControllerMetrics
 from operators.pools.actions import Action, PatchStatus
 
 _NUMBERS = ("nodes", "devices", "allocatable", "unhealthy")

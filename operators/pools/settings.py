@@ -15,6 +15,3 @@ class Settings(EnvSettings):
     PREFIX: ClassVar[str] = "EMUGPU_POOLS_"
 
     metrics_port: str = setting("port of /metrics, /healthz and /readyz; 0: off", "9402")
-    namespace: str = setting("cleanup: namespace of the node pods", "emugpu")
-    node_pods: str = setting("cleanup: label selector of the node pods", "app.kubernetes.io/component=node")
-    cleanup_s: str = setting("cleanup: how long to wait for the node pods (seconds, 0 to 600)", "30")

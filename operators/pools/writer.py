@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from operators.controllers.events import News, Regarding, event_document
 from operators.kube.api import EVENT, NODE, POOL, Api, Json, applied
-from operators.kube.events import News, Regarding, event_document
 from operators.objects.node import FIELD_MANAGER
 from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S
+from operators.controllers.leader_election import Leader
 from operators.kube.api import EMUJOB, NODE, POOL, Api, ApiAwayError, ForbiddenError, NotThereError
-from operators.kube.leader_election import Leader
 from operators.objects.emujob import EmuJob
 from operators.scheduling.act.writer import NotYetError
 from operators.scheduling.remember.handover import EncodedState, Handover

@@ -16,11 +16,11 @@ from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.http_server import HttpServer
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
+from operators.controllers.leader_election import Candidate, Leader, LeadershipLostError
+from operators.controllers.status_server import loop_alive, status_server
 from operators.kube import kubeconfig
 from operators.kube.api import Api
 from operators.kube.client import KubeApi
-from operators.kube.leader_election import Candidate, Leader, LeadershipLostError
-from operators.kube.status_server import loop_alive, status_server
 from operators.objects.scheduling_problem import ANNOTATION as PROBLEM
 from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
 from operators.scheduling.complaints import Complaint, ComplaintLog, complaint_of

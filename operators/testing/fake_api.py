@@ -12,8 +12,8 @@ from typing import Any
 
 from operators.kube.api import POD, ConflictError, Json, NotThereError, Resource
 from operators.kube.documents import object_at
-from operators.kube.selectors import matches
 from operators.kube.store import full_name_of
+from operators.objects.selectors import parse_selector
 
 _NO_GENERATION = ("nodes", "namespaces")
 _WITH_STATUS = ("emujobs", "emugpupools", "schedulingexperiments", "jobs", "nodes", "pods")
@@ -288,7 +288,8 @@ def _is_selected(document: Json, namespace: str, labels: str, fields: str) -> bo
     metadata = document["metadata"]
     if namespace not in ("", "*", metadata.get("namespace", "")):
         return False
-    if labels and not matches(labels, metadata.get("labels") or {}):
+    requirements = parse_selector(labels, "labelSelector") if labels else ()
+    if not all(requirement.holds(metadata.get("labels") or {}) for requirement in requirements):
         return False
     return all(_field_matches(document, part) for part in fields.split(",") if part)
 

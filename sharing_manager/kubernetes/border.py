@@ -26,8 +26,8 @@ from emulator_runtime.ipc.poller import CallSoon
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
-from sharing_manager.host_shares import HostShares
-from sharing_manager.identity import Holders, Identifier, PodAllocation, PodEvents
+from sharing_manager.devices.host_shares import HostShares
+from sharing_manager.grants.identity import Holders, Identifier, PodAllocation, PodEvents
 from sharing_manager.kubernetes.api_server import ApiServer, Endpoint, Timeouts
 from sharing_manager.kubernetes.events import EventSender, Subject
 from sharing_manager.kubernetes.node_watch import NodeWatch
@@ -35,7 +35,7 @@ from sharing_manager.kubernetes.objects import NodeFacts, PodFacts
 from sharing_manager.kubernetes.pod_resources import KubeletError, PodResources
 from sharing_manager.kubernetes.pod_watch import PodWatch, ShareReader
 from sharing_manager.kubernetes.pods import PodDirectory
-from sharing_manager.kubernetes.waiting import Complaint
+from sharing_manager.kubernetes.problem_log import Complaint
 
 FROM_ANNOTATION = "kubernetes"
 """The setting `inventory` when the inventory is an annotation of the Node."""

@@ -17,9 +17,9 @@ from random import Random
 
 from emulator_runtime.domain.units import NS_PER_S, to_ns
 from emulator_runtime.timing.host import monotonic_ns
-from sharing_manager.identity import PodIdentity
+from sharing_manager.grants.identity import PodIdentity
 from sharing_manager.kubernetes.api_server import ApiServer, ApiServerError
-from sharing_manager.kubernetes.waiting import BackOff, Complaint
+from sharing_manager.kubernetes.problem_log import BackOff, Complaint
 
 REPEAT_S = 300.0
 """Minimum time between two identical events about an object (host seconds)."""

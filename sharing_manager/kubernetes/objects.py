@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION, work_uid
-from sharing_manager.identity import PodIdentity
+from sharing_manager.grants.identity import PodIdentity
 from sharing_manager.kubernetes.api_server import ApiServerError
 from sharing_manager.kubernetes.cgroup import PodCgroup
 

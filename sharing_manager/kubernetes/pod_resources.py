@@ -16,7 +16,7 @@ import grpc
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.units import MIB
-from sharing_manager.identity import PodAllocation
+from sharing_manager.grants.identity import PodAllocation
 from sharing_manager.kubernetes.api import podresources_pb2 as api
 
 LIST_METHOD = "/v1.PodResourcesLister/List"

@@ -10,11 +10,11 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.ipc.poller import CallSoon
 from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION, share_of_allocation
-from sharing_manager.host_shares import HostShares
+from sharing_manager.devices.host_shares import HostShares
 from sharing_manager.kubernetes import objects
 from sharing_manager.kubernetes.api_server import ApiServer
 from sharing_manager.kubernetes.objects import JOB_LABEL, PodNotes
-from sharing_manager.kubernetes.waiting import Complaint
+from sharing_manager.kubernetes.problem_log import Complaint
 from sharing_manager.kubernetes.watching import Watch
 
 

@@ -16,12 +16,12 @@ from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError,
 from emulator_runtime.domain.units import to_ns
 from emulator_runtime.ipc.poller import CallSoon
 from emulator_runtime.timing.host import monotonic_ns
-from sharing_manager.identity import PodIdentity
+from sharing_manager.grants.identity import PodIdentity
 from sharing_manager.kubernetes import cgroup, objects
 from sharing_manager.kubernetes.api_server import ApiServer, ApiServerError
 from sharing_manager.kubernetes.cgroup import PodCgroup
 from sharing_manager.kubernetes.objects import ContainerFacts, PodFacts
-from sharing_manager.kubernetes.waiting import BackOff, Complaint
+from sharing_manager.kubernetes.problem_log import BackOff, Complaint
 
 GIVE_UP_S = 60.0
 """Maximum time that a process waits for the API server before it is asked to retry (host seconds)."""

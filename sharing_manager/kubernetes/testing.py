@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 import grpc
 
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
-from sharing_manager.identity import PodAllocation
+from sharing_manager.grants.identity import PodAllocation
 from sharing_manager.kubernetes.api import podresources_pb2 as api
 from sharing_manager.kubernetes.api_server import Endpoint
 

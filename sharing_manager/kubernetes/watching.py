@@ -19,7 +19,7 @@ from emulator_runtime.domain.units import to_ns
 from emulator_runtime.timing.host import monotonic_ns
 from sharing_manager.kubernetes import objects
 from sharing_manager.kubernetes.api_server import ApiServer, ApiServerError
-from sharing_manager.kubernetes.waiting import BackOff, Complaint
+from sharing_manager.kubernetes.problem_log import BackOff, Complaint
 
 _WATCH_S = 120
 _STEADY_S = 5.0

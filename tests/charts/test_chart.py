@@ -18,10 +18,11 @@ from emulator_runtime.node.settings import EnvSettings
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.admission.settings import Settings as AdmissionSettings
 from operators.api.settings import Settings as ApiSettings
+from operators.chart_hooks.cleanup import Settings as CleanupSettings
+from operators.chart_hooks.prepare import Settings as PrepareSettings
 from operators.jobs.settings import Settings as JobsSettings
 from operators.objects.pool import parse_spec
 from operators.pools.settings import Settings as PoolsSettings
-from operators.prepare import Settings as PrepareSettings
 from operators.results_feed.server import AUDIENCE
 from sharing_manager.settings import Settings as ManagerSettings
 
@@ -36,7 +37,8 @@ PROGRAMS: dict[str, type[EnvSettings]] = {
     "operators.jobs": JobsSettings,
     "operators.api": ApiSettings,
     "operators.admission": AdmissionSettings,
-    "operators.prepare": PrepareSettings,
+    "operators.chart_hooks.prepare": PrepareSettings,
+    "operators.chart_hooks.cleanup": CleanupSettings,
 }
 API_OBJECTS = {
     f"{kind}/emugpu-api"
@@ -276,7 +278,13 @@ def test_every_setting_is_known_to_its_program(render: Render, sets: tuple[str, 
             program.from_env(given)
             assert all(key.startswith(program.PREFIX) for key in given), name
             seen.add(command[2])
-    assert {"sharing_manager", "deviceplugin", "operators.pools", "operators.jobs", "operators.prepare"} <= seen
+    assert {
+        "sharing_manager",
+        "deviceplugin",
+        "operators.pools",
+        "operators.jobs",
+        "operators.chart_hooks.prepare",
+    } <= seen
 
 
 def test_settings_and_extra_variables_reach_the_programs(render: Render) -> None:
@@ -680,7 +688,7 @@ def test_selectors_find_their_pods(render: Render) -> None:
                 budget = objects["PodDisruptionBudget", name]["spec"]["selector"]["matchLabels"]
                 assert budget.items() <= labels.items()
     cleanup = objects["Job", "emugpu-cleanup"]["spec"]["template"]["spec"]["containers"][0]
-    key, _, value = environment(cleanup)["EMUGPU_POOLS_NODE_PODS"].partition("=")
+    key, _, value = environment(cleanup)["EMUGPU_CLEANUP_NODE_PODS"].partition("=")
     assert objects["DaemonSet", "emugpu-node"]["spec"]["template"]["metadata"]["labels"][key] == value
 
 

@@ -16,17 +16,17 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.timing.host import wall_ns
+from operators.chart_hooks.cleanup import NodePods, cleanup
+from operators.chart_hooks.prepare import Settings as PrepareSettings
+from operators.chart_hooks.prepare import prepare
 from operators.kube.api import CRD, NODE, POD, POOL, ApiAwayError, NotThereError, applied
 from operators.kube.client import KubeApi
 from operators.kube.informer import Pauses
 from operators.kube.kubeconfig import from_document
 from operators.pools.actions import RecordEvent
-from operators.pools.cleanup import NodePods, cleanup
 from operators.pools.controller import Controller
 from operators.pools.metrics import PoolMetrics
 from operators.pools.writer import write
-from operators.prepare import Settings as PrepareSettings
-from operators.prepare import prepare
 from operators.testing.api_server import ApiServer
 from operators.testing.stories import running, until
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -18,18 +17,16 @@ from prometheus_client import CollectorRegistry, Counter
 
 from emulator_runtime.domain.errors import ClusterError, InputError
 from emulator_runtime.timing.host import sleep_ns
+from operators.chart_hooks.cleanup import main as cleanup_main
+from operators.chart_hooks.prepare import main as prepare_main
+from operators.controllers.status_server import status_server
 from operators.jobs.__main__ import main as jobs_main
 from operators.kube.client import KubeApi
-from operators.kube.status_server import status_server
 from operators.kube.store import Store
 from operators.kube.timestamps import rfc3339, rfc3339_micro
 from operators.objects.pool import Pool
 from operators.pools.__main__ import main
-from operators.prepare import Settings as PrepareSettings
-from operators.prepare import main as prepare_main
-from operators.prepare import prepare
 from operators.testing.api_server import ApiServer
-from operators.testing.fake_api import FakeApi
 
 
 def get(port: int, path: str) -> tuple[int, str]:
@@ -77,9 +74,7 @@ def test_times_have_the_forms_of_kubernetes() -> None:
             "EMUGPU_POOLS_METRICS_PORT: must be a whole number from 0 to 65535, got 'x'",
         ),
         ([], {"EMUGPU_POOLS_PORT": "1"}, "unknown setting 'EMUGPU_POOLS_PORT'"),
-        (["cleanup"], {"EMUGPU_POOLS_NODE_PODS": "x"}, "EMUGPU_POOLS_NODE_PODS: must be label=value, got 'x'"),
-        (["cleanup"], {"EMUGPU_POOLS_CLEANUP_S": "-1"}, "EMUGPU_POOLS_CLEANUP_S: must be a whole number from 0 to 600"),
-        (["clean"], {}, "takes cleanup or nothing; see --help"),
+        (["clean"], {}, "takes no arguments; see --help"),
     ],
 )
 def test_the_controller_says_why_it_cannot_start(
@@ -101,30 +96,8 @@ def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare_main(["--help"]) == 0
     assert "EMUGPU_PREPARE_DEFINITIONS" in capsys.readouterr().out
     assert prepare_main(["x"]) == 2
-
-
-def test_prepare_needs_definitions_where_it_is_given_a_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def failure() -> str:
-        with pytest.raises(InputError) as caught:
-            asyncio.run(prepare(FakeApi(), PrepareSettings(definitions=str(tmp_path)), lambda _text: None))
-        return str(caught.value)
-
-    assert "has no .json file; mount the chart's definitions there" in failure()
-    for text, words in (
-        ("{", "can't be read as JSON"),
-        ("[]", "is no CustomResourceDefinition"),
-        ('{"kind":"Pod"}', "is no Custom"),
-    ):
-        (tmp_path / "x.json").write_text(text, encoding="utf-8")
-        assert words in failure()
-    (tmp_path / "x.json").write_text(json.dumps({"kind": "CustomResourceDefinition", "metadata": {}}), encoding="utf-8")
-    assert "with a name" in failure()
-    asyncio.run(prepare(FakeApi(), PrepareSettings(), lambda _text: pytest.fail("there is nothing to do")))
-    monkeypatch.setenv("KUBECONFIG", "/nowhere")
-    assert prepare_main([]) == 2
-    assert "prepare: KUBECONFIG: names no file that exists (/nowhere)" in capsys.readouterr().err
+    assert cleanup_main(["--help"]) == 0
+    assert "EMUGPU_CLEANUP_NAMESPACE" in capsys.readouterr().out
 
 
 def test_no_configuration_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

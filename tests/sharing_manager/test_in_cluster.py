@@ -10,14 +10,14 @@ from emulator_runtime.node.grant_files import GrantFiles
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.layout import NodeLayout
 from sharing_manager import in_cluster
-from sharing_manager.devices import DevicePool
-from sharing_manager.event_log import SqliteEventLog
-from sharing_manager.grants import Grant, GrantState
-from sharing_manager.identity import PodAllocation
+from sharing_manager.core.manager import Manager
+from sharing_manager.devices.inventories import publish, read_inventory
+from sharing_manager.devices.pool import DevicePool
+from sharing_manager.grants.grant import Grant, GrantState
+from sharing_manager.grants.identity import PodAllocation
 from sharing_manager.in_cluster import InCluster
-from sharing_manager.inventories import publish, read_inventory
-from sharing_manager.manager import Manager
-from sharing_manager.service import JobService
+from sharing_manager.persistence.event_log import SqliteEventLog
+from sharing_manager.service.job_service import JobService
 from sharing_manager.settings import Settings
 
 GIB = 1024**3

@@ -24,9 +24,9 @@ from emugpu.kubectl.output import Answer, duration, timestamp
 from emugpu.kubectl.spans import Places, Window, clipped, live_record, shortened, stays, window_of
 from emulator_runtime.domain.errors import InputError
 from operators.kube.api import NODE, Api, Json
-from operators.kube.selectors import selector
-from scheduler_sims.reports.html import write_gantt
-from scheduler_sims.reports.palette import JOB_COLOURS
+from operators.objects.selectors import normalized_selector
+from scheduler_sims.reports.page.html import write_gantt
+from scheduler_sims.reports.page.palette import JOB_COLOURS
 
 Seen = tuple[list[JobView], Places, list[str]]
 """The jobs, the places of devices, and what could not be read."""
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0. Raises errors of the tree."""
-    labels, since_s, every_s = selector(args.selector, "-l"), _since_s(args.since), options.every_s(args)
+    labels, since_s, every_s = normalized_selector(args.selector, "-l"), _since_s(args.since), options.every_s(args)
     with options.cluster_of(args) as cluster:
         namespace = options.scope(args, cluster)
 

@@ -12,7 +12,7 @@ from emugpu.kubectl.cluster import Cluster
 from emugpu.kubectl.job_views import JobView, jobs_in
 from emugpu.kubectl.output import Answer, Cell, count, number, phase, seconds, timestamp
 from emulator_runtime.domain.errors import UnknownNameError
-from operators.kube.selectors import selector
+from operators.objects.selectors import normalized_selector
 
 PHASES = ("Pending", "Queued", "Starting", "Running", "Preempted", "Succeeded", "Failed", "Rejected")
 _HEADINGS = (
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0. Raises errors of the tree."""
-    labels, phases, every_s = selector(args.selector, "-l"), _phases(args.phase), options.every_s(args)
+    labels, phases, every_s = normalized_selector(args.selector, "-l"), _phases(args.phase), options.every_s(args)
     with options.cluster_of(args) as cluster:
 
         def look() -> Answer:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError
+from operators.controllers.leader_election import LeadershipLostError
 from operators.experiments.controller.metrics import ExperimentMetrics
 from operators.experiments.controller.names import UID_LABEL
 from operators.experiments.controller.objects import (
@@ -28,7 +29,6 @@ from operators.experiments.controller.turns import FINAL, turn
 from operators.experiments.controller.writer import write
 from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, ConflictError, NotThereError
 from operators.kube.informer import Followed, Pauses, follow
-from operators.kube.leader_election import LeadershipLostError
 from operators.kube.store import Store
 from operators.objects.experiment import parse_spec
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from operators.controllers.metrics import ControllerMetrics
 from operators.experiments.controller.objects import ExperimentFacts
 from operators.kube.documents import object_at, objects_in, text_at
-from operators.kube.metrics import ControllerMetrics
 
 PHASES = ("Pending", "Queued", "Starting", "Running", "Suspended", "Succeeded", "Failed")
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
+from operators.controllers.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus, report
+from operators.controllers.events import News
 from operators.experiments.controller.names import FINALIZER
 from operators.experiments.controller.objects import ExperimentFacts, RunNamespace, RunnerFacts
 from operators.experiments.controller.runner_job import RunnerSettings, runner_document
 from operators.experiments.controller.status import Seen, silence_left_s, status_of
 from operators.experiments.controller.turns import FINAL
-from operators.kube.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus, report
 from operators.kube.documents import Key, condition_of, object_at, objects_in, text_at, whole_at
-from operators.kube.events import News
 from operators.kube.timestamps import ns_of, rfc3339
 from operators.objects.experiment import ExperimentSpec, parse_spec
 

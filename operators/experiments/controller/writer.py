@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operators.controllers.writer import Author, exactly, write_common
 from operators.experiments.controller.names import FIELD_MANAGER, KIND
 from operators.experiments.controller.plan import (
     Action,
@@ -12,7 +13,6 @@ from operators.experiments.controller.plan import (
 )
 from operators.experiments.run_namespace import request_deletion
 from operators.kube.api import EXPERIMENT, JOB, Api
-from operators.kube.writer import Author, exactly, write_common
 
 _AUTHOR = Author(FIELD_MANAGER, EXPERIMENT, KIND, "experiments")
 

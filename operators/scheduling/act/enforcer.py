@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from emulator_runtime.domain.errors import EmuGpuError
+from operators.controllers.leader_election import LeadershipLostError
 from operators.kube.api import EMUJOB, JOB, POD, ConflictError, NotThereError
 from operators.kube.informer import Pauses
-from operators.kube.leader_election import LeadershipLostError
 from operators.objects.emujob import EmuJob
 from operators.objects.names import ALLOCATION
 from operators.scheduling.act.actuators import ACTUATORS, state_of

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError
+from operators.controllers.leader_election import LeadershipLostError
 from operators.kube.api import POD, Api, Json, NotThereError, Resource
 from operators.kube.documents import Key
-from operators.kube.leader_election import LeadershipLostError
 from operators.kube.store import Store
 from operators.objects.allocation import Allocation
 from operators.scheduling.names import FIELD_MANAGER

@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.offers import NodeOffer, offers_of
-from operators.emujob.workload import cluster_of
+from operators.fitting.offers import NodeOffer, offers_of
+from operators.fitting.workload import cluster_of
 from operators.objects.node import Node
 from operators.objects.pool import DEFAULT_RESOURCE, Pool
 from operators.pools.emulated_nodes import emulated_nodes

@@ -8,7 +8,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.units import to_s
-from operators.emujob.workload import job_spec
+from operators.fitting.workload import job_spec
 from operators.kube.timestamps import ns_of
 from operators.objects.allocation import Allocation as AllocationAnnotation
 from operators.objects.allocation import read_allocation

@@ -21,12 +21,12 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from emulator_runtime.timing.host import wall_ns
+from operators.chart_hooks.experiments import stop_experiments
 from operators.experiments.controller.controller import Controller, Surroundings
 from operators.experiments.controller.metrics import ExperimentMetrics
 from operators.experiments.controller.names import PROGRESS, UID_LABEL, experiment_id
 from operators.experiments.controller.progress import RunnerProgress, progress_text
 from operators.experiments.controller.runner_job import RunnerSettings
-from operators.experiments.controller.uninstall import leave
 from operators.kube.client import KubeApi
 from operators.kube.informer import Pauses
 from operators.kube.kubeconfig import from_document
@@ -468,7 +468,7 @@ def test_an_uninstall_leaves_nothing_that_waits(cluster: ApiServer, nothing_left
 
     async def uninstall() -> None:
         api = as_account(cluster, "emugpu-cleanup")
-        await leave(api, "emugpu", lambda _text: None)
+        await stop_experiments(api, "emugpu", lambda _text: None)
         await api.close()
 
     asyncio.run(uninstall())

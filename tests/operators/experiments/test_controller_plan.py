@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,9 @@ import pytest
 import yaml
 
 from emulator_runtime.domain.errors import InputError
+from operators.controllers.actions import Plan, Tell, WriteStatus
 from operators.experiments.controller.inside import runner_settings
-from operators.experiments.controller.names import FINALIZER, UID_LABEL, experiment_id, runner_name
+from operators.experiments.controller.names import FINALIZER, experiment_id, runner_name
 from operators.experiments.controller.objects import ExperimentFacts, RunNamespace, RunnerFacts
 from operators.experiments.controller.plan import (
     CreateRunner,
@@ -29,12 +29,8 @@ from operators.experiments.controller.progress import RunnerProgress, progress_o
 from operators.experiments.controller.runner_job import RunnerSettings, runner_document
 from operators.experiments.controller.status import Seen
 from operators.experiments.controller.turns import turn
-from operators.experiments.controller.uninstall import leave
-from operators.kube.actions import Plan, Tell, WriteStatus
-from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, NotThereError
 from operators.kube.documents import Key, condition_of
 from operators.objects.experiment import COSTS, parse_spec
-from operators.testing.fake_api import FakeApi
 from scheduler_sims.interface.costs import COST_NAMES
 from scheduler_sims.policies.resolve import resolve_policy
 
@@ -134,32 +130,6 @@ def test_a_pod_that_does_not_start_is_told_with_where_to_look() -> None:
     assert late["doing"].endswith("kubectl -n emugpu describe pods -l job-name=r")
     ready = Seen(runner(pods=1, ready=1, started="2026-01-01T00:00:00Z"), turn=True)
     assert status(plan(begun, ready, SETTINGS, NOW_NS + 99 * 10**9))["doing"] == "its runner is being started"
-
-
-def test_an_uninstall_holds_and_lets_go() -> None:
-    api = FakeApi()
-    own, said = {"labels": {UID_LABEL: "u1"}}, list[str]()
-    for name, phase in (("u1", "Running"), ("u2", "Succeeded"), ("u3", "Queued")):
-        metadata = {"name": name, "namespace": "lab", "uid": name, "finalizers": [FINALIZER, "other"]}
-        api.put(EXPERIMENT, {"metadata": metadata, "spec": SPEC, "status": {"phase": phase}})
-    api.put(JOB, {"metadata": {"name": "r", "namespace": "emugpu", "uid": "r", **own}})
-    api.put(NAMESPACE, {"metadata": {"name": "emugpu-exp-1-1", **own}})
-    asyncio.run(leave(api, "emugpu", said.append))
-    found = {name: api.stored(EXPERIMENT, f"lab/{name}") for name in ("u1", "u2", "u3")}
-    assert [each["spec"].get("suspend", False) for each in found.values()] == [True, False, True]
-    assert {tuple(each["metadata"]["finalizers"]) for each in found.values()} == {("other",)}
-    assert api.objects["jobs"] == api.objects["namespaces"] == {}
-    assert said == [
-        "experiment lab/u1 is suspended",
-        "experiment lab/u3 is suspended",
-        "namespace emugpu-exp-1-1 deleted",
-    ]
-
-
-def test_an_uninstall_without_the_definition_has_nothing_to_do() -> None:
-    api = FakeApi()
-    api.failures["list"] = [NotThereError("no such kind")]
-    asyncio.run(leave(api, "emugpu", lambda _text: None))
 
 
 def test_jobs_that_failed_are_in_the_condition() -> None:

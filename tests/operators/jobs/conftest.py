@@ -10,12 +10,12 @@ import pytest
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.offers import NodeOffer
+from operators.controllers.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus
+from operators.fitting.offers import NodeOffer
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.manifests import Images
 from operators.jobs.plan import Action, Context, CreateJob, CreateService, Observed, ResizePod, plan
 from operators.jobs.resizing import Refusal
-from operators.kube.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus
 from operators.kube.documents import Key
 from operators.kube.timestamps import rfc3339
 from operators.objects.emujob import EmuJob

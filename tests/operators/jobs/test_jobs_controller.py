@@ -10,6 +10,7 @@ import pytest
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.profiles.table import ProfileTable
+from operators.controllers.leader_election import LeadershipLostError
 from operators.jobs.controller import Controller, Dependencies
 from operators.jobs.creation_attempts import CreationAttempts
 from operators.jobs.manifests import Images
@@ -28,7 +29,6 @@ from operators.kube.api import (
     Resource,
 )
 from operators.kube.informer import Pauses
-from operators.kube.leader_election import LeadershipLostError
 from operators.results.job import JobFacts
 from operators.results.job_result import job_result
 from operators.results.status import Outcome

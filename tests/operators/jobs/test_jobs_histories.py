@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from operators.kube.actions import SuspendJob
+from operators.controllers.actions import SuspendJob
 
 Worlds = Any
 WORK: dict[str, Any] = {"steps": 100, "model": "resnet50", "batchSize": 64}

@@ -10,7 +10,7 @@ import pytest
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.offers import NodeOffer
+from operators.fitting.offers import NodeOffer
 from operators.jobs.cluster_cache import ClusterCache, pod_of_interest
 from operators.jobs.isolated_time import isolated_s
 from operators.jobs.observer import ClusterView, Observer

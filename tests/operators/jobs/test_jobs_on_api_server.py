@@ -23,12 +23,12 @@ import pytest
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import wall_ns
+from operators.controllers.actions import SuspendJob
 from operators.jobs.controller import Controller, Dependencies
 from operators.jobs.manifests import Images
 from operators.jobs.metrics import JobMetrics
 from operators.jobs.plan import ResizePod
 from operators.jobs.writer import write
-from operators.kube.actions import SuspendJob
 from operators.kube.api import JOB, LEASE, ConflictError, NotThereError
 from operators.kube.client import KubeApi
 from operators.kube.documents import Key

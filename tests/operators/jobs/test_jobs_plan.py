@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.units import GIB
-from operators.emujob.offers import NodeOffer
+from operators.controllers.actions import DeleteJob, SuspendJob
+from operators.fitting.offers import NodeOffer
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.plan import CreateJob, CreateService
-from operators.kube.actions import DeleteJob, SuspendJob
 from operators.kube.documents import Key, condition_of
 from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob

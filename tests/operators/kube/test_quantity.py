@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import InputError
-from operators.objects.quantities import parse_quantity
+from operators.kube.quantities import parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from operators.objects.custom_resource import read_strictly
 from operators.objects.pool import parse_spec
-from operators.objects.selector import Selector
+from operators.objects.selectors import Selector
 
 A100 = {"type": "A100-SXM4-80GB", "count": 8}
 

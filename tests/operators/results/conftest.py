@@ -18,7 +18,7 @@ from operators.results.store import ResultStore
 from operators.testing.teller import Teller
 from sharing_manager.store.client import client_of
 from sharing_manager.store.entries import Entry
-from sharing_manager.store.server import RedisLink
+from sharing_manager.store.redis_link import RedisLink
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.emujob.offers import NodeOffer
+from operators.fitting.offers import NodeOffer
 from operators.jobs.cluster_cache import pod_of_interest
 from operators.jobs.observer import ClusterView, Observer
 from operators.kube.timestamps import rfc3339, rfc3339_micro

@@ -14,8 +14,8 @@ from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
+from operators.controllers.leader_election import Candidate, Leader, Terms
 from operators.kube.api import CONFIG_MAP, EMUJOB, LEASE, NODE, ApiAwayError, ForbiddenError, Resource
-from operators.kube.leader_election import Candidate, Leader, Terms
 from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
 from operators.scheduling.remember.handover import Handover, from_document
 from operators.scheduling.track.tracked_jobs import Scope

@@ -19,8 +19,8 @@ import yaml
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
+from operators.controllers.status_server import loop_alive
 from operators.kube.documents import Key
-from operators.kube.status_server import loop_alive
 from operators.objects.emujob import EmuJob
 from operators.scheduling import program
 from operators.scheduling.options import Options

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.errors import ClusterError
+from operators.controllers.leader_election import LeadershipLostError
 from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, ApiAwayError, ConflictError
-from operators.kube.leader_election import LeadershipLostError
 from operators.kube.timestamps import ns_of
 from operators.scheduling.track.tracked_jobs import Scope
 from scheduler_sims.interface.view import Phase

@@ -13,7 +13,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.settings import EnvSettings
-from sharing_manager.identity import PodAllocation, PodIdentity
+from sharing_manager.grants.identity import PodAllocation, PodIdentity
 from sharing_manager.kubernetes import border as border_module
 from sharing_manager.kubernetes import connect
 from sharing_manager.kubernetes.border import KubernetesBorder

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharing_manager.identity import PodIdentity
+from sharing_manager.grants.identity import PodIdentity
 from sharing_manager.kubernetes import events
 from sharing_manager.kubernetes.events import (
     BURST,

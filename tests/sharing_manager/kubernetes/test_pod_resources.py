@@ -7,7 +7,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 
-from sharing_manager.identity import PodAllocation
+from sharing_manager.grants.identity import PodAllocation
 from sharing_manager.kubernetes import pod_resources
 from sharing_manager.kubernetes.api import podresources_pb2
 from sharing_manager.kubernetes.pod_resources import KubeletError, PodResources

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from emulator_runtime.domain.sensitivity import HostShare
-from sharing_manager.host_shares import HostShares
+from sharing_manager.devices.host_shares import HostShares
 from sharing_manager.kubernetes.border import KubernetesBorder
 from sharing_manager.kubernetes.pod_watch import PodWatch
 from sharing_manager.kubernetes.testing import pod_object

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from emulator_runtime.domain.errors import ManagerUnavailableError, RefusedError
-from sharing_manager.identity import PodIdentity
+from sharing_manager.grants.identity import PodIdentity
 from sharing_manager.kubernetes import objects, pods
 from sharing_manager.kubernetes.api_server import ApiServerError
 from sharing_manager.kubernetes.cgroup import PodCgroup

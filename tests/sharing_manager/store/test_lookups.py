@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from emulator_runtime.domain.errors import ClusterError, ManagerUnavailableError
+from emulator_runtime.retrying import Backoff
 from emulator_runtime.timing.host import monotonic_ns
-from sharing_manager.store.backoff import Backoff
 from sharing_manager.store.lookups import RedisProgress, may_have_run_elsewhere
-from sharing_manager.store.troubles import StoreAwayError
+from sharing_manager.store.redis_errors import StoreAwayError
 
 
 class Answers:

@@ -1,0 +1,1 @@
+"""What the pools' nodes can run: whether an EmuJob fits on them, and both as the simulator describes them."""

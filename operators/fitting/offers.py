@@ -1,0 +1,174 @@
+"""What the nodes of the pools offer, and whether a job could ever run there: so that one that can't is told at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, InputError
+from emulator_runtime.domain.units import gib
+from emulator_runtime.profiles.table import ProfileTable
+from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, batch_per_gpu, plan_step
+from operators.objects.emujob import Configuration, EmuJobSpec
+from operators.objects.node import Node
+from operators.objects.pool import DEFAULT_RESOURCE, Pool
+from operators.pools.emulated_nodes import emulated_nodes
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOffer:
+    """A node of a pool. `devices`: GPU type and memory of each that pods can ask for, shared ones as often as shared."""
+
+    node: str
+    cpu_milli: int
+    memory_bytes: int
+    devices: tuple[tuple[str, int], ...]
+
+
+def offers_of(pools: Iterable[Pool], nodes: Sequence[Node]) -> tuple[NodeOffer, ...]:
+    """All nodes of all pools, by name. Devices count whether healthy or not: they may recover."""
+    return tuple(
+        NodeOffer(
+            each.name,
+            each.cpu_milli,
+            each.memory_bytes,
+            tuple((entry.device.gpu_type, entry.device.memory_bytes) for entry in each.shares),
+        )
+        for each in emulated_nodes(pools, nodes)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The first configuration that could run somewhere, else why none can. `gpu_types`: on which types; empty: any.
+
+    `misstated`: no node is at fault, but what is said of the work itself.
+    """
+
+    configuration: Configuration | None
+    gpu_types: tuple[str, ...] = ()
+    problem: str = ""
+    misstated: bool = False
+
+
+def first_fit(spec: EmuJobSpec, offers: Sequence[NodeOffer], profiles: ProfileTable) -> Fit:
+    """Pure; says nothing of what is free at the moment."""
+    problems, misstated = [], True
+    for configuration in spec.configurations:
+        problem = _misstated(spec, configuration, profiles)
+        misstated &= bool(problem)
+        types: Mapping[str, int] = {}
+        if not problem:
+            types, problem = _types_of(spec, configuration, offers, profiles)
+        if not problem:
+            problem = _problem(spec, configuration, types, offers)
+        if not problem:
+            return Fit(configuration, tuple(sorted(types)) if configuration.model or configuration.gpu_types else ())
+        problems.append(problem if len(spec.configurations) == 1 else f"{configuration.name}: {problem}")
+    return Fit(None, problem="; ".join(problems), misstated=misstated)
+
+
+def usable_types(
+    spec: EmuJobSpec, configuration: Configuration, offers: Sequence[NodeOffer], profiles: ProfileTable
+) -> tuple[Mapping[str, int], str]:
+    """The offered GPU types on which the configuration runs, with the memory that it needs of each device; else why none."""
+    problem = _misstated(spec, configuration, profiles)
+    return ({}, problem) if problem else _types_of(spec, configuration, offers, profiles)
+
+
+def _types_of(
+    spec: EmuJobSpec, configuration: Configuration, offers: Sequence[NodeOffer], profiles: ProfileTable
+) -> tuple[Mapping[str, int], str]:
+    """The same of a configuration that isn't misstated."""
+    if not configuration.gpus:
+        return {}, ""
+    offered = {gpu_type for offer in offers for gpu_type, _ in offer.devices}
+    if not offered:
+        return {}, f"no pool offers {DEFAULT_RESOURCE}; apply an EmuGPUPool"
+    wanted = offered & set(configuration.gpu_types) if configuration.gpu_types else offered
+    if not wanted:
+        return {}, f"needs {' or '.join(configuration.gpu_types)}; the pools offer {', '.join(sorted(offered))}"
+    types: dict[str, int] = {}
+    problem = ""
+    for gpu_type in sorted(wanted):
+        try:
+            types[gpu_type] = _memory_needed(spec, configuration, gpu_type, profiles)
+        except BeyondProfileError as error:
+            told = _beyond(error.what, (error.first, error.last), configuration, spec.nodes)
+            problem = f"{told}, or apply a pool of a GPU type that was measured further"
+        except EmuGpuError as error:
+            problem = str(error)
+    return (types, "") if types else ({}, problem)
+
+
+def _misstated(spec: EmuJobSpec, configuration: Configuration, profiles: ProfileTable) -> str:
+    """What is wrong with a model or its batch whichever GPUs there are; empty: nothing."""
+    model = configuration.model
+    if not model or not configuration.gpus:
+        return ""
+    try:
+        known = profiles.gpu_types_of(model)
+        batch = batch_per_gpu(configuration.batch_size, configuration.gpus * spec.nodes, "batchSize")
+    except InputError as error:
+        return str(error)
+    ranges = [_measured(model, gpu_type, profiles) for gpu_type in configuration.gpu_types or known]
+    measured = [found for found in ranges if found is not None]
+    if not measured or any(first <= batch <= last for first, last in measured):
+        return ""
+    what = f"{model} on {' or '.join(configuration.gpu_types)}" if configuration.gpu_types else model
+    return _beyond(what, (min(measured)[0], max(last for _, last in measured)), configuration, spec.nodes)
+
+
+def _measured(model: str, gpu_type: str, profiles: ProfileTable) -> tuple[int, int] | None:
+    """The smallest and the largest batch size on a GPU; None: it was measured at none of this type."""
+    try:
+        return profiles.measured_batches(model, gpu_type)
+    except InputError:
+        return None
+
+
+def _beyond(what: str, measured: tuple[int, int], configuration: Configuration, nodes: int) -> str:
+    """An EmuJob's batch is that of all its GPUs, and it can't be extrapolated."""
+    gpus, (first, last) = configuration.gpus * nodes, measured
+    batch = configuration.batch_size // gpus
+    told = f"{what} was measured at batch sizes {first} to {last} on a GPU, not at {batch}"
+    return f"batchSize: {told}; give {first * gpus} to {last * gpus} for {gpus} GPU{'s' * (gpus > 1)}"
+
+
+def _memory_needed(spec: EmuJobSpec, configuration: Configuration, gpu_type: str, profiles: ProfileTable) -> int:
+    if not configuration.model:
+        return configuration.gpu_memory_bytes
+    request = TrainRequest(spec.steps, model=configuration.model, batch_size=configuration.batch_size)
+    layout = Layout((gpu_type,) * configuration.gpus, configuration.gpus * spec.nodes, spec.nodes)
+    return plan_step(request, layout, profiles).peak_bytes
+
+
+def _problem(
+    spec: EmuJobSpec, configuration: Configuration, types: Mapping[str, int], offers: Sequence[NodeOffer]
+) -> str:
+    """Why there are not enough nodes; empty where there are."""
+    kinds = Counter((offer.cpu_milli, offer.memory_bytes, offer.devices) for offer in offers)
+    lacks = {kind: _lacks(configuration, types, NodeOffer("", *kind)) for kind in kinds}  # nodes of a pool are alike
+    enough = sum(count for kind, count in kinds.items() if not lacks[kind])
+    if enough >= spec.nodes:
+        return ""
+    if enough:
+        return f"needs {spec.nodes} nodes, only {enough} are large enough"
+    if not offers:
+        return "no pool has a node"
+    return "; ".join(sorted(set(lacks.values()))[:2])
+
+
+def _lacks(configuration: Configuration, types: Mapping[str, int], offer: NodeOffer) -> str:
+    of_type = [memory for gpu_type, memory in offer.devices if gpu_type in types]
+    usable = sum(memory >= types[gpu_type] for gpu_type, memory in offer.devices if gpu_type in types)
+    if usable < configuration.gpus:
+        if len(of_type) >= configuration.gpus:
+            return f"needs {gib(min(types.values()))} of memory on each GPU, the largest has {gib(max(of_type))}"
+        return f"needs {configuration.gpus} GPUs on a node, a node has {len(of_type)} that will do"
+    if offer.cpu_milli < configuration.cpu_milli:
+        return f"needs {configuration.cpu_milli / 1000:g} CPUs on a node, a node has {offer.cpu_milli / 1000:g}"
+    if offer.memory_bytes < configuration.memory_bytes:
+        return f"needs {gib(configuration.memory_bytes)} on a node, a node has {gib(offer.memory_bytes)}"
+    return ""

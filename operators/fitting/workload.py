@@ -1,0 +1,74 @@
+"""EmuJobs and the pools' nodes as schedulers and the simulator know them: the same job and the same cluster in their words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from emulator_runtime.domain import job as domain
+from emulator_runtime.domain.units import to_s
+from emulator_runtime.profiles.table import ProfileTable
+from operators.fitting.offers import NodeOffer, usable_types
+from operators.objects.emujob import Configuration, EmuJobSpec
+from operators.objects.node import Node
+from operators.objects.pool import Pool
+from operators.pools.emulated_nodes import EmulatedNode, emulated_nodes
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.interface.costs import ClusterCosts
+
+
+def job_spec(
+    job_id: str, spec: EmuJobSpec, submit_s: float, row: int, offers: Sequence[NodeOffer], profiles: ProfileTable
+) -> domain.JobSpec:
+    """The EmuJob as submitted. `offers` say which GPU types a configuration that names none can use.
+
+    A configuration that no pool could run is left out, unless none could: then all are kept, and it's the scheduler that finds
+    no room. A job of several pods has as many tasks as `nodes`.
+    """
+    usable = {c.name: usable_types(spec, c, offers, profiles) for c in spec.configurations}
+    kept = [c for c in spec.configurations if not usable[c.name][1]] or list(spec.configurations)
+    return domain.JobSpec(
+        job_id=job_id,
+        user=spec.tenant,
+        submit_s=submit_s,
+        steps=spec.steps,
+        configurations=tuple(_configuration(c, spec.nodes, usable[c.name][0]) for c in kept),
+        work={c.name: _work(c, spec.nodes, spec.steps) for c in kept},
+        row=row,
+        weight=spec.weight,
+    )
+
+
+def cluster_spec(pools: Iterable[Pool], nodes: Sequence[Node], costs: ClusterCosts | None = None) -> ClusterSpec:
+    """All nodes of all pools by name, with their emulated amounts. Shared devices count as whole ones."""
+    return cluster_of(emulated_nodes(pools, nodes), costs)
+
+
+def cluster_of(nodes: Iterable[EmulatedNode], costs: ClusterCosts | None = None) -> ClusterSpec:
+    """The same of nodes whose devices are known."""
+    found = (NodeSpec(n.name, n.cpu_milli, n.memory_bytes, tuple(entry.device for entry in n.gpus)) for n in nodes)
+    return ClusterSpec(tuple(found), costs or ClusterCosts())
+
+
+def _configuration(configuration: Configuration, nodes: int, types: Mapping[str, int]) -> domain.Configuration:
+    memory = max(types.values(), default=0)
+    limited = bool(configuration.model or configuration.gpu_types)
+    best = configuration.sensitivity.best if configuration.sensitivity is not None else None
+    return domain.Configuration(
+        name=configuration.name,
+        gpus=configuration.gpus,
+        cpu_milli=configuration.cpu_milli,
+        memory_bytes=configuration.memory_bytes,
+        gpu_types=tuple(sorted(types)) if types and limited else None,
+        device_memory_bytes=memory,
+        min_tasks=nodes,
+        max_tasks=nodes,
+        best_cpu_milli=max(configuration.cpu_milli, best.cpu_milli) if best is not None else 0,
+        best_memory_bytes=max(configuration.memory_bytes, best.memory_bytes) if best is not None else 0,
+    )
+
+
+def _work(configuration: Configuration, nodes: int, steps: int) -> domain.Work:
+    if configuration.model:
+        per_gpu = max(1, configuration.batch_size // max(1, configuration.gpus * nodes))
+        return domain.ModelWork(configuration.model, per_gpu, exchanges=True)  # as `emugpu train` does in its pods
+    return domain.TimedWork(to_s(configuration.step_time_ns * steps), configuration.sensitivity)
