@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from operators.testing.fake_api import FakeApi
 
 from emulator_runtime.profiles.table import ProfileTable
 from operators.kube.api import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL, Resource
@@ -22,7 +23,6 @@ from operators.scheduling.remember.handover import AttainedService, EncodedState
 from operators.scheduling.remember.keeper import Keeper
 from operators.scheduling.track.tracked_jobs import Scope
 from operators.scheduling.watcher import Dependencies, Watcher
-from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.base import Event, Start
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import OpenTruth
@@ -32,6 +32,7 @@ from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.loop.strategies import Decision, Ending, Listeners
 from scheduler_sims.policies.resolve import resolve_policy
+from tests.support.fake_api import FakeApi
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 NS = 10**9

@@ -9,6 +9,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from operators.testing.fake_api import FakeApi
 
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import NS_PER_S
@@ -20,12 +21,12 @@ from operators.scheduling.cluster import Connection, KubernetesCluster, Successo
 from operators.scheduling.remember.handover import Handover, from_document
 from operators.scheduling.track.tracked_jobs import Scope
 from operators.scheduling.watcher import Dependencies
-from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.base import Event, Happening
 from scheduler_sims.clusters.open import PresentJob, Submitted
 from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import Allocation, TaskPlacement
+from tests.support.fake_api import FakeApi
 
 WALL_NS = 1_767_225_600_000_000_000
 TERMS = Terms(lease=15.0, give_up=10.0, retry=0.01)

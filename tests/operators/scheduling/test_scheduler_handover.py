@@ -11,8 +11,8 @@ import pytest
 from operators.kube.api import CONFIG_MAP, ApiAwayError
 from operators.scheduling.remember.handover import AttainedService, EncodedState, Handover, from_document, to_document
 from operators.scheduling.remember.keeper import Keeper
-from operators.testing.fake_api import FakeApi
 from scheduler_sims.policies.synergy.policy import Round
+from tests.support.fake_api import FakeApi
 
 EPOCH_NS = 1_767_225_600_000_000_000
 ATTAINED = {"u1": AttainedService(12.5, 3.0, 2), "u2": AttainedService()}

@@ -31,8 +31,8 @@ from operators.scheduling.remember.handover import EncodedState, Handover
 from operators.scheduling.remember.keeper import Keeper
 from operators.scheduling.see.job_objects import JobObjects
 from operators.scheduling.see.job_state import State
-from operators.testing.api_server import ApiServer
-from operators.testing.stories import until
+from tests.support.api_server import ApiServer
+from tests.support.controllers import until
 
 EMUJOBS = "/apis/emugpu.dev/v1alpha1/namespaces/default/emujobs"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"

@@ -27,12 +27,12 @@ from operators.scheduling.options import Options
 from operators.scheduling.predict.prediction_thread import MAX_WAITING
 from operators.scheduling.program import Program
 from operators.scheduling.track.tracked_jobs import Until
-from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.view import JobView, Phase
 from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError
 from scheduler_sims.loop.strategies import Decision
+from tests.support.fake_api import FakeApi
 
 
 @pytest.fixture

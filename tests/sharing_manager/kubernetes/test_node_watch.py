@@ -8,7 +8,7 @@ import pytest
 from sharing_manager.kubernetes import watching
 from sharing_manager.kubernetes.node_watch import NodeWatch
 from sharing_manager.kubernetes.problem_log import FIRST_S, BackOff
-from sharing_manager.kubernetes.testing import DROP, GARBAGE, HANG
+from tests.support.fake_node_api import DROP, GARBAGE, HANG
 
 
 @pytest.fixture
