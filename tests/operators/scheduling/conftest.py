@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from operators.testing.fake_api import FakeApi
 
 from emulator_runtime.profiles.table import ProfileTable
 from operators.kube.api import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL, Resource

@@ -9,7 +9,6 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from operators.testing.fake_api import FakeApi
 
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import NS_PER_S
