@@ -254,7 +254,7 @@ class Executor:
         return [
             *(*self._settings.python, "scheduler", "--policy", request.policy, "--name", to.scheduler),
             *("--namespace", to.namespace, "--decide-every", f"{request.gather_s:g}", "--json"),
-            # No forecasts: they would be computed while the first jobs start, and all jobs of a run have a prediction.
+            # No predictions: they would be computed while the first jobs start, and all jobs of a run have a prediction.
             *("--epoch", rfc3339_micro(context.begin_ns), "--no-predictions"),
             # One scheduler at a time: a restarted one takes over the lease of the dead one at once.
             *("--identity", f"{os.uname().nodename}_{os.getpid()}"),

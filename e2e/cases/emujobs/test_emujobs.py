@@ -366,7 +366,7 @@ def preempted_once(kubectl: Kubectl, name: str, first: str, second: str) -> None
 
 
 def test_the_figures_of_a_preempted_job(kubectl: Kubectl, workers: list[Node]) -> None:
-    """What a scheduler foretold and what was observed: both are in the status, with each run to the microsecond."""
+    """What a scheduler predicted and what was observed: both are in the status, with each run to the microsecond."""
     job = emujob("figures", steps=400, scheduler={"actuator": "jobs", "name": "case"})
     predicted = {"seconds": 12.5, "by": "case", "at": "2026-01-01T00:00:00.000001Z"}
     job["metadata"]["annotations"] = {"emugpu.dev/predicted": json.dumps(predicted)}
