@@ -199,7 +199,7 @@ def _started(item: object) -> Iterator[tuple[str, str]]:
 
 
 def _job_key(item: object) -> str:
-    """ "" for a pod that belongs to no job. The namespace comes first, because the API server guarantees it; the pod's creator can
+    """Empty for a pod that belongs to no job. The namespace, which the API server guarantees, comes first: the pod's creator can
     choose the rest."""
     labels = _at(item, "metadata", "labels")
     texts = {name: text for name, text in labels.items() if isinstance(text, str)} if isinstance(labels, dict) else {}

@@ -27,8 +27,8 @@ from operators.pools.actions import RecordEvent
 from operators.pools.controller import Controller
 from operators.pools.metrics import PoolMetrics
 from operators.pools.writer import write
-from operators.testing.api_server import ApiServer
-from operators.testing.stories import running, until
+from tests.support.api_server import ApiServer
+from tests.support.controllers import running, until
 
 ObjectOf = Callable[..., dict[str, Any]]
 PATHS = {

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from e2e.cases.kube import SYSTEM, Kubectl, Object, eventually
-from operators.testing.browser import Browser, browser_path
+from tests.support.browser import Browser, browser_path
 
 STEPS, STEP_S = 200, 0.05
 

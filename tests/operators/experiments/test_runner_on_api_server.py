@@ -23,7 +23,7 @@ from emulator_runtime.timing.host import sleep_ns, wall_ns
 from operators.experiments.controller.names import PROGRESS
 from operators.experiments.controller.progress import RunnerProgress, progress_of
 from operators.kube.timestamps import rfc3339_micro
-from operators.testing.api_server import ApiServer
+from tests.support.api_server import ApiServer
 
 EXPERIMENTS = "/apis/emugpu.dev/v1alpha1/namespaces/default/schedulingexperiments"
 MERGE = "application/merge-patch+json"

@@ -13,7 +13,7 @@ from operators.pools.actions import RecordEvent
 from operators.pools.controller import Controller
 from operators.pools.metrics import PoolMetrics
 from operators.pools.writer import event_of
-from operators.testing.fake_api import FakeApi
+from tests.support.fake_api import FakeApi
 
 WALL_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 QUICK = Pauses(settle=0.001, first=0.001, longest=0.01)

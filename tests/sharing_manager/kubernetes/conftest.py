@@ -11,7 +11,7 @@ import pytest
 
 from sharing_manager.kubernetes.api_server import ApiServer, Timeouts
 from sharing_manager.kubernetes.pod_resources import PodResources
-from sharing_manager.kubernetes.testing import FakeApiServer, FakeKubelet
+from tests.support.fake_node_api import FakeApiServer, FakeKubelet
 
 POD_UID = "2c48913c-b29f-11e7-9350-020968147796"
 CONTAINER_ID = "9bca8d63d5fa610783847915bcff0ecac1273e5b4bed3f6fa1b07350e0135961"

@@ -18,7 +18,7 @@ from sharing_manager.kubernetes import border as border_module
 from sharing_manager.kubernetes import connect
 from sharing_manager.kubernetes.border import KubernetesBorder
 from sharing_manager.kubernetes.pod_resources import PodResources
-from sharing_manager.kubernetes.testing import HANG, pod_object
+from tests.support.fake_node_api import HANG, pod_object
 
 POD_UID = "2c48913c-b29f-11e7-9350-020968147796"
 CID = "9bca8d63d5fa610783847915bcff0ecac1273e5b4bed3f6fa1b07350e0135961"

@@ -9,7 +9,7 @@ from emulator_runtime.retrying import Backoff
 from sharing_manager.kubernetes import watching
 from sharing_manager.kubernetes.api_server import FIRST_PAUSE_S
 from sharing_manager.kubernetes.node_watch import NodeWatch
-from sharing_manager.kubernetes.testing import DROP, GARBAGE, HANG
+from tests.support.fake_node_api import DROP, GARBAGE, HANG
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from sharing_manager.grants.identity import PodAllocation
 from sharing_manager.kubernetes import pod_resources
 from sharing_manager.kubernetes.api import podresources_pb2
 from sharing_manager.kubernetes.pod_resources import KubeletError, PodResources
-from sharing_manager.kubernetes.testing import HANG
+from tests.support.fake_node_api import HANG
 
 PROTO = "sharing_manager/kubernetes/api/podresources.proto"
 HELD = PodAllocation("default", "train", "main", "emugpu.dev/emuGPU", frozenset({"GPU-a", "GPU-b::3"}))

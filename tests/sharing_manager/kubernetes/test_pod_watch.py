@@ -11,7 +11,7 @@ from emulator_runtime.domain.sensitivity import HostShare
 from sharing_manager.devices.host_shares import HostShares
 from sharing_manager.kubernetes.border import KubernetesBorder
 from sharing_manager.kubernetes.pod_watch import PodWatch
-from sharing_manager.kubernetes.testing import pod_object
+from tests.support.fake_node_api import pod_object
 
 JOB = {"emugpu.dev/job": "j"}
 NOTE = "emugpu.dev/allocation"

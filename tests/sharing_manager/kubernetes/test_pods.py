@@ -8,7 +8,7 @@ from sharing_manager.kubernetes import objects, pods
 from sharing_manager.kubernetes.api_server import ApiServerError
 from sharing_manager.kubernetes.cgroup import PodCgroup
 from sharing_manager.kubernetes.pods import PodDirectory, list_pods
-from sharing_manager.kubernetes.testing import pod_object
+from tests.support.fake_node_api import pod_object
 
 POD_UID = "2c48913c-b29f-11e7-9350-020968147796"
 OTHER_UID = "72f7f152-440c-66ac-9084-e0fc1d8a910c"

@@ -1,4 +1,4 @@
-"""Tells a story beside a running controller: starts it, ends it whatever happens, waits for what comes true."""
+"""Runs a controller during a block of a test, and waits for conditions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WITHIN_S = 90.0
 
 @asynccontextmanager
 async def running(work: Coroutine[Any, Any, None], api: KubeApi) -> AsyncIterator[None]:
-    """`work` goes on until the end of the block, then it is cancelled and `api` closed."""
+    """Run `work` during the block; at its end `work` is cancelled and `api` closed, also after an exception."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -25,7 +25,7 @@ async def running(work: Coroutine[Any, Any, None], api: KubeApi) -> AsyncIterato
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Asks in a thread, since the question may be a request. Raises TimeoutError after WITHIN_S."""
+    """Wait until `condition` is true. It runs in a thread because it may send a request. Raises TimeoutError after WITHIN_S."""
     async with asyncio.timeout(WITHIN_S):
         while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.02)
