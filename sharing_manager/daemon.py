@@ -91,7 +91,7 @@ class Daemon:
             cluster.files,
             cluster.identifier,
             cluster.progress,
-            holders=cluster.holders,
+            allocation_lister=cluster.allocation_lister,
             missing=cluster.missing,
             check_peer=names.check,
         )

@@ -22,8 +22,8 @@ from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from sharing_manager.core.manager import Manager
 from sharing_manager.devices.host_shares import HostShares
 from sharing_manager.devices.inventories import of_devices, publish, published, read_inventory, shared
-from sharing_manager.grants.identity import Holders, Identifier, PodAllocation
-from sharing_manager.kubernetes.pod_events import notes_for
+from sharing_manager.grants.identity import AllocationLister, Identifier, PodAllocation
+from sharing_manager.kubernetes.pod_events import event_reporter
 from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
 from sharing_manager.persistence.progress import ProgressStore
 from sharing_manager.settings import FROM_NODE, Settings
@@ -85,8 +85,8 @@ class InCluster:
         return self._border.identifier if self._border is not None else None
 
     @property
-    def holders(self) -> Holders | None:
-        return self._border.holders if self._border is not None else None
+    def allocation_lister(self) -> AllocationLister | None:
+        return self._border.allocation_lister if self._border is not None else None
 
     @property
     def progress(self) -> ProgressStore | None:
@@ -127,7 +127,7 @@ class InCluster:
         self._tidy(manager.pods.over(self.files.all()))
         if self._border is not None:
             if self._border.pod_events is not None:
-                manager.pods.on_event(notes_for(self._border.pod_events))
+                manager.pods.on_event(event_reporter(self._border.pod_events))
             on_inventory = self._on_inventory if self._source is None else None
             in_use = inventory is not None and inventory.in_use
             self._border.start(on_inventory, self._on_allocations, self.shares, in_use=in_use)

@@ -1,7 +1,7 @@
 """Attaches jobs: checks the token first, then makes the slow look-ups (pod, progress), then asks the manager to decide.
 
     token known? -> which pod is it? -> does the pod hold the devices? -> how far is the job? -> Manager
-     (a file)        (Identifier)        (Holders, the kubelet)            (ProgressStore)
+     (a file)        (Identifier)        (AllocationLister, the kubelet)            (ProgressStore)
 
 Each look-up answers asynchronously, in the poller's thread. The connection is paused meanwhile, so it has at most one
 look-up at a time. A connection without a valid token costs no more than one attempt to open a file.
@@ -19,7 +19,7 @@ from emulator_runtime.node.grant_files import GrantFiles
 from sharing_manager.core.manager import Manager
 from sharing_manager.grants.binding import check_bound, check_held
 from sharing_manager.grants.grant import Grant
-from sharing_manager.grants.identity import Holders, Identifier, PodAllocation, PodIdentity
+from sharing_manager.grants.identity import AllocationLister, Identifier, PodAllocation, PodIdentity
 from sharing_manager.persistence.progress import ProgressStore
 
 MAX_PENDING = 512
@@ -53,7 +53,7 @@ class Attaching:
         files: GrantFiles | None = None,
         identifier: Identifier | None = None,
         progress: ProgressStore | None = None,
-        holders: Holders | None = None,
+        allocation_lister: AllocationLister | None = None,
         missing: Callable[[], str] = lambda: "",
         check_peer: Callable[[Connection], None] = lambda _: None,
     ) -> None:
@@ -64,7 +64,7 @@ class Attaching:
         self._files = files
         self._identifier = identifier
         self._progress = progress
-        self._holders = holders
+        self._allocation_lister = allocation_lister
         self._missing = missing
         self._check_peer = check_peer
         self._pending: dict[str, Connection] = {}
@@ -169,11 +169,11 @@ class Attaching:
             return error
         return who
 
-    def holding(self, done: Callable[[list[PodAllocation] | None], None]) -> None:
-        if self._holders is None:
+    def list_allocations(self, done: Callable[[list[PodAllocation] | None], None]) -> None:
+        if self._allocation_lister is None:
             done(None)
         else:
-            self._holders.holding(done)
+            self._allocation_lister.list_allocations(done)
 
     def lookup(self, job_key: str, done: Callable[[int | EmuGpuError | None], None]) -> None:
         if self._progress is None:
@@ -227,7 +227,7 @@ class _Attempt:
         if identity is None:
             self._finish(lambda: self.desk.attach(self, None, None))
         else:
-            self.desk.holding(lambda allocations: self._seen(identity, allocations))
+            self.desk.list_allocations(lambda allocations: self._seen(identity, allocations))
 
     def _seen(self, identity: PodIdentity, allocations: list[PodAllocation] | None) -> None:
         """Check the kubelet's list. Without an answer (None) the check is skipped: while the kubelet is down it starts

@@ -88,7 +88,7 @@ def border_figures(status: BorderFigures) -> list[Figure]:
         Figure(
             "emugpu_inventory_valid", "1: the Node's inventory annotation is in force.", not status.inventory_problem
         ),
-        Figure("emugpu_kubelet_up", "1: the kubelet says who holds which devices.", not status.kubelet_problem),
+        Figure("emugpu_kubelet_up", "1: the kubelet lists which pods hold which devices.", not status.kubelet_problem),
     ]
 
 

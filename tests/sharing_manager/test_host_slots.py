@@ -11,7 +11,7 @@ from sharing_manager.grants.binding import check_held
 from sharing_manager.grants.grant import GrantState
 from sharing_manager.grants.identity import PodAllocation
 from sharing_manager.grants.reconcile import YOUNG_NS
-from sharing_manager.kubernetes.pod_events import notes_for
+from sharing_manager.kubernetes.pod_events import event_reporter
 from sharing_manager.persistence.event_log import ManagerEvent
 
 HOST = "emugpu.dev/host"
@@ -127,5 +127,5 @@ def test_the_pods_owner_is_told_that_it_runs_without_a_gpu(pod):
         def record(self, identity, reason, note, *, warning):
             told.append((reason, note))
 
-    notes_for(Events())(pod("a"), ManagerEvent(0, "attached", "j", 0))
-    assert told == [("EmuGPUAttached", "container main begins on CPUs alone")]
+    event_reporter(Events())(pod("a"), ManagerEvent(0, "attached", "j", 0))
+    assert told == [("EmuGPUAttached", "container main starts on CPUs only")]

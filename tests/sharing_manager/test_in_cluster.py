@@ -207,10 +207,10 @@ def test_what_concerns_a_pod_is_told_to_its_owner(start, border, pod, uuids):
     daemon.manager.finish(grant, 3)
     attach(daemon, pod, uuids[0], name="b")
     assert border.notes == [
-        ("ns/a/main", "EmuGPUAttached", f"container main begins on {uuids[0]}", False),
+        ("ns/a/main", "EmuGPUAttached", f"container main starts on {uuids[0]}", False),
         ("ns/a/main", "EmuGPULost", f"device {uuids[0]} is lost: XID 79", True),
         ("ns/a/main", "EmuGPUFenced", "a newer pod has attached to its devices", True),
-        ("ns/b/main", "EmuGPUAttached", f"container main begins on {uuids[0]}", False),
+        ("ns/b/main", "EmuGPUAttached", f"container main starts on {uuids[0]}", False),
     ]
 
 

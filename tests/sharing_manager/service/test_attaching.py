@@ -29,7 +29,7 @@ class Later:
     def lookup(self, job_key, done):
         self.asked.append((job_key, done))
 
-    def holding(self, done):
+    def list_allocations(self, done):
         self.asked.append(("kubelet", done))
 
     def remember(self, identity):
@@ -160,7 +160,7 @@ def test_a_pod_attaches_when_all_is_known(serve, identifier, store, pod, uuids):
 
 def test_a_copied_token_is_refused_before_its_owner_has_shown_it_and_stays_the_owners(serve, identifier, pod, uuids):
     kubelet = Later()
-    served = serve(identifier=identifier, holders=kubelet)
+    served = serve(identifier=identifier, allocation_lister=kubelet)
     token, owners = served.mint(uuids[0]), [PodAllocation("ns", "a", "main", "emugpu.dev/emuGPU", frozenset(uuids[:1]))]
     for name, good in (("thief", False), ("a", True)):
         client = served.connect()
@@ -179,7 +179,7 @@ def test_a_copied_token_is_refused_before_its_owner_has_shown_it_and_stays_the_o
 
 def test_a_kubelet_that_is_away_keeps_nobody_out(serve, identifier, pod, uuids):
     kubelet = Later()
-    served = serve(identifier=identifier, holders=kubelet)
+    served = serve(identifier=identifier, allocation_lister=kubelet)
     client = served.connect()
     client.send(attach(served.mint(uuids[0])))
     identifier.answer(pod("a"))
@@ -540,7 +540,7 @@ def ask_as(identifier, who, client, message):
     [
         (("b", "main"), "this token belongs to another pod; use the one in this container's own EMUGPU_TOKEN"),
         (("a", "side"), "this token belongs to container 'main' of this pod; use 'side''s EMUGPU_TOKEN"),
-        (None, "process 7 runs in no pod"),
+        (None, "process 7 runs outside of all pods"),
     ],
 )
 def test_a_query_is_answered_to_its_own_container_only(serve, identifier, pod, uuids, who, error):

@@ -1,6 +1,6 @@
-"""Foretells at a job's submission when it will be done, beside the decisions: the simulator in a thread of its own.
+"""Computes predictions in a thread of its own, one after the other, so that they never delay a decision.
 
-It must never hold up a decision: it works on a copy, gives up in time, and when many jobs come at once only some are foretold.
+It works on copies, stops after GIVE_UP_S, and refuses requests while MAX_WAITING are waiting.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.profiles.table import ProfileTable
 from operators.kube.timestamps import rfc3339_micro
 from operators.results.predicted import Prediction
-from operators.scheduling.forecast.prediction import predict_job
+from operators.scheduling.predict.prediction import predict_job
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.view import JobView, Phase
 
 GIVE_UP_S = 5.0
-"""Host seconds."""
-MOST_WAITING = 32
-"""More questions are not taken: their jobs would have gone on before they were answered."""
+"""Time limit of one prediction. Host seconds."""
+MAX_WAITING = 32
+"""A request behind so many others would be answered long after its job was submitted."""
 _CLOSE_S = 2.0
-"""So long the end of a program waits for a prediction to be given up. Host seconds."""
+"""How long `close` waits for the running prediction to stop. Host seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """When will `job` be done? Times relative to `at_ns` (wall clock); `key`: whose EmuJob it is."""
+class Request:
+    """Asks for the JCT of `job`. Times are relative to `at_ns` (wall clock); `key`: the EmuJob's uid."""
 
     key: str
     job: JobSpec
@@ -42,7 +42,7 @@ class Question:
 
 
 def present_job(spec: JobSpec, view: JobView, steps_done: int, now_s: float) -> PresentJob:
-    """A job of the loop's books, at `now_s`, as the simulator begins with it."""
+    """A job of the loop's books at `now_s`, with times relative to it."""
     since_s = None if view.running_since_s is None else min(0.0, view.running_since_s - now_s)
     return PresentJob(
         replace(spec, submit_s=min(0.0, spec.submit_s - now_s)),
@@ -56,23 +56,23 @@ def present_job(spec: JobSpec, view: JobView, steps_done: int, now_s: float) -> 
 
 
 def arriving(job: PresentJob, now_s: float) -> PresentJob:
-    """A job that comes at `now_s`, in the same way."""
+    """A job that arrives at `now_s`, with times relative to it."""
     since_s = min(0.0, job.running_since_s - now_s) if job.allocation is not None else 0.0
     return replace(job, spec=replace(job.spec, submit_s=min(0.0, job.spec.submit_s - now_s)), running_since_s=since_s)
 
 
 def annotation(prediction: Prediction) -> str:
-    """What an EmuJob says of it."""
-    told = {
+    """The text of the EmuJob's annotation."""
+    document = {
         "seconds": round(prediction.seconds, 6),
         "by": prediction.by,
         "at": rfc3339_micro(prediction.at_ns),
     }
-    return json.dumps(told, separators=(",", ":"))
+    return json.dumps(document, separators=(",", ":"))
 
 
 class PredictionThread:
-    """Answers questions one after the other. `answer` gets the key and the annotation; `fail` a sentence where there is none."""
+    """`answer` gets the request's key and the annotation's text; `fail` gets a message if there is no prediction."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class PredictionThread:
     ) -> None:
         self._policy, self._profiles, self._monotonic_ns = policy, profiles, monotonic_ns
         self._answer, self._fail = answer, fail
-        self._questions: deque[Question] = deque()
-        self._news = threading.Condition()
-        self._ends = False
+        self._requests: deque[Request] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
         self._thread = threading.Thread(target=self._work, name="prediction", daemon=True)
 
     def start(self) -> None:
@@ -94,47 +94,47 @@ class PredictionThread:
 
     @property
     def has_room(self) -> bool:
-        """Whether a question would be taken now."""
-        return len(self._questions) < MOST_WAITING
+        """Whether a request would be accepted now."""
+        return len(self._requests) < MAX_WAITING
 
-    def ask(self, question: Question) -> None:
-        """Returns at once; must be called by one thread only."""
-        with self._news:
+    def submit(self, request: Request) -> None:
+        """Returns at once; call it from one thread only."""
+        with self._changed:
             if self.has_room:
-                self._questions.append(question)
-                self._news.notify()
+                self._requests.append(request)
+                self._changed.notify()
 
     def close(self) -> None:
-        """What is being worked out is given up, or left to itself where it doesn't hear that."""
-        with self._news:
-            self._ends = True
-            self._news.notify()
+        """Cancels the running prediction; if it doesn't react, the thread is abandoned."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_S)
 
     def _work(self) -> None:
         while True:
-            with self._news:
-                self._news.wait_for(lambda: self._ends or bool(self._questions))
-                if self._ends:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing or bool(self._requests))
+                if self._closing:
                     return
-                question = self._questions.popleft()
-            self._try(question)
+                request = self._requests.popleft()
+            self._predict(request)
 
-    def _try(self, question: Question) -> None:
+    def _predict(self, request: Request) -> None:
         deadline_ns = self._monotonic_ns() + round(GIVE_UP_S * NS_PER_S)
         try:
-            found = predict_job(
-                question.job,
-                question.present,
-                question.cluster,
+            prediction = predict_job(
+                request.job,
+                request.present,
+                request.cluster,
                 self._policy,
                 self._profiles,
-                at_ns=question.at_ns,
-                give_up=lambda: self._ends or self._monotonic_ns() >= deadline_ns,
+                at_ns=request.at_ns,
+                give_up=lambda: self._closing or self._monotonic_ns() >= deadline_ns,
             )
-            self._answer(question.key, annotation(found))
+            self._answer(request.key, annotation(prediction))
         except EmuGpuError as error:
-            self._fail(f"{question.job.job_id} is not foretold: {error}")
-        except Exception as error:  # a policy's own; the next question may do better
-            self._fail(f"{question.job.job_id} is not foretold: {type(error).__name__}: {error}")
+            self._fail(f"no prediction for {request.job.job_id}: {error}")
+        except Exception as error:  # raised by the policy; the next prediction may succeed
+            self._fail(f"no prediction for {request.job.job_id}: {type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
-"""A job's completion time, foretold by the simulator from the cluster's present state.
+"""Predicts a job's JCT with the simulator, from the cluster's present state.
 
-This is what a user is told at submission. It takes the cluster as it is, with the policy's own decisions from now on,
-and no arrival after the job's own; what a policy remembered of the past beyond the jobs' progress is not known to it.
+The simulated policy decides from now on, and no job arrives after this one. The policy starts without the state that the running
+policy has accumulated; only the jobs' progress is taken over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
 from operators.results.predicted import Prediction
-from operators.scheduling.forecast.resumed_loop import ResumedLoop
+from operators.scheduling.predict.resumed_loop import ResumedLoop
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.fit import check_fits
@@ -37,8 +37,8 @@ def predict_job(
 ) -> Prediction:
     """The JCT of `job` under a `--policy` value, if nothing else is ever submitted; all times are relative to `at_ns`.
 
-    `give_up` is asked between decisions: with a thousand jobs some policies take minutes. Raises InputError for a job that
-    fits nowhere, PolicyError where the policy fails or `give_up` says so.
+    `give_up` is called between decisions: with a thousand jobs some policies take minutes. Raises InputError for a job that
+    fits on no node, PolicyError if the policy fails or `give_up` returns True.
     """
     waiting = [other for other in present if other.allocation is not None or _fits(other.spec, cluster, profiles)]
     jobs = _numbered([*(other.spec for other in waiting), job])
@@ -53,17 +53,21 @@ def predict_job(
 
 
 def _numbered(specs: Sequence[JobSpec]) -> dict[str, JobSpec]:
-    """With rows that follow from the jobs, not from the order in which the cluster listed them. Raises InputError for a
-    job that is there twice."""
+    """Numbers rows by submission time, then job id, so that the result doesn't depend on the order of a list.
+
+    Raises InputError if two jobs have the same id.
+    """
     ordered = sorted(specs, key=lambda spec: (spec.submit_s, spec.job_id))
     numbered = {spec.job_id: replace(spec, row=row) for row, spec in enumerate(ordered)}
     if len(numbered) < len(ordered):
-        raise InputError("submission", "a job is among those that are in the cluster already; leave it out of them")
+        raise InputError(
+            "submission", "two jobs have the same id: the predicted job must not be among the present ones"
+        )
     return numbered
 
 
 def _fits(spec: JobSpec, cluster: ClusterSpec, profiles: ProfileTable) -> bool:
-    """Whether it could ever run: a job that can't is rejected, and holds nobody up."""
+    """Whether the job could run on the empty cluster. A job that can't is left out: it would delay no other job."""
     try:
         check_fits(Workload("present", (spec,), profiles), cluster, "present")
     except InputError:

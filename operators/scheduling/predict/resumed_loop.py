@@ -1,7 +1,6 @@
-"""The simulator, begun in the middle: jobs that run go on where they are, those that wait have waited already.
+"""A simulation that starts from a cluster in operation: running jobs continue from their steps, waiting ones keep their waits.
 
-The loop, the policy and the costs are the scheduler's own; only the first moment differs. Time 0 is now, what was before
-has negative times.
+Loop, policy and costs are the scheduler's own; only the initial state differs. Time 0 is now, earlier times are negative.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ _JUST_NOW_NS = -1
 
 
 @dataclass(frozen=True, slots=True)
-class _GoesOn(Start):
-    """A start that happened before: no cost is charged, its current step is under way."""
+class _EarlierStart(Start):
+    """The start of a job that runs already: it costs nothing, and the current step began at `step_since_ns`."""
 
     step_since_ns: int = 0
 
@@ -38,7 +37,7 @@ class _GoesOn(Start):
 
 
 class ResumedLoop:
-    """One policy, from now on, until `awaited` has ended. Rows of the jobs must differ. `give_up` is asked between decisions."""
+    """Simulates until `awaited` has ended. Rows of the jobs must differ. `give_up` is called between decisions."""
 
     def __init__(
         self,
@@ -56,37 +55,39 @@ class ResumedLoop:
         self._give_up = give_up
         self._truth, self._row = truth, awaited.row
         ending = Ending(lambda books: books.done or books.record(awaited.row) is not None)
-        listeners = Listeners(progress=self._go_on_or_give_up)
+        listeners = Listeners(progress=self._check_give_up)
         self._loop = SchedulerLoop(self._simulated, spec, policy, estimates, jobs, ending=ending, listeners=listeners)
         self._loop.books.waiting = [awaited]
         for job in sorted(present, key=lambda job: (job.spec.submit_s, job.spec.row)):
             allocation = self._loop.adopt(job)
             if allocation is not None:
-                self._go_on(job, allocation)
+                self._continue(job, allocation)
 
     def completion_s(self) -> float:
-        """When the awaited job ends. Raises PolicyError as the loop does."""
+        """When the awaited job ends, in seconds from now. Raises PolicyError as the loop does."""
         self._loop.run()
         record = self._loop.books.record(self._row)
-        assert record is not None  # or run() would have raised
+        assert record is not None  # else run() raises
         return record.finish_s
 
-    def _go_on_or_give_up(self, ended: int, now_s: float) -> None:
+    def _check_give_up(self, ended: int, now_s: float) -> None:
         if self._give_up():
-            problem = f"{ended} jobs had ended, {now_s:.0f} s were simulated; ask with fewer jobs or a simpler policy"
+            problem = (
+                f"{ended} jobs had ended, {now_s:.0f} s were simulated; a simpler policy or fewer jobs take less time"
+            )
             raise PolicyError(f"the prediction takes too long: {problem}")
 
-    def _go_on(self, job: PresentJob, allocation: Allocation) -> None:
+    def _continue(self, job: PresentJob, allocation: Allocation) -> None:
         spec = job.spec
-        done = min(job.steps_done, spec.steps - 1)  # a job that has done all would have ended: news of it is on its way
+        done = min(job.steps_done, spec.steps - 1)  # the event of the job's end will follow
         since_ns, step_since_ns = to_ns(job.running_since_s), self._step_since_ns(job, done, allocation)
-        start = _GoesOn(spec, allocation, since_ns, done, step_since_ns=step_since_ns)
+        start = _EarlierStart(spec, allocation, since_ns, done, step_since_ns=step_since_ns)
         self._simulated.start(replace(start, at_ns=min(_JUST_NOW_NS, start.at_ns)))
-        self._simulated.wait(_JUST_NOW_NS)  # its start is history, which the books know
+        self._simulated.wait(_JUST_NOW_NS)  # consumes the STARTED event: the books have it already
         if job.stopping:
             self._simulated.stop(spec.job_id)
 
     def _step_since_ns(self, job: PresentJob, done: int, allocation: Allocation) -> int:
-        """When step `done` began: not so long ago that it would be over; then it ends now."""
+        """When step `done` began. If it should be over by now, it ends now."""
         times = self._truth.step_times(job.spec, allocation)
         return min(0, max(to_ns(job.step_since_s), -times.end_ns(done, 1)))
