@@ -74,7 +74,7 @@ def _root(host: Host, work: Work) -> Missing | None:
 
 
 def _capabilities(host: Host, work: Work) -> Missing | None:
-    """Only root is asked for them: anybody else lacks them all, and is told of root."""
+    """Only checked for root: other users lack all capabilities, and get the message about root instead."""
     wanted = {"CAP_SYS_ADMIN", *(("CAP_NET_ADMIN",) if _own_engine(host, work) else ())}
     wanted |= {"CAP_SYS_CHROOT", "CAP_MKNOD"} if work.installs_debian else set()
     lacking = sorted(wanted - host.capabilities, key=list(CAPABILITY_BITS).index)
