@@ -25,7 +25,7 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.lag import LagHistogram
 from emulator_runtime.workloads.pod import all_linked
 from emulator_runtime.workloads.ranks.group import Group, Start
-from emulator_runtime.workloads.records import StepRecord, ObservedStepTimes
+from emulator_runtime.workloads.records import ObservedStepTimes, StepRecord
 from emulator_runtime.workloads.step_costs.request import Layout, StepPlan, TrainRequest, plan_step
 from emulator_runtime.workloads.stopping import PATIENCE_S, StopNow, StopSwitch
 
@@ -95,12 +95,8 @@ class PodTraining:
         self._request = request
         self._dependencies = dependencies
         self._manager = dependencies.connect(PATIENCE_WITH_MANAGER_S)
-        self._clock, self._group, self._stop, self._observer = (
-            dependencies.clock,
-            dependencies.group,
-            dependencies.stop,
-            dependencies.observer,
-        )
+        self._clock, self._group = dependencies.clock, dependencies.group
+        self._stop, self._observer = dependencies.stop, dependencies.observer
         self._done: int | None = None
         self._layout: Layout | None = None
         self._host = request.host

@@ -12,7 +12,7 @@ from emulator_runtime.domain.units import NS_PER_S, gib
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.timing.lag import LagHistogram
 from emulator_runtime.workloads.ranks.group import Start
-from emulator_runtime.workloads.records import StepLog, StepRecord, ObservedStepTimes
+from emulator_runtime.workloads.records import ObservedStepTimes, StepLog, StepRecord
 from emulator_runtime.workloads.step_costs.request import StepPlan, TrainRequest
 
 LOG_EVERY_NS = 5 * NS_PER_S

@@ -41,7 +41,7 @@ from emulator_runtime.workloads.command.arguments import add_arguments, chosen, 
 from emulator_runtime.workloads.command.pod_place import PodPlace, pod_place
 from emulator_runtime.workloads.command.report import TrainReport, TrainSummary
 from emulator_runtime.workloads.pod import pod_access
-from emulator_runtime.workloads.pod_training import PodTraining, Dependencies
+from emulator_runtime.workloads.pod_training import Dependencies, PodTraining
 from emulator_runtime.workloads.ranks.group import Alone, Group
 from emulator_runtime.workloads.ranks.leader import Leader
 from emulator_runtime.workloads.ranks.member import Member

@@ -15,7 +15,7 @@ from emulator_runtime.workloads.command.report import TrainReport, TrainSummary
 from emulator_runtime.workloads.command.sizes import parse_bytes
 from emulator_runtime.workloads.pod import all_linked, pod_access, whole_variable
 from emulator_runtime.workloads.ranks.group import Start
-from emulator_runtime.workloads.records import StepLog, StepRecord, ObservedStepTimes
+from emulator_runtime.workloads.records import ObservedStepTimes, StepLog, StepRecord
 from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
 
 S = 1_000_000_000

@@ -14,7 +14,7 @@ from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.clocks import ManualClock
-from emulator_runtime.workloads.pod_training import PodTraining, Dependencies
+from emulator_runtime.workloads.pod_training import Dependencies, PodTraining
 from emulator_runtime.workloads.ranks.group import Alone, Crossing, Start
 from emulator_runtime.workloads.step_costs.request import TrainRequest
 from emulator_runtime.workloads.stopping import StopNow, StopSwitch
