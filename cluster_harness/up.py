@@ -166,7 +166,7 @@ class Up:
         return self.site.work_on_kind(OFFLINE if offline else REGISTRY, engine, nodes, chart)
 
     def _check_answer(self, provider: KindProvider) -> None:
-        """Raises ClusterError if the API server doesn't answer, as after a restart of the engine, which changes the nodes' addresses."""
+        """Raises ClusterError if the API server doesn't answer, as after a restart of the engine, when nodes have new addresses."""
         try:
             provider.kubectl("get", "nodes", timeout_s=30)
         except ClusterError as error:
@@ -285,7 +285,7 @@ class Up:
 
 
 def must_name_an_image(request: Request) -> None:
-    """Raises InputError unless --image is NAME:TAG or an archive, since the chart needs a name and a tag; checked first of all."""
+    """Raises InputError unless --image is NAME:TAG or an archive, since the chart needs a name and a tag; the first check."""
     archive = "" if request.kubeconfig else ", or the path of a `docker save` archive"
     if not request.image or (archive and Path(request.image).is_file()):
         return
