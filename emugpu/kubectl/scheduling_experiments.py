@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from emugpu.kubectl.cluster import if_allowed, listed
 from emulator_runtime.domain.errors import ClusterError, InputError
-from operators.experiments.controller.names import REPORT_KEYS, report_name
 from operators.experiments.saved import SavedComparison, unpacked
 from operators.kube.api import CONFIG_MAP, EXPERIMENT, Api, Json, NotThereError
 from operators.kube.documents import condition_of, object_at, text_at, texts_of
 from operators.kube.store import full_name_of
+from operators.objects.names import REPORT_KEYS, report_name
 
 RUNS = REPORT_KEYS[-1]
 

@@ -396,7 +396,7 @@ class Experiment:
     @cached_property
     def spec(self) -> ExperimentSpec:
         """Raises InputError that names the field."""
-        return parse_spec(self.spec_json, f"SchedulingExperiment {self.key}")
+        return parse_spec(self.spec_json)
 
     @cached_property
     def status(self) -> ExperimentStatus:

@@ -14,7 +14,7 @@ from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.node.inventory import Compat, is_resource_name
 from emulator_runtime.node.layout import HOST_RESOURCE as HOST_RESOURCE
 from emulator_runtime.profiles.catalogue import bundled_catalogue
-from operators.kube.documents import object_at, text_at, whole_at
+from operators.kube.documents import Key, object_at, text_at, whole_at
 from operators.objects.custom_resource import (
     Column,
     Definition,
@@ -292,6 +292,7 @@ class Pool:
     name: str
     uid: str
     created: str
+    version: str = ""
     generation: int = 1
     deleting: bool = False
     spec_json: Mapping[str, Any] = field(default_factory=dict)
@@ -307,11 +308,16 @@ class Pool:
             name=text_at(metadata, "name"),
             uid=text_at(metadata, "uid"),
             created=text_at(metadata, "creationTimestamp"),
+            version=text_at(metadata, "resourceVersion"),
             generation=whole_at(metadata, "generation"),
             deleting="deletionTimestamp" in metadata,
             spec_json=object_at(document, "spec"),
             status_json=object_at(document, "status"),
         )
+
+    @property
+    def key(self) -> Key:
+        return Key("", self.name, self.uid, self.version)
 
     @cached_property
     def spec(self) -> PoolSpec:
