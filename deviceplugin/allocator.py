@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from deviceplugin.container import ContainerReply, Offer
 from deviceplugin.delivery import Delivery
+from deviceplugin.resources.offer import ContainerReply, Offer
 from emulator_runtime.node.grant_files import GrantFiles
 from emulator_runtime.node.layout import NodeLayout
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deviceplugin.allocator import Allocator
-from deviceplugin.container import Offer
 from deviceplugin.delivery import CdiDelivery, Delivery, MountDelivery
-from deviceplugin.gpus import GpuOffer
 from deviceplugin.inventory_file import InventoryFile
 from deviceplugin.metrics import Metrics, NoMetrics
-from deviceplugin.offers import OfferBook
-from deviceplugin.places import PlaceOffer
+from deviceplugin.offer_book import OfferBook
 from deviceplugin.plugin import POLL_S, ResourcePlugin, file_identity
+from deviceplugin.resources.gpus import GpuOffer
+from deviceplugin.resources.host_slots import PlaceOffer
+from deviceplugin.resources.offer import Offer
 from deviceplugin.settings import Settings
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s

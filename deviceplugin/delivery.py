@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from deviceplugin.container import ContainerReply, Mount
+from deviceplugin.resources.offer import ContainerReply, Mount
 from emulator_runtime.files import write_whole
 
 CDI_VERSION = "0.6.0"

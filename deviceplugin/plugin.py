@@ -21,7 +21,7 @@ from deviceplugin.allocator import Allocator
 from deviceplugin.api import deviceplugin_pb2 as pb
 from deviceplugin.api.deviceplugin_pb2_grpc import RegistrationStub, add_DevicePluginServicer_to_server
 from deviceplugin.metrics import Metrics
-from deviceplugin.offers import OfferBook
+from deviceplugin.offer_book import OfferBook
 from deviceplugin.service import DevicePluginService, Stream, options
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.units import to_s

@@ -15,9 +15,9 @@ import grpc
 from deviceplugin.allocator import Allocator
 from deviceplugin.api import deviceplugin_pb2 as pb
 from deviceplugin.api.deviceplugin_pb2_grpc import DevicePluginServicer
-from deviceplugin.container import ContainerReply, Offer
 from deviceplugin.metrics import Metrics
-from deviceplugin.offers import OfferBook
+from deviceplugin.offer_book import OfferBook
+from deviceplugin.resources.offer import ContainerReply, Offer
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.timing.host import monotonic_ns

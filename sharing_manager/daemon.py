@@ -19,17 +19,17 @@ from emulator_runtime.node.layout import NodeLayout
 from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import boot_id, monotonic_ns, wall_ns
 from emulator_runtime.timing.shared_clock import SharedClockFile
-from sharing_manager.admin_service import AdminService
 from sharing_manager.arbitration import MODES
-from sharing_manager.attaching import Attaching
-from sharing_manager.devices import DevicePool
-from sharing_manager.event_log import ManagerEvent, SqliteEventLog
-from sharing_manager.fairness import GuardCounts
-from sharing_manager.guard import Guard, Served
-from sharing_manager.inventories import read_inventory, shared
-from sharing_manager.lease_book import LeaseFile
-from sharing_manager.manager import Manager
-from sharing_manager.service import JobService
+from sharing_manager.core.manager import Manager
+from sharing_manager.devices.inventories import read_inventory, shared
+from sharing_manager.devices.pool import DevicePool
+from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
+from sharing_manager.persistence.lease_book import LeaseFile
+from sharing_manager.service.admin_service import AdminService
+from sharing_manager.service.attaching import Attaching
+from sharing_manager.service.guard import Guard, Served
+from sharing_manager.service.job_service import JobService
+from sharing_manager.service.time_budgets import GuardCounts
 from sharing_manager.settings import Settings
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Daemon:
             cluster.files,
             cluster.identifier,
             cluster.progress,
-            holders=cluster.holders,
+            allocation_lister=cluster.allocation_lister,
             missing=cluster.missing,
             check_peer=names.check,
         )

@@ -19,22 +19,22 @@ from emulator_runtime.node.grant_files import GrantFiles
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import NodeLayout
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
-from sharing_manager.event_log import ManagerEvent, SqliteEventLog
-from sharing_manager.host_shares import HostShares
-from sharing_manager.identity import Holders, Identifier, PodAllocation
-from sharing_manager.inventories import of_devices, publish, published, read_inventory, shared
-from sharing_manager.manager import Manager
-from sharing_manager.pod_notes import notes_for
-from sharing_manager.progress import ProgressStore
+from sharing_manager.core.manager import Manager
+from sharing_manager.devices.host_shares import HostShares
+from sharing_manager.devices.inventories import of_devices, publish, published, read_inventory, shared
+from sharing_manager.grants.identity import AllocationLister, Identifier, PodAllocation
+from sharing_manager.kubernetes.pod_events import event_reporter
+from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
+from sharing_manager.persistence.progress import ProgressStore
 from sharing_manager.settings import FROM_NODE, Settings
-from sharing_manager.telemetry import NodeTelemetry
+from sharing_manager.telemetry.model import NodeTelemetry
 from sharing_manager.tools import copy_tools, empty
 
 if TYPE_CHECKING:
     from sharing_manager.kubernetes.border import KubernetesBorder
-    from sharing_manager.kubernetes.metrics import Figure
-    from sharing_manager.kubernetes.web import Web
     from sharing_manager.store import RedisStore
+    from sharing_manager.telemetry.metrics import Figure
+    from sharing_manager.telemetry.web import Web
 
 EVENTS_KEPT = 100_000
 """Number of events that stay in the log without Redis."""
@@ -85,8 +85,8 @@ class InCluster:
         return self._border.identifier if self._border is not None else None
 
     @property
-    def holders(self) -> Holders | None:
-        return self._border.holders if self._border is not None else None
+    def allocation_lister(self) -> AllocationLister | None:
+        return self._border.allocation_lister if self._border is not None else None
 
     @property
     def progress(self) -> ProgressStore | None:
@@ -127,7 +127,7 @@ class InCluster:
         self._tidy(manager.pods.over(self.files.all()))
         if self._border is not None:
             if self._border.pod_events is not None:
-                manager.pods.on_event(notes_for(self._border.pod_events))
+                manager.pods.on_event(event_reporter(self._border.pod_events))
             on_inventory = self._on_inventory if self._source is None else None
             in_use = inventory is not None and inventory.in_use
             self._border.start(on_inventory, self._on_allocations, self.shares, in_use=in_use)
@@ -140,7 +140,7 @@ class InCluster:
         if self._store is not None:
             self._store.start()
         if self._settings.port:
-            from sharing_manager.kubernetes.web import Web
+            from sharing_manager.telemetry.web import Web
 
             self._web = Web(self._settings.port, self._poller, self._telemetry, self._figures, lambda: self._waits_for)
             self._web.start()
@@ -231,7 +231,7 @@ class InCluster:
         return self._jobs.telemetry()
 
     def _figures(self) -> list[Figure]:
-        from sharing_manager.kubernetes.metrics import border_figures, store_figures
+        from sharing_manager.telemetry.metrics import border_figures, store_figures
 
         figures = border_figures(self._border.status()) if self._border is not None else []
         return figures + (store_figures(self._store.status()) if self._store is not None else [])

@@ -18,7 +18,7 @@ from scheduler_sims.policies.resolve import policy_file
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import summary_dict, write_jobs_csv, write_summary
-from scheduler_sims.reports.html import write_report
+from scheduler_sims.reports.page.html import write_report
 from scheduler_sims.reports.spans_file import write_spans_csv
 from scheduler_sims.reports.table import print_comparison
 

@@ -1,11 +1,11 @@
-"""`emugpu train`: the front door to emulator_runtime/workloads/train.py, which also runs where only the library is."""
+"""`emugpu train`: the front door to emulator_runtime/workloads/command/train.py, which also runs where only the library is."""
 
 from __future__ import annotations
 
 import argparse
 
-from emulator_runtime.workloads import train
-from emulator_runtime.workloads.train_arguments import add_arguments
+from emulator_runtime.workloads.command import train
+from emulator_runtime.workloads.command.arguments import add_arguments
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -19,8 +19,8 @@ from emugpu.kubectl.output import PHASE_STYLES, duration
 from emugpu.kubectl.spans import Places, Window, clipped, spans_of
 from emugpu.smi.devices import clean
 from scheduler_sims.record import Span
-from scheduler_sims.reports.gantt import Row, bars_by_row
 from scheduler_sims.reports.metrics import union
+from scheduler_sims.reports.page.gantt import Row, bars_by_row
 
 LEAST_WIDTH = 40
 _TICK_STEPS_S = (

@@ -52,7 +52,7 @@ class DeviceFigures:
 
 def device_figures(text: str) -> list[DeviceFigures]:
     """All devices of a manager's /metrics in the order of their indexes; the names are those of
-    sharing_manager/kubernetes/metrics.py. Raises ProtocolError for any other text."""
+    sharing_manager/telemetry/metrics.py. Raises ProtocolError for any other text."""
     values: dict[str, dict[str, float]] = {}
     labels: dict[str, Mapping[str, str]] = {}
     holders: dict[str, list[Holder]] = {}

@@ -36,7 +36,7 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 def main(argv: list[str]) -> int:
     """Run the program and return its exit status. Errors are one line on stderr."""
     if argv[:1] == ["train"]:
-        from emulator_runtime.workloads.train import main as train  # standby processes don't need its imports
+        from emulator_runtime.workloads.command.train import main as train  # standby processes don't need its imports
 
         return train(argv[1:])
     prepare_waiting()

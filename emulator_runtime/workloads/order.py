@@ -12,7 +12,7 @@ from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.ipc.fields import mapping, mappings, seconds, text, whole
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.profiles.table import ProfileTable
-from emulator_runtime.workloads.work import Spread, step_times
+from emulator_runtime.workloads.step_costs.work import Spread, step_times
 
 
 @dataclass(frozen=True, slots=True)

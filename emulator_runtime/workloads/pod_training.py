@@ -23,10 +23,10 @@ from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.lag import LagHistogram
-from emulator_runtime.workloads.group import Group, Start
 from emulator_runtime.workloads.pod import all_linked
+from emulator_runtime.workloads.ranks.group import Group, Start
 from emulator_runtime.workloads.records import StepRecord, StepTimesSeen
-from emulator_runtime.workloads.request import Layout, StepPlan, TrainRequest, plan_step
+from emulator_runtime.workloads.step_costs.request import Layout, StepPlan, TrainRequest, plan_step
 from emulator_runtime.workloads.stopping import PATIENCE_S, StopNow, StopSwitch
 
 SLICE_NS = NS_PER_S // 5

@@ -14,7 +14,7 @@ from emulator_runtime.domain.job import ModelWork
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from emulator_runtime.workloads.work import Spread, step_times
+from emulator_runtime.workloads.step_costs.work import Spread, step_times
 
 SEED, BETWEEN_S, GPU_TYPE, CPUS_PER_GPU = "gangs-24", 6.0, "Tesla_V100-PCIE-32GB", 3
 SIZES = {(1, 1): 8, (2, 1): 4, (4, 1): 4, (8, 1): 3, (8, 2): 3, (16, 2): 2}

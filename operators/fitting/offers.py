@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, InputError
 from emulator_runtime.domain.units import gib
 from emulator_runtime.profiles.table import ProfileTable
-from emulator_runtime.workloads.request import Layout, TrainRequest, batch_per_gpu, plan_step
+from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, batch_per_gpu, plan_step
 from operators.objects.emujob import Configuration, EmuJobSpec
 from operators.objects.node import Node
 from operators.objects.pool import DEFAULT_RESOURCE, Pool

@@ -14,8 +14,8 @@ from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from emulator_runtime.workloads.request import Layout, TrainRequest, plan_step
-from emulator_runtime.workloads.work import step_times
+from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
+from emulator_runtime.workloads.step_costs.work import step_times
 from operators.fitting.offers import NodeOffer, usable_types
 from operators.objects.emujob import Configuration, EmuJobSpec
 

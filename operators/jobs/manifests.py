@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.layout import JOB_UID_LABEL
-from emulator_runtime.workloads.train_arguments import CONFIGURATION_VARIABLE
+from emulator_runtime.workloads.command.arguments import CONFIGURATION_VARIABLE
 from operators.kube.api import Json
 from operators.objects.emujob import Configuration, EmuJob, EmuJobSpec
 from operators.objects.names import CONFIGURATION, CONTAINER, GATE, JOB_LABEL

@@ -15,15 +15,14 @@ from random import Random
 
 from emulator_runtime.domain.errors import ProtocolError
 from emulator_runtime.domain.units import to_s
+from emulator_runtime.retrying import Backoff, keep_running
 from operators.results.events import JobEvent
 from operators.results.metrics import CollectorMetrics
 from operators.results.store import Batch, ResultStore
-from sharing_manager.store.backoff import Backoff
 from sharing_manager.store.client import Client
 from sharing_manager.store.entries import NODES, Entry, EntryId, stream_of
-from sharing_manager.store.guard import guarded
 from sharing_manager.store.reader import Delivery, GroupReader
-from sharing_manager.store.troubles import translated
+from sharing_manager.store.redis_errors import translated
 
 GROUP = "emugpu-operator"
 CONSUMER = "operator"
@@ -124,7 +123,7 @@ class Collector:
 
     def _run(self) -> None:
         try:
-            guarded("the collector", self._work, self._stopping, self._backoff, self.failed)
+            keep_running("the collector", self._work, self._stopping, self._backoff, self.failed)
         finally:
             self.close()
 

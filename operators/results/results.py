@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.retrying import Backoff, keep_running
 from operators.results.events import PROGRESS, JobEvent
 from operators.results.job import SETTLE_S, JobFacts, JobResult
 from operators.results.metrics import ResultMetrics
@@ -25,8 +26,6 @@ from operators.results.predicted import Prediction
 from operators.results.schema import left_out
 from operators.results.status import Outcome, Stays, fairness, stay_of
 from operators.results.store import Batch, ResultStore
-from sharing_manager.store.backoff import Backoff
-from sharing_manager.store.guard import guarded
 
 TICK_S = 0.5
 """Maximum delay of a computation that is due (host seconds)."""
@@ -197,7 +196,7 @@ class Results:
     def _run(self) -> None:
         backoff = Backoff(Random("results"))
         try:
-            guarded("the results", lambda: self._work(backoff), self._stopping, backoff, self.failed)
+            keep_running("the results", lambda: self._work(backoff), self._stopping, backoff, self.failed)
         finally:
             self.close()
 

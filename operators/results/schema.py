@@ -23,7 +23,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from emulator_runtime.domain.errors import ClusterError
-from sharing_manager.event_log import transaction
+from emulator_runtime.sqlite import transaction
 
 VERSION = 1
 BUSY_S = 10.0

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from emulator_runtime.sqlite import transaction
 from operators.results.events import JobEvent
 from operators.results.job import JobFacts, JobResult, merged, to_json
 from operators.results.predicted import Prediction
 from operators.results.reading import EVENT_COLUMNS, FACT_COLUMNS, ResultReader
 from operators.results.schema import opened
 from operators.results.thinning import thinned
-from sharing_manager.event_log import transaction
 
 Id = tuple[int, int]
 """Epoch and sequence of a stream's entry."""

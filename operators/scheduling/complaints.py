@@ -1,4 +1,4 @@
-"""What goes wrong with a job or with the policy: printed when it is new, then after 10 s, 20 s, 40 s and so on while it goes on.
+"""Problems of a job or of the policy: reported when new, then after 10 s, 20 s, 40 s and so on while they continue.
 
 Pure, with the time as an argument; program.py prints the reports, and writes those about a job on its EmuJob.
 """
@@ -18,14 +18,14 @@ from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError
 
 FIRST_PAUSE_S = 10
 LONGEST_PAUSE_S = 640
-"""A complaint that was not repeated for this long is over: the next one is new."""
+"""A complaint that was not repeated for this long has ended: the next one is new."""
 
 
 class Kind(StrEnum):
-    """Part of the JSON lines: names don't change."""
+    """The values are part of the JSON output and must not change."""
 
     DOES_NOT_FIT = "does-not-fit"
-    """No configuration of the job can run on the cluster, however empty it is."""
+    """No configuration of the job can run on the cluster, even if it were empty."""
     UNSUPPORTED = "unsupported"
     """The policy places jobs of one node only, and the job has several."""
     UNREADABLE = "unreadable"
@@ -33,9 +33,9 @@ class Kind(StrEnum):
     PLAN_REFUSED = "plan-refused"
     """The policy's plan can't be carried out because of the job."""
     POLICY_FAILED = "policy-failed"
-    """The policy raised an exception, or its answer is no plan."""
+    """The policy raised an exception or did not return a plan."""
     START_REFUSED = "start-refused"
-    """The API server refuses what starts the job."""
+    """The API server refuses the write that starts the job."""
 
     @property
     def reason(self) -> str:
@@ -45,9 +45,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """`text` names the job that it is about; `job_id` and `uid` (of the EmuJob) are empty where it is about none.
+    """`text` names the job; `job_id` and `uid` (of the EmuJob) are empty if the complaint is about the policy alone.
 
-    `retry`: False where it can't succeed on this cluster as it is.
+    `retry`: False if the job can't succeed on the present cluster.
     """
 
     kind: Kind
@@ -71,7 +71,7 @@ class Report:
         return text if self.count == 1 else f"{text} ({self.count} times since {since} UTC)"
 
     def as_json(self) -> str:
-        """One line: kind, text, job (absent: none), whether a retry can help, how often and since when."""
+        """One line: kind, text, job (if any), whether a retry can help, how often and since when."""
         complaint = self.complaint
         about = {"job": complaint.job_id} if complaint.job_id else {}
         document = {
@@ -107,13 +107,13 @@ _Key = tuple[Kind, str, str]
 
 
 class ComplaintLog:
-    """Counts complaints of one kind about one job."""
+    """Counts repetitions of complaints of one kind about one job, and decides when to report them."""
 
     def __init__(self) -> None:
         self._repetitions: dict[_Key, _Repetition] = {}
 
     def add(self, complaint: Complaint, now_ns: int) -> Report | None:
-        """The report to print now; None where the same was reported a moment ago."""
+        """The report to print now; None if the same complaint was reported recently."""
         self._expire(now_ns)
         key = complaint.kind, complaint.job_id, complaint.text if complaint.kind in _STATIC else ""
         known = self._repetitions.get(key)

@@ -1,4 +1,4 @@
-"""What Prometheus learns of a scheduler program. Names follow the Prometheus conventions: base units, _total for counters."""
+"""Prometheus metrics of a scheduler. Names follow the Prometheus conventions: base units, _total for counters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scheduler_sims.loop.strategies import Decision
 
 
 class SchedulerMetrics:
-    """One set in a registry of its own."""
+    """The metrics of one scheduler, in a registry of their own."""
 
     def __init__(self, policy: str) -> None:
         self.registry = registry = CollectorRegistry()
@@ -37,7 +37,7 @@ class SchedulerMetrics:
         for counter, jobs in zip(self._actions, counts, strict=True):
             counter.inc(len(jobs))
 
-    def jobs(self, queued: int, holding: int) -> None:
-        """How many there are now."""
+    def set_jobs(self, queued: int, holding: int) -> None:
+        """Sets the current numbers of jobs."""
         self._queued.set(queued)
         self._holding.set(holding)

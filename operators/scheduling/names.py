@@ -1,4 +1,4 @@
-"""The words by which a scheduler program finds its jobs and what it has decided before."""
+"""Annotations and names of objects that a scheduler uses, and checks of names that users choose."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from operators.objects.forms import NO_KEY, NO_VALUE, is_key, is_value
 from operators.objects.names import SCHEDULER_NAME, SCHEDULER_NAME_FORM
 
 FIELD_MANAGER = "emugpu-scheduler"
-"""Under this name its fields are listed in an object's managedFields."""
+"""The scheduler's name in the managedFields of objects."""
 
 SYSTEM_NAMESPACE = "emugpu-system"
-"""Where a scheduler of all namespaces has its Lease and its memory, unless it is told another place."""
+"""The namespace of the Lease and the ConfigMap of a scheduler of all namespaces, unless --lease-namespace names another one."""
 PLANNED_DEVICES = "emugpu.dev/planned-devices"
-"""Annotation of what runs: the devices that the scheduler's books count for it. The kubelet picks the real ones."""
+"""Annotation of a pod, or of a Job's pod template: the devices that the loop counts for it. The kubelet may choose others."""
 ROW = "emugpu.dev/row"
-"""Annotation of an EmuJob: its row in its workload, by which jobs of one instant are told apart."""
+"""Annotation of an EmuJob: its row in its workload, which orders jobs that are submitted at the same instant."""
 BATCH = "emugpu.dev/batch"
-"""Annotation of an EmuJob: NAME/NUMBER, the jobs that were submitted together with it and how many they are."""
+"""Annotation of an EmuJob: NAME/NUMBER, the batch that it belongs to and the number of its jobs."""
 
 
 def check_name(text: str, place: str, fix: str = "") -> str:
-    """A scheduler's name: part of names of Kubernetes' objects. Raises InputError at `place`; `fix` says what to do."""
+    """Returns the name of a scheduler, a part of object names. Raises InputError at `place`; `fix` ends the message."""
     if not SCHEDULER_NAME.fullmatch(text):
         raise InputError(place, f"{text!r} {SCHEDULER_NAME_FORM}{fix}")
     return text
 
 
 def check_namespace(text: str, place: str) -> str:
-    """A namespace, or none (""). Raises InputError at `place`."""
+    """Returns a valid namespace, or "". Raises InputError at `place`."""
     if text and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text, re.ASCII):
-        raise InputError(place, f"{quoted(text)} is no namespace: those are at most 63 small letters, digits and -")
+        raise InputError(place, f"{quoted(text)} is not a namespace: at most 63 small letters, digits and -")
     return text
 
 
 def check_label(key: str, value: str, place: str) -> None:
-    """Raises InputError at `place` for a label that nothing can have."""
+    """Raises InputError at `place` for an invalid label."""
     if not is_key(key):
         raise InputError(place, f"{quoted(key)} {NO_KEY}")
     if not is_value(value):
@@ -45,5 +45,5 @@ def check_label(key: str, value: str, place: str) -> None:
 
 
 def lasting_name(scheduler: str) -> str:
-    """The Lease and the ConfigMap of the scheduler of this name."""
+    """The name of the Lease and the ConfigMap of a scheduler."""
     return f"emugpu-scheduler-{scheduler}"

@@ -1,4 +1,4 @@
-"""What the command line says of a scheduler, in types: the one thing that a program and its command both know."""
+"""Typed command-line options of `emugpu scheduler`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from scheduler_sims.interface.costs import ClusterCosts
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says. `name` and `namespace` empty: the policy's name, all namespaces. `epoch_ns`: wall clock.
-
-    `lease_namespace` empty: `namespace`, and SYSTEM_NAMESPACE for all of them.
+    """`name` empty: the policy's name; `namespace` empty: all namespaces; `lease_namespace` empty: `namespace`, or
+    SYSTEM_NAMESPACE for a scheduler of all namespaces. `epoch_ns`: the wall clock at emulated time 0.
     """
 
     policy: str
@@ -41,12 +40,12 @@ class Options:
 
 
 def parse_labels(texts: list[str], place: str) -> dict[str, str]:
-    """LABEL=VALUE texts. Raises InputError at `place`, also for labels that nothing can have."""
-    found = {}
+    """Labels of texts LABEL=VALUE. Raises InputError at `place`, also for invalid labels."""
+    labels = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise InputError(place, f"{text!r} is no label; write LABEL=VALUE")
+            raise InputError(place, f"{text!r} is not a label; write LABEL=VALUE")
         check_label(name, value, place)
-        found[name] = value
-    return found
+        labels[name] = value
+    return labels

@@ -1,4 +1,4 @@
-"""Decisions in words, one line each, and as JSON for programs."""
+"""A decision as one line of text, or of JSON for programs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from scheduler_sims.loop.strategies import Decision
 
 
 def in_words(decision: Decision) -> str:
-    """Who starts where, who stops; then how many wait and run."""
+    """Which jobs stop, start (and where) and are resized; then how many wait and hold resources."""
     parts = [*_parts(decision)]
     done = "; ".join(parts) if parts else f"nothing to do ({', '.join(decision.triggers)})"
     return f"{decision.at_s:10.3f} s  {done}  [{decision.queued} wait, {decision.holding} run]"
 
 
 def ready_as_json(name: str, policy: str, namespace: str, at_ns: int) -> str:
-    """The first line: the scheduler has seen all that there is, and decides from now on. `at_ns`: wall clock."""
+    """The first line: the first lists are complete, and the scheduler decides from now on. `at_ns`: wall clock."""
     document = {"at": rfc3339_micro(at_ns), "scheduler": name, "policy": policy, "namespace": namespace}
     return json.dumps(document, separators=(",", ":"))
 

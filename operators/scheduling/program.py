@@ -1,4 +1,4 @@
-"""The life of a scheduler program: connect, serve, and leave what runs alone."""
+"""The life of a scheduler process: connect, run the loop until a signal or the stop condition, disconnect. Jobs run on."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from operators.kube.client import KubeApi
 from operators.objects.scheduling_problem import ANNOTATION as PROBLEM
 from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
 from operators.scheduling.complaints import Complaint, ComplaintLog, complaint_of
-from operators.scheduling.forecast.forecasts import Forecasts
 from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.names import SYSTEM_NAMESPACE, check_name, lasting_name
 from operators.scheduling.options import Options
 from operators.scheduling.output import as_json, in_words, ready_as_json
+from operators.scheduling.predict.job_predictions import JobPredictions
 from operators.scheduling.remember.handover import AttainedService, Handover
 from operators.scheduling.track.tracked_jobs import Scope
-from operators.scheduling.watcher import Tools
+from operators.scheduling.watcher import Dependencies
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import OpenTruth
@@ -42,17 +42,18 @@ from scheduler_sims.loop.strategies import Decision, Ending, Listeners
 from scheduler_sims.policies.resolve import resolve_policy
 
 EXIT_LOST = 1
+"""Exit status if another scheduler of this name holds the lease now."""
 
 
 class Program:
-    """One scheduler. `print_line` gets a line per decision, `say` what people should know beside them."""
+    """One scheduler. `print_line` gets a line per decision (stdout), `say` other messages (stderr)."""
 
     def __init__(self, options: Options, print_line: Callable[[str], None], say: Callable[[str], None]) -> None:
         self._options, self._print, self._say = options, print_line, say
         with redirect_stdout(sys.stderr):
             self.title, self._policy = resolve_policy(options.policy)
         self.name = options.name or _own_name(self.title)
-        """What EmuJobs say in spec.scheduler.name."""
+        """The value of spec.scheduler.name in its EmuJobs."""
         profiles = ProfileTable.bundled()
         self._profiles = profiles if options.profiles is None else profiles.with_file(options.profiles)
         self._truth = OpenTruth(self._profiles)
@@ -62,16 +63,21 @@ class Program:
         self._metrics = SchedulerMetrics(self.title)
         self._cluster = self._make_cluster()
         self._loop: SchedulerLoop | None = None
-        self._forecasts = Forecasts(options.policy, self._profiles, self._cluster, say if options.explain else _silent)
-        self._told = ""
+        self._predictions = JobPredictions(
+            options.policy, self._profiles, self._cluster, say if options.explain else _silent
+        )
+        self._reported_problem = ""
         self._complaints, self._lock = ComplaintLog(), threading.Lock()
         self._refused_plans: dict[str, str] = {}
-        """By job id: the uid of the EmuJob that says why a plan could not be carried out."""
+        """By job id: uids of EmuJobs that are annotated with the reason why a plan could not be carried out."""
         self._failures = self._failures_before = 0
         self._stopping = False
 
     def run(self) -> int:
-        """0: ended by a signal, or by `until`; 1: another scheduler of this name may act now. Raises errors of the tree."""
+        """Returns 0 after a signal or when `until` holds; EXIT_LOST if another scheduler of this name may act now.
+
+        Raises errors of the tree.
+        """
         with ExitStack() as stack:
             stack.callback(self._cluster.close)
             if self._options.metrics_port:
@@ -81,17 +87,17 @@ class Program:
             stack.enter_context(self._signals())
             try:
                 handover = self._connect()
-            except KeyboardInterrupt:  # a signal while it was another one's turn
+            except KeyboardInterrupt:  # a signal while another scheduler held the lease
                 return 0
             self._loop = self._make_loop(handover)
             if self._options.predictions:
-                self._forecasts.start()
-                stack.callback(self._forecasts.close)
-            self._say(f"{self.title} schedules EmuJobs of scheduler {self.name}{self._where()}")
+                self._predictions.start()
+                stack.callback(self._predictions.close)
+            self._say(f"{self.title} schedules EmuJobs of scheduler {self.name}{self._scope_text()}")
             if self._options.json:
                 self._print(ready_as_json(self.name, self._options.policy, self._options.namespace, wall_ns()))
             try:
-                with redirect_stdout(sys.stderr):  # what a policy prints must not get into our own output
+                with redirect_stdout(sys.stderr):  # what a policy prints must not mix with the decisions
                     self._loop.run()
             except LeadershipLostError as error:
                 self._say(str(error))
@@ -102,16 +108,16 @@ class Program:
 
     @property
     def lease_namespace(self) -> str:
-        """One for all that schedule the same jobs under the same name, wherever they run: not the kubeconfig's."""
+        """The same for all processes that schedule the same jobs under the same name, whatever their kubeconfigs say."""
         return self._options.lease_namespace or self._options.namespace or SYSTEM_NAMESPACE
 
     def status_server(self, port: int) -> HttpServer:
-        """Metrics and probes. Raises ClusterError where the port is taken."""
+        """The HTTP server of metrics and probes. Raises ClusterError if the port is in use."""
         cluster = self._cluster
         alive = loop_alive(cluster.event_loop)
         return status_server(port, self._metrics.registry, healthy=alive, ready=lambda: cluster.problem)
 
-    # --- making -----------------------------------------------------------------------------------------------------
+    # --- construction -----------------------------------------------------------------------------------------------
 
     def _make_cluster(self) -> KubernetesCluster:
         options = self._options
@@ -122,22 +128,22 @@ class Program:
             candidate = Candidate(namespace, lasting, self._options.identity or f"{os.uname().nodename}_{uuid4()}")
             return Leader(api, candidate, monotonic_ns, wall_ns)
 
-        def tools(cluster: KubernetesCluster) -> Tools:
-            return Tools(
-                self._profiles,
-                options.costs,
-                self._truth,
-                wall_ns,
-                cluster.tell,
-                self._say,
-                self._complain,
-                lambda: cluster.may_act,
+        def dependencies(cluster: KubernetesCluster) -> Dependencies:
+            return Dependencies(
+                profiles=self._profiles,
+                costs=options.costs,
+                truth=self._truth,
+                wall_ns=wall_ns,
+                deliver=cluster.deliver,
+                say=self._say,
+                complain=self._complain,
+                may_act=lambda: cluster.may_act,
             )
 
         connection = Connection(lambda: KubeApi(config), leader, namespace, lasting)
         gangs = not getattr(self._policy, "one_node", False)
         scope = Scope(self.name, options.namespace, options.labels, options.actuators, options.until, gangs)
-        return KubernetesCluster(connection, scope, tools)
+        return KubernetesCluster(connection, scope, dependencies)
 
     def _connect(self) -> Handover:
         return self._cluster.connect(Successor(self._options.policy, _module(self._policy), self._options.epoch_ns))
@@ -146,7 +152,7 @@ class Program:
         explain = self._explain if self._options.explain else None
         loop = SchedulerLoop(
             self._cluster,
-            ClusterSpec((), self._options.costs),  # nodes come with the first event
+            ClusterSpec((), self._options.costs),  # nodes arrive with the first event
             self._policy,
             self._estimates,
             (),
@@ -162,8 +168,8 @@ class Program:
         loop.state = handover.state
         return loop
 
-    def _where(self) -> str:
-        """Whose jobs, and where its lease is, by which one of several acts."""
+    def _scope_text(self) -> str:
+        """Which jobs, and where the lease is."""
         jobs = f" in namespace {self._options.namespace}" if self._options.namespace else ""
         return f"{jobs}; its lease is {self.lease_namespace}/{lasting_name(self.name)}"
 
@@ -180,16 +186,16 @@ class Program:
 
     def _noted(self) -> None:
         assert self._loop is not None
-        self._forecasts.forget()
+        self._predictions.forget()
         views = self._loop.books.views.values()
         queued = sum(view.queued for view in views)
-        self._metrics.jobs(queued, len(views) - queued)
+        self._metrics.set_jobs(queued, len(views) - queued)
         self._keep()
 
     def _submitted(self, job: PresentJob) -> None:
         self._clear_problem(job.spec.job_id)
         if self._options.predictions and self._loop is not None:
-            self._forecasts.submitted(job, self._loop)
+            self._predictions.submitted(job, self._loop)
 
     def _keep(self) -> None:
         assert self._loop is not None
@@ -202,13 +208,13 @@ class Program:
         )
 
     def _kept(self, problem: str) -> None:
-        if problem != self._told:
-            self._told = problem
+        if problem != self._reported_problem:
+            self._reported_problem = problem
             if problem:
                 self._say(problem)
 
     def _failed(self, error: PolicyError) -> bool:
-        """Whether to go on: a wrong plan must not end a scheduler that others rely on, but makes an experiment worthless."""
+        """Returns whether to continue: a wrong plan must not end a scheduler in service, but it invalidates an experiment."""
         self._metrics.failures.inc()
         self._failures += 1
         complaint = complaint_of(error, self.title, self._cluster.uid_of)
@@ -218,7 +224,7 @@ class Program:
         return self._options.until is None
 
     def _complain(self, complaint: Complaint) -> None:
-        """Prints a complaint that is due, and writes it on its EmuJob. Called by the loop's thread and by the asyncio thread."""
+        """Prints a complaint if it is due, and annotates its EmuJob. Called by the loop's thread and by the asyncio thread."""
         with self._lock:
             report = self._complaints.add(complaint, wall_ns())
         if report is None:
@@ -230,7 +236,7 @@ class Program:
             self._cluster.annotate(complaint.uid, PROBLEM, report.annotation())
 
     def _resolve(self, decision: Decision) -> None:
-        """Takes complaints back: about jobs that start, and about former plans once a plan was carried out."""
+        """Withdraws complaints: about jobs that start, and about earlier plans once a plan was carried out."""
         for job_id in decision.started:
             with self._lock:
                 self._complaints.resolve(job_id)
@@ -242,9 +248,9 @@ class Program:
         self._failures_before = self._failures
 
     def _clear_problem(self, job_id: str) -> None:
-        order = self._cluster.order_of(job_id)
-        if order is not None and PROBLEM in order.annotations:
-            self._cluster.annotate(order.key.uid, PROBLEM, None)
+        emujob = self._cluster.emujob_of(job_id)
+        if emujob is not None and PROBLEM in emujob.annotations:
+            self._cluster.annotate(emujob.key.uid, PROBLEM, None)
 
     def _explain(self, now_s: float, job_id: str, reason: str) -> None:
         self._say(f"{now_s:10.3f} s  {job_id}: {reason}")
@@ -257,7 +263,7 @@ class Program:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first signal lets the decision at hand be carried out, a second one ends at once."""
+        """The first signal ends the loop after the current decision, a second one ends the process at once."""
 
         def handle(_number: int, _frame: FrameType | None) -> None:
             if self._stopping or self._loop is None:
@@ -265,8 +271,8 @@ class Program:
             self._stopping = True
             self._cluster.wake()
             if self._loop.asking:
-                with contextlib.suppress(RuntimeError):  # it came while something was being printed
-                    self._say("ends when the policy has answered; a second Ctrl-C or SIGTERM ends it at once")
+                with contextlib.suppress(RuntimeError):  # the signal came during another print
+                    self._say("ending after the policy's answer; a second Ctrl-C or SIGTERM ends at once")
 
         before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -277,7 +283,7 @@ class Program:
 
 
 def _own_name(title: str) -> str:
-    """The policy's; the chart's RBAC reckons with it too. Raises InputError where it can't be a name."""
+    """The policy's name, which the chart's RBAC uses too. Raises InputError if it is not a valid name of a scheduler."""
     name = title.partition(":")[0].lower().replace("_", "-")
     return check_name(name, "--policy", "; give the scheduler a name with --name")
 

@@ -11,7 +11,7 @@ from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from emulator_runtime.workloads.work import Spread, step_times
+from emulator_runtime.workloads.step_costs.work import Spread, step_times
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.workload import Workload
 from scheduler_sims.interface.plan import Allocation

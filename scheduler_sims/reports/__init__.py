@@ -1,1 +1,1 @@
-"""The output of a comparison: metrics, the table in the terminal, jobs.csv, summary.json and report.html."""
+"""The output of a comparison: metrics, the table in the terminal, jobs.csv and summary.json."""

@@ -1,4 +1,4 @@
-"""Arbitration of device time: pure code with one file per sharing mode. This file has the table of modes."""
+"""Arbitration of device time: one file for each sharing mode, and the table of modes."""
 
 from collections.abc import Callable, Mapping
 

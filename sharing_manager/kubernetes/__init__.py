@@ -1,5 +1,4 @@
-"""The manager's interface to Kubernetes: reads pods and the inventory, writes events and metrics. Its modules are
-imported nowhere else.
+"""The manager's connections to the API server and the kubelet: who a peer is, what the node's devices are, Events.
 
     kubelet --- PodResources (gRPC) ---> pod_resources --+
     API server - Node (watch) ---------> node_watch -----+

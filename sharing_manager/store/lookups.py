@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import CallSoon
-from sharing_manager.progress import OnProgress
-from sharing_manager.store.backoff import Backoff
-from sharing_manager.store.guard import guarded
+from emulator_runtime.retrying import Backoff, keep_running
+from sharing_manager.persistence.progress import OnProgress
 from sharing_manager.store.outbox import Outbox
-from sharing_manager.store.questions import Ask
+from sharing_manager.store.progress_queries import Ask
 
 PATIENCE_S = 60.0
 """Maximum time that a look-up waits for Redis (host seconds): long enough for a fail-over or a restart of its pod."""
@@ -70,7 +69,7 @@ class RedisProgress:
         self._ask.distrust()
 
     def _run(self) -> None:
-        guarded("looking up the progress of jobs", self._turn, self._stopping, self._backoff, self._give_up)
+        keep_running("looking up the progress of jobs", self._turn, self._stopping, self._backoff, self._give_up)
         if self._outbox is not None:
             self._outbox.close()
         self._take(block=False)

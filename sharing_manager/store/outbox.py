@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ClusterError
-from sharing_manager.event_log import transaction
+from emulator_runtime.sqlite import transaction
 from sharing_manager.store.compaction import Absorb, Compactor
 from sharing_manager.store.entries import TEXTS, Entry
 from sharing_manager.store.resume import Position

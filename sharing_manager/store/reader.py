@@ -16,7 +16,7 @@ import redis
 
 from sharing_manager.store.client import Client
 from sharing_manager.store.entries import NODES, Entry, EntryId, stream_of
-from sharing_manager.store.troubles import translated
+from sharing_manager.store.redis_errors import translated
 
 _FIRST = EntryId(0, 0)
 

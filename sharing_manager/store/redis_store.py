@@ -15,19 +15,18 @@ from typing import Protocol
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import CallSoon
+from emulator_runtime.retrying import Backoff, keep_running
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
-from sharing_manager.event_log import EventLog
-from sharing_manager.progress import ProgressStore
+from sharing_manager.persistence.event_log import EventLog
+from sharing_manager.persistence.progress import ProgressStore
 from sharing_manager.settings import LEAST_SPOOL_BYTES, LEAST_STREAM_LENGTH
-from sharing_manager.store.backoff import Backoff
 from sharing_manager.store.client import client_of
-from sharing_manager.store.guard import guarded
 from sharing_manager.store.lookups import RedisProgress
 from sharing_manager.store.outbox import Outbox
-from sharing_manager.store.questions import RedisQuestion
-from sharing_manager.store.server import Link, RedisLink
+from sharing_manager.store.progress_queries import RedisQuestion
+from sharing_manager.store.redis_errors import MEMORY, StoreAwayError
+from sharing_manager.store.redis_link import Link, RedisLink
 from sharing_manager.store.shipper import BATCH_ROWS, Bounds, Counts, Shipper
-from sharing_manager.store.troubles import MEMORY, StoreAwayError
 
 URL_VARIABLE = "EMUGPU_MANAGER_REDIS_URL"
 SPOOL_VARIABLE = "EMUGPU_MANAGER_SPOOL_BYTES"
@@ -126,7 +125,7 @@ class RedisStore:
     # --- the shipping thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        guarded("shipping events", self._ship, self._stopping, self._backoff, self._failed)
+        keep_running("shipping events", self._ship, self._stopping, self._backoff, self._failed)
         self._link.close()
 
     def _ship(self) -> None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from emulator_runtime.domain.units import NS_PER_S
 from sharing_manager.store.entries import furthest
 from sharing_manager.store.outbox import Backlog, Outbox, size_of
+from sharing_manager.store.redis_errors import MEMORY, PERMISSION, StoreAwayError, StreamMovedError
+from sharing_manager.store.redis_link import Link
 from sharing_manager.store.resume import Position, Resumption, resume
-from sharing_manager.store.server import Link
 from sharing_manager.store.trimming import Trimmed
-from sharing_manager.store.troubles import MEMORY, PERMISSION, StoreAwayError, StreamMovedError
 
 BATCH_ROWS = 128
 TAIL_ROWS = 1000

@@ -13,7 +13,7 @@ from typing import Any
 from sharing_manager.settings import LEAST_STREAM_LENGTH as LEAST_LENGTH
 from sharing_manager.store.client import Client
 from sharing_manager.store.entries import PROGRESS, SEEN, EntryId, stream_of
-from sharing_manager.store.troubles import translated
+from sharing_manager.store.redis_errors import translated
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 
 BENCHMARKS = (
     "wait_accuracy",
@@ -35,7 +36,11 @@ def main(argv: list[str]) -> int:
     answers = []
     for name in names or BENCHMARKS:
         print(f"== {name}", flush=True)
-        answers.append(importlib.import_module(f"tests.benchmarks.{name}").main(options))
+        try:
+            answers.append(importlib.import_module(f"tests.benchmarks.{name}").main(options))
+        except Exception:
+            traceback.print_exc()  # the others are still run
+            answers.append(1)
     return next((answer for answer in answers if answer != 0), 0)
 
 

@@ -21,10 +21,10 @@ import urllib.request
 from pathlib import Path
 from random import Random
 
-from operators.testing.browser import Browser, browser_path
 from scheduler_sims.record import JobRecord, RunRecord, Span
 from scheduler_sims.reports.files import write_jobs_csv
 from scheduler_sims.reports.spans_file import write_spans_csv
+from tests.support.browser import Browser, browser_path
 
 JOBS, QUICK_JOBS = 10_000, 200
 PAGES = {

@@ -24,8 +24,8 @@ from typing import Any
 import redis
 
 from emulator_runtime.ipc.poller import Poller
-from sharing_manager.event_log import ManagerEvent, SqliteEventLog
-from sharing_manager.grants import Grant
+from sharing_manager.grants.grant import Grant
+from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
 from sharing_manager.store import connect
 from sharing_manager.store.entries import Entry, stream_of
 from sharing_manager.store.shipper import BATCH_ROWS

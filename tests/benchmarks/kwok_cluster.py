@@ -30,7 +30,7 @@ from cluster_harness.cache import Cache, content_key, default_root
 from cluster_harness.programs import module_key
 from emulator_runtime.domain.errors import ClusterError
 from operators.objects.pool import DEFAULT_RESOURCE
-from operators.testing.api_server import ADMIN_TOKEN, ApiServer
+from tests.support.api_server import ADMIN_TOKEN, ApiServer
 
 KWOK = "sigs.k8s.io/kwok/cmd/kwok@v0.8.0"
 """What is built where the cache lacks it: the one place that names its version."""

@@ -40,11 +40,12 @@ from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import monotonic_ns
 from scheduler_sims.clusters.local.processes import END_S, Child, ForkServer
 from sharing_manager.arbitration import MODES
+from sharing_manager.core.manager import Manager
 from sharing_manager.daemon import FLUSH_S
-from sharing_manager.devices import DevicePool, load_inventory
-from sharing_manager.event_log import SqliteEventLog
-from sharing_manager.manager import Manager
-from sharing_manager.service import AdminService, JobService
+from sharing_manager.devices.pool import DevicePool, load_inventory
+from sharing_manager.persistence.event_log import SqliteEventLog
+from sharing_manager.service.admin_service import AdminService
+from sharing_manager.service.job_service import JobService
 
 REQUESTS = "gpu_requests"
 DIRECT = "amq.rabbitmq.reply-to"

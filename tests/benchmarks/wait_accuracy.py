@@ -154,7 +154,7 @@ def settings(ours: bool) -> None:
 
 def plain_wait(deadline_ns: int) -> None:
     """The peer: sleep for what remains."""
-    time.sleep((deadline_ns - time.monotonic_ns()) / 1e9)
+    time.sleep(max(deadline_ns - time.monotonic_ns(), 0) / 1e9)
 
 
 def our_wait(spin_ns: int) -> Callable[[int], object]:

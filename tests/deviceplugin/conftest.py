@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.testing import FakeKubelet
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.layout import NodeLayout
+from tests.support.fake_kubelet import FakeKubelet
 
 EMUGPU = "emugpu.dev/emuGPU"
 

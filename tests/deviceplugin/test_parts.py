@@ -16,13 +16,13 @@ from google.protobuf import descriptor_pb2
 
 from deviceplugin.allocator import Allocator
 from deviceplugin.api import deviceplugin_pb2
-from deviceplugin.container import ContainerReply
 from deviceplugin.daemon import Daemon, offers_of, reconcile
 from deviceplugin.delivery import CdiDelivery
-from deviceplugin.gpus import GpuOffer
 from deviceplugin.metrics import NoMetrics
-from deviceplugin.offers import OfferBook
+from deviceplugin.offer_book import OfferBook
 from deviceplugin.plugin import ResourcePlugin, socket_name
+from deviceplugin.resources.gpus import GpuOffer
+from deviceplugin.resources.offer import ContainerReply
 from deviceplugin.settings import Settings
 from deviceplugin.web import PrometheusMetrics, WebServer
 from emulator_runtime.domain.errors import InputError, UnknownNameError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.preference import preferred
+from deviceplugin.resources.preference import preferred
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.node.inventory import DeviceEntry, ResourceEntry, split_device_id

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator_runtime.testing import FakeNode, answering
+from tests.support.fake_manager import FakeNode, answering
 
 Start = Callable[..., "subprocess.Popen[str]"]
 

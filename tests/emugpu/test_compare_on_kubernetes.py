@@ -16,9 +16,9 @@ from operators.experiments import executor
 from operators.experiments.calibration.calibration import Calibration
 from operators.experiments.executor import RunRequest
 from operators.kube.api import NODE, POD, POOL
-from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, RunRecord
+from tests.support.fake_api import FakeApi
 
 WORKLOAD = "job_id,user,gpu_duration_s,cpu_duration_s,cpu_cpus\na,u,300,,\nb,u,200,900,2\n"
 CLUSTER = "nodes: [{name: n, gpus: 1, gpu_type: V100, cpus: 8}]"

@@ -27,7 +27,7 @@ from emugpu.commands import smi
 from emugpu.smi.spelling import edit_distance
 from emulator_runtime.domain.errors import RefusedError
 from emulator_runtime.ipc.frames import encode
-from emulator_runtime.testing import answering
+from tests.support.fake_manager import answering
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]

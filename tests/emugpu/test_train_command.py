@@ -21,8 +21,8 @@ from emugpu.commands import train
 from emulator_runtime.domain.errors import DeviceLostError, InputError
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.profiles.table import ProfileTable
-from emulator_runtime.testing import FakeNode
-from emulator_runtime.workloads.train_arguments import chosen, request_of
+from emulator_runtime.workloads.command.arguments import chosen, request_of
+from tests.support.fake_manager import FakeNode
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from emulator_runtime.timing.host import sleep_ns
-from operators.testing.api_server import ApiServer
+from tests.support.api_server import ApiServer
 
 NAMESPACED = {
     *("ConfigMap", "DaemonSet", "Deployment", "Job", "NetworkPolicy", "Pod", "PodDisruptionBudget"),

@@ -24,7 +24,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import sleep_ns
 from operators.admission.__main__ import main
 from operators.admission.server import MAX_BODY_BYTES, Webhook, application
-from operators.testing.api_server import ApiServer
+from tests.support.api_server import ApiServer
 
 CHART = Path(__file__).parents[2] / "charts" / "emugpu"
 

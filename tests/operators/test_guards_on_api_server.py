@@ -14,7 +14,7 @@ from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 from operators.kube.client import KubeApi
 from operators.kube.kubeconfig import from_document
 from operators.results_feed.server import AUDIENCE, TokenCheck
-from operators.testing.api_server import ApiServer
+from tests.support.api_server import ApiServer
 
 Json = dict[str, Any]
 OWNER = {"apiVersion": "emugpu.dev/v1alpha1", "kind": "EmuJob", "name": "train", "uid": "u-1", "controller": True}

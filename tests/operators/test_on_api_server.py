@@ -28,8 +28,8 @@ from operators.kube.documents import Key
 from operators.kube.informer import Pauses
 from operators.kube.kubeconfig import from_document
 from operators.pools.controller import AUTHOR, Controller, PoolMetrics
-from operators.testing.api_server import ApiServer
-from operators.testing.stories import running, until
+from tests.support.api_server import ApiServer
+from tests.support.controllers import running, until
 
 ObjectOf = Callable[..., dict[str, Any]]
 PATHS = {

@@ -26,7 +26,7 @@ from operators.kube.store import Store
 from operators.kube.timestamps import rfc3339, rfc3339_micro
 from operators.objects.pool import Pool
 from operators.pools.__main__ import main
-from operators.testing.api_server import ApiServer
+from tests.support.api_server import ApiServer
 
 
 def get(port: int, path: str) -> tuple[int, str]:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,17 +21,18 @@ from emulator_runtime.domain.errors import ManagerUnavailableError
 from emulator_runtime.domain.gpu import Device, device_uuid
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.frames import Message
+from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.node.grant_files import GrantRecord, token_digest
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.timing.clocks import ManualClock
 from sharing_manager.arbitration import MODES
-from sharing_manager.devices import DevicePool
-from sharing_manager.event_log import ManagerEvent, SqliteEventLog
-from sharing_manager.grants import Grant
-from sharing_manager.identity import PodIdentity
-from sharing_manager.lease_book import LeaseFile
-from sharing_manager.manager import Manager
+from sharing_manager.core.manager import Manager
+from sharing_manager.devices.pool import DevicePool
+from sharing_manager.grants.grant import Grant
+from sharing_manager.grants.identity import PodIdentity
+from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
+from sharing_manager.persistence.lease_book import LeaseFile
 
 GIB = 1024**3
 UUIDS = [device_uuid("n1", index) for index in range(3)]
@@ -316,3 +318,40 @@ def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 def uuids() -> list[str]:
     """The devices of node n1."""
     return UUIDS
+
+
+@pytest.fixture
+def poller() -> Iterator[Poller]:
+    """Turns in a thread, as a daemon's does; what is raised in it is raised at the end of the test."""
+    poller, stopping, errors = Poller(), threading.Event(), []
+
+    def turn() -> None:
+        while not stopping.is_set():
+            try:
+                poller.poll(5.0)
+            except Exception as error:
+                errors.append(error)
+
+    poller.errors = errors
+    thread = threading.Thread(target=turn)
+    thread.start()
+    yield poller
+    stopping.set()
+    poller.call_soon(lambda: None)
+    thread.join()
+    poller.close()
+    assert not errors
+
+
+@pytest.fixture
+def eventually() -> Callable[..., object]:
+    """`eventually(lambda: condition)`: waits until it is true, and answers it."""
+
+    def wait(condition: Callable[[], object], within_s: float = 30.0) -> object:
+        give_up = time.monotonic() + within_s
+        while not (found := condition()):
+            assert time.monotonic() < give_up, "it did not come true in time"
+            time.sleep(0.005)
+        return found
+
+    return wait

@@ -8,9 +8,9 @@ import pytest
 
 from sharing_manager.kubernetes import objects
 from sharing_manager.kubernetes.cgroup import PodCgroup
-from sharing_manager.kubernetes.testing import pod_object
 from sharing_manager.store.entries import furthest
 from sharing_manager.store.outbox import Outbox
+from tests.support.fake_node_api import pod_object
 
 JOB_UID = "0f2b7c1e-6f2c-4f0e-9f55-3f3a5c1b7a11"
 INDEX = {"batch.kubernetes.io/job-completion-index": "0"}

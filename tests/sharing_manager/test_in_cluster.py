@@ -10,14 +10,14 @@ from emulator_runtime.node.grant_files import GrantFiles
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.layout import NodeLayout
 from sharing_manager import in_cluster
-from sharing_manager.devices import DevicePool
-from sharing_manager.event_log import SqliteEventLog
-from sharing_manager.grants import Grant, GrantState
-from sharing_manager.identity import PodAllocation
+from sharing_manager.core.manager import Manager
+from sharing_manager.devices.inventories import publish, read_inventory
+from sharing_manager.devices.pool import DevicePool
+from sharing_manager.grants.grant import Grant, GrantState
+from sharing_manager.grants.identity import PodAllocation
 from sharing_manager.in_cluster import InCluster
-from sharing_manager.inventories import publish, read_inventory
-from sharing_manager.manager import Manager
-from sharing_manager.service import JobService
+from sharing_manager.persistence.event_log import SqliteEventLog
+from sharing_manager.service.job_service import JobService
 from sharing_manager.settings import Settings
 
 GIB = 1024**3
@@ -207,10 +207,10 @@ def test_what_concerns_a_pod_is_told_to_its_owner(start, border, pod, uuids):
     daemon.manager.finish(grant, 3)
     attach(daemon, pod, uuids[0], name="b")
     assert border.notes == [
-        ("ns/a/main", "EmuGPUAttached", f"container main begins on {uuids[0]}", False),
+        ("ns/a/main", "EmuGPUAttached", f"container main starts on {uuids[0]}", False),
         ("ns/a/main", "EmuGPULost", f"device {uuids[0]} is lost: XID 79", True),
         ("ns/a/main", "EmuGPUFenced", "a newer pod has attached to its devices", True),
-        ("ns/b/main", "EmuGPUAttached", f"container main begins on {uuids[0]}", False),
+        ("ns/b/main", "EmuGPUAttached", f"container main starts on {uuids[0]}", False),
     ]
 
 

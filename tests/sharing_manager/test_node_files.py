@@ -8,7 +8,7 @@ import pytest
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
-from sharing_manager.inventories import of_devices, publish, published, read_inventory, shared
+from sharing_manager.devices.inventories import of_devices, publish, published, read_inventory, shared
 from sharing_manager.tools import copy_tools, empty
 
 INVENTORY = of_devices([Device("n1", 0, "T", 10), Device("n1", 1, "T", 10)], "n1")

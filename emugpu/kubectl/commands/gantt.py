@@ -25,8 +25,8 @@ from emugpu.kubectl.spans import Places, Window, clipped, live_record, shortened
 from emulator_runtime.domain.errors import InputError
 from operators.kube.api import NODE, Api, Json
 from operators.objects.selectors import normalized_selector
-from scheduler_sims.reports.html import write_gantt
-from scheduler_sims.reports.palette import JOB_COLOURS
+from scheduler_sims.reports.page.html import write_gantt
+from scheduler_sims.reports.page.palette import JOB_COLOURS
 
 Seen = tuple[list[JobView], Places, list[str]]
 """The jobs, the places of devices, and what could not be read."""

@@ -1,1 +1,1 @@
-"""Writes to the API server: how actuators start and stop jobs, with preconditions, repeated until a decision is carried out."""
+"""Starts and stops jobs: actuators, writes with preconditions, repetition until the loop's decision has been carried out."""

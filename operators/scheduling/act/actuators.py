@@ -1,8 +1,8 @@
-"""What actuators have in common that place a Job's pods one by one: the Job's own template stays as it was made.
+"""The ways to start and stop a job: `jobs` suspends its Job; `gated` and `binding` release its pods one by one.
 
-A gang is let go all at once or not at all: where a program died between two pods, or one pod of several was replaced, the
-pods that have a place are deleted, and the Job controller makes others that wait. Pods that have done their part are done for
-good: where a job is stopped as it ends, only the others run again.
+With `gated` and `binding` the Job's template stays as it was created. A gang is released completely or not at all: if the program
+died between two pods, or one pod of several was replaced, the released pods are deleted, and the Job controller creates new ones,
+which wait. Pods that have succeeded stay so: if a job is stopped while it ends, only its other pods run again.
 """
 
 from __future__ import annotations
@@ -16,147 +16,151 @@ from typing import Protocol
 from operators.kube.api import JOB, POD, Json
 from operators.objects.names import ALLOCATION, CONFIGURATION, CONTAINER, GATE
 from operators.objects.node import HOSTNAME_LABEL
+from operators.objects.pod import Pod
 from operators.objects.pool import DEFAULT_RESOURCE
-from operators.scheduling.act.writer import Wanted, Writer
+from operators.scheduling.act.writer import StartRequest, Writer
 from operators.scheduling.names import PLANNED_DEVICES
-from operators.scheduling.see.job_objects import JobObjects, ScheduledPod
-from operators.scheduling.see.job_state import State, is_running, look
-
-
-class ByPods(ABC):
-    """An actuator says when a pod has its place, and how it gets one."""
-
-    one_size = True
-
-    @abstractmethod
-    def has_place(self, pod: ScheduledPod) -> bool:
-        """Whether the pod was let go."""
-
-    @abstractmethod
-    async def let_go(self, writer: Writer, pod: ScheduledPod, node: str, wanted: Wanted) -> None:
-        """Give the pod its place."""
-
-    def look(self, job_objects: JobObjects) -> State:
-        assert job_objects.job is not None and job_objects.order is not None
-        own = [pod for pod in job_objects.own if pod.live]
-        if len(own) < len(job_objects.live) or any(pod.deleting for pod in own):
-            return State.LEAVING
-        placed, job = [pod for pod in own if self.has_place(pod)], job_objects.job.facts
-        if job.suspended:
-            return State.LEAVING if own else State.UNREADY
-        if placed and len(placed) < len(own):
-            return State.TORN
-        if placed:
-            return State.RUNNING if is_running(job_objects) else State.HELD
-        done = sum(pod.facts.phase == "Succeeded" for pod in job_objects.own)
-        return State.IDLE if own and len(own) + done == job_objects.order.nodes else State.UNREADY
-
-    async def start(self, writer: Writer, job_objects: JobObjects, wanted: Wanted) -> None:
-        waiting = sorted((pod for pod in job_objects.own if pod.live), key=lambda pod: pod.facts.key.name)
-        for pod, node in zip(waiting, wanted.allocation.nodes, strict=False):
-            await self.let_go(writer, pod, node, wanted)
-
-    async def stop(self, writer: Writer, job_objects: JobObjects) -> None:
-        for pod in job_objects.own:
-            if pod.live and not pod.deleting and self.has_place(pod):
-                await writer.delete_pod(pod.facts.key)
-
-
-def notes(wanted: Wanted) -> dict[str, str]:
-    """The annotations of a pod that was let go."""
-    return {
-        CONFIGURATION: wanted.allocation.configuration,
-        ALLOCATION: wanted.allocation.to_json(),
-        PLANNED_DEVICES: ",".join(wanted.devices),
-    }
+from operators.scheduling.see.job_objects import JobObjects
+from operators.scheduling.see.job_state import State, is_running, read_state
 
 
 class Actuator(Protocol):
-    """One way to start and stop. `job_objects` is as new as is known; what turns out to be older ends in a ConflictError."""
+    """One way to start and stop jobs. A write that is planned on outdated `job_objects` ends in a ConflictError."""
 
     one_size: bool
-    """Whether the GPUs of a pod are as it was made: then only configurations with as many can run."""
+    """Whether a pod keeps the GPUs with which it was created: then only configurations with the same number of GPUs can run."""
 
-    def look(self, job_objects: JobObjects) -> State:
-        """What a job looks like that is there and goes on: idle, held, running or leaving."""
+    def read_state(self, job_objects: JobObjects) -> State:
+        """The state of a job that has a Job and is neither deleted, ended nor suspended by its owner."""
         ...
 
-    async def start(self, writer: Writer, job_objects: JobObjects, wanted: Wanted) -> None:
-        """Let an idle job's pods run there, all of them or none. Raises what Writer raises."""
+    async def start(self, writer: Writer, job_objects: JobObjects, request: StartRequest) -> None:
+        """Releases all pods of an idle job to their nodes. Raises what Writer raises."""
         ...
 
     async def stop(self, writer: Writer, job_objects: JobObjects) -> None:
-        """Let its pods end; it is over when the job is idle again. Raises what Writer raises."""
+        """Ends the job's pods; the job has stopped when it is idle again. Raises what Writer raises."""
         ...
 
 
-class Binding(ByPods):
-    """Binds pods; to stop is to delete them."""
-
-    def has_place(self, pod: ScheduledPod) -> bool:
-        return bool(pod.facts.node)
-
-    async def let_go(self, writer: Writer, pod: ScheduledPod, node: str, wanted: Wanted) -> None:
-        key = replace(pod.facts.key, version="")  # its status may change meanwhile, its uid says which pod is meant
-        await writer.patch(POD, key, {"metadata": {"annotations": notes(wanted)}})
-        await writer.bind(key, node)
-
-
-class Gated(ByPods):
-    """Opens the gate; to stop is to delete the pods."""
-
-    def has_place(self, pod: ScheduledPod) -> bool:
-        return GATE not in pod.gates
-
-    async def let_go(self, writer: Writer, pod: ScheduledPod, node: str, wanted: Wanted) -> None:
-        spec = {
-            "schedulingGates": [{"$patch": "delete", "name": GATE}],  # other people's gates stay
-            "nodeSelector": {HOSTNAME_LABEL: wanted.hosts[node]},
-        }
-        await writer.patch(POD, pod.facts.key, {"metadata": {"annotations": notes(wanted)}, "spec": spec})
-
-
 class Jobs:
-    """Suspends and resumes the Job. Pods are bound by whoever their schedulerName names."""
+    """Suspends and resumes the Job. The pod scheduler that schedulerName names binds its pods."""
 
     one_size = False
 
-    def look(self, job_objects: JobObjects) -> State:
+    def read_state(self, job_objects: JobObjects) -> State:
         assert job_objects.job is not None
-        job = job_objects.job.facts
+        job = job_objects.job
         if not job.suspended:
-            return State.RUNNING if is_running(job_objects) else State.HELD
+            return State.RUNNING if is_running(job_objects) else State.PLACED
         never_ran_or_ended = job.stopped or not job.started
         if job_objects.live or job.active or job.terminating or not never_ran_or_ended:
             return State.LEAVING
         return State.IDLE
 
-    async def start(self, writer: Writer, job_objects: JobObjects, wanted: Wanted) -> None:
+    async def start(self, writer: Writer, job_objects: JobObjects, request: StartRequest) -> None:
         assert job_objects.job is not None
-        await writer.patch(JOB, job_objects.job.facts.key, {"spec": {"suspend": False, "template": template(wanted)}})
+        await writer.patch(JOB, job_objects.job.key, {"spec": {"suspend": False, "template": template(request)}})
 
     async def stop(self, writer: Writer, job_objects: JobObjects) -> None:
         assert job_objects.job is not None
-        await writer.patch(JOB, job_objects.job.facts.key, {"spec": {"suspend": True}})
+        await writer.patch(JOB, job_objects.job.key, {"spec": {"suspend": True}})
 
 
-def template(wanted: Wanted) -> Json:
-    """What of the pod template says where and how."""
-    # One term per node, by name: the API server takes one name in each, and the scheduler of pods looks at those only.
+class PodActuator(ABC):
+    """Releases pods one by one; stopping deletes the released ones. A subclass says what releasing a pod means."""
+
+    one_size = True
+
+    @abstractmethod
+    def is_released(self, pod: Pod) -> bool:
+        """Whether the pod may run, or runs, on its node."""
+
+    @abstractmethod
+    async def release(self, writer: Writer, pod: Pod, node: str, request: StartRequest) -> None:
+        """Lets the pod run on the node."""
+
+    def read_state(self, job_objects: JobObjects) -> State:
+        assert job_objects.job is not None and job_objects.emujob is not None
+        own = [pod for pod in job_objects.own if not pod.over]
+        if len(own) < len(job_objects.live) or any(pod.deleting for pod in own):
+            return State.LEAVING
+        released = [pod for pod in own if self.is_released(pod)]
+        if job_objects.job.suspended:
+            return State.LEAVING if own else State.UNREADY
+        if released and len(released) < len(own):
+            return State.PARTLY_RELEASED
+        if released:
+            return State.RUNNING if is_running(job_objects) else State.PLACED
+        done = sum(pod.phase == "Succeeded" for pod in job_objects.own)
+        return State.IDLE if own and len(own) + done == job_objects.emujob.nodes else State.UNREADY
+
+    async def start(self, writer: Writer, job_objects: JobObjects, request: StartRequest) -> None:
+        waiting = sorted((pod for pod in job_objects.own if not pod.over), key=lambda pod: pod.key.name)
+        for pod, node in zip(waiting, request.allocation.nodes, strict=False):
+            await self.release(writer, pod, node, request)
+
+    async def stop(self, writer: Writer, job_objects: JobObjects) -> None:
+        for pod in job_objects.own:
+            if not pod.over and not pod.deleting and self.is_released(pod):
+                await writer.delete_pod(pod.key)
+
+
+class Binding(PodActuator):
+    """Binds pods to nodes."""
+
+    def is_released(self, pod: Pod) -> bool:
+        return bool(pod.node)
+
+    async def release(self, writer: Writer, pod: Pod, node: str, request: StartRequest) -> None:
+        key = replace(pod.key, version="")  # the uid identifies the pod; its status may change meanwhile
+        await writer.patch(POD, key, {"metadata": {"annotations": annotations_of(request)}})
+        await writer.bind(key, node)
+
+
+class Gated(PodActuator):
+    """Removes emugpu's scheduling gate from pods, and selects their node."""
+
+    def is_released(self, pod: Pod) -> bool:
+        return GATE not in pod.gates
+
+    async def release(self, writer: Writer, pod: Pod, node: str, request: StartRequest) -> None:
+        spec = {
+            "schedulingGates": [{"$patch": "delete", "name": GATE}],  # gates of other programs stay
+            "nodeSelector": {HOSTNAME_LABEL: request.hosts[node]},
+        }
+        await writer.patch(POD, pod.key, {"metadata": {"annotations": annotations_of(request)}, "spec": spec})
+
+
+def annotations_of(request: StartRequest) -> dict[str, str]:
+    """The annotations of a released pod."""
+    return {
+        CONFIGURATION: request.allocation.configuration,
+        ALLOCATION: request.allocation.to_json(),
+        PLANNED_DEVICES: ",".join(request.devices),
+    }
+
+
+def template(request: StartRequest) -> Json:
+    """The members of the Job's pod template that depend on the allocation."""
+    # One term per node: the API server accepts one node name per term, and the pod scheduler then only examines these nodes.
     terms = [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-        for node in wanted.allocation.nodes
+        for node in request.allocation.nodes
     ]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    gpus = str(wanted.gpus) if wanted.gpus else None  # none at all rather than 0, see operators/jobs/manifests.py
+    gpus = str(request.gpus) if request.gpus else None  # no limit instead of 0, see operators/jobs/manifests.py
     container = {"name": CONTAINER, "resources": {"limits": {DEFAULT_RESOURCE: gpus}}}
-    return {"metadata": {"annotations": notes(wanted)}, "spec": {"affinity": affinity, "containers": [container]}}
+    return {
+        "metadata": {"annotations": annotations_of(request)},
+        "spec": {"affinity": affinity, "containers": [container]},
+    }
 
 
 ACTUATORS: Mapping[str, Actuator] = MappingProxyType({"jobs": Jobs(), "gated": Gated(), "binding": Binding()})
 
 
 def state_of(job_objects: JobObjects) -> State:
-    """What a job looks like."""
-    actuator = ACTUATORS.get(job_objects.order.actuator) if job_objects.order is not None else None
-    return look(job_objects, actuator.look if actuator is not None else lambda _mine: State.UNREADY)
+    """The state of a job, read by the actuator that its EmuJob names."""
+    actuator = ACTUATORS.get(job_objects.emujob.actuator) if job_objects.emujob is not None else None
+    return read_state(job_objects, actuator.read_state if actuator is not None else lambda _objects: State.UNREADY)

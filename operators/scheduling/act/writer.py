@@ -1,4 +1,4 @@
-"""The writes of a scheduler, each with its precondition: what is planned on old news fails, and is looked at again."""
+"""The scheduler's writes, each with a precondition: a write that is planned on outdated objects fails and is planned again."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from operators.scheduling.names import FIELD_MANAGER
 
 
 class NotYetError(ClusterError):
-    """A job can't be started at the moment: it has changed, or the API server didn't take it."""
+    """A job can't be started at the moment: it has changed, or the API server refused or did not answer."""
 
     code = "not-yet"
     retry_helps = True
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """How a job is to run. `devices` as the scheduler's books count them; `gpus` of each pod; `hosts`: node -> hostname label."""
+class StartRequest:
+    """How a job is to run. `devices`: UUIDs that the loop counts for it; `gpus` of each pod; `hosts`: hostname labels by node."""
 
     allocation: Allocation
     devices: tuple[str, ...]
@@ -33,7 +33,7 @@ class Wanted:
 
 
 class Writer:
-    """Writes for one scheduler, as long as it may act; what comes back is known at once, before any watch tells it."""
+    """Writes for one scheduler while `may_act` is true. Answers enter the stores at once, before the watch reports them."""
 
     def __init__(
         self, api: Api, stores: Mapping[Resource, Store[Any]], may_act: Callable[[], bool], changed: Callable[[], None]
@@ -41,40 +41,40 @@ class Writer:
         self._api, self._stores, self._may_act, self._changed = api, stores, may_act, changed
 
     async def patch(self, resource: Resource, key: Key, document: Json) -> None:
-        """Merge into this very version of the object (of any version where the key has none).
+        """Merges the document into exactly this version of the object (into any version if the key has none).
 
         Raises ConflictError, NotThereError, LeadershipLostError and what Api raises.
         """
         self._check()
         exactly = {name: value for name, value in (("uid", key.uid), ("resourceVersion", key.version)) if value}
         metadata = {"name": key.name, "namespace": key.namespace, **exactly, **document.get("metadata", {})}
-        found = await self._api.patch(resource, key.name, {**document, "metadata": metadata}, FIELD_MANAGER)
-        self._learn(resource, "MODIFIED", found)
+        answer = await self._api.patch(resource, key.name, {**document, "metadata": metadata}, FIELD_MANAGER)
+        self._update(resource, answer)
 
     async def bind(self, key: Key, node: str) -> None:
-        """Give a pod to a node."""
+        """Binds a pod to a node."""
         self._check()
         await self._api.bind(key.name, key.namespace, key.uid, node)
-        await self.look_again(POD, key)
+        await self.refresh(POD, key)
 
     async def delete_pod(self, key: Key) -> None:
-        """Its grace period begins."""
+        """Requests the deletion; the pod's grace period begins."""
         self._check()
         await self._api.delete(POD, key.name, key.namespace, uid=key.uid)
-        await self.look_again(POD, key)
+        await self.refresh(POD, key)
 
-    async def look_again(self, resource: Resource, key: Key) -> None:
-        """Don't wait for the watch."""
+    async def refresh(self, resource: Resource, key: Key) -> None:
+        """Reads the object now instead of waiting for the watch."""
         try:
-            found = await self._api.get(resource, key.name, key.namespace)
+            document = await self._api.get(resource, key.name, key.namespace)
         except NotThereError:
             self._stores[resource].forget(str(key))
             self._changed()
             return
-        self._learn(resource, "MODIFIED", found)
+        self._update(resource, document)
 
-    def _learn(self, resource: Resource, kind: str, document: Json) -> None:
-        if self._stores[resource].update(kind, document):
+    def _update(self, resource: Resource, document: Json) -> None:
+        if self._stores[resource].update("MODIFIED", document):
             self._changed()
 
     def _check(self) -> None:

@@ -1,1 +1,1 @@
-"""What outlives the program: the policy's state and the jobs' attained service, in a ConfigMap that the next program reads."""
+"""What outlives the process: the policy's state and the jobs' attained service, in a ConfigMap that the next one reads."""

@@ -1,8 +1,8 @@
-"""A policy's memory as plain data and back, so that it can be kept outside the program.
+"""Encodes a policy's state as plain data and decodes it, so that it can be stored outside the process.
 
-Plain are numbers, texts, None, tuples, lists, sets and maps of such, and frozen dataclasses of such. A dataclass that says
-`KEPT = False` is a cache: it is kept as None, and the policy makes it anew. Types are named by module and name; only those of
-the bundled policies and of the policy's own file are made when the text is read.
+Plain data are numbers, texts, None, and tuples, lists, sets, maps and frozen dataclasses of plain data. A dataclass with
+`KEPT = False` is a cache: it is stored as None, and the policy computes it again. Types are stored by module and name; decoding
+creates only types of the bundled policies and of the policy's own file.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any
 
+from emulator_runtime.domain.errors import EmuGpuError
+
 _OWN = "scheduler_sims."
 _KINDS: Mapping[str, type[Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
-class PlainError(ValueError):
-    """A value that is not plain, or a text that is none of `encode`'s."""
+class EncodingError(EmuGpuError):
+    """A value is not plain data, or was not written by `encode`."""
+
+    code = "encoding"
 
 
 def encode(value: Any) -> object:
-    """What json.dumps takes. Raises PlainError naming the type that isn't plain."""
+    """The value in types that json.dumps accepts. Raises EncodingError naming the type that isn't plain."""
     if value is None or isinstance(value, (bool, str)) or type(value) is int:
         return value
     if type(value) is float:
@@ -37,7 +41,9 @@ def encode(value: Any) -> object:
         return {"map": [[encode(key), encode(element)] for key, element in value.items()]}
     if is_dataclass(value) and not isinstance(value, type):
         return _encode_object(value)
-    raise PlainError(f"a {type(value).__qualname__} is no plain data (numbers, texts, lists, maps, frozen dataclasses)")
+    raise EncodingError(
+        f"a {type(value).__qualname__} is not plain data (numbers, texts, lists, maps, frozen dataclasses)"
+    )
 
 
 def _encode_object(value: Any) -> object:
@@ -49,13 +55,13 @@ def _encode_object(value: Any) -> object:
 
 
 def decode(value: object, module: str) -> Any:
-    """The value again; `module`: whose dataclasses may be in it, beside the bundled policies'. Raises PlainError."""
+    """The value that was encoded. It may contain dataclasses of `module` and of the bundled policies. Raises EncodingError."""
     if value is None or isinstance(value, (bool, str, int, float)):
         return value
     if isinstance(value, list):
         return [decode(element, module) for element in value]
     if not isinstance(value, dict):
-        raise PlainError(f"{value!r} is no plain data")
+        raise EncodingError(f"{value!r} is not plain data")
     if "type" in value:
         return _decode_object(value, module)
     try:
@@ -66,17 +72,17 @@ def decode(value: object, module: str) -> Any:
             return {decode(key, module): decode(element, module) for key, element in content}
         return _KINDS[name](decode(element, module) for element in content)
     except (ValueError, TypeError, KeyError) as error:
-        raise PlainError(f"{str(value)[:80]} is no plain data") from error
+        raise EncodingError(f"{str(value)[:80]} is not plain data") from error
 
 
 def _decode_object(value: Mapping[str, Any], module: str) -> Any:
     where, _, name = str(value["type"]).partition(":")
-    found: Any = sys.modules.get(where) if where == module or where.startswith(_OWN) else None
+    kind: Any = sys.modules.get(where) if where == module or where.startswith(_OWN) else None
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if not (isinstance(found, type) and is_dataclass(found)):
-        raise PlainError(f"{value['type']} is no type of this policy")
+        kind = getattr(kind, part, None)
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        raise EncodingError(f"{value['type']} is not a type of this policy")
     try:
-        return found(**{key: decode(member, module) for key, member in value["fields"].items()})
+        return kind(**{key: decode(member, module) for key, member in value["fields"].items()})
     except (TypeError, KeyError, AttributeError) as error:
-        raise PlainError(f"{value['type']} is made in another way now") from error
+        raise EncodingError(f"{value['type']} has other fields now") from error

@@ -1,7 +1,7 @@
-"""What a scheduler hands over to its successor, so that a restart changes no decision: in a ConfigMap, beside the jobs' objects.
+"""What a scheduler hands over to the next process, so that a restart changes no decision: a ConfigMap.
 
-It has the policy's state, the service that jobs attained and when emulated time began. It is written after decisions, not with
-them: what is lost when the program is killed is one decision's worth. What runs where is not in it; the jobs' own objects say it.
+It holds the policy's state, the jobs' attained service and the begin of emulated time. It is written after a decision, not with
+it, so a killed process loses the state of one decision at most. Allocations are not in it: the jobs' own objects have them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from emulator_runtime.domain.errors import InputError
 from operators.kube.api import Json
 from operators.kube.documents import object_at, text_at
 from operators.scheduling.names import FIELD_MANAGER
-from operators.scheduling.remember.encoding import PlainError, decode, encode
+from operators.scheduling.remember.encoding import EncodingError, decode, encode
 from scheduler_sims.interface.view import JobView
 
 _VERSION = 1
 _LARGEST = 900_000
-"""A ConfigMap holds 1 MiB (Kubernetes API, ConfigMap), this in base 64."""
+"""Bytes in base 64. A ConfigMap holds 1 MiB (Kubernetes API, ConfigMap)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttainedService:
-    """GPU-seconds of a job's former runs, and since when it has had `gpus` now (None: it waits). Emulated seconds."""
+    """GPU-seconds of a job's earlier runs; `since_s`: when it got its present `gpus` (None: it waits). Emulated seconds."""
 
     attained_gpu_s: float = 0.0
     since_s: float | None = None
@@ -39,7 +39,7 @@ class AttainedService:
         return cls(view.attained_gpu_s, view.running_since_s, gpus)
 
     def until(self, end_s: float) -> float:
-        """GPU-seconds up to `end_s`, when its last run was over."""
+        """GPU-seconds up to `end_s`, the end of the last run. 10 GPU-s, 2 GPUs since 5 s, until 8 s: 10 + 2 * 3 = 16 GPU-s."""
         return self.attained_gpu_s + (0.0 if self.since_s is None else max(0.0, end_s - self.since_s) * self.gpus)
 
 
@@ -48,7 +48,7 @@ NEW = AttainedService()
 
 @dataclass(frozen=True)
 class Handover:
-    """`policy`: the text of --policy that `state` belongs to. `problem`: why the state is not the policy's."""
+    """`policy`: the text of --policy that `state` belongs to. `problem`: why the stored state can't be used."""
 
     epoch_ns: int
     policy: str
@@ -58,27 +58,27 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A policy's state as JSON, for a thread other than the policy's, which goes on changing it. `problem`: why it is missing."""
+class EncodedState:
+    """A policy's state as JSON, for other threads than the policy's, which may change the state. `problem`: why it is missing."""
 
     text: str = "null"
     problem: str = ""
 
     @classmethod
-    def of(cls, handover: Handover) -> Written:
-        """Must be called by the policy's thread."""
+    def of(cls, handover: Handover) -> EncodedState:
+        """Call it in the policy's thread."""
         try:
             return cls(json.dumps(encode(handover.state), separators=(",", ":")))
-        except PlainError as error:
-            return cls(problem=f"what policy {handover.policy} remembers is not kept over a restart: {error}")
+        except EncodingError as error:
+            return cls(problem=f"the state of policy {handover.policy} is lost at a restart: {error}")
 
 
-def to_document(namespace: str, name: str, handover: Handover, state: Written) -> tuple[Json, str]:
-    """The ConfigMap, and why the policy's state isn't in it (empty: it is)."""
+def to_document(namespace: str, name: str, handover: Handover, state: EncodedState) -> tuple[Json, str]:
+    """The ConfigMap, and why it lacks the policy's state (empty: it doesn't)."""
     problem, data = state.problem, _packed(handover, state.text)
     if len(data) > _LARGEST and not problem:
-        problem = f"what policy {handover.policy} remembers is too large to be kept over a restart"
-        data = _packed(handover, Written().text)
+        problem = f"the state of policy {handover.policy} is lost at a restart: it is too large for a ConfigMap"
+        data = _packed(handover, EncodedState().text)
     document: Json = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -90,7 +90,7 @@ def to_document(namespace: str, name: str, handover: Handover, state: Written) -
 
 
 def from_document(document: Json, policy: str, module: str) -> Handover | None:
-    """What is kept there; None where it can't be read. `module`: the policy's own, whose types may be in its state."""
+    """The handover in a ConfigMap; None if it can't be read. `module`: the policy's own, whose types its state may contain."""
     try:
         data = base64.b64decode(text_at(object_at(document, "binaryData"), "memory"), validate=True)
         content = json.loads(zlib.decompress(data))
@@ -100,17 +100,17 @@ def from_document(document: Json, policy: str, module: str) -> Handover | None:
             uid: AttainedService(float(a), None if s is None else float(s), int(g))
             for uid, (a, s, g) in content["jobs"].items()
         }
-        kept = Handover(int(content["epoch_ns"]), str(content["policy"]), None, attained)
+        stored = Handover(int(content["epoch_ns"]), str(content["policy"]), None, attained)
     except (ValueError, TypeError, KeyError, zlib.error):
         return None
-    if kept.policy != policy:
-        problem = f"what policy {kept.policy} remembered is dropped: the policy is {policy} now"
-        return Handover(kept.epoch_ns, policy, None, attained, problem)
+    if stored.policy != policy:
+        problem = f"the state of policy {stored.policy} is discarded: the policy is {policy} now"
+        return Handover(stored.epoch_ns, policy, None, attained, problem)
     try:
-        return Handover(kept.epoch_ns, policy, decode(content["state"], module), attained)
-    except (PlainError, InputError) as error:
+        return Handover(stored.epoch_ns, policy, decode(content["state"], module), attained)
+    except (EncodingError, InputError) as error:
         return Handover(
-            kept.epoch_ns, policy, None, attained, f"what policy {policy} remembered can't be read: {error}"
+            stored.epoch_ns, policy, None, attained, f"the stored state of policy {policy} can't be read: {error}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The nodes of the pools as a scheduler counts them: devices that nobody gets, nodes where nothing may start."""
+"""What the nodes of the pools offer this scheduler: devices that pods of others or faults take away, nodes that take no jobs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from operators.scheduling.see.cluster_objects import ClusterObjects
 from scheduler_sims.clusters.open import NodeState
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 
-_NOBODY: Mapping[str, int] = MappingProxyType({})
+_NONE_USED: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class ClusterState:
-    """What all jobs share. `epoch_ns`: the wall clock at emulated time 0."""
+class ClusterSnapshot:
+    """The nodes at one moment, and what all jobs share. `epoch_ns`: the wall clock at emulated time 0."""
 
     states: Sequence[NodeState]
     offers: Sequence[NodeOffer]
@@ -39,27 +39,30 @@ class ClusterState:
 
 
 class Capacity:
-    """What nodes have for this scheduler's jobs, counted again after each change. `cluster_state`: of the last count."""
+    """Keeps `snapshot`, the nodes as of the last call of `refresh`."""
 
     def __init__(self, objects: ClusterObjects, profiles: ProfileTable, epoch_ns: int) -> None:
         self._objects = objects
-        self.cluster_state = ClusterState((), (), profiles, epoch_ns)
+        self.snapshot = ClusterSnapshot((), (), profiles, epoch_ns)
         self._others = Counter[str]()
         self._stray: set[str] = set()
         self._owners_changed = False
 
     def new_jobs(self) -> None:
-        """What their pods have is no more anybody else's."""
+        """This scheduler has new jobs: their pods no longer count as pods of others."""
         self._owners_changed = True
 
     def note_stray(self, uid: str, *, stray: bool) -> None:
-        """What pods have of a job that holds nothing in the loop's books, such as half a gang, is as good as other people's."""
+        """`stray`: the job has pods on nodes although the loop counts no allocation for it, such as half a gang.
+
+        GPUs of stray pods count as used by others.
+        """
         if stray != (uid in self._stray):
             self._stray ^= {uid}
             self._owners_changed = True
 
-    def renewed(self, own: Container[str]) -> bool:
-        """Whether `cluster_state` is another one now. `own`: this scheduler's jobs by uid."""
+    def refresh(self, own: Container[str]) -> bool:
+        """Returns whether `snapshot` was replaced. `own`: the uids of this scheduler's jobs."""
         objects = self._objects
         used = objects.usages.take_dirty() - {""}
         moved = objects.pools.take_dirty() | objects.nodes.take_dirty()
@@ -72,21 +75,20 @@ class Capacity:
         self._others = others
         pools, nodes = objects.pools.values(), objects.nodes.values()
         states = node_states(pools, nodes, others)
-        if states == self.cluster_state.states:
+        if states == self.snapshot.states:
             return False
-        self.cluster_state = ClusterState(
-            states, offers_of(pools, nodes), self.cluster_state.profiles, self.cluster_state.epoch_ns
-        )
+        self.snapshot = ClusterSnapshot(states, offers_of(pools, nodes), self.snapshot.profiles, self.snapshot.epoch_ns)
         return True
 
 
 def node_states(
-    pools: Sequence[Pool], nodes: Sequence[Node], others: Mapping[str, int] = _NOBODY
+    pools: Sequence[Pool], nodes: Sequence[Node], others: Mapping[str, int] = _NONE_USED
 ) -> tuple[NodeState, ...]:
-    """All nodes of all pools, by name. `others`: GPUs by node that pods have which aren't this scheduler's.
+    """The states of all nodes of all pools, by name. `others`: GPUs per node that pods of others use.
 
-    The pool says which devices are unhealthy. How many there really are is what the kubelet offers: fewer while the node's
-    daemon is away.
+    The pool says which devices are unhealthy. The kubelet offers fewer devices than the pool has while the node's device
+    plugin is away. A pool of 4 GPUs, one of them unhealthy, 2 offered by the kubelet, 1 used by others: 4 - 1 - 2 + 1 = 2
+    devices are absent.
     """
     known = emulated_nodes(pools, nodes)
     states = []

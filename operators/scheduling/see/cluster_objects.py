@@ -1,4 +1,4 @@
-"""What a scheduler knows of the cluster, so that no decision waits for a request: all that it follows, found by EmuJob."""
+"""Caches of all objects that the scheduler watches, so that no decision waits for a request. Objects are found by EmuJob."""
 
 from __future__ import annotations
 
@@ -9,100 +9,92 @@ from typing import Any, Generic, Protocol, TypeVar
 from operators.kube.api import EMUJOB, JOB, NODE, ON_NODES, POD, POOL, Resource
 from operators.kube.informer import Followed
 from operators.kube.store import Heard, Store, full_name_of
+from operators.objects.emujob import EmuJob
+from operators.objects.job import BatchJob
 from operators.objects.names import JOB_LABEL
 from operators.objects.node import Node
+from operators.objects.pod import Pod
 from operators.objects.pool import Pool
-from operators.scheduling.see.job_objects import (
-    JobObjects,
-    ScheduledEmuJob,
-    ScheduledJob,
-    ScheduledPod,
-    Usage,
-    order_of,
-    scheduled_job,
-    scheduled_pod,
-    usage_of,
-)
+from operators.scheduling.see.job_objects import JobObjects, Usage, usage_of
 
 
 class JobIdentity(Protocol):
-    """Which EmuJob: the `uid`, and the `key` (namespace/name) under which stores find it."""
+    """Identifies an EmuJob: its `uid`, and the `key` (namespace/name) under which stores find it."""
 
     uid: str
     key: str
 
 
 class ClusterObjects:
-    """The stores. `usages` is of all pods of the cluster, and needn't be complete for anything to be done.
+    """One store for each kind of object.
 
-    `heard` is told of each EmuJob that is new, changed or gone.
+    `usages` covers the pods of the whole cluster; the scheduler starts to work before that store is complete. `heard` is called
+    for each EmuJob that was added, changed or deleted.
     """
 
-    def __init__(self, heard: Heard[ScheduledEmuJob]) -> None:
-        self.orders: DirtyStore[ScheduledEmuJob] = DirtyStore(order_of, lambda order: str(order.key), heard)
-        self.jobs: DirtyStore[ScheduledJob] = DirtyStore(scheduled_job, lambda job: str(job.facts.key))
-        self.pods: DirtyStore[ScheduledPod] = DirtyStore(
-            scheduled_pod, lambda pod: f"{pod.facts.key.namespace}/{pod.facts.job}"
-        )
+    def __init__(self, heard: Heard[EmuJob]) -> None:
+        self.emujobs: DirtyStore[EmuJob] = DirtyStore(EmuJob.read, lambda emujob: str(emujob.key), heard)
+        self.jobs: DirtyStore[BatchJob] = DirtyStore(BatchJob.read, lambda job: str(job.key))
+        self.pods: DirtyStore[Pod] = DirtyStore(Pod.read, lambda pod: f"{pod.key.namespace}/{pod.job}")
         self.pools: DirtyStore[Pool] = DirtyStore(Pool.read, lambda _pool: "")
         self.nodes: DirtyStore[Node] = DirtyStore(Node.read, lambda _node: "")
         self.usages: DirtyStore[Usage] = DirtyStore(usage_of, lambda usage: usage.node)
 
     def followed(self, namespace: str) -> tuple[Followed, ...]:
-        """What must be listed before anything is done, of one namespace or all (empty)."""
+        """The watches whose first list must be complete before the scheduler acts. `namespace` empty: all namespaces."""
         within = {"namespace": namespace}
         labelled = {"labels": JOB_LABEL, **within}
         return (
-            Followed(EMUJOB, self.orders, within),
+            Followed(EMUJOB, self.emujobs, within),
             Followed(JOB, self.jobs, labelled),
             Followed(POD, self.pods, labelled),
             Followed(POOL, self.pools),
             Followed(NODE, self.nodes),
         )
 
-    def followed_beside(self) -> Followed:
-        """Other people's pods."""
+    def followed_usages(self) -> Followed:
+        """The watch of all pods that have a node."""
         return Followed(POD, self.usages, {"fields": ON_NODES})
 
     @property
     def written(self) -> Mapping[Resource, Store[Any]]:
-        """The stores of what a scheduler writes."""
-        return {EMUJOB: self.orders, JOB: self.jobs, POD: self.pods}
+        """The stores of the kinds that a scheduler writes."""
+        return {EMUJOB: self.emujobs, JOB: self.jobs, POD: self.pods}
 
     def take_changed(self) -> set[str]:
-        """The names (namespace/name) of the EmuJobs of which something has changed since the last call."""
-        return self.orders.take_dirty() | self.jobs.take_dirty() | self.pods.take_dirty()
+        """The names (namespace/name) of the EmuJobs of which any object has changed since the last call."""
+        return self.emujobs.take_dirty() | self.jobs.take_dirty() | self.pods.take_dirty()
 
-    def order(self, job: JobIdentity) -> ScheduledEmuJob | None:
-        """The EmuJob itself; None where it is gone, whatever has its name now."""
-        order = self.orders.get(job.key)
-        return order if order is not None and order.key.uid == job.uid else None
+    def emujob(self, job: JobIdentity) -> EmuJob | None:
+        """The EmuJob with this uid; None if it was deleted, also when another EmuJob has its name now."""
+        emujob = self.emujobs.get(job.key)
+        return emujob if emujob is not None and emujob.key.uid == job.uid else None
 
-    def job_objects(self, identity: JobIdentity, pods: Iterable[ScheduledPod] | None = None) -> JobObjects:
-        """All objects of a job; `pods`: its own, where they were found already."""
+    def job_objects(self, identity: JobIdentity, pods: Iterable[Pod] | None = None) -> JobObjects:
+        """All objects of a job; `pods`: the job's pods, if the caller has them already."""
         job = self.jobs.get(identity.key)
-        own = job if job is not None and job.facts.owner == identity.uid and not job.facts.deleting else None
+        own = job if job is not None and job.owner == identity.uid and not job.deleting else None
         if pods is None:
-            pods = (pod for pod in self.pods.values() if pod.order == identity.uid)
-        return JobObjects(self.order(identity), own, tuple(pods))
+            pods = (pod for pod in self.pods.values() if pod.emujob_uid == identity.uid)
+        return JobObjects(self.emujob(identity), own, tuple(pods))
 
-    def pods_by_order(self) -> Mapping[str, list[ScheduledPod]]:
-        """By the EmuJob's uid; a missing one has none."""
-        found: defaultdict[str, list[ScheduledPod]] = defaultdict(list)
+    def pods_by_emujob(self) -> Mapping[str, list[Pod]]:
+        """Pods by the uid of their EmuJob; uids of EmuJobs without pods are missing."""
+        pods: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in self.pods.values():
-            found[pod.order].append(pod)
-        return found
+            pods[pod.emujob_uid].append(pod)
+        return pods
 
     def used_by_others(self, own: Container[str], stray: Set[str] = frozenset()) -> Counter[str]:
-        """GPUs by node that pods have which aren't of one's own EmuJobs (by uid), or of those of them that are `stray`."""
-        found = Counter[str]()
+        """GPUs per node used by pods of other owners, or by own EmuJobs listed in `stray`. Both are sets of EmuJob uids."""
+        gpus = Counter[str]()
         for usage in self.usages.values():
-            if usage.gpus and (usage.order not in own or usage.order in stray):
-                found[usage.node] += usage.gpus
-        return found
+            if usage.gpus and (usage.emujob_uid not in own or usage.emujob_uid in stray):
+                gpus[usage.node] += usage.gpus
+        return gpus
 
     def hosts(self, nodes: Iterable[str]) -> dict[str, str]:
-        """The hostname labels of nodes, by name."""
+        """The hostname labels of nodes, by node name."""
         known = {name: self.nodes.get(name) for name in nodes}
         return {name: node.hostname if node is not None else name for name, node in known.items()}
 
@@ -111,7 +103,10 @@ T = TypeVar("T")
 
 
 class DirtyStore(Store[T], Generic[T]):
-    """`owner_of` says by facts under which name a change is noted in `dirty` (an EmuJob's name, for its pods)."""
+    """A store that collects in `dirty` the owners of changed objects; `owner_of` gives an object's owner.
+
+    The owner of a pod is the name of its EmuJob, for example, so `dirty` names the jobs that must be looked at again.
+    """
 
     def __init__(
         self,
@@ -146,6 +141,6 @@ class DirtyStore(Store[T], Generic[T]):
         super().forget(name)
 
     def take_dirty(self) -> set[str]:
-        """What has changed since the last call."""
-        found, self.dirty = self.dirty, set()
-        return found
+        """The owners of objects that have changed since the last call."""
+        dirty, self.dirty = self.dirty, set()
+        return dirty

@@ -1,1 +1,1 @@
-"""What the scheduler keeps of each job while it exists: its identity, what the loop knows of it, its progress."""
+"""What the scheduler keeps for each job while it exists: identity, phase in the loop, progress, batch."""

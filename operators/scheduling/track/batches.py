@@ -1,7 +1,7 @@
-"""Jobs that were submitted together are told together: a policy that saw the first few of forty would start the wrong ones.
+"""Jobs of one batch are passed to the policy in one event: a policy that saw the first few of forty would start the wrong ones.
 
-An EmuJob says with an annotation to which batch it belongs and how many there are of it (BATCH). Its jobs wait for each other
-until their controller has made all of them ready, and count as submitted when the first of them was.
+The annotation BATCH of an EmuJob names its batch and the number of its jobs. The jobs wait for each other until the controller
+has made all of them ready, and all count as submitted when the first of them was.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from operators.objects.emujob import EmuJob
 from operators.scheduling.names import BATCH
-from operators.scheduling.see.job_objects import ScheduledEmuJob
+from operators.scheduling.see.job_objects import submitted_at
 
-PATIENCE_S = 30.0
-"""So long jobs wait for the rest of their batch, which may never come."""
-_MOST = 1_000_000
+MAX_WAIT_S = 30.0
+"""How long jobs wait for the rest of their batch, which may never be created."""
+_MOST_JOBS = 1_000_000
 _UNREADY = ("", "Pending")
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`text` as in the annotation: a name, a slash and how many jobs it has."""
+    """`text`: the annotation, a name, a slash and the number of jobs, such as monday/40."""
 
     namespace: str
     text: str
@@ -29,94 +30,95 @@ class Batch:
     @property
     def size(self) -> int:
         number = self.text.rpartition("/")[2]
-        return int(number) if number.isascii() and number.isdigit() and len(number) < len(str(_MOST)) else 0
+        return int(number) if number.isascii() and number.isdigit() and len(number) < len(str(_MOST_JOBS)) else 0
 
 
-def batch_of(order: ScheduledEmuJob) -> Batch | None:
-    """The batch of a job; None for one that stands alone, or whose annotation can't be read."""
-    batch = Batch(order.key.namespace, order.annotations.get(BATCH, ""))
+def batch_of(emujob: EmuJob) -> Batch | None:
+    """The batch of a job; None for a single job, or if the annotation can't be read."""
+    batch = Batch(emujob.key.namespace, emujob.annotations.get(BATCH, ""))
     return batch if batch.size > 1 else None
 
 
 @dataclass(slots=True)
-class _Group:
-    """The jobs of a batch that are there, by uid: when each was submitted, which are ready. `waiting`: names.
+class _Members:
+    """The existing jobs of a batch by uid: `submitted` has their submission times, `ready` those that are ready.
 
-    `since`: when the first of them was submitted; None until the batch is waited for no longer.
+    `waiting`: names (namespace/name) of jobs that wait for the rest. `released_at`: the submission time of the first job, RFC
+    3339, once the batch has been released; None while it waits.
     """
 
     submitted: dict[str, str] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
-    since: str | None = None
+    released_at: str | None = None
 
-    def open(self) -> None:
-        if self.since is None:
-            self.since = min((time for time in self.submitted.values() if time), default="")
+    def release(self) -> None:
+        if self.released_at is None:
+            self.released_at = min((time for time in self.submitted.values() if time), default="")
 
 
 class Batches:
-    """It hears of each job that is new, changed or gone; `changed` is called when a batch is waited for no longer.
+    """All batches. `changed` is called when a batch is released because the rest of it did not come in time.
 
     A batch is forgotten with its last job, so that its name may be used again.
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._groups: dict[Batch, _Group] = {}
+        self._members: dict[Batch, _Members] = {}
 
-    def heard(self, before: ScheduledEmuJob | None, after: ScheduledEmuJob | None) -> None:
-        """As a Store tells it."""
+    def heard(self, before: EmuJob | None, after: EmuJob | None) -> None:
+        """The store's callback for an EmuJob that was added, changed or deleted."""
         new = batch_of(after) if after is not None else None
         if after is not None and new is not None:
-            group, uid = self._groups.setdefault(new, _Group()), after.key.uid
-            group.submitted[uid] = after.time("submittedAt")
-            (group.ready.discard if after.phase in _UNREADY else group.ready.add)(uid)
+            members, uid = self._members.setdefault(new, _Members()), after.key.uid
+            members.submitted[uid] = submitted_at(after)
+            (members.ready.discard if after.phase in _UNREADY else members.ready.add)(uid)
         old = batch_of(before) if before is not None else None
         if before is not None and old is not None and (new != old or after is None or after.key.uid != before.key.uid):
-            self._leave(old, before.key.uid)
+            self._remove(old, before.key.uid)
 
-    def may_come(self, order: ScheduledEmuJob) -> bool:
-        """Whether its scheduler may hear of it now; else it waits until `released` names it."""
-        batch = batch_of(order)
-        group = self._groups.get(batch) if batch is not None else None
-        if batch is None or group is None or self._is_open(batch, group):
+    def is_released(self, emujob: EmuJob) -> bool:
+        """Whether the job may be passed to the policy now. If not, `take_released` names it later."""
+        batch = batch_of(emujob)
+        members = self._members.get(batch) if batch is not None else None
+        if batch is None or members is None or self._complete(batch, members):
             return True
-        if not group.waiting:
-            asyncio.get_running_loop().call_later(PATIENCE_S, self._give_up, batch, group)
-        group.waiting.add(str(order.key))
+        if not members.waiting:
+            asyncio.get_running_loop().call_later(MAX_WAIT_S, self._give_up, batch, members)
+        members.waiting.add(str(emujob.key))
         return False
 
-    def released(self) -> set[str]:
-        """The names of the jobs that waited and may come now."""
-        found: set[str] = set()
-        for batch, group in self._groups.items():
-            if group.waiting and self._is_open(batch, group):
-                found |= group.waiting
-                group.waiting.clear()
-        return found
+    def take_released(self) -> set[str]:
+        """The names of jobs that had to wait and were released since the last call."""
+        released: set[str] = set()
+        for batch, members in self._members.items():
+            if members.waiting and self._complete(batch, members):
+                released |= members.waiting
+                members.waiting.clear()
+        return released
 
-    def submitted(self, order: ScheduledEmuJob) -> str:
-        """When it was submitted, RFC 3339: with the first of its batch, once that came; empty where nobody has said so yet."""
-        batch, own = batch_of(order), order.time("submittedAt")
-        group = self._groups.get(batch) if batch is not None else None
-        if not own or batch is None or group is None or not self._is_open(batch, group):
+    def submitted(self, emujob: EmuJob) -> str:
+        """The job's submission time, RFC 3339: that of its batch once the batch is released; empty if it isn't known yet."""
+        batch, own = batch_of(emujob), submitted_at(emujob)
+        members = self._members.get(batch) if batch is not None else None
+        if not own or batch is None or members is None or not self._complete(batch, members):
             return own
-        return group.since or own
+        return members.released_at or own
 
-    def _is_open(self, batch: Batch, group: _Group) -> bool:
-        if len(group.ready) >= batch.size:
-            group.open()
-        return group.since is not None
+    def _complete(self, batch: Batch, members: _Members) -> bool:
+        if len(members.ready) >= batch.size:
+            members.release()
+        return members.released_at is not None
 
-    def _leave(self, batch: Batch, uid: str) -> None:
-        group = self._groups[batch]
-        group.submitted.pop(uid, None)
-        group.ready.discard(uid)
-        if not group.submitted:
-            del self._groups[batch]
+    def _remove(self, batch: Batch, uid: str) -> None:
+        members = self._members[batch]
+        members.submitted.pop(uid, None)
+        members.ready.discard(uid)
+        if not members.submitted:
+            del self._members[batch]
 
-    def _give_up(self, batch: Batch, group: _Group) -> None:
-        if self._groups.get(batch) is group and group.since is None:
-            group.open()
+    def _give_up(self, batch: Batch, members: _Members) -> None:
+        if self._members.get(batch) is members and members.released_at is None:
+            members.release()
             self._changed()

@@ -1,4 +1,4 @@
-"""When a job's state is news: a table from what the loop knows of it to what it must hear, so that nothing is told twice."""
+"""What the scheduler keeps for one job, and the table of transitions from the job's state to changes for the loop."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from scheduler_sims.interface.plan import Allocation
 
 
 class LoopPhase(StrEnum):
-    """What the scheduler believes of a job."""
+    """The phase of a job in the scheduler loop."""
 
-    NOTHING = "nothing"
+    UNKNOWN = "unknown"
+    """The loop doesn't have the job (yet)."""
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
-    STRANGE = "strange"
-    """It runs, and the scheduler did not start it, or can't tell how: it is stopped before anything else."""
+    FOREIGN = "foreign"
+    """The job runs, but this scheduler did not start it or can't read its allocation: it is stopped before anything else."""
     ENDED = "ended"
 
 
-class News(StrEnum):
-    """What the scheduler is told."""
+class JobChange(StrEnum):
+    """A change of a job that the loop must hear of."""
 
     ARRIVED = "arrived"
     ADOPTED = "adopted"
+    """The job was started by an earlier process of this scheduler."""
     STARTED = "started"
     STOPPED = "stopped"
     FINISHED = "finished"
@@ -38,89 +40,90 @@ class News(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What is believed next, what is told in this order, and whether the job must be stopped now."""
+class Transition:
+    """The job's next phase, the changes to report to the loop in this order, and whether the job must be stopped now."""
 
-    known: LoopPhase
-    news: tuple[News, ...] = ()
+    phase: LoopPhase
+    changes: tuple[JobChange, ...] = ()
     stop: bool = False
 
 
-HOLDS = (State.HELD, State.RUNNING, State.TORN)
-"""Something of it has a place, and it goes on unless it is stopped."""
+HOLDING = (State.PLACED, State.RUNNING, State.PARTLY_RELEASED)
+"""States in which at least one pod has its place and the job continues until it is stopped."""
 _IN_LOOP = (LoopPhase.QUEUED, LoopPhase.STARTING, LoopPhase.RUNNING, LoopPhase.STOPPING)
 
 
-def judge(known: LoopPhase, state: State) -> Verdict:
-    """Pure. Told twice the same, it says nothing the second time."""
-    if known in _IN_LOOP:
-        return _of_known(known, state)
-    if known is LoopPhase.ENDED:
-        return Verdict(known)
+def transition(phase: LoopPhase, state: State) -> Transition:
+    """Pure and idempotent: the same state twice gives no changes the second time."""
+    if phase in _IN_LOOP:
+        return _in_loop(phase, state)
+    if phase is LoopPhase.ENDED:
+        return Transition(phase)
     if state is State.IDLE:
-        return Verdict(LoopPhase.QUEUED, (News.ARRIVED,))
+        return Transition(LoopPhase.QUEUED, (JobChange.ARRIVED,))
     if state in (State.FINISHED, State.FAILED, State.ABSENT):
-        return Verdict(LoopPhase.ENDED)
-    if known is LoopPhase.STRANGE or state is State.TORN:
-        return Verdict(LoopPhase.STRANGE, stop=state in HOLDS)
-    adopted = {State.HELD: LoopPhase.STARTING, State.RUNNING: LoopPhase.RUNNING, State.LEAVING: LoopPhase.STOPPING}
-    return Verdict(adopted[state], (News.ADOPTED,)) if state in adopted else Verdict(known)
+        return Transition(LoopPhase.ENDED)
+    if phase is LoopPhase.FOREIGN or state is State.PARTLY_RELEASED:
+        return Transition(LoopPhase.FOREIGN, stop=state in HOLDING)
+    adopted = {State.PLACED: LoopPhase.STARTING, State.RUNNING: LoopPhase.RUNNING, State.LEAVING: LoopPhase.STOPPING}
+    return Transition(adopted[state], (JobChange.ADOPTED,)) if state in adopted else Transition(phase)
 
 
-def _of_known(known: LoopPhase, state: State) -> Verdict:
-    started = (News.STARTED,) if known is LoopPhase.STARTING else ()
+def _in_loop(phase: LoopPhase, state: State) -> Transition:
+    started = (JobChange.STARTED,) if phase is LoopPhase.STARTING else ()
     match state:
         case State.FINISHED:
-            return Verdict(LoopPhase.ENDED, (*started, News.FINISHED))
+            return Transition(LoopPhase.ENDED, (*started, JobChange.FINISHED))
         case State.FAILED:
-            return Verdict(LoopPhase.ENDED, (News.FAILED,))
+            return Transition(LoopPhase.ENDED, (JobChange.FAILED,))
         case State.ABSENT:
-            return Verdict(LoopPhase.ENDED, (News.REMOVED,))
-        case State.WITHHELD:
-            return Verdict(LoopPhase.NOTHING, (News.REMOVED,))
-        case State.IDLE if known is not LoopPhase.QUEUED:
-            return Verdict(LoopPhase.QUEUED, (News.STOPPED,))
-        case State.RUNNING if known is LoopPhase.STARTING:
-            return Verdict(LoopPhase.RUNNING, started)
-        case State.TORN:
-            return Verdict(known if known is LoopPhase.QUEUED else LoopPhase.STOPPING, stop=True)
-        case State.HELD | State.RUNNING:
-            return Verdict(known, stop=known in (LoopPhase.QUEUED, LoopPhase.STOPPING))
+            return Transition(LoopPhase.ENDED, (JobChange.REMOVED,))
+        case State.SUSPENDED:
+            return Transition(LoopPhase.UNKNOWN, (JobChange.REMOVED,))
+        case State.IDLE if phase is not LoopPhase.QUEUED:
+            return Transition(LoopPhase.QUEUED, (JobChange.STOPPED,))
+        case State.RUNNING if phase is LoopPhase.STARTING:
+            return Transition(LoopPhase.RUNNING, started)
+        case State.PARTLY_RELEASED:
+            return Transition(phase if phase is LoopPhase.QUEUED else LoopPhase.STOPPING, stop=True)
+        case State.PLACED | State.RUNNING:
+            return Transition(phase, stop=phase in (LoopPhase.QUEUED, LoopPhase.STOPPING))
         case _:
-            return Verdict(known)
+            return Transition(phase)
 
 
 @dataclass(slots=True)
 class Pace:
-    """So many steps were done at `at_ns` (emulated), and from then on it goes by `times`."""
+    """`steps` steps were done at `at_ns` (emulated time); later steps take the times of `times`."""
 
     steps: int
     at_ns: int
     times: StepTimes
 
     def steps_at(self, now_ns: int) -> int:
-        """Steps that should be done; the last one only counts when its end is told."""
+        """The number of steps that should be done by now, without the last one: it counts when the job has finished."""
         done = self.times.steps_done(self.steps, now_ns - self.at_ns) if now_ns > self.at_ns else 0
         return min(self.steps + done, max(self.steps, self.times.steps - 1))
 
 
 @dataclass(slots=True)
 class TrackedJob:
-    """`uid` and `key` (namespace/name) of the EmuJob. `allocation`: what it has by the loop's last word.
+    """`uid` and `key` (namespace/name) identify the EmuJob, `job_id` and `row` the job in the loop.
 
-    `writing`: a start is on its way, so what is seen meanwhile means nothing. `told_steps`: as the loop knows them.
-    `since_ns`: when its newest run was started. `problem`: why the loop doesn't know it.
+    `allocation`: the one that the loop assigned last. `since_ns`: when the newest run was started. `reported_steps`: the steps
+    done as last reported to the loop. `writing`: a start is being written, so the observed state is not meaningful. `problem`:
+    why the loop doesn't have the job.
     """
 
     uid: str
     key: str
     job_id: str
     row: int
-    known: LoopPhase = LoopPhase.NOTHING
+    phase: LoopPhase = LoopPhase.UNKNOWN
     spec: JobSpec | None = None
     allocation: Allocation | None = None
     pace: Pace | None = None
-    told_steps: int = 0
+    reported_steps: int = 0
     since_ns: int = -(2**62)
     writing: bool = False
     enforcing: asyncio.Task[None] | None = None

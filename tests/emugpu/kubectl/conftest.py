@@ -17,10 +17,10 @@ from emulator_runtime.domain.units import GIB
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from operators.kube.api import EMUJOB, EVENT, NODE, POD, POOL
 from operators.kube.timestamps import rfc3339, rfc3339_micro
-from operators.testing.fake_api import FakeApi
-from sharing_manager.identity import PodIdentity
-from sharing_manager.kubernetes.metrics import NodeCollector
-from sharing_manager.telemetry import DeviceTelemetry, NodeTelemetry, ProcessTelemetry
+from sharing_manager.grants.identity import PodIdentity
+from sharing_manager.telemetry.metrics import NodeCollector
+from sharing_manager.telemetry.model import DeviceTelemetry, NodeTelemetry, ProcessTelemetry
+from tests.support.fake_api import FakeApi
 
 Object = dict[str, Any]
 START_S = 1_767_261_600  # 2026-01-01T10:00:00Z

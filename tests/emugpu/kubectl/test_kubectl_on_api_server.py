@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from emulator_runtime.domain.gpu import device_uuid
-from operators.testing.api_server import ApiServer
+from tests.support.api_server import ApiServer
 
 ROOT = Path(__file__).parents[3]
 EMUJOBS = "/apis/emugpu.dev/v1alpha1/namespaces/default/emujobs"

@@ -11,12 +11,12 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.lag import LagHistogram
-from emulator_runtime.workloads.group import Start
+from emulator_runtime.workloads.command.report import TrainReport, TrainSummary
+from emulator_runtime.workloads.command.sizes import parse_bytes
 from emulator_runtime.workloads.pod import all_linked, pod_access, whole_variable
+from emulator_runtime.workloads.ranks.group import Start
 from emulator_runtime.workloads.records import StepLog, StepRecord, StepTimesSeen
-from emulator_runtime.workloads.request import Layout, TrainRequest, plan_step
-from emulator_runtime.workloads.sizes import parse_bytes
-from emulator_runtime.workloads.train_report import TrainReport, TrainSummary
+from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
 
 S = 1_000_000_000
 

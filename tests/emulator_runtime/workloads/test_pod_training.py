@@ -13,12 +13,12 @@ from emulator_runtime.domain.errors import (
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.profiles.table import ProfileTable
-from emulator_runtime.testing import FakeManager
 from emulator_runtime.timing.clocks import ManualClock
-from emulator_runtime.workloads.group import Alone, Crossing, Start
 from emulator_runtime.workloads.pod_training import PodTraining, Surroundings
-from emulator_runtime.workloads.request import TrainRequest
+from emulator_runtime.workloads.ranks.group import Alone, Crossing, Start
+from emulator_runtime.workloads.step_costs.request import TrainRequest
 from emulator_runtime.workloads.stopping import StopNow, StopSwitch
+from tests.support.fake_manager import FakeManager
 
 MS, S = 1_000_000, 1_000_000_000
 

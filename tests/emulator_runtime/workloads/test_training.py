@@ -16,11 +16,11 @@ from emulator_runtime.domain.job import ModelWork, TimedWork
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.units import GIB
-from emulator_runtime.testing import FakeManager
 from emulator_runtime.timing.clocks import ManualClock
 from emulator_runtime.workloads.checkpoint import Checkpoint
 from emulator_runtime.workloads.order import RunOrder
 from emulator_runtime.workloads.training import TrainingRun
+from tests.support.fake_manager import FakeManager
 
 V100, K80 = "Tesla_V100-PCIE-32GB", "Tesla_K80"
 MS = 1_000_000

@@ -31,8 +31,8 @@ from operators.results.predicted import Prediction
 from operators.results.reading import ResultReader
 from operators.results.store import Batch, ResultStore
 from operators.results_feed.feed import StoreFeed
-from operators.testing.fake_api import FakeApi
-from operators.testing.teller import Teller
+from tests.support.event_streams import EventStream
+from tests.support.fake_api import FakeApi
 
 T0 = 1_767_225_600  # 2026-01-01T00:00:00Z
 FAST = Pauses(settle=0.0, first=0.01, longest=0.02)
@@ -590,7 +590,7 @@ def test_a_deleted_job_waits_for_nothing() -> None:
     facts = JobFacts("u", "lab", "j", 1, steps=5, deleted_ns=10**9)
     found = of_result(job_result(facts, []), None).job
     assert (found.phase, found.reason) == ("Failed", "it was deleted before it had ended")
-    node = Teller("w1", namespace="lab")
+    node = EventStream("w1", namespace="lab")
     node.tell("attached", 0, key="u/0")
     left = of_result(job_result(replace(facts, deleted_ns=None), node.events), None)  # its pod was left, and runs
     assert (left.job.phase, left.job.deleted, left.runs[0].to_s) == ("Running", True, None)

@@ -21,7 +21,7 @@ from operators.api.application import application
 from operators.api.model.snapshot import Cluster, JobRun
 from operators.api.replies.static_files import CHARTS, TITLES, Pages
 from operators.api.web_server import listening
-from operators.testing.browser import Browser, browser_path
+from tests.support.browser import Browser, browser_path
 
 PAGES = {name: "" if name == "index" else name for name in TITLES if name not in ("job", "sign-in")}
 pytestmark = pytest.mark.timeout(120)

@@ -20,7 +20,7 @@ from operators.api.replies.policies import bundled_policies
 from operators.api.settings import Settings
 from operators.kube.client import KubeApi
 from operators.kube.kubeconfig import connection
-from operators.testing.api_server import ApiServer
+from tests.support.api_server import ApiServer
 
 
 def test_help_lists_the_settings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from operators.results.job import JobFacts
 from operators.results.schema import VERSION
 from operators.results.store import ResultStore
 from operators.results_feed.feed import StoreFeed
-from operators.testing.fake_api import FakeApi
+from tests.support.fake_api import FakeApi
 
 MakeServices = Callable[..., Services]
 ROOT = {"Authorization": "Bearer root-token"}

@@ -12,7 +12,7 @@ from operators.chart_hooks.cleanup import main as cleanup_main
 from operators.chart_hooks.experiments import stop_experiments
 from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, NODE, POD, POOL, NotThereError
 from operators.objects.names import EXPERIMENT_FINALIZER, EXPERIMENT_UID_LABEL
-from operators.testing.fake_api import FakeApi
+from tests.support.fake_api import FakeApi
 
 
 def node(name: str, uid: str = "u") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from emulator_runtime.domain.errors import InputError
 from operators.chart_hooks.prepare import Settings as PrepareSettings
 from operators.chart_hooks.prepare import main as prepare_main
 from operators.chart_hooks.prepare import prepare
-from operators.testing.fake_api import FakeApi
+from tests.support.fake_api import FakeApi
 
 
 def test_prepare_needs_definitions_where_it_is_given_a_directory(

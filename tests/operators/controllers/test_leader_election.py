@@ -11,7 +11,7 @@ import pytest
 from emulator_runtime.timing.host import monotonic_ns
 from operators.controllers.leader_election import Candidate, Leader, LeadershipLostError, Terms
 from operators.kube.api import LEASE, ApiAwayError, ConflictError, ForbiddenError, NotThereError
-from operators.testing.fake_api import FakeApi
+from tests.support.fake_api import FakeApi
 
 TERMS = Terms(lease=15.0, give_up=10.0, retry=0.001)
 

@@ -10,7 +10,7 @@ from operators.controllers.actions import CommonAction, DeleteJob, SuspendJob, W
 from operators.controllers.writer import Author, write_common
 from operators.kube.api import EMUJOB, JOB, ConflictError
 from operators.kube.documents import key_of
-from operators.testing.fake_api import FakeApi
+from tests.support.fake_api import FakeApi
 
 AUTHOR = Author("tests", EMUJOB, "EmuJob", "tests")
 

@@ -16,8 +16,8 @@ from emulator_runtime.domain.units import GIB
 from emulator_runtime.timing.host import wall_ns
 from operators.kube.api import EMUJOB, NAMESPACE, Resource
 from operators.kube.timestamps import rfc3339_micro
-from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from tests.support.fake_api import FakeApi
 
 V100 = "Tesla_V100-PCIE-32GB"
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z

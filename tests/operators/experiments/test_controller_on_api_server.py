@@ -31,8 +31,8 @@ from operators.kube.informer import Pauses
 from operators.kube.kubeconfig import from_document
 from operators.objects.experiment import parse_spec
 from operators.objects.names import EXPERIMENT_UID_LABEL, experiment_id
-from operators.testing.api_server import ApiServer
-from operators.testing.stories import running, until
+from tests.support.api_server import ApiServer
+from tests.support.controllers import running, until
 
 EXPERIMENTS = "/apis/emugpu.dev/v1alpha1/namespaces/default/schedulingexperiments"
 JOBS = "/apis/batch/v1/namespaces/emugpu/jobs"

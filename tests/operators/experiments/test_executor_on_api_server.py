@@ -22,7 +22,7 @@ from operators.kube.api import EMUJOB
 from operators.kube.client import KubeApi
 from operators.kube.kubeconfig import from_document
 from operators.kube.timestamps import rfc3339_micro
-from operators.testing.api_server import ApiServer
+from tests.support.api_server import ApiServer
 
 Specs = Callable[..., JobSpec]
 MERGE = "application/merge-patch+json"

@@ -13,8 +13,8 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.profiles.table import ProfileTable
-from emulator_runtime.workloads.request import Layout, plan_step
-from emulator_runtime.workloads.train_arguments import add_arguments, request_of
+from emulator_runtime.workloads.command.arguments import add_arguments, request_of
+from emulator_runtime.workloads.step_costs.request import Layout, plan_step
 from operators.experiments.emujobs import RunTarget, emujob_document
 from operators.experiments.records import RunInfo, observed_job, run_record
 from operators.fitting.offers import NodeOffer, first_fit

@@ -34,9 +34,9 @@ from operators.kube.api import (
     NotThereError,
 )
 from operators.objects.experiment import Experiment, ExperimentStatus
-from operators.testing.fake_api import FakeApi
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, RunRecord
+from tests.support.fake_api import FakeApi
 
 SETTINGS = Settings(namespace="lab", name="e", uid="u-1", id="1f")
 WORKLOAD = "job_id,user,gpu_duration_s\na,u,300\nb,u,200\n"

@@ -22,7 +22,7 @@ import pytest
 from emulator_runtime.timing.host import sleep_ns, wall_ns
 from operators.kube.timestamps import rfc3339_micro
 from operators.objects.experiment import Experiment, ExperimentStatus
-from operators.testing.api_server import ApiServer
+from tests.support.api_server import ApiServer
 
 EXPERIMENTS = "/apis/emugpu.dev/v1alpha1/namespaces/default/schedulingexperiments"
 MERGE = "application/merge-patch+json"

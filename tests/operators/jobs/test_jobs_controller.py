@@ -31,8 +31,8 @@ from operators.kube.informer import Pauses
 from operators.results.job import JobFacts
 from operators.results.job_result import job_result
 from operators.results.status import Outcome
-from operators.testing.fake_api import FakeApi
-from operators.testing.teller import Teller
+from tests.support.event_streams import EventStream
+from tests.support.fake_api import FakeApi
 
 WALL_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 QUICK = Pauses(settle=0.001, first=0.001, longest=0.01)
@@ -45,7 +45,7 @@ def emujob(name: str = "j", **spec: Any) -> dict[str, Any]:
 
 def three_steps_done(name: str) -> Outcome:
     """What the event log tells of an EmuJob of five steps."""
-    node, uid = Teller("w1", begin_ns=WALL_NS, namespace="lab"), f"uid-{name}"
+    node, uid = EventStream("w1", begin_ns=WALL_NS, namespace="lab"), f"uid-{name}"
     node.tell("attached", 0, key=f"{uid}/0")
     node.tell("progress", 1, 3, key=f"{uid}/0")
     return Outcome(job_result(JobFacts(uid, "lab", name, WALL_NS, steps=5), node.events))

@@ -33,8 +33,8 @@ from operators.kube.client import KubeApi
 from operators.kube.documents import Key
 from operators.kube.informer import Pauses
 from operators.kube.kubeconfig import from_document
-from operators.testing.api_server import ApiServer
-from operators.testing.stories import running, until
+from tests.support.api_server import ApiServer
+from tests.support.controllers import running, until
 
 EMUJOBS = "/apis/emugpu.dev/v1alpha1/namespaces/default/emujobs"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"

@@ -20,7 +20,7 @@ from operators.objects.scheduling_problem import SchedulingProblem
 from operators.results.job import JobFacts as ResultFacts
 from operators.results.job_result import job_result
 from operators.results.status import Outcome
-from operators.testing.teller import Teller
+from tests.support.event_streams import EventStream
 
 Worlds = Any
 WORK: dict[str, Any] = {"steps": 100, "model": "resnet50", "batchSize": 64}
@@ -501,14 +501,14 @@ def test_failures_that_kubernetes_must_not_count(world: Worlds) -> None:
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] <= 5
 
 
-def outcome(teller: Teller, *, settled: bool = False, **facts: Any) -> Outcome:
+def outcome(teller: EventStream, *, settled: bool = False, **facts: Any) -> Outcome:
     """What these events come to, of a job that was submitted at the start of the world."""
     known = ResultFacts("uid", "lab", "j", START_NS, steps=100, isolated_s=10.0, **facts)
     return Outcome(job_result(known, teller.events), settled, 0.9 if settled else None)
 
 
 def test_results_take_the_place_of_what_the_api_tells(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
+    at, node = world(WORK), EventStream("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
     node.tell("progress", 8, 37, key="uid/0")
     at.outcome = outcome(node)
@@ -544,7 +544,7 @@ def test_results_take_the_place_of_what_the_api_tells(world: Worlds) -> None:
 
 def test_one_whose_last_step_ended_while_it_was_being_stopped_is_done(world: Worlds) -> None:
     """Its pod went with the suspension, so Kubernetes never log_connected of the end; nobody has to run it once more for that."""
-    at, node = world({**WORK, **BY_JOBS}), Teller("w1", begin_ns=START_NS, namespace="lab")
+    at, node = world({**WORK, **BY_JOBS}), EventStream("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
     at.settle()
     at.allocate()
@@ -569,7 +569,7 @@ def test_one_whose_last_step_ended_while_it_was_being_stopped_is_done(world: Wor
 
 
 def test_a_pod_that_comes_after_the_last_step_is_not_waited_for(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
+    at, node = world(WORK), EventStream("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, detail="GPU-1", key="uid/0")
     at.settle()
     at.kubernetes()
@@ -595,7 +595,7 @@ def test_without_results_times_are_kubernetes_own(world: Worlds) -> None:
 
 
 def test_an_end_that_only_kubernetes_tells_is_shown_once_it_has_settled(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
+    at, node = world(WORK), EventStream("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, key="uid/0")
     at.outcome = outcome(node, completed_ns=START_NS + 20 * 10**9)
     at.settle()
@@ -610,9 +610,9 @@ def test_an_end_that_only_kubernetes_tells_is_shown_once_it_has_settled(world: W
     assert at.status["observedJCTSeconds"] == 20.0
 
 
-def completed(world: Worlds, *, log_connected: bool = True) -> tuple[Any, Teller]:
+def completed(world: Worlds, *, log_connected: bool = True) -> tuple[Any, EventStream]:
     """A job whose Job is complete after 20 s, while the log tells of its beginning only."""
-    at, node = world(WORK, log_connected=log_connected), Teller("w1", begin_ns=START_NS, namespace="lab")
+    at, node = world(WORK, log_connected=log_connected), EventStream("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, key="uid/0")
     at.outcome = outcome(node)
     at.settle()
@@ -661,7 +661,7 @@ def test_a_clock_that_is_set_back_holds_up_no_end(world: Worlds) -> None:
 
 
 def test_a_job_that_failed_has_its_end_at_once_and_the_end_of_its_run_when_that_comes(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
+    at, node = world(WORK), EventStream("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1.5, key="uid/0")
     at.outcome = outcome(node)
     at.settle()
@@ -677,14 +677,14 @@ def test_a_job_that_failed_has_its_end_at_once_and_the_end_of_its_run_when_that_
     at.settle()
     assert (at.status["runs"][0]["to"], at.status["runs"][0]["ended"]) == ("2026-01-01T00:00:06.500000Z", "failed")
     at.outcome = outcome(
-        Teller("w1", begin_ns=START_NS, namespace="lab"), failed_ns=START_NS + 7 * 10**9
+        EventStream("w1", begin_ns=START_NS, namespace="lab"), failed_ns=START_NS + 7 * 10**9
     )  # a store that was lost
     at.settle()
     assert at.status["runs"][0]["ended"] == "failed"
 
 
 def test_a_store_that_was_lost_takes_nothing_back(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
+    at, node = world(WORK), EventStream("w1", begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1, key="uid/0")
     node.tell("released", 5, 50, key="uid/0")
     node.tell("attached", 6, key="uid/0")
@@ -695,20 +695,20 @@ def test_a_store_that_was_lost_takes_nothing_back(world: Worlds) -> None:
     at.complete()
     at.settle()
     before = dict(at.status)
-    rest = Teller("w1", begin_ns=START_NS, namespace="lab")
+    rest = EventStream("w1", begin_ns=START_NS, namespace="lab")
     rest.events = node.events[2:]  # the older ones are gone from Redis too
     at.outcome = outcome(rest, settled=True)
     at.settle()
     assert [at.status[name] for name in ("runs", "serviceSeconds")] == [before["runs"], before["serviceSeconds"]]
     at.outcome = outcome(
-        Teller("w1", begin_ns=START_NS, namespace="lab"), settled=True, completed_ns=START_NS + 30 * 10**9
+        EventStream("w1", begin_ns=START_NS, namespace="lab"), settled=True, completed_ns=START_NS + 30 * 10**9
     )
     at.settle()
     assert at.status["observedJCTSeconds"] == 11.0
 
 
 def test_a_clock_that_is_wrong_is_told(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", 0.2, begin_ns=START_NS, namespace="lab")
+    at, node = world(WORK), EventStream("w1", 0.2, begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1, key="uid/0")
     at.outcome = Outcome(job_result(ResultFacts("uid", "lab", "j", START_NS), node.events))
     at.settle()
@@ -718,7 +718,7 @@ def test_a_clock_that_is_wrong_is_told(world: Worlds) -> None:
 
 
 def test_a_status_shows_the_newest_runs(world: Worlds) -> None:
-    at, node = world(WORK), Teller("w1", begin_ns=START_NS, namespace="lab")
+    at, node = world(WORK), EventStream("w1", begin_ns=START_NS, namespace="lab")
     for number in range(25):
         node.tell("attached", 2 * number, key="uid/0")
         node.tell("released", 2 * number + 1, number + 1, key="uid/0")

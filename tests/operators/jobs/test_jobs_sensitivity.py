@@ -11,8 +11,8 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.node.host_share import share_of_allocation
-from emulator_runtime.workloads.request import TrainRequest
-from emulator_runtime.workloads.train_arguments import add_arguments, chosen, request_of
+from emulator_runtime.workloads.command.arguments import add_arguments, chosen, request_of
+from emulator_runtime.workloads.step_costs.request import TrainRequest
 from operators.jobs.manifests import arguments
 from operators.kube.documents import Key
 from operators.objects.allocation import Allocation

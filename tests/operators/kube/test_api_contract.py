@@ -25,8 +25,8 @@ from operators.kube.api import (
 )
 from operators.kube.client import KubeApi
 from operators.kube.kubeconfig import from_document
-from operators.testing.api_server import ApiServer
-from operators.testing.fake_api import FakeApi
+from tests.support.api_server import ApiServer
+from tests.support.fake_api import FakeApi
 
 Case = Callable[[Api, str], Awaitable[None]]
 Play = Callable[[Case], None]

@@ -99,8 +99,7 @@ async def watch(api: KubeApi) -> None:
         pass
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.002, 0.008, 0.015, 0.1])
-@pytest.mark.parametrize("ask", [get, watch])
+@pytest.mark.parametrize(("ask", "after_s"), [(get, 0.0), (get, 0.008), (watch, 0.002), (watch, 0.1)])
 def test_a_connection_whose_request_is_cancelled_ends_with_its_loop(
     ask: Callable[[KubeApi], Awaitable[None]], after_s: float, server: BusyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

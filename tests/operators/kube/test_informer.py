@@ -12,7 +12,7 @@ from operators.kube import informer
 from operators.kube.api import NODE, ApiAwayError, NotThereError, Resource
 from operators.kube.informer import Followed, Pauses, follow
 from operators.kube.store import Store
-from operators.testing.fake_api import FakeApi
+from tests.support.fake_api import FakeApi
 
 
 def node(name: str) -> dict[str, Any]:

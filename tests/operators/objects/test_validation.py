@@ -13,7 +13,7 @@ import yaml
 from emulator_runtime.domain.errors import InputError
 from operators.objects import emujob, experiment, pool
 from operators.objects.custom_resource import Definition
-from operators.testing.api_server import ApiServer
+from tests.support.api_server import ApiServer
 
 TABLE = yaml.safe_load(Path(__file__).with_name("validation_cases.yaml").read_text(encoding="utf-8"))
 DEFINITIONS: dict[str, Definition] = {

@@ -10,7 +10,7 @@ from emulator_runtime.domain.errors import ClusterError
 from operators.kube.api import NODE, POOL, ApiAwayError, NotThereError
 from operators.kube.informer import Pauses
 from operators.pools.controller import Controller, PoolMetrics
-from operators.testing.fake_api import FakeApi
+from tests.support.fake_api import FakeApi
 
 WALL_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 QUICK = Pauses(settle=0.001, first=0.001, longest=0.01)

@@ -15,10 +15,10 @@ import redis
 
 from operators.results.job import JobFacts
 from operators.results.store import ResultStore
-from operators.testing.teller import Teller
 from sharing_manager.store.client import client_of
 from sharing_manager.store.entries import Entry
-from sharing_manager.store.server import RedisLink
+from sharing_manager.store.redis_link import RedisLink
+from tests.support.event_streams import EventStream
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S
@@ -27,7 +27,7 @@ SERVER = shutil.which("redis-server") or "/usr/bin/redis-server"
 
 @pytest.fixture
 def teller():
-    return Teller
+    return EventStream
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from operators.results.collector import GROUP, Collector, Hooks, start_of
 from operators.results.metrics import CollectorMetrics
 from operators.results.store import ResultStore
 from sharing_manager.store.entries import EntryId, stream_of
-from sharing_manager.store.troubles import StoreAwayError
+from sharing_manager.store.redis_errors import StoreAwayError
 
 PROCESS = Path(__file__).with_name("reader_process.py")
 

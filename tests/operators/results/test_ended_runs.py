@@ -21,7 +21,7 @@ from operators.results.metrics import ResultMetrics
 from operators.results.reading import ResultReader
 from operators.results.results import Results
 from operators.results.store import Batch, ResultStore
-from operators.testing.teller import Teller
+from tests.support.event_streams import EventStream
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S
@@ -53,8 +53,8 @@ def test_an_ended_run_keeps_jobs_devices_predictions_and_policy(tmp_path, archiv
     results = Results(lambda: ResultStore(path), ResultMetrics(CollectorRegistry()), lambda: now_ns, lambda: now_ns)
     observer, node, loose = (
         Observer(results, ProfileTable.bundled()),
-        Teller("w1", namespace=RUN),
-        Teller("w2", namespace=RUN),
+        EventStream("w1", namespace=RUN),
+        EventStream("w2", namespace=RUN),
     )
     view = ClusterView(
         [EmuJob.read(emujob(RUN, "las:threshold_s=300"), T0)],

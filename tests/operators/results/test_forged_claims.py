@@ -21,9 +21,9 @@ from operators.kube.timestamps import rfc3339, rfc3339_micro
 from operators.results.job_result import job_result
 from operators.results.reading import ResultReader
 from operators.results.store import Batch
-from operators.testing.fake_api import FakeApi
 from sharing_manager.store.entries import Entry
-from sharing_manager.store.server import RedisLink
+from sharing_manager.store.redis_link import RedisLink
+from tests.support.fake_api import FakeApi
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S

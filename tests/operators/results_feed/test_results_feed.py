@@ -28,7 +28,7 @@ from operators.results_feed import feed as feed_module
 from operators.results_feed.client import HttpFeed
 from operators.results_feed.feed import BEGINNING, StoreFeed
 from operators.results_feed.server import AUDIENCE, TokenCheck, feed_pages, is_reader
-from operators.testing.teller import Teller
+from tests.support.event_streams import EventStream
 
 S = 10**9
 API = "system:serviceaccount:emugpu:emugpu-api"
@@ -51,7 +51,7 @@ def store(path: Path) -> Iterator[ResultStore]:
 
 
 def events_of(number: int) -> Batch:
-    node = Teller("w1", namespace="lab")
+    node = EventStream("w1", namespace="lab")
     node.tell("attached", 0, key=f"uid-{number}/0")
     node.tell("progress", 5, 40, key=f"uid-{number}/0")
     return Batch(tuple(node.events))

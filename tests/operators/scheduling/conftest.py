@@ -18,11 +18,10 @@ from operators.kube.api import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL, Resourc
 from operators.kube.informer import Pauses
 from operators.kube.timestamps import rfc3339, rfc3339_micro
 from operators.scheduling.complaints import Complaint
-from operators.scheduling.remember.handover import AttainedService, Handover, Written
+from operators.scheduling.remember.handover import AttainedService, EncodedState, Handover
 from operators.scheduling.remember.keeper import Keeper
 from operators.scheduling.track.tracked_jobs import Scope
-from operators.scheduling.watcher import Tools, Watcher
-from operators.testing.fake_api import FakeApi
+from operators.scheduling.watcher import Dependencies, Watcher
 from scheduler_sims.clusters.base import Event, Start
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import OpenTruth
@@ -32,6 +31,7 @@ from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.loop.strategies import Decision, Ending, Listeners
 from scheduler_sims.policies.resolve import resolve_policy
+from tests.support.fake_api import FakeApi
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 NS = 10**9
@@ -453,7 +453,7 @@ class Lab:
         self.keeper = Keeper(self.world.api, "lab", "emugpu-scheduler-s")
         kept = await self.keeper.load(self.policy, type(policy).__module__)
         self.handover = kept or Handover(START_NS, self.policy)
-        tools = Tools(
+        dependencies = Dependencies(
             ProfileTable.bundled(),
             ClusterCosts(),
             self.truth,
@@ -465,7 +465,7 @@ class Lab:
             Pauses(0.0, 0.0, 0.0),
         )
         await self.world.turn()
-        self.watcher = Watcher(self.world.api, self._scope, tools, START_NS, self.handover.attained)
+        self.watcher = Watcher(self.world.api, self._scope, dependencies, START_NS, self.handover.attained)
         self._task = asyncio.create_task(self.watcher.run())
         await self._until_quiet()
         assert self.watcher.synced.is_set()
@@ -498,7 +498,7 @@ class Lab:
         attained = {self.watcher.uid_of(job_id): AttainedService.of(view) for job_id, view in views.items()}
         attained = self.watcher.remember(attained)
         handover = Handover(START_NS, self.policy, self.loop.state, attained)
-        self._run(self.keeper.save(handover, Written.of(handover)))
+        self._run(self.keeper.save(handover, EncodedState.of(handover)))
 
     def _failed(self, error: Exception) -> bool:
         self.failures.append(str(error))

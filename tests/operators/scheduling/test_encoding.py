@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.scheduling.remember.encoding import PlainError, decode, encode
+from operators.scheduling.remember.encoding import EncodingError, decode, encode
 from scheduler_sims.policies.allox import _Service
 from scheduler_sims.policies.las import _Memory
 from scheduler_sims.policies.synergy.policy import Round
@@ -75,7 +75,7 @@ def test_what_bundled_policies_remember(world: Any, lab: Any) -> None:
 
 @pytest.mark.parametrize("value", [object(), lambda: 1, {1: object()}, b"bytes", Own])
 def test_what_is_not_plain_is_refused(value: Any) -> None:
-    with pytest.raises(PlainError, match="is no plain data"):
+    with pytest.raises(EncodingError, match="is not plain data"):
         encode(value)
 
 
@@ -98,5 +98,5 @@ def test_what_is_not_plain_is_refused(value: Any) -> None:
     ],
 )
 def test_a_text_makes_nothing_but_plain_data(text: str) -> None:
-    with pytest.raises(PlainError):
+    with pytest.raises(EncodingError):
         decode(json.loads(text), __name__)

@@ -19,13 +19,13 @@ from operators.kube.api import CONFIG_MAP, EMUJOB, LEASE, NODE, ApiAwayError, Fo
 from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
 from operators.scheduling.remember.handover import Handover, from_document
 from operators.scheduling.track.tracked_jobs import Scope
-from operators.scheduling.watcher import Tools
-from operators.testing.fake_api import FakeApi
+from operators.scheduling.watcher import Dependencies
 from scheduler_sims.clusters.base import Event, Happening
 from scheduler_sims.clusters.open import PresentJob, Submitted
 from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import Allocation, TaskPlacement
+from tests.support.fake_api import FakeApi
 
 WALL_NS = 1_767_225_600_000_000_000
 TERMS = Terms(lease=15.0, give_up=10.0, retry=0.01)
@@ -38,16 +38,18 @@ class Side:
     def __init__(self, api: FakeApi) -> None:
         self.api, self.truth, self.said = api, OpenTruth(ProfileTable.bundled()), list[str]()
         connection = Connection(lambda: api, self._leader, "ns", "emugpu-scheduler-s")
-        self.cluster = KubernetesCluster(connection, Scope("s"), self._tools)
+        self.cluster = KubernetesCluster(connection, Scope("s"), self._dependencies)
 
     def _leader(self, api: Any) -> Leader:
         return Leader(api, Candidate("ns", "emugpu-scheduler-s", "me", TERMS), monotonic_ns, lambda: WALL_NS)
 
-    def _tools(self, cluster: KubernetesCluster) -> Tools:
+    def _dependencies(self, cluster: KubernetesCluster) -> Dependencies:
         profiles, costs = ProfileTable.bundled(), ClusterCosts()
-        tell, say = cluster.tell, self.said.append
+        deliver, say = cluster.deliver, self.said.append
         complain = lambda complaint: say(complaint.text)  # noqa: E731
-        return Tools(profiles, costs, self.truth, lambda: WALL_NS, tell, say, complain, lambda: cluster.may_act)
+        return Dependencies(
+            profiles, costs, self.truth, lambda: WALL_NS, deliver, say, complain, lambda: cluster.may_act
+        )
 
 
 @pytest.fixture
@@ -76,14 +78,14 @@ def test_a_job_that_has_come_back_is_not_forgotten(side: Callable[..., Side]) ->
     one = side()
     before, after = job("a"), job("a")
     one.truth.add(before)
-    one.cluster.tell([submitted(before)])
+    one.cluster.deliver([submitted(before)])
     one.cluster.wait(0)
     one.truth.add(after)
-    one.cluster.tell([Event(0, Happening.REMOVED, "a", 0), submitted(after)])
+    one.cluster.deliver([Event(0, Happening.REMOVED, "a", 0), submitted(after)])
     one.cluster.wait(0)
     one.cluster.wait(0)
     assert one.truth.rate("a", ON_CPU) > 0
-    one.cluster.tell([Event(0, Happening.FINISHED, "a", 0)])
+    one.cluster.deliver([Event(0, Happening.FINISHED, "a", 0)])
     one.cluster.wait(0)
     assert one.truth.rate("a", ON_CPU) > 0  # the loop is about to hear of it
     one.cluster.wait(0)
@@ -126,7 +128,7 @@ def test_what_is_not_listed_in_time_is_named(side: Callable[..., Side], monkeypa
 def test_who_has_no_rights_where_its_lease_belongs_is_told_what_to_do(side: Callable[..., Side]) -> None:
     one = side()
     one.api.failures["create"] = [ForbiddenError("create leases: forbidden")]
-    told = "create leases: forbidden; its lease belongs into namespace ns; name another one with --lease-namespace"
+    told = "create leases: forbidden; the scheduler's lease is in namespace ns; name another one with --lease-namespace"
     with pytest.raises(ForbiddenError) as caught:
         one.cluster.connect(Successor("fifo", ""))
     assert str(caught.value) == told
@@ -143,7 +145,7 @@ def test_who_waits_for_its_turn_is_ready_and_who_has_not_listed_is_not(side: Cal
     spec = {"holderIdentity": "other", "leaseDurationSeconds": 1000}
     api.put(LEASE, {"metadata": {"name": "emugpu-scheduler-s", "namespace": "ns"}, "spec": spec})
     one = side(api)
-    assert one.cluster.problem == "the API server has not been asked yet"
+    assert one.cluster.problem == "the API server has not been contacted yet"
     connecting = Thread(target=one.cluster.connect, args=[Successor("fifo", "")])
     connecting.start()
     while not one.said:
@@ -151,7 +153,7 @@ def test_who_waits_for_its_turn_is_ready_and_who_has_not_listed_is_not(side: Cal
     assert (one.said, one.cluster.problem) == (["lease ns/emugpu-scheduler-s: is held by other; waiting"], "")
     api.put(LEASE, {"metadata": {"name": "emugpu-scheduler-s", "namespace": "ns"}, "spec": {}})
     connecting.join(10)
-    assert problems == ["not all that there is was listed yet"]
+    assert problems == ["the first lists of the API server are not complete yet"]
     assert one.cluster.problem == ""
 
 

@@ -11,7 +11,7 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.scheduling.forecast.prediction import predict_job
+from operators.scheduling.predict.prediction import predict_job
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
@@ -148,7 +148,7 @@ def test_jobs_that_can_never_run_hold_nobody_up():
     assert predict(job("new", 30), [giant]).seconds == 30
 
 
-def test_what_can_not_be_foretold_is_told():
+def test_an_impossible_prediction_is_an_error():
     with pytest.raises(InputError, match="job 'new' is larger than the cluster"):
         predict(job("new", 30, gpus=2), [])
     with pytest.raises(InputError, match=r"job 'new' is larger than the cluster: needs 2 nodes .* 1 is"):
@@ -157,7 +157,7 @@ def test_what_can_not_be_foretold_is_told():
         predict(job("new", 30), [running("a", 10), running("b", 10)])
     with pytest.raises(InputError, match="job 'a': can't be running on gone"):
         predict(job("new", 30), [running("a", 10, node="gone")])
-    with pytest.raises(InputError, match="is among those that are in the cluster already"):
+    with pytest.raises(InputError, match="two jobs have the same id"):
         predict(job("a", 30), [running("a", 10)])
     with pytest.raises(InputError, match="unknown policy 'no-such'"):
         predict(job("new", 30), [], policy="no-such")

@@ -15,12 +15,12 @@ from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from operators.results.predicted import Prediction
-from operators.scheduling.forecast import prediction_thread
-from operators.scheduling.forecast.prediction import predict_job
-from operators.scheduling.forecast.prediction_thread import (
-    MOST_WAITING,
+from operators.scheduling.predict import prediction_thread
+from operators.scheduling.predict.prediction import predict_job
+from operators.scheduling.predict.prediction_thread import (
+    MAX_WAITING,
     PredictionThread,
-    Question,
+    Request,
     annotation,
     present_job,
 )
@@ -81,7 +81,7 @@ def test_it_counts_what_runs_and_what_waits(answers: Answers) -> None:
         present_job(waiting, view(waiting), 0, now_s=50.0),
     ]
     assert (present[0].running_since_s, present[0].spec.submit_s, present[0].attained_gpu_s) == (-10.0, -70.0, 3.0)
-    answers.predictions.ask(Question("uid", job("new", 30), present, CLUSTER, 1_767_225_600_000_000_000))
+    answers.predictions.submit(Request("uid", job("new", 30), present, CLUSTER, 1_767_225_600_000_000_000))
     answers.wait()
     assert answers.told == {"uid": {"seconds": 77.0, "by": "fifo", "at": "2026-01-01T00:00:00.000000Z"}}
 
@@ -94,20 +94,20 @@ def test_the_one_that_is_about_to_start_or_stop_counts_too(answers: Answers) -> 
     )
     assert stopping.stopping and not starting.stopping
     for key, each in (("starting", starting), ("stopping", stopping)):
-        answers.predictions.ask(Question(key, job("new", 30), [each], CLUSTER, 0))
+        answers.predictions.submit(Request(key, job("new", 30), [each], CLUSTER, 0))
     answers.wait(2)
     assert answers.failed == []
     assert answers.told["starting"]["seconds"] == pytest.approx(130, abs=1)
     assert answers.told["stopping"]["seconds"] > 100
 
 
-def test_what_can_not_be_foretold_is_told_and_the_next_one_answered(answers: Answers) -> None:
-    answers.predictions.ask(Question("large", job("large", 30, gpus=2), [], CLUSTER, 0))
-    answers.predictions.ask(Question("small", job("small", 30), [], CLUSTER, 0))
+def test_a_failed_prediction_is_reported_and_the_next_one_computed(answers: Answers) -> None:
+    answers.predictions.submit(Request("large", job("large", 30, gpus=2), [], CLUSTER, 0))
+    answers.predictions.submit(Request("small", job("small", 30), [], CLUSTER, 0))
     answers.wait(2)
     assert list(answers.told) == ["small"]
     (problem,) = answers.failed
-    assert problem.startswith("large is not foretold: submission: job 'large' is larger than the cluster")
+    assert problem.startswith("no prediction for large: submission: job 'large' is larger than the cluster")
 
 
 def test_it_gives_up_in_time() -> None:
@@ -115,7 +115,7 @@ def test_it_gives_up_in_time() -> None:
     answers = Answers(monotonic_ns=lambda: next(ticks))
     answers.predictions.start()
     present = [present_job(other, view(other), 0, 0.0) for other in (job(f"w{n}", 5, -n) for n in range(9))]
-    answers.predictions.ask(Question("new", job("new", 30), present, CLUSTER, 0))
+    answers.predictions.submit(Request("new", job("new", 30), present, CLUSTER, 0))
     answers.wait()
     answers.predictions.close()
     (problem,) = answers.failed
@@ -124,13 +124,13 @@ def test_it_gives_up_in_time() -> None:
 
 def test_of_too_many_questions_the_last_are_not_taken() -> None:
     answers = Answers()
-    for number in range(MOST_WAITING + 3):
-        assert answers.predictions.has_room is (number < MOST_WAITING)
-        answers.predictions.ask(Question(str(number), job("new", 30), [], CLUSTER, 0))
+    for number in range(MAX_WAITING + 3):
+        assert answers.predictions.has_room is (number < MAX_WAITING)
+        answers.predictions.submit(Request(str(number), job("new", 30), [], CLUSTER, 0))
     answers.predictions.start()
-    answers.wait(MOST_WAITING)
+    answers.wait(MAX_WAITING)
     answers.predictions.close()
-    assert list(answers.told) == [str(number) for number in range(MOST_WAITING)]
+    assert list(answers.told) == [str(number) for number in range(MAX_WAITING)]
 
 
 def test_an_error_of_any_kind_is_told_and_the_next_question_answered(
@@ -145,9 +145,9 @@ def test_an_error_of_any_kind_is_told_and_the_next_question_answered(
 
     monkeypatch.setattr(prediction_thread, "predict_job", broken_once)
     for key in ("first", "second"):
-        answers.predictions.ask(Question(key, job("new", 30), [], CLUSTER, 0))
+        answers.predictions.submit(Request(key, job("new", 30), [], CLUSTER, 0))
     answers.wait(2)
-    assert answers.failed == ["new is not foretold: KeyError: 'a'"]
+    assert answers.failed == ["no prediction for new: KeyError: 'a'"]
     assert list(answers.told) == ["second"]
 
 
@@ -162,7 +162,7 @@ def test_the_end_does_not_wait_for_a_policy_that_never_comes_back(monkeypatch: p
     monkeypatch.setattr(prediction_thread, "predict_job", never)
     monkeypatch.setattr(prediction_thread, "_CLOSE_S", 0.05)
     answers.predictions.start()
-    answers.predictions.ask(Question("new", job("new", 30), [], CLUSTER, 0))
+    answers.predictions.submit(Request("new", job("new", 30), [], CLUSTER, 0))
     assert begun.wait(10)
     answers.predictions.close()
     assert answers.failed == []

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from operators.kube.api import CONFIG_MAP, ApiAwayError
-from operators.scheduling.remember.handover import AttainedService, Handover, Written, from_document, to_document
+from operators.scheduling.remember.handover import AttainedService, EncodedState, Handover, from_document, to_document
 from operators.scheduling.remember.keeper import Keeper
-from operators.testing.fake_api import FakeApi
 from scheduler_sims.policies.synergy.policy import Round
+from tests.support.fake_api import FakeApi
 
 EPOCH_NS = 1_767_225_600_000_000_000
 ATTAINED = {"u1": AttainedService(12.5, 3.0, 2), "u2": AttainedService()}
@@ -20,7 +20,7 @@ MEMORY = Handover(EPOCH_NS, "synergy", Round(3, {}, {"a": 2}), ATTAINED)
 
 
 def document_of(handover: Handover) -> tuple[Any, str]:
-    return to_document("ns", "n", handover, Written.of(handover))
+    return to_document("ns", "n", handover, EncodedState.of(handover))
 
 
 def kept(handover: Handover, policy: str = "synergy") -> Handover | None:
@@ -37,12 +37,12 @@ def test_another_policy_keeps_the_jobs_past_only() -> None:
     found = kept(MEMORY, "las")
     assert found is not None
     assert (found.state, found.attained, found.epoch_ns) == (None, ATTAINED, EPOCH_NS)
-    assert found.problem == "what policy synergy remembered is dropped: the policy is las now"
+    assert found.problem == "the state of policy synergy is discarded: the policy is las now"
 
 
 def test_a_state_that_is_not_plain_is_told_and_the_rest_kept() -> None:
     document, problem = document_of(Handover(EPOCH_NS, "own", object(), ATTAINED))
-    assert problem.startswith("what policy own remembers is not kept over a restart: a object is no plain data")
+    assert problem.startswith("the state of policy own is lost at a restart: a object is not plain data")
     found = from_document(document, "own", "")
     assert found is not None
     assert (found.state, found.attained) == (None, ATTAINED)
@@ -51,7 +51,7 @@ def test_a_state_that_is_not_plain_is_told_and_the_rest_kept() -> None:
 def test_a_state_that_is_too_large_is_told() -> None:
     huge = [str(number) * 50 for number in range(200_000)]
     document, problem = document_of(Handover(EPOCH_NS, "own", huge))
-    assert problem == "what policy own remembers is too large to be kept over a restart"
+    assert problem == "the state of policy own is lost at a restart: it is too large for a ConfigMap"
     assert len(document["binaryData"]["memory"]) < 1000
 
 
@@ -65,7 +65,7 @@ def test_types_that_are_gone_are_told() -> None:
     found = from_document(document, "synergy", "")
     assert found is not None
     assert (found.state, found.attained) == (None, ATTAINED)
-    assert "can't be read: scheduler_sims.policies.synergy.policy:Turn is no type of this policy" in found.problem
+    assert "can't be read: scheduler_sims.policies.synergy.policy:Turn is not a type of this policy" in found.problem
 
 
 @pytest.mark.parametrize("text", ["", "%%%", base64.b64encode(b"text").decode(), "eJyrVkrLz1eyUkpKLFKqBQAdegQ0"])
@@ -79,16 +79,16 @@ def test_the_config_map_is_made_once_and_then_changed() -> None:
         api = FakeApi()
         keeper = Keeper(api, "ns", "n")
         assert await keeper.load("synergy", "") is None
-        assert await keeper.save(MEMORY, Written.of(MEMORY)) == ""
+        assert await keeper.save(MEMORY, EncodedState.of(MEMORY)) == ""
         later = Handover(EPOCH_NS, "synergy", Round(4))
-        assert await keeper.save(later, Written.of(later)) == ""
+        assert await keeper.save(later, EncodedState.of(later)) == ""
         assert [entry[0] for entry in api.log] == ["create", "patch"]
         other = Keeper(api, "ns", "n")  # one that didn't look whether it is there
-        assert await other.save(MEMORY, Written.of(MEMORY)) == ""
+        assert await other.save(MEMORY, EncodedState.of(MEMORY)) == ""
         assert await Keeper(api, "ns", "n").load("synergy", "") == MEMORY
         api.failures["patch"] = [ApiAwayError("away")]
         with pytest.raises(ApiAwayError):
-            await keeper.save(MEMORY, Written.of(MEMORY))
+            await keeper.save(MEMORY, EncodedState.of(MEMORY))
         found: Any = api.stored(CONFIG_MAP, "ns/n")
         assert found["data"] == {"policy": "synergy", "jobs": "2"}
 

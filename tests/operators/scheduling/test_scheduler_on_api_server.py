@@ -23,14 +23,16 @@ from operators.kube.kubeconfig import from_document
 from operators.kube.store import Store
 from operators.objects.allocation import Allocation
 from operators.objects.emujob import EmuJob, parse_spec
+from operators.objects.job import BatchJob
+from operators.objects.pod import Pod
 from operators.scheduling.act.actuators import ACTUATORS
-from operators.scheduling.act.writer import Wanted, Writer
-from operators.scheduling.remember.handover import Handover, Written
+from operators.scheduling.act.writer import StartRequest, Writer
+from operators.scheduling.remember.handover import EncodedState, Handover
 from operators.scheduling.remember.keeper import Keeper
-from operators.scheduling.see.job_objects import JobObjects, order_of, scheduled_job, scheduled_pod
+from operators.scheduling.see.job_objects import JobObjects
 from operators.scheduling.see.job_state import State
-from operators.testing.api_server import ApiServer
-from operators.testing.stories import until
+from tests.support.api_server import ApiServer
+from tests.support.controllers import until
 
 EMUJOBS = "/apis/emugpu.dev/v1alpha1/namespaces/default/emujobs"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -150,9 +152,9 @@ def with_writer(server: ApiServer, story: Callable[[KubeApi, Writer], Awaitable[
     async def play() -> None:
         api = KubeApi(from_document(server.kubeconfig("emugpu-scheduler")))
         stores: dict[Resource, Store[Any]] = {
-            EMUJOB: Store(order_of),
-            JOB: Store(scheduled_job),
-            POD: Store(scheduled_pod),
+            EMUJOB: Store(EmuJob.read),
+            JOB: Store(BatchJob.read),
+            POD: Store(Pod.read),
         }
         try:
             await story(api, Writer(api, stores, lambda: True, lambda: None))
@@ -162,16 +164,17 @@ def with_writer(server: ApiServer, story: Callable[[KubeApi, Writer], Awaitable[
     asyncio.run(play())
 
 
-def wanted(*nodes: str, configuration: str = "default", gpus: int = 1) -> Wanted:
-    return Wanted(
+def wanted(*nodes: str, configuration: str = "default", gpus: int = 1) -> StartRequest:
+    return StartRequest(
         Allocation(configuration, nodes, 2000, 2**30), ("EMU-1",), gpus, {node: f"host-{node}" for node in nodes}
     )
 
 
-async def mine_of(api: KubeApi, name: str) -> JobObjects:
-    order, job = order_of(await api.get(EMUJOB, name, "default")), scheduled_job(await api.get(JOB, name, "default"))
-    pods = [scheduled_pod(document) for document in (await api.list(POD, namespace="default"))[1]]
-    return JobObjects(order, job, tuple(pod for pod in pods if pod.order == order.key.uid))
+async def objects_of(api: KubeApi, name: str) -> JobObjects:
+    emujob = EmuJob.read(await api.get(EMUJOB, name, "default"))
+    job = BatchJob.read(await api.get(JOB, name, "default"))
+    pods = [Pod.read(document) for document in (await api.list(POD, namespace="default"))[1]]
+    return JobObjects(emujob, job, tuple(pod for pod in pods if pod.emujob_uid == emujob.key.uid))
 
 
 def test_a_job_is_resumed_and_suspended_and_resumed_elsewhere(kube: Kube) -> None:
@@ -182,8 +185,8 @@ def test_a_job_is_resumed_and_suspended_and_resumed_elsewhere(kube: Kube) -> Non
     jobs = ACTUATORS["jobs"]
 
     async def story(api: KubeApi, writer: Writer) -> None:
-        mine = await mine_of(api, "j")
-        assert jobs.look(mine) is State.IDLE
+        mine = await objects_of(api, "j")
+        assert jobs.read_state(mine) is State.IDLE
         await jobs.start(writer, mine, wanted("gpu1", configuration="gpu", gpus=2))
         spec = kube.get(f"{JOBS}/j")["spec"]
         assert spec["suspend"] is False
@@ -192,13 +195,13 @@ def test_a_job_is_resumed_and_suspended_and_resumed_elsewhere(kube: Kube) -> Non
         with pytest.raises(ConflictError):  # what was seen before is old
             await jobs.start(writer, mine, wanted("gpu2", configuration="gpu", gpus=2))
         kube.begun("j")
-        seen = await mine_of(api, "j")
-        assert jobs.look(seen) is State.HELD
+        seen = await objects_of(api, "j")
+        assert jobs.read_state(seen) is State.PLACED
         await jobs.stop(writer, seen)
-        assert jobs.look(await mine_of(api, "j")) is State.LEAVING
+        assert jobs.read_state(await objects_of(api, "j")) is State.LEAVING
         kube.stopped("j")
-        idle = await mine_of(api, "j")
-        assert jobs.look(idle) is State.IDLE
+        idle = await objects_of(api, "j")
+        assert jobs.read_state(idle) is State.IDLE
         await jobs.start(writer, idle, wanted("gpu2", configuration="cpu", gpus=0))
         template = kube.get(f"{JOBS}/j")["spec"]["template"]
         assert template["metadata"]["annotations"]["emugpu.dev/configuration"] == "cpu"
@@ -215,7 +218,7 @@ def test_a_gang_is_resumed_on_its_nodes(kube: Kube) -> None:
     kube.submit("j", "jobs", nodes=2)
 
     async def story(api: KubeApi, writer: Writer) -> None:
-        await ACTUATORS["jobs"].start(writer, await mine_of(api, "j"), wanted("gpu1", "gpu2"))
+        await ACTUATORS["jobs"].start(writer, await objects_of(api, "j"), wanted("gpu1", "gpu2"))
         affinity = kube.get(f"{JOBS}/j")["spec"]["template"]["spec"]["affinity"]
         terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
         assert [term["matchFields"][0]["values"] for term in terms] == [["gpu1"], ["gpu2"]]
@@ -237,16 +240,16 @@ def test_gates_are_opened_and_other_peoples_stay(kube: Kube) -> None:
     gated = ACTUATORS["gated"]
 
     async def story(api: KubeApi, writer: Writer) -> None:
-        mine = await mine_of(api, "j")
-        assert gated.look(mine) is State.IDLE
+        mine = await objects_of(api, "j")
+        assert gated.read_state(mine) is State.IDLE
         await gated.start(writer, mine, wanted("gpu1", "gpu2"))
         pods = [kube.get(f"{PODS}/j-{index}") for index in range(2)]
         assert [pod["spec"].get("schedulingGates") for pod in pods] == [[{"name": "example.com/other"}], None]
         hosts = [pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] for pod in pods]
         assert hosts == ["host-gpu1", "host-gpu2"]
         assert all(pod["metadata"]["annotations"]["emugpu.dev/planned-devices"] == "EMU-1" for pod in pods)
-        placed = await mine_of(api, "j")
-        assert gated.look(placed) is State.HELD
+        placed = await objects_of(api, "j")
+        assert gated.read_state(placed) is State.PLACED
         await gated.stop(writer, placed)
         assert kube.get(PODS)["items"] == []
 
@@ -260,14 +263,14 @@ def test_pods_are_bound_once(kube: Kube) -> None:
     binding = ACTUATORS["binding"]
 
     async def story(api: KubeApi, writer: Writer) -> None:
-        mine = await mine_of(api, "j")
-        assert binding.look(mine) is State.IDLE
+        mine = await objects_of(api, "j")
+        assert binding.read_state(mine) is State.IDLE
         await binding.start(writer, mine, wanted("gpu2"))
         assert kube.get(f"{PODS}/j-0")["spec"]["nodeName"] == "gpu2"
         with pytest.raises(ConflictError):
             await binding.start(writer, mine, wanted("gpu1"))
-        bound = await mine_of(api, "j")
-        assert binding.look(bound) is State.HELD
+        bound = await objects_of(api, "j")
+        assert binding.read_state(bound) is State.PLACED
         await binding.stop(writer, bound)
         found = kube.server.request("GET", f"{PODS}/j-0")[1]
         assert "deletionTimestamp" in found["metadata"]
@@ -280,11 +283,11 @@ def test_a_binding_names_the_pod_that_is_meant(kube: Kube) -> None:
     kube.pod("j")
 
     async def story(api: KubeApi, writer: Writer) -> None:
-        (pod,) = (await mine_of(api, "j")).pods
+        (pod,) = (await objects_of(api, "j")).pods
         with pytest.raises(ConflictError):
             await api.bind("j-0", "default", "another", "gpu1")
         assert not kube.get(f"{PODS}/j-0")["spec"].get("nodeName")
-        await api.bind("j-0", "default", pod.facts.key.uid, "gpu1")
+        await api.bind("j-0", "default", pod.key.uid, "gpu1")
 
     with_writer(kube.server, story)
 
@@ -294,7 +297,7 @@ def test_what_it_remembers_is_kept_in_the_cluster(kube: Kube) -> None:
         keeper = Keeper(api, "default", "emugpu-scheduler-s")
         for number in range(2):
             handover = Handover(5, "fifo", {"number": number})
-            assert await keeper.save(handover, Written.of(handover)) == ""
+            assert await keeper.save(handover, EncodedState.of(handover)) == ""
         found = await Keeper(api, "default", "emugpu-scheduler-s").load("fifo", "")
         assert found == Handover(5, "fifo", {"number": 1})
 
@@ -408,7 +411,7 @@ def test_while_a_policy_hangs_the_first_signal_says_so_and_the_second_ends_it(
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
             said = process.stderr.readline()
-            assert said == "scheduler: ends when the policy has answered; a second Ctrl-C or SIGTERM ends it at once\n"
+            assert said == "scheduler: ending after the policy's answer; a second Ctrl-C or SIGTERM ends at once\n"
             process.send_signal(signal.SIGINT)
             assert process.communicate(timeout=10)[1] == "emugpu: interrupted\n"
         finally:
@@ -519,7 +522,7 @@ def test_the_program_places_gangs_where_its_policy_can(kube: Kube, config: Path)
         finally:
             for_one.send_signal(signal.SIGTERM)
         _, said = for_one.communicate(timeout=10)
-    assert "job 'gang' has 2 pods; this policy places jobs of one pod, and leaves it alone" in said
+    assert "job 'gang' has 2 pods; this policy places jobs of one pod only" in said
     assert json.loads(annotations(kube, "gang")["emugpu.dev/scheduling-problem"])["reason"] == "Unsupported"
     kube.begun("one")
     kube.status("jobs", "one", done(kube, "one"))

@@ -15,7 +15,7 @@ from operators.scheduling.metrics import SchedulerMetrics
 from operators.scheduling.output import as_json, in_words
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import node_states
-from operators.scheduling.see.job_objects import NO_USAGE, ScheduledEmuJob, Usage, usage_of
+from operators.scheduling.see.job_objects import NO_USAGE, Usage, usage_of
 from operators.scheduling.track.tracked_jobs import Until
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.loop.strategies import Decision
@@ -49,7 +49,7 @@ def test_a_decision_is_one_line() -> None:
 def test_what_is_counted() -> None:
     metrics = SchedulerMetrics("fifo")
     metrics.count(Decision(0.0, (), {"a": ON_GPU, "b": ON_CPU}, ["c"], {}, ["d"], 5, 6, 0.02))
-    metrics.jobs(5, 6)
+    metrics.set_jobs(5, 6)
 
     def value(name: str, **labels: str) -> Any:
         return metrics.registry.get_sample_value(f"emugpu_scheduler_{name}", {"policy": "fifo", **labels})
@@ -66,9 +66,9 @@ def test_what_is_counted() -> None:
     ("phase", "counts"), [("Succeeded", True), ("Failed", True), ("Rejected", True), ("Running", False), ("", False)]
 )
 def test_what_has_come_to_nothing_is_not_waited_for(phase: str, counts: bool) -> None:
-    facts = EmuJob(Key("lab", "j", "u"), status_json={"phase": phase})
-    assert Until("team", "a", 1).counts(ScheduledEmuJob(facts, {"team": "a"})) is counts
-    assert not Until("team", "a", 1).counts(ScheduledEmuJob(facts, {"team": "b"}))
+    emujob = EmuJob(Key("lab", "j", "u"), status_json={"phase": phase}, labels={"team": "a"})
+    assert Until("team", "a", 1).counts(emujob) is counts
+    assert not Until("team", "b", 1).counts(emujob)
 
 
 # -- the border ------------------------------------------------------------------------------------------------------------

@@ -23,17 +23,16 @@ from operators.controllers.status_server import loop_alive
 from operators.kube.documents import Key
 from operators.objects.emujob import EmuJob
 from operators.scheduling import program
-from operators.scheduling.forecast.prediction_thread import MOST_WAITING
 from operators.scheduling.options import Options
+from operators.scheduling.predict.prediction_thread import MAX_WAITING
 from operators.scheduling.program import Program
-from operators.scheduling.see.job_objects import ScheduledEmuJob
 from operators.scheduling.track.tracked_jobs import Until
-from operators.testing.fake_api import FakeApi
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.view import JobView, Phase
 from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError
 from scheduler_sims.loop.strategies import Decision
+from tests.support.fake_api import FakeApi
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def test_a_program_whose_event_loop_hangs_is_not_healthy(
         assert get(server.port, "/healthz") == (200, "ok\n")
         loop.call_soon_threadsafe(hang.wait)
         assert get(server.port, "/healthz") == (503, "the event loop did not answer within 1 s\n")
-        assert get(server.port, "/readyz") == (503, "the API server has not been asked yet\n")
+        assert get(server.port, "/readyz") == (503, "the API server has not been contacted yet\n")
     finally:
         server.close()
         hang.set()
@@ -133,15 +132,15 @@ def test_of_jobs_that_come_together_one_picture_is_made_and_only_so_many_are_ask
     """It is the loop's thread that makes it, and a decision is waiting."""
     one, books = made(), Books(job("old"))
     one._loop = SimpleNamespace(books=books, cluster_spec=ClusterSpec(()), state=None)  # type: ignore[assignment]
-    orders = {f"j{n}": ScheduledEmuJob(EmuJob(Key("lab", f"j{n}", f"u{n}"))) for n in range(MOST_WAITING + 3)}
-    monkeypatch.setattr(one._cluster, "order_of", orders.get)
+    emujobs = {f"j{n}": EmuJob(Key("lab", f"j{n}", f"u{n}")) for n in range(MAX_WAITING + 3)}
+    monkeypatch.setattr(one._cluster, "emujob_of", emujobs.get)
     monkeypatch.setattr(one._cluster, "keep", lambda *_: None)
     monkeypatch.setattr(one._cluster, "uid_of", lambda _: "")
-    for name in orders:
+    for name in emujobs:
         one._submitted(PresentJob(job(name)))
-    asked = one._forecasts._thread._questions
+    asked = one._predictions._thread._requests
     assert books.read == 1
-    assert [question.key for question in asked] == [f"u{n}" for n in range(MOST_WAITING)]
+    assert [question.key for question in asked] == [f"u{n}" for n in range(MAX_WAITING)]
     assert [[each.spec.job_id for each in question.present] for question in asked][:3] == [
         ["old"],
         ["old", "j0"],
@@ -162,7 +161,7 @@ def test_a_signal_while_the_policy_is_at_work_is_answered(
     one._loop = SimpleNamespace(asking=asking)  # type: ignore[assignment]
     with one._signals():
         signal.raise_signal(signal.SIGINT)
-        told = "ends when the policy has answered; a second Ctrl-C or SIGTERM ends it at once\n"
+        told = "ending after the policy's answer; a second Ctrl-C or SIGTERM ends at once\n"
         assert capsys.readouterr().out == (told if asking else "")
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
@@ -199,7 +198,7 @@ def test_the_lease_is_at_one_place_whatever_the_kubeconfig_says(
     connection = one._cluster._connection
     candidate = connection.leader(FakeApi())._candidate
     assert (connection.namespace, candidate.namespace, candidate.lease) == (*[namespace] * 2, "emugpu-scheduler-fifo")
-    assert one._where().endswith(f"; its lease is {namespace}/emugpu-scheduler-fifo")
+    assert one._scope_text().endswith(f"; its lease is {namespace}/emugpu-scheduler-fifo")
     one._cluster.close()
 
 
@@ -211,10 +210,10 @@ class Notes:
 
     def __init__(self, one: Program, monkeypatch: pytest.MonkeyPatch) -> None:
         self.written: list[tuple[str, str, str | None]] = []
-        self.order = ScheduledEmuJob(EmuJob(Key("lab", "a", "uid-a")))
+        self.emujob = EmuJob(Key("lab", "a", "uid-a"))
         monkeypatch.setattr(one._cluster, "annotate", lambda *note: self.written.append(note))
         monkeypatch.setattr(one._cluster, "uid_of", lambda job_id: f"uid-{job_id}" if job_id else "")
-        monkeypatch.setattr(one._cluster, "order_of", lambda _job_id: self.order)
+        monkeypatch.setattr(one._cluster, "emujob_of", lambda _job_id: self.emujob)
         monkeypatch.setattr(one._cluster, "keep", lambda *_: None)
         books = SimpleNamespace(views={})
         one._loop = SimpleNamespace(books=books, state=None)  # type: ignore[assignment]
@@ -261,7 +260,7 @@ def test_a_job_that_can_be_scheduled_after_all_loses_the_problem_of_a_former_pro
     notes = Notes(one, monkeypatch)
     one._submitted(PresentJob(job("a")))
     assert notes.written == []
-    notes.order = replace(notes.order, annotations={"emugpu.dev/scheduling-problem": "..."})
+    notes.emujob = replace(notes.emujob, annotations={"emugpu.dev/scheduling-problem": "..."})
     one._submitted(PresentJob(job("a")))
     assert notes.written == [("uid-a", "emugpu.dev/scheduling-problem", None)]
     one._cluster.close()

@@ -10,7 +10,6 @@ import pytest
 from operators.kube.documents import Key
 from operators.objects.emujob import EmuJob
 from operators.scheduling.names import BATCH
-from operators.scheduling.see.job_objects import ScheduledEmuJob
 from operators.scheduling.track import batches
 from operators.scheduling.track.batches import Batch, Batches, batch_of
 
@@ -59,7 +58,7 @@ def test_others_do_not_wait_for_a_batch(world: Any, lab: Any) -> None:
 
 
 def test_a_batch_that_stays_incomplete_is_given_up(world: Any, lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(batches, "MAX_WAIT_S", 0.05)
     here = world.of(gpus=1)
     submit(here, "lonely", 5, "b/9")
     lab(here).run(ended(here, "lonely"))
@@ -75,89 +74,91 @@ def test_a_scheduler_that_begins_in_the_middle_of_a_batch_goes_on_with_it(world:
     assert order_of_starts(here) == ["a", "b", "c"]
 
 
-def one_of(batch: str, uid: str, submitted: str = "", phase: str = "Queued") -> ScheduledEmuJob:
+def one_of(batch: str, uid: str, submitted: str = "", phase: str = "Queued") -> EmuJob:
     status = {"phase": phase, "submittedAt": submitted}
-    return ScheduledEmuJob(EmuJob(Key("lab", f"j-{uid}", uid), status_json=status), {}, {BATCH: batch})
+    return EmuJob(Key("lab", f"j-{uid}", uid), status_json=status, annotations={BATCH: batch})
 
 
-class Told:
-    """Batches that hear of jobs as a store tells them, by uid."""
+class Feed:
+    """Calls a Batches object as a store does, with the EmuJobs before and after a change, by uid."""
 
     def __init__(self) -> None:
         self.batches = Batches(lambda: None)
-        self.orders: dict[str, ScheduledEmuJob] = {}
+        self.emujobs: dict[str, EmuJob] = {}
 
-    def put(self, *orders: ScheduledEmuJob) -> None:
-        for order in orders:
-            self.batches.heard(self.orders.get(order.key.uid), order)
-            self.orders[order.key.uid] = order
+    def put(self, *emujobs: EmuJob) -> None:
+        for emujob in emujobs:
+            self.batches.heard(self.emujobs.get(emujob.key.uid), emujob)
+            self.emujobs[emujob.key.uid] = emujob
 
     def remove(self, *uids: str) -> None:
         for uid in uids:
-            self.batches.heard(self.orders.pop(uid), None)
+            self.batches.heard(self.emujobs.pop(uid), None)
 
 
 def test_a_batch_is_forgotten_with_its_last_job_and_its_name_may_be_used_again() -> None:
     async def story() -> None:
-        told = Told()
+        feed = Feed()
         first, second = one_of("b/2", "1", "2026-01-01T00:00:01Z"), one_of("b/2", "2", "2026-01-01T00:00:02Z")
-        told.put(first, one_of("b/2", "2", "", "Pending"))
-        assert not told.batches.may_come(first)
-        told.put(second)
-        assert told.batches.released() == {"lab/j-1"}
-        assert told.batches.may_come(second) and told.batches.submitted(second) == "2026-01-01T00:00:01Z"
-        told.remove("1")
-        assert told.batches.may_come(second)
-        told.remove("2")
+        feed.put(first, one_of("b/2", "2", "", "Pending"))
+        assert not feed.batches.is_released(first)
+        feed.put(second)
+        assert feed.batches.take_released() == {"lab/j-1"}
+        assert feed.batches.is_released(second) and feed.batches.submitted(second) == "2026-01-01T00:00:01Z"
+        feed.remove("1")
+        assert feed.batches.is_released(second)
+        feed.remove("2")
         again = [one_of("b/2", uid, "2026-02-02T00:00:00Z") for uid in ("3", "4")]
-        told.put(again[0])
-        assert not told.batches.may_come(again[0])
-        assert told.batches.submitted(again[0]) == "2026-02-02T00:00:00Z"
-        told.put(again[1])
-        assert told.batches.may_come(again[1])
+        feed.put(again[0])
+        assert not feed.batches.is_released(again[0])
+        assert feed.batches.submitted(again[0]) == "2026-02-02T00:00:00Z"
+        feed.put(again[1])
+        assert feed.batches.is_released(again[1])
 
     asyncio.run(story())
 
 
-def test_who_waited_for_a_batch_that_went_keeps_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "PATIENCE_S", 0.01)
+def test_a_job_released_by_the_time_limit_keeps_its_own_submission_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "MAX_WAIT_S", 0.01)
 
     async def story() -> None:
-        told = Told()
-        told.put(one_of("b/3", "1", ""))
-        assert not told.batches.may_come(told.orders["1"])
-        await asyncio.sleep(0.03)  # given up; nobody has said when it was submitted
-        assert told.batches.released() == {"lab/j-1"}
-        told.put(one_of("b/3", "1", "2026-01-01T00:00:01Z"))
-        assert told.batches.submitted(told.orders["1"]) == "2026-01-01T00:00:01Z"
+        feed = Feed()
+        feed.put(one_of("b/3", "1", ""))
+        assert not feed.batches.is_released(feed.emujobs["1"])
+        await asyncio.sleep(0.03)  # the limit has passed; the submission time isn't known
+        assert feed.batches.take_released() == {"lab/j-1"}
+        feed.put(one_of("b/3", "1", "2026-01-01T00:00:01Z"))
+        assert feed.batches.submitted(feed.emujobs["1"]) == "2026-01-01T00:00:01Z"
 
     asyncio.run(story())
 
 
-def test_patience_with_a_batch_that_is_gone_says_nothing_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "PATIENCE_S", 0.03)
+def test_the_time_limit_of_a_deleted_batch_does_not_release_the_next_one_of_that_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batches, "MAX_WAIT_S", 0.03)
 
     async def story() -> None:
-        told = Told()
-        told.put(one_of("b/3", "1", "2026-01-01T00:00:01Z"))
-        assert not told.batches.may_come(told.orders["1"])
-        told.remove("1")
-        monkeypatch.setattr(batches, "PATIENCE_S", 30.0)
-        told.put(one_of("b/3", "2", "2026-01-01T00:00:02Z"))
-        assert not told.batches.may_come(told.orders["2"])
+        feed = Feed()
+        feed.put(one_of("b/3", "1", "2026-01-01T00:00:01Z"))
+        assert not feed.batches.is_released(feed.emujobs["1"])
+        feed.remove("1")
+        monkeypatch.setattr(batches, "MAX_WAIT_S", 30.0)
+        feed.put(one_of("b/3", "2", "2026-01-01T00:00:02Z"))
+        assert not feed.batches.is_released(feed.emujobs["2"])
         await asyncio.sleep(0.06)
-        assert not told.batches.may_come(told.orders["2"])
+        assert not feed.batches.is_released(feed.emujobs["2"])
 
     asyncio.run(story())
 
 
 def test_a_job_that_changes_its_batch_leaves_the_former_one() -> None:
     async def story() -> None:
-        told = Told()
-        told.put(one_of("b/2", "1", "2026-01-01T00:00:01Z"))
-        told.put(one_of("c/2", "1", "2026-01-01T00:00:01Z"), one_of("b/2", "2", "2026-01-01T00:00:02Z"))
-        assert not told.batches.may_come(told.orders["2"])
-        assert not told.batches.may_come(told.orders["1"])
+        feed = Feed()
+        feed.put(one_of("b/2", "1", "2026-01-01T00:00:01Z"))
+        feed.put(one_of("c/2", "1", "2026-01-01T00:00:01Z"), one_of("b/2", "2", "2026-01-01T00:00:02Z"))
+        assert not feed.batches.is_released(feed.emujobs["2"])
+        assert not feed.batches.is_released(feed.emujobs["1"])
 
     asyncio.run(story())
 
@@ -165,7 +166,7 @@ def test_a_job_that_changes_its_batch_leaves_the_former_one() -> None:
 @pytest.mark.parametrize(
     ("text", "size"), [("b/3", 3), ("a/b/12", 12), ("b", 0), ("", 0), ("b/1", 0), ("b/x", 0), ("b/-2", 0), ("b/²", 0)]
 )
-def test_an_annotation_that_says_no_number_is_none(text: str, size: int) -> None:
-    order = ScheduledEmuJob(EmuJob(Key("lab", "j", "u")), {}, {BATCH: text})
-    assert batch_of(order) == (Batch("lab", text) if size else None)
-    assert batch_of(order) is None or Batch("lab", text).size == size
+def test_an_annotation_without_a_number_is_ignored(text: str, size: int) -> None:
+    emujob = EmuJob(Key("lab", "j", "u"), annotations={BATCH: text})
+    assert batch_of(emujob) == (Batch("lab", text) if size else None)
+    assert batch_of(emujob) is None or Batch("lab", text).size == size

@@ -150,7 +150,7 @@ def test_policies_for_one_node_leave_gangs_alone_and_go_on(world: Any, lab: Any,
     assert resolve_policy(policy)[1].one_node  # which the program tells the scope
     program = lab(here, policy, scope=Scope("s", "lab", gangs=False))
     until(program, here, lambda: here.phase("other") == "Succeeded")
-    assert program.said == ["job 'wide' has 2 pods; this policy places jobs of one pod, and leaves it alone"]
+    assert program.said == ["job 'wide' has 2 pods; this policy places jobs of one pod only"]
     assert not program.failures
 
 

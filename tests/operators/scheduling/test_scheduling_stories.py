@@ -12,6 +12,7 @@ import pytest
 from emulator_runtime.domain.errors import ClusterError
 from operators.controllers.leader_election import LeadershipLostError
 from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, ApiAwayError, ConflictError
+from operators.kube.timestamps import ns_of
 from operators.scheduling.track.tracked_jobs import Scope
 from scheduler_sims.interface.view import Phase
 
@@ -193,7 +194,7 @@ def test_a_job_that_runs_untold_at_the_start_is_stopped_first(world: Any, story:
     for pod in here.pods("a"):
         here.api.put(POD, {**pod, "metadata": {**pod["metadata"], "annotations": {}}})
     now = story(here)
-    assert now.program.said == ["a runs, but not as this scheduler would have it; it is stopped"]
+    assert now.program.said == ["a runs without an allocation of this scheduler; it is stopped"]
     now.until(now.done("a"))
     assert [name for name, _, _ in here.runs] == ["a", "a"]
 
@@ -205,7 +206,7 @@ def test_nothing_is_written_any_more_once_it_has_ended(world: Any, story: Any, m
     now = story(here)
     now.until(now.running("a"))
     program = now.program
-    tracked = program.watcher._roster.in_loop["a"]
+    tracked = program.watcher._tracked_jobs.in_loop["a"]
 
     async def wait(*_: Any) -> None:
         await asyncio.Event().wait()
@@ -289,7 +290,7 @@ def test_a_job_on_gpus_that_became_others_is_stopped_by_the_next_program(world: 
         changed = pool_of(name, {"kubernetes.io/hostname": f"host-{where}"}, kind)
         here.api.put(POOL, changed)
     now = story(here)
-    assert now.program.said == ["a runs, but not as this scheduler would have it; it is stopped"]
+    assert now.program.said == ["a runs without an allocation of this scheduler; it is stopped"]
     now.until(now.done("a"))
     assert [where for _, where, _ in here.runs] == [node, other]
 
@@ -329,7 +330,7 @@ def test_times_are_exact_to_the_microsecond(world: Any, story: Any) -> None:
     now = story(here)
     now.until(now.running("a"))
     assert [now.view(name).submit_s for name in ("a", "b")] == [3e-6, 7e-6]
-    assert now.program.watcher._loop_events._emulated("2026-01-01T00:00:00.000003Z") == 3000
+    assert now.program.watcher._loop_events._emulated(ns_of("2026-01-01T00:00:00.000003Z")) == 3000
 
 
 def pool_of(name: str, selector: dict[str, str], gpu_type: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import pytest
 
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import summary_dict
-from scheduler_sims.reports.html import render
+from scheduler_sims.reports.page.html import render
 from scheduler_sims.reports.ranking import Standing, standings
 
 

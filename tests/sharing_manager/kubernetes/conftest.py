@@ -1,47 +1,21 @@
-"""A poller in a thread of its own, a fake kubelet and a fake API server."""
+"""A fake kubelet and a fake API server."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from emulator_runtime.ipc.poller import Poller
 from sharing_manager.kubernetes.api_server import ApiServer, Timeouts
 from sharing_manager.kubernetes.pod_resources import PodResources
-from sharing_manager.kubernetes.testing import FakeApiServer, FakeKubelet
+from tests.support.fake_node_api import FakeApiServer, FakeKubelet
 
 POD_UID = "2c48913c-b29f-11e7-9350-020968147796"
 CONTAINER_ID = "9bca8d63d5fa610783847915bcff0ecac1273e5b4bed3f6fa1b07350e0135961"
 FAST = Timeouts(connect_s=1.0, answer_s=0.4, quiet_s=0.7)
-
-
-@pytest.fixture
-def poller() -> Iterator[Poller]:
-    """Turns in a thread, as a daemon's does; what is raised in it is raised at the end of the test."""
-    poller, stopping, errors = Poller(), threading.Event(), []
-
-    def turn() -> None:
-        while not stopping.is_set():
-            try:
-                poller.poll(5.0)
-            except Exception as error:
-                errors.append(error)
-
-    poller.errors = errors
-    thread = threading.Thread(target=turn)
-    thread.start()
-    yield poller
-    stopping.set()
-    poller.call_soon(lambda: None)
-    thread.join()
-    poller.close()
-    assert not errors
 
 
 @pytest.fixture
@@ -68,20 +42,6 @@ def kubelet() -> Iterator[FakeKubelet]:
     yield kubelet
     kubelet.stop()
     shutil.rmtree(directory)
-
-
-@pytest.fixture
-def eventually() -> Callable[..., object]:
-    """`eventually(lambda: condition)`: waits until it is true, and answers it."""
-
-    def wait(condition: Callable[[], object], within_s: float = 30.0) -> object:
-        give_up = time.monotonic() + within_s
-        while not (found := condition()):
-            assert time.monotonic() < give_up, "it did not come true in time"
-            time.sleep(0.005)
-        return found
-
-    return wait
 
 
 @pytest.fixture

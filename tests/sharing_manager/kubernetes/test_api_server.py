@@ -11,7 +11,7 @@ import pytest
 from emulator_runtime.domain.errors import InputError
 from sharing_manager.kubernetes import api_server
 from sharing_manager.kubernetes.api_server import ApiServer, ApiServerError, Endpoint, Timeouts
-from sharing_manager.kubernetes.testing import DROP, GARBAGE, HANG, FakeApiServer, make_certificate
+from tests.support.fake_node_api import DROP, GARBAGE, HANG, FakeApiServer, make_certificate
 
 NODES = ("/api/v1/nodes", {"fieldSelector": "metadata.name=n1"})
 FAST = Timeouts(connect_s=1.0, answer_s=0.4, quiet_s=0.7)

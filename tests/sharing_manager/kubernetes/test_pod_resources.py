@@ -7,11 +7,11 @@ import pytest
 from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 
-from sharing_manager.identity import PodAllocation
+from sharing_manager.grants.identity import PodAllocation
 from sharing_manager.kubernetes import pod_resources
 from sharing_manager.kubernetes.api import podresources_pb2
 from sharing_manager.kubernetes.pod_resources import KubeletError, PodResources
-from sharing_manager.kubernetes.testing import HANG
+from tests.support.fake_node_api import HANG
 
 PROTO = "sharing_manager/kubernetes/api/podresources.proto"
 HELD = PodAllocation("default", "train", "main", "emugpu.dev/emuGPU", frozenset({"GPU-a", "GPU-b::3"}))
@@ -59,7 +59,7 @@ def test_the_kubelets_restart_is_survived(kubelet, client, eventually) -> None:
     assert client.list() == [HELD]
     kubelet.stop()
     with pytest.raises(
-        KubeletError, match=r"kubelet\.sock: the kubelet doesn't say .*UNAVAILABLE.*is the kubelet running"
+        KubeletError, match=r"kubelet\.sock: the kubelet doesn't list .*UNAVAILABLE.*is the kubelet running"
     ):
         client.list()
     kubelet.start()

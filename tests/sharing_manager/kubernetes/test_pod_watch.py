@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from emulator_runtime.domain.sensitivity import HostShare
-from sharing_manager.host_shares import HostShares
+from sharing_manager.devices.host_shares import HostShares
 from sharing_manager.kubernetes.border import KubernetesBorder
 from sharing_manager.kubernetes.pod_watch import PodWatch
-from sharing_manager.kubernetes.testing import pod_object
+from tests.support.fake_node_api import pod_object
 
 JOB = {"emugpu.dev/job": "j"}
 NOTE = "emugpu.dev/allocation"
@@ -78,7 +78,7 @@ def test_an_annotation_that_is_wrong_or_gone_leaves_the_share_as_it_was(fake, bo
     eventually(lambda: len(book.changes) == 2)
     assert book.of("a") == HostShare(1000, 7)
     said = "pod default/pod-a: annotation emugpu.dev/allocation: cpu_milli: must be a whole number"
-    assert said in caplog.text and "goes on with the share that it has" in caplog.text
+    assert said in caplog.text and "keeps its present share" in caplog.text
 
 
 def test_what_was_missed_is_found_by_the_next_list(fake, book, watch, eventually) -> None:

@@ -20,9 +20,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from sharing_manager.event_log import ManagerEvent, SqliteEventLog
-from sharing_manager.grants import Grant
-from sharing_manager.store import RedisStore, connect, questions
+from sharing_manager.grants.grant import Grant
+from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
+from sharing_manager.store import RedisStore, connect, progress_queries
 from sharing_manager.store.entries import Entry, stream_of
 from sharing_manager.store.outbox import Outbox
 
@@ -212,7 +212,7 @@ def make_store(poller: PollerThread, monkeypatch: pytest.MonkeyPatch) -> Iterato
         def make(
             log: Log, url: str, spool_bytes: str = "", stream_length: str = "", settle_s: float = 0.0
         ) -> RedisStore:
-            monkeypatch.setattr(questions, "SETTLE_S", settle_s)
+            monkeypatch.setattr(progress_queries, "SETTLE_S", settle_s)
             settings = SimpleNamespace(
                 node=log.node,
                 redis_url=url,

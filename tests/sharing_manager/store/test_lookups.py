@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from emulator_runtime.domain.errors import ClusterError, ManagerUnavailableError
+from emulator_runtime.retrying import Backoff
 from emulator_runtime.timing.host import monotonic_ns
-from sharing_manager.store.backoff import Backoff
 from sharing_manager.store.lookups import RedisProgress, may_have_run_elsewhere
-from sharing_manager.store.troubles import StoreAwayError
+from sharing_manager.store.redis_errors import StoreAwayError
 
 
 class Answers:
@@ -153,13 +153,3 @@ def test_who_still_waits_at_the_end_hears_so(make_progress, poller, answers):
     progress.stop(5.0)
     poller.run_until(lambda: answers.given)
     assert "is ending" in str(answers.given["u/0"])
-
-
-def test_pauses_grow_to_a_limit_and_differ():
-    backoff, other = (Backoff(Random(name), first_s=0.1, longest_s=1.0) for name in "ab")
-    pauses = [backoff.next_s() for _ in range(9)]
-    for pause, most in zip(pauses, [0.1, 0.2, 0.4, 0.8, 1, 1, 1, 1, 1], strict=True):
-        assert most / 2 <= pause <= most
-    assert pauses != [other.next_s() for _ in range(9)]
-    backoff.reset()
-    assert backoff.next_s() <= 0.1

@@ -6,8 +6,8 @@ import pytest
 
 from sharing_manager.store.entries import Entry, EntryId, furthest, stream_of
 from sharing_manager.store.reader import GroupReader
-from sharing_manager.store.server import RedisLink
-from sharing_manager.store.troubles import StoreAwayError
+from sharing_manager.store.redis_errors import StoreAwayError
+from sharing_manager.store.redis_link import RedisLink
 
 
 @pytest.fixture

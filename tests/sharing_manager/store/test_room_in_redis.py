@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from sharing_manager.store.backoff import Backoff
+from emulator_runtime.retrying import Backoff
 from sharing_manager.store.entries import EntryId, stream_of
 from sharing_manager.store.reader import GroupReader
+from sharing_manager.store.redis_errors import StoreAwayError, StreamMovedError
 from sharing_manager.store.redis_store import RedisStore
 from sharing_manager.store.shipper import BATCH_ROWS, TRIM_S, Bounds, Shipper
 from sharing_manager.store.trimming import LEAST_LENGTH, Trimmed
-from sharing_manager.store.troubles import StoreAwayError, StreamMovedError
 
 MEMORY = StoreAwayError("link", "memory", "it has no memory left")
 

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sharing_manager.event_log import ManagerEvent, SqliteEventLog
-from sharing_manager.grants import Grant
+from sharing_manager.grants.grant import Grant
+from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
 from sharing_manager.store.entries import EntryId, furthest
 from sharing_manager.store.outbox import Outbox
+from sharing_manager.store.redis_errors import StoreAwayError, StreamMovedError
 from sharing_manager.store.resume import Position, resume
 from sharing_manager.store.shipper import Bounds, Shipper
 from sharing_manager.store.trimming import Trimmed
-from sharing_manager.store.troubles import StoreAwayError, StreamMovedError
 
 DIES = ("never", "before", "between", "after")
 

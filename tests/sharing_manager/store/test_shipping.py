@@ -15,7 +15,8 @@ import pytest
 
 from sharing_manager.store.entries import stream_of
 from sharing_manager.store.reader import GroupReader
-from sharing_manager.store.troubles import StoreAwayError
+from sharing_manager.store.redis_errors import StoreAwayError
+from sharing_manager.store.shipper import Shipper
 
 SHIPPER = """
 import sys, time
@@ -264,3 +265,26 @@ def test_a_reader_gets_everything_once_while_redis_and_the_reader_are_killed(
     for log in logs:
         assert [entry.sequence for entry in got[log.node]] == [entry.sequence for entry in log.recorded]
         assert got[log.node] == log.recorded
+
+
+def test_shipping_goes_on_after_a_mistake_of_ours(redis_server, log, make_store, eventually, monkeypatch, caplog):
+    server = redis_server.start()
+    fine, seen = Shipper.make_room, []
+
+    def odd(shipper):
+        fine(shipper)
+        if len(seen) < 3:
+            seen.append(store.status())
+            raise RuntimeError("odd")
+
+    monkeypatch.setattr(Shipper, "make_room", odd)
+    store = make_store(log, server.url)
+    log.run("a", 3)
+    store.start()
+    eventually(lambda: len(seen) == 3 and store.status().connected)
+    log.run("b", 3)
+    eventually(lambda: [entry for _, entry in server.stream("n1")] == log.recorded)
+    assert [(status.connected, status.trouble) for status in seen[1:]] == [(False, "failure")] * 2
+    assert store.lines.count("shipping failed unexpectedly (RuntimeError('odd')); it begins again") == 1
+    assert caplog.text.count("shipping events failed") == 1
+    assert store.status().trouble == ""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sharing_manager.store.entries import Entry, EntryId, stream_of
 from sharing_manager.store.reader import GroupReader
-from sharing_manager.store.server import RedisLink
+from sharing_manager.store.redis_link import RedisLink
 from sharing_manager.store.trim import main
 from sharing_manager.store.trimming import LEAST_LENGTH, Trimmed, forget_progress, make_room, slowest, trim
 

@@ -1,0 +1,1 @@
+"""Pods with emulated GPUs: requests, counting, sharing, isolation, accuracy and metrics."""

@@ -1,0 +1,124 @@
+"""A hostile pod on the same node: it gets nothing of its neighbour's, and the neighbour's steps stay what they are."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from e2e.cases.kube import Kubectl, Node, command_pod, eventually, train_pod
+from e2e.cases.pods.test_training import profiled_step_s
+
+pytestmark = pytest.mark.alone
+
+ATTACK = textwrap.dedent(
+    """
+    import json, os, socket, struct, sys, threading
+    path = os.environ["EMUGPU_MANAGER_SOCKET"]
+    def frame(message):
+        data = json.dumps(message).encode()
+        return struct.pack(">I", len(data)) + data
+    def connect():
+        s = socket.socket(socket.AF_UNIX); s.connect(path); return s
+    def ask(message):
+        s = connect(); s.sendall(frame(message)); s.settimeout(5)
+        size = struct.unpack(">I", s.recv(4))[0]; return json.loads(s.recv(size))
+    stolen = sys.argv[1]
+    print(json.dumps({"stolen": ask({"op": "attach", "version": 2, "token": stolen, "after_ns": 0})}), flush=True)
+    print(json.dumps({"files": sorted(os.listdir("/edev")), "run": sorted(os.listdir("/run/emugpu"))}), flush=True)
+    def flood():
+        while True:
+            try:
+                s = connect()
+                while True: s.sendall(frame({"op": "attach", "version": 2, "token": "0" * 64, "after_ns": 0}) * 50)
+            except OSError: pass
+    def never_reads():
+        kept = []
+        while True:
+            try:
+                s = connect(); s.setblocking(False); kept.append(s)
+                s.send(frame({"op": "query", "token": os.environ["EMUGPU_TOKEN"]}) * 500)
+            except OSError: pass
+    for target in (flood, flood, never_reads): threading.Thread(target=target, daemon=True).start()
+    while True:
+        try:
+            if os.fork() == 0: flood()
+        except OSError: pass
+    """
+)
+
+
+def test_a_hostile_neighbour_gets_and_stops_nothing(kubectl: Kubectl, workers: list[Node]) -> None:
+    step_s = beside_an_attacker(kubectl, workers, steps=100)
+    assert step_s["mean"] == pytest.approx(profiled_step_s(), rel=0.01)
+    assert step_s["median"] == pytest.approx(profiled_step_s(), rel=0.01)
+
+
+@pytest.mark.long
+def test_a_hostile_neighbour_delays_no_step(kubectl: Kubectl, workers: list[Node]) -> None:
+    """Apart from the one above, since the last hundredth of the steps shows whatever else runs on the machine."""
+    assert beside_an_attacker(kubectl, workers, steps=400)["p99"] == pytest.approx(profiled_step_s(), rel=0.01)
+
+
+def test_a_newcomer_gets_in_during_the_attack(kubectl: Kubectl, workers: list[Node]) -> None:
+    """Its process attaches and its nvidia-smi is answered, though the attacker's processes stand in the queue of the socket."""
+    attack(kubectl, workers[0], stolen="0" * 64)
+    kubectl.wait_phase("hostile", "Running")
+    eventually("the attack", lambda: '"files"' in kubectl.logs("hostile"))
+    node = {"kubernetes.io/hostname": workers[0].name}
+    newcomer = train_pod("newcomer", "--model", "resnet50", "--batch-size", "64", "--steps", "40", nodeSelector=node)
+    newcomer["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "500m"}
+    kubectl.apply(newcomer)
+    kubectl.wait_phase("newcomer", "Running")
+    for _ in range(5):
+        table = kubectl.inside("newcomer", "sh", "-c", "nvidia-smi 2>&1")
+        assert "not known" not in table, table
+    kubectl.wait_phase("newcomer", "Succeeded", within_s=120)
+    assert kubectl.summary("newcomer")["steps_done"] == 40
+    assert kubectl.phase("hostile") == "Running"
+
+
+def test_a_copied_token_stays_its_owners(kubectl: Kubectl, workers: list[Node]) -> None:
+    """Also before the owner has shown it: who may is what the kubelet says."""
+    for name in ("owner", "thief"):
+        kubectl.apply(command_pod(name, "sleep", "1000", nodeSelector={"kubernetes.io/hostname": workers[0].name}))
+    for name in ("owner", "thief"):
+        kubectl.wait_phase(name, "Running")
+    token = kubectl.inside("owner", "sh", "-c", "echo $EMUGPU_TOKEN").strip()
+    train = ("emugpu", "train", "--step-time-s", "0.01", "--memory", "1GiB", "--steps", "3")
+    stolen = kubectl.try_("exec", "thief", "--", "env", f"EMUGPU_TOKEN={token}", *train)
+    assert stolen.returncode != 0
+    assert "given to another pod" in stolen.stdout + stolen.stderr
+    assert "finished: 3 steps" in kubectl("exec", "owner", "--", *train)
+
+
+def beside_an_attacker(kubectl: Kubectl, workers: list[Node], *, steps: int) -> dict[str, float]:
+    """The step times (seconds) of a run beside a pod that attacks in all ways at once."""
+    node = {"kubernetes.io/hostname": workers[0].name}
+    neighbour = train_pod(
+        "neighbour", "--model", "resnet50", "--batch-size", "64", "--steps", str(steps), nodeSelector=node
+    )
+    neighbour["spec"]["containers"][0]["resources"]["requests"] = {
+        "cpu": "500m"
+    }  # more than the attacker's, as is usual
+    kubectl.apply(neighbour)
+    kubectl.wait_phase("neighbour", "Running")
+    token = kubectl.inside("neighbour", "sh", "-c", "echo $EMUGPU_TOKEN").strip()
+    attack(kubectl, workers[0], stolen=token)
+    kubectl.wait_phase("neighbour", "Succeeded", within_s=180)
+    log = kubectl.logs("hostile")
+    assert '"ok": false' in log, log
+    assert token not in log
+    summary = kubectl.summary("neighbour")
+    assert summary["steps_done"] == steps
+    step_s: dict[str, float] = summary["step_s"]
+    return step_s
+
+
+def attack(kubectl: Kubectl, worker: Node, *, stolen: str) -> None:
+    """Start the pod `hostile`, which shows this token and then does all it can; out of memory it begins anew."""
+    again_and_again = ("sh", "-c", 'while true; do python3 -c "$0" "$1"; done', ATTACK, stolen)
+    node = {"kubernetes.io/hostname": worker.name}
+    hostile = command_pod("hostile", *again_and_again, nodeSelector=node, restartPolicy="Always")
+    hostile["spec"]["containers"][0]["resources"]["limits"] |= {"cpu": "200m", "memory": "256Mi"}
+    kubectl.apply(hostile)

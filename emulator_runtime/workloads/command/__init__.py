@@ -1,0 +1,1 @@
+"""The command `emugpu train`: its options, its environment in a pod, and its output."""

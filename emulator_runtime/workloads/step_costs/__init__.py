@@ -1,0 +1,1 @@
+"""Computes how long a step takes on given devices; the simulator, the operators and the job processes share it."""

@@ -1,0 +1,67 @@
+"""Computes the step times of a job's work. The simulator and the job process use the same function, so they agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emulator_runtime.domain.job import ModelWork, TimedWork, Work
+from emulator_runtime.domain.sensitivity import HostShare
+from emulator_runtime.domain.step import StepTimes
+from emulator_runtime.domain.units import to_ns
+from emulator_runtime.profiles.table import ProfileTable
+from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The shape of a job: GPUs of each task, and number of nodes."""
+
+    gpus: int = 1
+    nodes: int = 1
+
+
+ONE_GPU = Spread()
+
+
+def step_times(
+    work: Work,
+    steps: int,
+    gpu_type: str | None,
+    host: HostShare,
+    profiles: ProfileTable | None = None,
+    *,
+    spread: Spread = ONE_GPU,
+) -> StepTimes:
+    """When the steps of a run end, on GPUs of `gpu_type` (None: on CPUs), with the CPUs and memory in `host`.
+
+    Each task of a gang has `gpu_type` and `host`. Stated durations hold for any `spread`. Raises UnknownNameError or
+    BeyondProfileError if the model has no profile for the GPU type or batch size.
+    """
+    if isinstance(work, TimedWork):
+        speed = work.sensitivity.speed(host) if work.sensitivity else 1.0
+        return StepTimes(steps, to_ns(work.duration_s / speed))
+    return _model_step_times(work, steps, gpu_type, host, profiles or ProfileTable.bundled(), spread)
+
+
+def _model_step_times(
+    work: ModelWork, steps: int, gpu_type: str | None, host: HostShare, profiles: ProfileTable, spread: Spread
+) -> StepTimes:
+    if gpu_type is None:
+        raise ValueError("model work runs on GPUs only")
+    if work.exchanges or spread.nodes > 1:
+        return _exchanging(work, steps, gpu_type, host, profiles, spread)
+    profile = profiles.step_profile(work.model, gpu_type, work.batch_size)
+    input_s = work.input_cpu_s * 1000 / host.cpu_milli if work.input_cpu_s else 0.0
+    return StepTimes.of_profile(profile, steps, input_s)
+
+
+def _exchanging(
+    work: ModelWork, steps: int, gpu_type: str, host: HostShare, profiles: ProfileTable, spread: Spread
+) -> StepTimes:
+    """The step times as a pod computes them: each task computes, prepares its part of the input and exchanges gradients."""
+    gpus = spread.gpus * spread.nodes
+    request = TrainRequest(
+        steps, model=work.model, batch_size=work.batch_size * gpus, input_cpu_s=work.input_cpu_s / spread.nodes
+    )
+    layout = Layout((gpu_type,) * spread.gpus, gpus, spread.nodes, host=request.share(host))
+    return plan_step(request, layout, profiles).times(steps)

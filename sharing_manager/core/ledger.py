@@ -1,0 +1,197 @@
+"""The records of a node: each change of a grant is made here, in this order: in the pool, in memory, in the event log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emulator_runtime.domain.clock import Clock
+from emulator_runtime.domain.errors import ClusterError, DeviceLostError, RefusedError
+from emulator_runtime.domain.lease import Lease
+from sharing_manager.devices.pool import DevicePool
+from sharing_manager.grants.grant import Grant, GrantState
+from sharing_manager.grants.identity import PodIdentity
+from sharing_manager.grants.registry import Registry
+from sharing_manager.persistence.event_log import EventLog, ManagerEvent
+from sharing_manager.persistence.lease_book import LeaseBook
+
+OnEvent = Callable[[ManagerEvent], None]
+VOID = -1
+"""Step number of a lease that has used device time but is no longer the answer to a repeated request."""
+
+
+class Ledger:
+    """The grants with their devices. `on_event` is called after an event has been written to the log; `wall` returns the
+    host's date and time.
+
+    The constructor restores the grants from before a restart. Raises ClusterError if an owner's grant has devices that the
+    pool doesn't have. (A pod's grant is admitted when the pod attaches again, because the inventory may arrive later.)
+    """
+
+    def __init__(
+        self,
+        pool: DevicePool,
+        log: EventLog,
+        clock: Clock,
+        on_event: OnEvent,
+        leases: LeaseBook,
+        *,
+        wall: Callable[[], int],
+    ) -> None:
+        self.pool, self.log, self.clock, self.wall = pool, log, clock, wall
+        self._on_event = on_event
+        self._leases = leases
+        self.on_pod_event: Callable[[PodIdentity, ManagerEvent], None] = lambda *_: None
+        """Called in addition to `on_event` for events about a pod."""
+        self.grants = Registry()
+        self._unlogged: dict[str, Grant] = {}
+        self._restore()
+
+    # --- restoring after a restart ----------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        for grant in self.log.grants():
+            if self._leases.new_epoch:
+                grant.floor_ns = 0  # the value is a time of a clock that started at an earlier boot
+            if grant.live:
+                self._admit_again(grant)
+            self.grants.add(grant)
+            if grant.over:
+                self._leases.forget(grant.digest)
+        self._restore_leases()
+
+    def _admit_again(self, grant: Grant) -> None:
+        if not grant.of_owner and grant.state is not GrantState.ATTACHED:
+            return
+        try:
+            self.pool.admit(grant.holder, grant.uuids)
+        except RefusedError as error:
+            if not grant.of_owner:
+                grant.state = GrantState.GRANTED
+                return
+            fix = "restore the inventory and the sharing mode, or move the event log away"
+            raise ClusterError(
+                f"job {grant.job_id!r} was granted devices before the restart: {error}; {fix}"
+            ) from error
+
+    def _restore_leases(self) -> None:
+        """Restore the leases. A lease for step n implies that steps 0 to n - 1 are done, even if the log doesn't have
+        them yet."""
+        leases = sorted(self._leases.leases().items(), key=lambda item: item[1][1].start_ns)
+        for digest, (step, lease) in leases:
+            grant = self.grants.find(digest)
+            if grant is None or grant.over:
+                self._leases.forget(digest)
+                continue
+            grant.floor_ns = max(grant.floor_ns, lease.end_ns)
+            if grant.live and step != VOID:
+                grant.last_step, grant.last_lease = step, lease
+                self.progress_to(grant, max(step, grant.steps_done))
+            self.pool.restore(grant.holder, grant.uuids, lease)
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    def admit(self, grant: Grant) -> None:
+        """Make the grant a holder of its devices. Raises RefusedError if one is taken or unknown, and DeviceLostError."""
+        self.pool.admit(grant.holder, grant.uuids)
+        try:
+            self.pool.check(grant.holder, grant.uuids)
+        except DeviceLostError:
+            self.pool.leave(grant.holder, grant.uuids, self.clock.now_ns())
+            raise
+
+    def begin(self, grant: Grant, steps_done: int | None, after_ns: int) -> None:
+        """The grant's job has connected. Its own number of completed steps, if it sent one, replaces the recorded
+        number."""
+        grant.floor_ns = max(grant.floor_ns, min(after_ns, self.clock.now_ns()))
+        grant.told_full = False
+        if steps_done is not None and steps_done != grant.steps_done:
+            self.forget_lease(grant)
+            self.progress_to(grant, steps_done)
+        if grant.state is not GrantState.ATTACHED:
+            grant.state = GrantState.ATTACHED
+            self.record("attached", grant, ",".join(grant.devices))
+
+    def note_lease(self, grant: Grant, step: int, lease: Lease) -> None:
+        """Record a lease of the grant, before the job receives the answer."""
+        grant.floor_ns = lease.end_ns
+        grant.leased_ns += lease.end_ns - lease.start_ns
+        grant.last_step, grant.last_lease = step, lease
+        self._leases.note(grant.digest, step, lease)
+
+    def forget_lease(self, grant: Grant) -> None:
+        """Forget the answer: the next request for the same step gets a new lease. The device time stays used."""
+        # its progress follows only from the lease, so write it to the log before the lease is void
+        if grant.digest in self._unlogged:
+            self.record("progress", grant)
+        if grant.last_lease is not None:
+            self._leases.note(grant.digest, VOID, grant.last_lease)
+        grant.last_step, grant.last_lease = VOID, None
+
+    def abandon_lease(self, grant: Grant) -> None:
+        """The process that requested the lease has ended: return the time after now, and forget the answer."""
+        now_ns = self.clock.now_ns()
+        self.pool.cut(grant.holder, grant.uuids, now_ns)
+        self.forget_lease(grant)
+        self._leases.forget(grant.digest)
+        grant.floor_ns = now_ns
+
+    def progress_to(self, grant: Grant, steps_done: int) -> None:
+        """Set the number of completed steps. The next flush writes it to the log."""
+        if steps_done != grant.steps_done:
+            grant.steps_done = steps_done
+            self._unlogged[grant.digest] = grant
+
+    def end(self, grant: Grant, state: GrantState, reason: str) -> None:
+        """End a run, or the grant: it gives up its devices and memory."""
+        self._yield_devices(grant, state, str(state), reason)
+        if grant.over:
+            self.log.forget(self.grants.ended(grant))
+
+    def suspend(self, grant: Grant, reason: str) -> None:
+        """Take the devices and memory from the grant until it attaches again."""
+        self._yield_devices(grant, GrantState.GRANTED, "suspended", reason)
+
+    def _yield_devices(self, grant: Grant, state: GrantState, kind: str, reason: str) -> None:
+        """Remove the grant from its devices, and return its unused leases."""
+        if grant.live and (grant.of_owner or grant.state is GrantState.ATTACHED):
+            self.pool.leave(grant.holder, grant.uuids, self.clock.now_ns())
+        grant.state, grant.stopping = state, False
+        grant.last_step, grant.last_lease = VOID, None
+        self.record(kind, grant, reason)
+        self._leases.forget(grant.digest)  # after its progress has been written to the log
+
+    # --- progress and events ----------------------------------------------------------------------------------------
+
+    @property
+    def has_unlogged_progress(self) -> bool:
+        return bool(self._unlogged)
+
+    def flush_progress(self) -> None:
+        """Write the steps that were completed since the last flush, as one range per grant."""
+        for grant in sorted(self._unlogged.values(), key=lambda grant: grant.holder):
+            self.record("progress", grant)
+
+    def known_progress(self, job_id: str) -> int:
+        """The highest number of completed steps among this job's grants on this node."""
+        known = [grant.steps_done for grant in self.grants.of_job(job_id)]
+        return max([self.log.progress(job_id) or 0, *known])
+
+    def record(self, kind: str, grant: Grant, detail: str = "") -> None:
+        """Write an event about this grant, together with its progress that isn't in the log yet."""
+        event = ManagerEvent(
+            at_ns=self.clock.now_ns(),
+            kind=kind,
+            job_id=grant.job_id,
+            steps_done=grant.steps_done,
+            from_step=grant.logged_steps,
+            detail=detail,
+            wall_ns=self.wall(),
+            namespace=grant.pod.namespace if grant.pod is not None else "",
+            pod=grant.pod.pod if grant.pod is not None else "",
+        )
+        self._unlogged.pop(grant.digest, None)
+        grant.logged_steps = grant.steps_done
+        recorded = self.log.record(event, grant)
+        self._on_event(recorded)
+        if grant.pod is not None:
+            self.on_pod_event(grant.pod, recorded)

@@ -1,0 +1,262 @@
+"""The decisions of the sharing manager: grants, leases, memory and progress. It uses no socket, no thread and no host
+clock.
+
+Every request is idempotent: a repeated grant for the same job and devices, a repeated lease for the same step, or a
+repeated end of a run gets the same answer again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Iterable
+
+from emulator_runtime.domain.clock import Clock
+from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, RefusedError
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.units import NS_PER_S, to_s
+from emulator_runtime.memory.admission import Reservation
+from emulator_runtime.node.grant_files import token_digest
+from emulator_runtime.node.inventory import Inventory
+from sharing_manager.core.ledger import Ledger, OnEvent
+from sharing_manager.core.pods import Pods
+from sharing_manager.devices.pool import DevicePool
+from sharing_manager.grants.grant import Grant, GrantState, derived_token
+from sharing_manager.persistence.event_log import EventLog
+from sharing_manager.persistence.lease_book import LeaseBook, MemoryLeases
+from sharing_manager.telemetry.model import NodeTelemetry
+from sharing_manager.telemetry.snapshot import Counters, snapshot
+
+STOP = Lease(0, 0, stop=True)
+MAX_SHARED_NS = 600 * NS_PER_S
+"""The longest step on a shared device: jobs that queue behind it wait for its end, even if its own job ends earlier."""
+
+
+class Manager:
+    """The owner of a node's emulated GPUs. `on_event` is called after an event has been written to the log; `wall`
+    returns the host's date and time for events. `pods` attaches the pods whose tokens the device plugin minted.
+
+    Raises ClusterError if the log contains a grant of the node's owner for devices that the pool doesn't have.
+    """
+
+    def __init__(
+        self,
+        pool: DevicePool,
+        log: EventLog,
+        clock: Clock,
+        on_event: OnEvent,
+        *,
+        leases: LeaseBook | None = None,
+        wall: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._pool = pool
+        self._log = log
+        self._clock = clock
+        self._ledger = Ledger(pool, log, clock, on_event, leases or MemoryLeases(), wall=wall)
+        self._grants = self._ledger.grants
+        self._counters = Counters()
+        self.pods = Pods(self._ledger)
+
+    # --- for the node's owner (a cluster, an administrator) ---------------------------------------------------------
+
+    def grant(self, job_id: str, devices: Iterable[str], steps_done: int) -> Grant:
+        """Grant devices to a job. Raises RefusedError for a device that is unknown or held by another job, and
+        DeviceLostError for an unhealthy one."""
+        wanted = tuple(devices)
+        has = self._grants.of_owner(job_id)
+        if has is not None and has.live:
+            if has.devices == wanted:
+                return has
+            raise RefusedError(f"job {job_id!r} holds other devices of this node already")
+        if len(set(wanted)) < len(wanted):
+            raise RefusedError(f"job {job_id!r} asks for the same device twice")
+        nonce = secrets.token_hex(16)
+        digest = token_digest(derived_token(self._log.secret, nonce))
+        now_ns = self._clock.now_ns()
+        grant = Grant(digest, job_id, wanted, steps_done, now_ns, logged_steps=steps_done, nonce=nonce)
+        self._ledger.admit(grant)
+        self._grants.add(grant)
+        self._ledger.record("granted", grant)
+        return grant
+
+    def token_of(self, grant: Grant) -> str:
+        """The token of an owner's grant."""
+        # from an old log, which stored the token itself: the caller has lost that one, so the grant gets a new one
+        if not grant.nonce:
+            self._log.forget([grant.digest])
+            self._grants.remove(grant)
+            grant.nonce = secrets.token_hex(16)
+            grant.digest = token_digest(derived_token(self._log.secret, grant.nonce))
+            self._grants.add(grant)
+            self._ledger.record("granted", grant)
+        return derived_token(self._log.secret, grant.nonce)
+
+    def stop(self, job_id: str) -> None:
+        """Ask a job to end after its current step."""
+        for grant in self._live_of(job_id):
+            if not grant.stopping:
+                grant.stopping = True
+                self._ledger.record("stopping", grant)
+
+    def revoke(self, job_id: str, reason: str) -> None:
+        """Take a job's devices away at once, because its process has ended."""
+        for grant in self._live_of(job_id):
+            if grant.of_owner:
+                self._end(grant, GrantState.FAILED, grant.steps_done, reason)
+            else:
+                self.pods.end(grant, reason)
+
+    def steps_done(self, job_id: str) -> int:
+        """The steps that a job has completed. Raises RefusedError for a job that never ran on this node."""
+        owners = self._grants.of_owner(job_id)
+        if owners is not None:
+            return owners.steps_done
+        known = [grant.steps_done for grant in self._grants.of_job(job_id)]
+        if (logged := self._log.progress(job_id)) is None and not known:
+            raise RefusedError(f"job {job_id!r} has no grant on this node")
+        return max([logged or 0, *known])
+
+    def grants(self) -> list[Grant]:
+        """The grants that may get leases and memory."""
+        return [grant for grant in self._grants.all() if grant.live and grant.bound]
+
+    def _live_of(self, job_id: str) -> list[Grant]:
+        return [grant for grant in self._grants.of_job(job_id) if grant.live]
+
+    # --- for the node -----------------------------------------------------------------------------------------------
+
+    def apply_inventory(self, inventory: Inventory) -> None:
+        """Replace the inventory. Writes an event for each holder that loses a device by this."""
+        for loss in self._pool.apply_inventory(inventory):
+            for grant in self.grants():
+                if grant.holder in loss.holders:
+                    self._ledger.record("device-lost", grant, f"device {loss.uuid} is lost: {loss.reason}")
+
+    def telemetry(self, only: Collection[str] | None = None) -> NodeTelemetry:
+        """The current state of all devices, or of those in `only`. (The service adds the counts of connections.)"""
+        devices = [device for device in self._pool.all() if only is None or device.device.uuid in only]
+        return snapshot(devices, self.grants(), self._counters, self._clock.now_ns())
+
+    # --- for jobs ---------------------------------------------------------------------------------------------------
+
+    def find(self, token: str) -> Grant | None:
+        """The grant of a token that this manager knows; its run may have ended."""
+        return self._grants.find(token_digest(token))
+
+    def attach(self, token: str, job_id: str | None, steps_done: int | None, after_ns: int) -> Grant:
+        """Attach a job that presents the token of an owner's grant. No lease starts before `after_ns` (the start of the
+        job's last lease before a restart of the manager). With `job_id` None the token alone identifies the job.
+
+        `steps_done` is the number of steps that the job has completed or read from its checkpoint. It is None if the job
+        doesn't know (it attaches only to report a failure). The result may be a grant that has ended: then the job's final
+        request was processed, and only the reply to it was lost. Raises RefusedError for an unknown token or the token of
+        another job, and DeviceLostError.
+        """
+        grant = self.find(token)
+        if grant is None or not grant.of_owner or (job_id is not None and grant.job_id != job_id):
+            raise RefusedError("unknown token: it was never granted on this node, or its grant has ended")
+        if grant.live:
+            self._pool.check(grant.holder, grant.uuids)
+            self._ledger.begin(grant, steps_done, after_ns)
+        return grant
+
+    def devices_of(self, grant: Grant) -> list[Device]:
+        return self._pool.specs(grant.uuids)
+
+    def shared(self, grant: Grant) -> bool:
+        """Whether other holders may compute on one of the grant's devices."""
+        devices = (self._pool.find(uuid) for uuid in grant.uuids)
+        return any(device is not None and device.replicas > 1 for device in devices)
+
+    def reserve(self, grant: Grant, wanted: Reservation) -> None:
+        """Reserve memory on each of the grant's devices. Raises OutOfMemoryError, DeviceLostError, or RefusedError if
+        the grant has ended."""
+        _check_live(grant)
+        if wanted.peak_bytes < wanted.persistent_bytes:
+            raise ProtocolError("field 'peak_bytes' must not be below 'persistent_bytes'")
+        self._pool.check(grant.holder, grant.uuids)
+        try:
+            self._pool.reserve(grant.holder, grant.uuids, wanted)
+        except OutOfMemoryError as error:
+            if not grant.told_full:  # log it once per run, however often the job asks
+                grant.told_full = True
+                self._ledger.record("oom", grant, str(error))
+            raise
+
+    def lease(self, grant: Grant, step: int, duration_ns: int, issue_ns: int) -> Lease:
+        """Grant device time for step `step` (0-based), which was issued at `issue_ns`. The request implies that all
+        earlier steps are done. Returns STOP if the job is asked to end its run.
+
+        Raises ProtocolError for a step out of order; for a step whose predecessor still runs, or whose issue time is in the
+        future (both would block the device for all others until then); and for a step longer than MAX_SHARED_NS on a shared
+        device. Raises DeviceLostError, and RefusedError if the grant has ended.
+        """
+        _check_live(grant)
+        if step == grant.last_step and grant.last_lease is not None:
+            return grant.last_lease
+        if step != grant.steps_done and not (step == grant.steps_done + 1 and grant.last_step == grant.steps_done):
+            raise ProtocolError(f"step {step} is out of order: {grant.steps_done} steps are done")
+        now_ns = self._clock.now_ns()
+        lag_ns = now_ns - issue_ns
+        if grant.last_lease is not None and grant.last_lease.end_ns > now_ns:
+            raise ProtocolError(
+                f"step {step} is asked for {grant.last_lease.end_ns - now_ns} ns before the step before it ends; wait for that"
+            )
+        if lag_ns < 0:
+            raise ProtocolError(
+                f"step {step} is issued {-lag_ns} ns in the future; give job and manager the same EMUGPU clock"
+            )
+        self._pool.check(grant.holder, grant.uuids)
+        if duration_ns > MAX_SHARED_NS and self.shared(grant):
+            limit_s = to_s(MAX_SHARED_NS)
+            raise ProtocolError(
+                f"a step of {to_s(duration_ns):g} s on a shared device; at most {limit_s:g} s, others wait for it"
+            )
+        self._ledger.progress_to(grant, step)
+        if grant.stopping:
+            return STOP
+        lease = self._pool.lease(grant.holder, grant.uuids, max(issue_ns, grant.floor_ns), duration_ns, now_ns)
+        self._ledger.note_lease(grant, step, lease)
+        self._counters.add(lag_ns)
+        return lease
+
+    def release(self, grant: Grant, steps_done: int) -> None:
+        """The job has written its checkpoint and returns its devices."""
+        self._end(grant, GrantState.RELEASED, steps_done, "")
+
+    def finish(self, grant: Grant, steps_done: int) -> None:
+        """The job has completed its last step."""
+        self._end(grant, GrantState.FINISHED, steps_done, "")
+
+    def fail(self, grant: Grant, reason: str) -> None:
+        """The job reports that it has failed, with the reason."""
+        self._end(grant, GrantState.FAILED, grant.steps_done, reason)
+
+    def detached(self, grant: Grant) -> None:
+        """The job's connection was closed. Its memory is freed; its grant stays until the job reconnects or is revoked."""
+        grant.pid = 0
+        if grant.live:
+            self._pool.free_memory(grant.holder, grant.uuids)
+
+    def _end(self, grant: Grant, state: GrantState, steps_done: int, reason: str) -> None:
+        if grant.state is state:
+            return
+        _check_live(grant)
+        grant.steps_done = max(grant.steps_done, steps_done)
+        self._ledger.end(grant, state, reason)
+
+    # --- progress ---------------------------------------------------------------------------------------------------
+
+    @property
+    def has_unlogged_progress(self) -> bool:
+        return self._ledger.has_unlogged_progress
+
+    def flush_progress(self) -> None:
+        """Write the steps that were completed since the last flush, as one range per job."""
+        self._ledger.flush_progress()
+
+
+def _check_live(grant: Grant) -> None:
+    """A job may still be connected after its grant has ended. Raises RefusedError, so that it gets nothing more."""
+    if not grant.live:
+        raise RefusedError(f"the grant of {grant.name} has ended ({grant.state})")

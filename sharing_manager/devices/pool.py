@@ -1,0 +1,267 @@
+"""The devices of a node with their holders: the time, memory, health and use of each device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from emulator_runtime.domain.errors import DeviceLostError, RefusedError
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.lease import Lease
+from emulator_runtime.memory.admission import MemoryBook, Reservation
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
+from sharing_manager.arbitration import mode_of
+from sharing_manager.arbitration.base import Arbiter
+from sharing_manager.devices.busy_time import BusyTime
+
+REMOVED = "it is no longer in the node's inventory"
+REPLACED = "another device has taken its place"
+
+
+@dataclass(slots=True)
+class ManagedDevice:
+    """One device with its arbiter, its memory book and the sum of its leases.
+
+    `reason` says why it is unhealthy, "" if it is healthy. `replaced_under` has the holders of the device that had this
+    UUID before.
+    """
+
+    device: Device
+    arbiter: Arbiter
+    memory: MemoryBook
+    holders: set[str] = field(default_factory=set)
+    leased_ns: int = 0
+    reason: str = ""
+    removed: bool = False
+    replaced_under: set[str] = field(default_factory=set)
+    resource: str = ""
+    replicas: int = 1
+    busy: BusyTime = field(default_factory=BusyTime)
+
+    @property
+    def healthy(self) -> bool:
+        return not self.reason
+
+    def lost_to(self, holder: str) -> str:
+        """Why this holder has lost the device; "" if it hasn't."""
+        return self.reason or (REPLACED if holder in self.replaced_under else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A device that some of its holders have lost."""
+
+    uuid: str
+    reason: str
+    holders: frozenset[str]
+
+
+class DevicePool:
+    """All devices of a node. An operation on several devices applies to all of them or to none.
+
+    `devices` and `arbiter` serve an inventory without resources. With `apply_inventory`, the number of replicas of each
+    resource determines the arbiter.
+    """
+
+    def __init__(self, devices: Iterable[Device] = (), arbiter: Callable[[], Arbiter] | None = None) -> None:
+        self._devices: dict[str, ManagedDevice] = {}
+        self._early: dict[str, list[tuple[str, Lease]]] = {}
+        make = arbiter or (lambda: mode_of(1)(None))
+        for device in devices:
+            memory = MemoryBook(device.uuid, device.usable_memory_bytes)
+            self._devices[device.uuid] = ManagedDevice(device, make(), memory)
+
+    def all(self) -> list[ManagedDevice]:
+        """The devices of the inventory. A removed device that still has holders isn't included."""
+        return [device for device in self._devices.values() if not device.removed]
+
+    def specs(self, uuids: Iterable[str]) -> list[Device]:
+        return [self._get(uuid).device for uuid in uuids]
+
+    def find(self, uuid: str) -> ManagedDevice | None:
+        return self._devices.get(uuid)
+
+    # --- inventory --------------------------------------------------------------------------------------------------
+
+    def apply_inventory(self, inventory: Inventory) -> list[Loss]:
+        """Replace devices, health and sharing by those of the inventory. Returns the losses of the holders.
+
+        Holders of a device keep its time and memory. A device that is removed while it is held counts as lost until its
+        holders have left. A device that returns, or becomes healthy, serves again, including its earlier holders.
+        """
+        before = {uuid: self._lost(uuid) for uuid in self._devices}
+        wanted = {
+            entry.device.uuid: (entry, resource) for resource in inventory.resources for entry in resource.devices
+        }
+        for uuid, (entry, resource) in wanted.items():
+            self._have(uuid, entry, resource)
+        for uuid in self._devices.keys() - wanted.keys():
+            self._remove(uuid)
+        return list(self._losses(before))
+
+    def _have(self, uuid: str, entry: DeviceEntry, resource: ResourceEntry) -> None:
+        managed = self._devices.get(uuid)
+        if managed is None:
+            memory = MemoryBook(uuid, entry.device.usable_memory_bytes)
+            managed = self._devices[uuid] = ManagedDevice(entry.device, mode_of(resource.replicas)(None), memory)
+            for holder, lease in self._early.pop(uuid, []):
+                managed.arbiter.occupy(holder, lease.start_ns, lease.end_ns)
+        elif managed.device != entry.device:
+            managed.replaced_under |= managed.holders
+            managed.device = entry.device
+            managed.memory.resize(entry.device.usable_memory_bytes)
+        managed.arbiter = mode_of(resource.replicas)(managed.arbiter.booking)
+        managed.resource, managed.replicas, managed.removed = resource.name, resource.replicas, False
+        managed.reason = "" if entry.healthy else entry.reason or "it is unhealthy"
+
+    def _remove(self, uuid: str) -> None:
+        managed = self._devices[uuid]
+        if managed.holders:
+            managed.removed, managed.reason = True, REMOVED
+        else:
+            self._forget(uuid)
+
+    def _forget(self, uuid: str) -> None:
+        """Remove the device, but remember when its last lease ends, in case it returns."""
+        managed = self._devices.pop(uuid)
+        free_at_ns = managed.arbiter.free_at_ns()
+        if free_at_ns:
+            self._early[uuid] = [("", Lease(free_at_ns, free_at_ns))]
+
+    def _lost(self, uuid: str) -> dict[str, str]:
+        managed = self._devices[uuid]
+        return {holder: reason for holder in managed.holders if (reason := managed.lost_to(holder))}
+
+    def _losses(self, before: dict[str, dict[str, str]]) -> Iterator[Loss]:
+        for uuid in self._devices:
+            now, known = self._lost(uuid), before.get(uuid, {})
+            fresh = {holder: reason for holder, reason in now.items() if holder not in known}
+            for reason in sorted(set(fresh.values())):
+                yield Loss(uuid, reason, frozenset(h for h, r in fresh.items() if r == reason))
+
+    def check(self, holder: str, uuids: Iterable[str]) -> None:
+        """Raises DeviceLostError if a device is unhealthy, removed, or not the device that `holder` was given."""
+        for uuid in uuids:
+            managed = self._devices.get(uuid)
+            reason = managed.lost_to(holder) if managed is not None else REMOVED
+            if reason:
+                raise DeviceLostError(f"device {uuid} is lost: {reason}; start again on another device")
+
+    def check_room(self, holder: str, uuids: Iterable[str], leaving: Collection[str]) -> None:
+        """Raises RefusedError if `admit` would refuse `holder` after the holders in `leaving` have left."""
+        for uuid in uuids:
+            arbiter = self._get(uuid).arbiter
+            with _naming(uuid):
+                arbiter.check(holder, leaving)
+
+    # --- holders ----------------------------------------------------------------------------------------------------
+
+    def admit(self, job_id: str, uuids: Iterable[str]) -> None:
+        """Register a holder. Raises RefusedError for a device that doesn't exist, is named twice, or has no room for
+        another holder."""
+        wanted = list(uuids)
+        if len(set(wanted)) < len(wanted):
+            raise RefusedError(f"job {job_id!r} asks for the same device twice")
+        admitted: list[ManagedDevice] = []
+        try:
+            for device in [self._get(uuid) for uuid in wanted]:
+                with _naming(device.device.uuid):
+                    device.arbiter.admit(job_id)
+                device.holders.add(job_id)
+                admitted.append(device)
+        except RefusedError:
+            for device in admitted:
+                device.arbiter.leave(job_id, 0)
+                device.holders.discard(job_id)
+            raise
+
+    def reserve(self, job_id: str, uuids: Iterable[str], wanted: Reservation) -> None:
+        """Reserve memory on each of these devices. Raises OutOfMemoryError; then nothing has changed."""
+        devices = [self._get(uuid) for uuid in uuids]
+        before = [device.memory.held.get(job_id) for device in devices]
+        try:
+            for device in devices:
+                device.memory.reserve(job_id, wanted)
+        except BaseException:
+            for device, held in zip(devices, before, strict=True):
+                device.memory.release(job_id)
+                if held is not None:
+                    device.memory.reserve(job_id, held)
+            raise
+
+    def free_memory(self, job_id: str, uuids: Iterable[str]) -> None:
+        for uuid in uuids:
+            if (device := self._devices.get(uuid)) is not None:
+                device.memory.release(job_id)
+
+    def lease(self, job_id: str, uuids: Iterable[str], earliest_ns: int, duration_ns: int, now_ns: int) -> Lease:
+        """Book the next interval in which all these devices are free. Without devices (a job on CPUs only) it starts at
+        once."""
+        devices = [self._get(uuid) for uuid in uuids]
+        start_ns = max([earliest_ns, *(device.arbiter.free_at_ns() for device in devices)])
+        end_ns = start_ns + duration_ns
+        for device in devices:
+            device.arbiter.occupy(job_id, start_ns, end_ns)
+            device.leased_ns += duration_ns
+            device.busy.add(start_ns, end_ns, now_ns)
+        return Lease(start_ns, end_ns)
+
+    def restore(self, holder: str, uuids: Iterable[str], lease: Lease) -> None:
+        """Book a lease from before a restart. Call in the order of the leases' starts. The device itself may be added
+        later."""
+        for uuid in uuids:
+            device = self._devices.get(uuid)
+            if device is None:
+                self._early.setdefault(uuid, []).append((holder, lease))
+            else:
+                device.arbiter.occupy(holder, lease.start_ns, lease.end_ns)
+
+    def cut(self, holder: str, uuids: Iterable[str], now_ns: int) -> None:
+        """Return the holder's device time after `now_ns`, unless another holder has booked time behind it."""
+        for uuid in uuids:
+            device = self._devices.get(uuid)
+            if device is not None:
+                before_ns = device.arbiter.free_at_ns()
+                device.arbiter.cut(holder, now_ns)
+                cut_ns = before_ns - device.arbiter.free_at_ns()
+                if cut_ns > 0:
+                    device.leased_ns = max(0, device.leased_ns - cut_ns)
+                    device.busy.cut(device.arbiter.free_at_ns())
+            elif uuid in self._early:
+                self._early[uuid] = [_shortened(*early, holder, now_ns) for early in self._early[uuid]]
+
+    def leave(self, job_id: str, uuids: Iterable[str], now_ns: int) -> None:
+        """Return the job's device time and memory and remove it from the holders."""
+        uuids = list(uuids)
+        self.cut(job_id, uuids, now_ns)
+        for uuid in uuids:
+            device = self._devices.get(uuid)
+            if device is not None:
+                device.arbiter.leave(job_id, now_ns)
+                device.memory.release(job_id)
+                device.holders.discard(job_id)
+                device.replaced_under.discard(job_id)
+                if device.removed and not device.holders:
+                    self._forget(uuid)
+
+    def _get(self, uuid: str) -> ManagedDevice:
+        try:
+            return self._devices[uuid]
+        except KeyError:
+            raise RefusedError(f"there is no device {uuid} on this node") from None
+
+
+@contextlib.contextmanager
+def _naming(uuid: str) -> Iterator[None]:
+    """Put the device's UUID in front of an arbiter's error: the arbiter doesn't know its device."""
+    try:
+        yield
+    except RefusedError as error:
+        raise RefusedError(f"device {uuid}: {error}") from error
+
+
+def _shortened(holder: str, lease: Lease, leaving: str, now_ns: int) -> tuple[str, Lease]:
+    if holder != leaving:
+        return holder, lease
+    return holder, Lease(lease.start_ns, max(lease.start_ns, min(lease.end_ns, now_ns)))

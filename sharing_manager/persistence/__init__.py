@@ -1,0 +1,1 @@
+"""What survives a restart of the manager: events, grants, progress, and each device's last lease."""

@@ -1,0 +1,284 @@
+"""Attaches jobs: checks the token first, then makes the slow look-ups (pod, progress), then asks the manager to decide.
+
+    token known? -> which pod is it? -> does the pod hold the devices? -> how far is the job? -> Manager
+     (a file)        (Identifier)        (AllocationLister, the kubelet)            (ProgressStore)
+
+Each look-up answers asynchronously, in the poller's thread. The connection is paused meanwhile, so it has at most one
+look-up at a time. A connection without a valid token costs no more than one attempt to open a file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError, RefusedError
+from emulator_runtime.ipc.poller import Connection
+from emulator_runtime.node.grant_files import GrantFiles
+from sharing_manager.core.manager import Manager
+from sharing_manager.grants.binding import check_bound, check_held
+from sharing_manager.grants.grant import Grant
+from sharing_manager.grants.identity import AllocationLister, Identifier, PodAllocation, PodIdentity
+from sharing_manager.persistence.progress import ProgressStore
+
+MAX_PENDING = 512
+"""Maximum number of look-ups at a time, which is more than the devices and replicas of any node. Further attachments are
+asked to retry."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachRequest:
+    """The fields of an attach request. `version` is the protocol version. `steps_done` is None for a process that has
+    just started. With `follows_host`, the job receives its share of the node's CPUs and memory, now and after each change."""
+
+    version: int
+    token: str
+    job_id: str | None
+    steps_done: int | None
+    after_ns: int
+    follows_host: bool = False
+
+
+Done = Callable[[Grant], None]
+
+
+class Attaching:
+    """Attaches jobs to the manager's grants. A look-up whose object is None is skipped; a local cluster needs none of
+    them."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        files: GrantFiles | None = None,
+        identifier: Identifier | None = None,
+        progress: ProgressStore | None = None,
+        allocation_lister: AllocationLister | None = None,
+        missing: Callable[[], str] = lambda: "",
+        check_peer: Callable[[Connection], None] = lambda _: None,
+    ) -> None:
+        """`missing` returns what the manager itself still waits for, "" for nothing. `check_peer` raises if the process
+        that opened a connection has ended: another process may have its pid by then, and the identity that was found may be
+        that one's."""
+        self._manager = manager
+        self._files = files
+        self._identifier = identifier
+        self._progress = progress
+        self._allocation_lister = allocation_lister
+        self._missing = missing
+        self._check_peer = check_peer
+        self._pending: dict[str, Connection] = {}
+        self.holder: Callable[[Grant], Connection | None] = lambda _: None
+        """Returns the connection that currently uses a grant, if there is one."""
+        self.failures: Counter[str] = Counter()
+
+    @property
+    def pending(self) -> int:
+        """Number of look-ups in progress."""
+        return len(self._pending)
+
+    def waits(self, connection: Connection) -> bool:
+        """Whether this connection has presented a valid token and waits for the answer."""
+        return connection in self._pending.values()
+
+    def start(self, connection: Connection, request: AttachRequest, done: Done) -> None:
+        """Call `done` with the grant, now or later, unless the connection has been closed by then. Errors of the later
+        part are sent on the connection. Raises RefusedError, DeviceLostError, ManagerUnavailableError."""
+        try:
+            grant = self._grant(request.token)
+            if missing := self._missing():
+                raise ManagerUnavailableError(f"{missing}; come again")
+            if grant.of_owner:
+                self._check_holder(grant, connection)
+                done(self._manager.attach(request.token, request.job_id, request.steps_done, request.after_ns))
+            else:
+                self._look_up(_Attempt(self, connection, grant, request, done))
+        except EmuGpuError as error:
+            self.failures[error.code] += 1
+            raise
+
+    def inspect(self, connection: Connection, token: str, done: Done) -> None:
+        """Call `done` with the token's grant, now or later, for a client that only reads (nvidia-smi). Changes nothing.
+
+        A bound grant is shown only to its own container, as with `start`. An unbound grant is shown to any client, as it
+        has no processes yet. Raises RefusedError; errors of the later part are sent on the connection.
+        """
+        grant = self._grant(token)
+        if grant.over:
+            raise _unknown()
+        if grant.pod is None or self._identifier is None:
+            done(grant)
+            return
+        connection.pause()
+        self.identify(connection, lambda who: _show(connection, grant, who, done))
+
+    def closed(self, connection: Connection) -> None:
+        """The connection was closed: forget its pending look-up."""
+        for digest, waiting in list(self._pending.items()):
+            if waiting is connection:
+                del self._pending[digest]
+
+    def _grant(self, token: str) -> Grant:
+        """The token's grant, from the manager or else from the grant files. A grant from a file isn't stored until it
+        attaches."""
+        grant = self._manager.find(token) or self._grant_in_files(token)
+        if grant is None:
+            raise _unknown()
+        return grant
+
+    def _check_holder(self, grant: Grant, connection: Connection) -> None:
+        """Raises RefusedError if another process uses the grant: both would get the same leases, and would share one
+        device as if each had its own. A lost connection of the same process doesn't count."""
+        holder = self.holder(grant) if grant.live else None
+        if holder is None or holder.peer.pid == connection.peer.pid or holder.peer_is_gone:
+            return
+        raise RefusedError(
+            f"process {holder.peer.pid} of this container trains on these devices already; run one training process in "
+            "a container, or wait for its end"
+        )
+
+    def _grant_in_files(self, token: str) -> Grant | None:
+        record = self._files.read(token) if self._files is not None else None
+        return None if record is None else Grant.of_record(record)
+
+    def _look_up(self, attempt: _Attempt) -> None:
+        former = self._pending.pop(attempt.grant.digest, None)
+        if former is not None:
+            former.close()  # the later connection replaces the earlier one, as it does for an attached grant
+        if len(self._pending) >= MAX_PENDING:
+            raise ManagerUnavailableError("too many jobs attach at once; come again")
+        self._pending[attempt.grant.digest] = attempt.connection
+        attempt.connection.pause()
+        attempt.identify()
+
+    # --- called by _Attempt -----------------------------------------------------------------------------------------
+
+    def identify(self, connection: Connection, done: Callable[[PodIdentity | EmuGpuError | None], None]) -> None:
+        """Find the peer's pod. If the peer process still runs after the look-up, then its pid was its own during the
+        look-up."""
+        if self._identifier is None:
+            done(None)
+        else:
+            self._identifier.identify(connection.peer.pid, lambda who: done(self._confirmed(connection, who)))
+
+    def _confirmed(self, connection: Connection, who: PodIdentity | EmuGpuError) -> PodIdentity | EmuGpuError:
+        try:
+            if isinstance(who, PodIdentity):
+                self._check_peer(connection)
+        except EmuGpuError as error:
+            return error
+        return who
+
+    def list_allocations(self, done: Callable[[list[PodAllocation] | None], None]) -> None:
+        if self._allocation_lister is None:
+            done(None)
+        else:
+            self._allocation_lister.list_allocations(done)
+
+    def lookup(self, job_key: str, done: Callable[[int | EmuGpuError | None], None]) -> None:
+        if self._progress is None:
+            done(None)
+        else:
+            self._progress.lookup(job_key, done)
+
+    def attach(self, attempt: _Attempt, identity: PodIdentity | None, known_steps: int | None) -> Grant:
+        request = attempt.request
+        check_bound(attempt.grant, identity)
+        self._check_holder(attempt.grant, attempt.connection)
+        return self._manager.pods.attach(
+            attempt.grant, identity, request.steps_done, request.after_ns, known_steps=known_steps
+        )
+
+    def check(self, grant: Grant, identity: PodIdentity | None) -> None:
+        self._manager.pods.check(grant, identity)
+
+    def ends(self, attempt: _Attempt) -> bool:
+        """Finish the look-up. False if its connection was closed or replaced in the meantime."""
+        if self._pending.get(attempt.grant.digest) is not attempt.connection:
+            return False
+        del self._pending[attempt.grant.digest]
+        return attempt.connection.open
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attachment in progress."""
+
+    desk: Attaching
+    connection: Connection
+    grant: Grant
+    request: AttachRequest
+    done: Done
+
+    def identify(self) -> None:
+        self.desk.identify(self.connection, self._identified)
+
+    def _identified(self, identity: PodIdentity | EmuGpuError | None) -> None:
+        if isinstance(identity, EmuGpuError):
+            self._finish(lambda: _fail(identity))
+        elif self.grant.bound or self.grant.over:  # the node's own log has the progress of a bound grant
+            self._finish(lambda: self.desk.attach(self, identity, None))
+        else:
+            self._look_up(identity)
+
+    def _look_up(self, identity: PodIdentity | None) -> None:
+        if self._refused(lambda: self.desk.check(self.grant, identity)):
+            return
+        if identity is None:
+            self._finish(lambda: self.desk.attach(self, None, None))
+        else:
+            self.desk.list_allocations(lambda allocations: self._seen(identity, allocations))
+
+    def _seen(self, identity: PodIdentity, allocations: list[PodAllocation] | None) -> None:
+        """Check the kubelet's list. Without an answer (None) the check is skipped: while the kubelet is down it starts
+        no containers, so this container received its token earlier."""
+        if not self._refused(lambda: check_held(self.grant, identity, allocations or ())):
+            self.desk.lookup(identity.job_key, lambda steps: self._looked_up(identity, steps))
+
+    def _refused(self, check: Callable[[], None]) -> bool:
+        """Whether this check has ended the attempt."""
+        try:
+            check()
+        except EmuGpuError as error:
+            refusal = error
+            self._finish(lambda: _fail(refusal))
+            return True
+        return False
+
+    def _looked_up(self, identity: PodIdentity, steps: int | EmuGpuError | None) -> None:
+        if isinstance(steps, EmuGpuError):
+            self._finish(lambda: _fail(steps))
+        else:
+            self._finish(lambda: self.desk.attach(self, identity, steps))
+
+    def _finish(self, attach: Callable[[], Grant]) -> None:
+        if not self.desk.ends(self):
+            return
+        try:
+            self.done(attach())
+        except EmuGpuError as error:
+            self.desk.failures[error.code] += 1
+            self.connection.refuse(error)
+        self.connection.resume()
+
+
+def _show(connection: Connection, grant: Grant, who: PodIdentity | EmuGpuError | None, done: Done) -> None:
+    """The peer is identified: show it the grant, or send the error."""
+    if not connection.open:
+        return
+    try:
+        if isinstance(who, EmuGpuError):
+            raise who
+        check_bound(grant, who)
+        done(grant)
+    except EmuGpuError as error:
+        connection.refuse(error)
+    connection.resume()
+
+
+def _unknown() -> RefusedError:
+    return RefusedError("unknown token: it was never granted on this node, or its grant has ended")
+
+
+def _fail(error: EmuGpuError) -> Grant:
+    raise error

@@ -1,0 +1,228 @@
+"""The job socket: translates messages into calls of the manager, and results into replies. One table maps ops to
+methods."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from emulator_runtime.domain.errors import ProtocolError, RefusedError
+from emulator_runtime.domain.sensitivity import HostShare
+from emulator_runtime.domain.units import MAX_SECONDS, to_ns
+from emulator_runtime.ipc.control import resize_message
+from emulator_runtime.ipc.fields import text, whole
+from emulator_runtime.ipc.frames import VERSIONS, Message
+from emulator_runtime.ipc.poller import Connection
+from emulator_runtime.memory.admission import Reservation
+from sharing_manager.core.manager import Manager
+from sharing_manager.devices.host_shares import HostShares
+from sharing_manager.grants.grant import Grant
+from sharing_manager.service.attaching import Attaching, AttachRequest
+from sharing_manager.service.time_budgets import GuardCounts
+from sharing_manager.telemetry.model import DeviceTelemetry, NodeTelemetry
+
+MAX_LEASE_NS = to_ns(MAX_SECONDS)
+MAX_STRANGERS = 64
+"""Maximum number of connections that have not presented a valid token. A well-behaved job presents its token at once.
+Above this number, the peer with the most such connections loses its oldest one."""
+_OK: Message = {"ok": True}
+
+
+class JobService:
+    """Serves the requests of jobs. Each connection is bound to one grant by its token."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        attaching: Attaching | None = None,
+        guarded: GuardCounts | None = None,
+        shares: HostShares | None = None,
+    ) -> None:
+        """`guarded` has the counts of the guard in front of this service, for telemetry. `shares` has the host shares by
+        pod."""
+        self._manager = manager
+        self._guarded = guarded or GuardCounts()
+        self._shares = shares or HostShares()
+        self._shares.on_change = self._share_changed
+        self._followers: set[Connection] = set()
+        self._attaching = attaching or Attaching(manager)
+        self._attaching.holder = lambda grant: self._holders.get(grant.digest)
+        self._grants: dict[Connection, Grant] = {}
+        self._holders: dict[str, Connection] = {}
+        self._strangers: dict[Connection, None] = {}  # connections without a valid token, oldest first
+        manager.pods.on_displaced = self._displaced
+        self._handlers: Mapping[str, Callable[[Grant, Message], Message]] = {
+            "lease": self._lease,
+            "reserve": self._reserve,
+            "release": self._release,
+            "finish": self._finish,
+            "fail": self._fail,
+        }
+
+    def on_open(self, connection: Connection) -> None:
+        """A peer has connected."""
+        self._strangers[connection] = None
+        # connections with a pending attachment have presented a valid token
+        if len(self._strangers) - self._attaching.pending > MAX_STRANGERS:
+            strangers = [one for one in self._strangers if not self._attaching.waits(one)]
+            counts = Counter(_peer(stranger) for stranger in strangers)
+            most = max(counts.values())
+            next(stranger for stranger in strangers if counts[_peer(stranger)] == most).close()
+
+    def on_message(self, connection: Connection, message: Message) -> None:
+        """Answer one request. Raises EmuGpuError; the connection turns it into an error reply."""
+        op = message.get("op")
+        if op == "attach":
+            self._attach(connection, message)
+            return
+        if op == "query":
+            self._attaching.inspect(
+                connection, text(message, "token"), lambda grant: connection.send(self._telemetry_of(grant))
+            )
+            return
+        handler = self._handlers.get(op) if isinstance(op, str) else None
+        if handler is None:
+            raise ProtocolError(f"field 'op' must be one of attach, query, {', '.join(self._handlers)}")
+        grant = self._grants.get(connection)
+        if grant is None:
+            raise RefusedError("this connection has shown no token yet: send op attach first")
+        connection.send(handler(grant, message))
+
+    def on_close(self, connection: Connection) -> None:
+        self._strangers.pop(connection, None)
+        self._followers.discard(connection)
+        self._attaching.closed(connection)
+        grant = self._grants.pop(connection, None)
+        if grant is not None and self._holders.get(grant.digest) is connection:
+            del self._holders[grant.digest]
+            self._manager.detached(grant)
+
+    @property
+    def attached(self) -> frozenset[str]:
+        """Digests of the grants that have a connection."""
+        return frozenset(self._holders)
+
+    def telemetry(self) -> NodeTelemetry:
+        """The manager's telemetry, completed by the counts of connections."""
+        return replace(
+            self._manager.telemetry(),
+            connections=len(self._grants) + len(self._strangers),
+            attached=len(self._holders),
+            pending_attaches=self._attaching.pending,
+            attach_failures=dict(self._attaching.failures),
+            turned_away_total=self._guarded.turned_away,
+            held_total=self._guarded.held,
+        )
+
+    # --- attaching --------------------------------------------------------------------------------------------------
+
+    def _attach(self, connection: Connection, message: Message) -> None:
+        version = whole(message, "version")
+        if version not in VERSIONS:
+            spoken = " and ".join(str(v) for v in VERSIONS)
+            raise ProtocolError(f"protocol version {version} is not spoken here, only {spoken}")
+        if connection in self._grants:
+            raise RefusedError("this connection is attached already")
+        request = AttachRequest(
+            version=version,
+            token=text(message, "token"),
+            job_id=text(message, "job_id") if version == 1 or "job_id" in message else None,
+            steps_done=whole(message, "steps_done") if "steps_done" in message else None,
+            after_ns=whole(message, "after_ns", 0),
+            follows_host=message.get("host") is True,
+        )
+        self._attaching.start(connection, request, lambda grant: self._attached(connection, request, grant))
+
+    def _attached(self, connection: Connection, request: AttachRequest, grant: Grant) -> None:
+        reply: Message = {"ok": True, "devices": []}
+        if request.version > 1:
+            reply |= {"version": request.version, "job_id": grant.job_id, "steps_done": grant.steps_done}
+            reply["shared"] = self._manager.shared(grant)
+        if not grant.live:
+            connection.send(reply | {"ended": str(grant.state)})
+            return
+        self._strangers.pop(connection, None)
+        former = self._holders.get(grant.digest)
+        self._grants[connection], self._holders[grant.digest] = grant, connection
+        if former is not None:
+            former.close()  # a job that reconnects replaces its own lost connection
+        grant.pid = connection.peer.pid
+        connection.prefer()
+        devices = [
+            {"uuid": d.uuid, "index": d.index, "gpu_type": d.gpu_type, "memory_bytes": d.memory_bytes}
+            for d in self._manager.devices_of(grant)
+        ]
+        reply |= {"devices": devices}
+        if request.follows_host:
+            self._followers.add(connection)
+            if grant.pod is not None and (share := self._shares.of(grant.pod.pod_uid)) is not None:
+                reply |= {"host": {"cpu_milli": share.cpu_milli, "memory_bytes": share.memory_bytes}}
+        connection.send(reply)
+
+    def _share_changed(self, pod_uid: str, share: HostShare) -> None:
+        """Send the new share to the pod's processes that asked for updates; others would take the message for a reply."""
+        for connection in list(self._followers):
+            pod = self._grants[connection].pod
+            if pod is not None and pod.pod_uid == pod_uid:
+                connection.send(resize_message(share))
+
+    def _displaced(self, grant: Grant) -> None:
+        connection = self._holders.get(grant.digest)
+        if connection is not None:
+            connection.close()
+
+    def _telemetry_of(self, grant: Grant) -> Message:
+        """The state of a grant's devices. For a shared device it lists only the processes of this grant."""
+        devices = self._manager.telemetry(grant.uuids).devices
+        return {"ok": True, "devices": [device_message(d, only=grant.digest) for d in devices]}
+
+    # --- requests of an attached job --------------------------------------------------------------------------------
+
+    def _lease(self, grant: Grant, message: Message) -> Message:
+        duration_ns = whole(message, "duration_ns", most=MAX_LEASE_NS)
+        lease = self._manager.lease(grant, whole(message, "step"), duration_ns, whole(message, "issue_ns"))
+        if lease.stop:
+            return {"ok": True, "stop": True}
+        return {"ok": True, "start_ns": lease.start_ns, "end_ns": lease.end_ns}
+
+    def _reserve(self, grant: Grant, message: Message) -> Message:
+        self._manager.reserve(grant, Reservation(whole(message, "persistent_bytes"), whole(message, "peak_bytes")))
+        return _OK
+
+    def _release(self, grant: Grant, message: Message) -> Message:
+        self._manager.release(grant, whole(message, "steps_done"))
+        return _OK
+
+    def _finish(self, grant: Grant, message: Message) -> Message:
+        self._manager.finish(grant, whole(message, "steps_done"))
+        return _OK
+
+    def _fail(self, grant: Grant, message: Message) -> Message:
+        self._manager.fail(grant, text(message, "reason"))
+        return _OK
+
+
+def _peer(connection: Connection) -> object:
+    """The peer that a connection belongs to: a container if it is known, else a process."""
+    return connection.group or connection.peer.pid
+
+
+def device_message(telemetry: DeviceTelemetry, only: str | None = None) -> Message:
+    """The state of a device as a message. With `only`, it lists only the processes of the grant with that digest."""
+    device = telemetry.device
+    return {
+        "uuid": device.uuid,
+        "index": device.index,
+        "gpu_type": device.gpu_type,
+        "memory_bytes": device.memory_bytes,
+        "used_bytes": telemetry.used_bytes,
+        "utilisation": round(telemetry.utilisation, 4),
+        "healthy": telemetry.healthy,
+        "reason": telemetry.reason,
+        "processes": [
+            {"pid": p.pid, "name": str(p.pod or p.job_id), "used_bytes": p.used_bytes}
+            for p in telemetry.processes
+            if only is None or p.grant == only
+        ],
+    }

@@ -1,0 +1,1 @@
+"""A snapshot of the node, and its Prometheus metrics over HTTP."""
