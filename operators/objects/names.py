@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import Literal, get_args
 
 from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION
 
-JOB_LABEL = "emugpu.dev/job"
-"""On the Job, the Service and the pods: the EmuJob's name."""
 CONFIGURATION = "emugpu.dev/configuration"
 """Annotation of the pod template: the name of the configuration to run."""
 ALLOCATION = ALLOCATION_ANNOTATION
@@ -28,11 +27,19 @@ REPEAT = "emugpu.dev/repeat"
 """Annotation of the EmuJobs and the namespace of a run: the number of the observed run of the policy, from 1 on."""
 GATE = "emugpu.dev/scheduler"
 """The scheduling gate that a job-level scheduler opens, with actuator `gated`."""
-FINAL = ("Succeeded", "Failed")
-"""Phases of an EmuJob that it never leaves."""
-ENDED = (*FINAL, "Rejected")
-"""Phases in which nothing more happens to it, unless somebody changes what it wants."""
-PHASES = ("Pending", "Queued", "Starting", "Running", "Preempted", *ENDED)
+Phase = Literal["Pending", "Queued", "Starting", "Running", "Preempted", "Succeeded", "Failed", "Rejected"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+"""Of an EmuJob."""
+FINAL: tuple[Literal["Succeeded", "Failed"], ...] = ("Succeeded", "Failed")
+"""Phases that an EmuJob, an experiment or a pod never leaves."""
+ENDED: tuple[Phase, ...] = (*FINAL, "Rejected")
+"""Phases of an EmuJob in which nothing more happens, unless its specification is changed."""
+SchedulerActuator = Literal["jobs", "gated", "binding"]
+SCHEDULER_ACTUATORS: tuple[SchedulerActuator, ...] = get_args(SchedulerActuator)
+"""How a job-level scheduler starts and stops EmuJobs."""
+Actuator = Literal["none", "jobs", "gated", "binding"]
+ACTUATORS: tuple[Actuator, ...] = get_args(Actuator)
+"""The same, and `none`: no job-level scheduler."""
 CONTAINER = "train"
 SCHEDULER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", re.ASCII)
 """The name of a job-level scheduler: a part of names of Kubernetes' objects."""

@@ -12,7 +12,7 @@ from pydantic import Field, StrictBool, StrictStr
 
 from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.node.inventory import Compat, is_resource_name
-from emulator_runtime.node.layout import HOST_RESOURCE as HOST_RESOURCE
+from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.kube.documents import Key, object_at, text_at, whole_at
 from operators.objects.custom_resource import (
@@ -29,8 +29,6 @@ from operators.objects.custom_resource import (
 from operators.objects.forms import Conditions, GpuType, Int32, Int64, quantity_type, text_type
 from operators.objects.selectors import Selector
 
-DEFAULT_RESOURCE = "emugpu.dev/emuGPU"
-"""The resource that pods request to get a GPU; HOST_RESOURCE (re-exported here) is for pods that need none."""
 _MOST_GPUS = 128
 
 _RESOURCE_NAME = Rule(
@@ -194,7 +192,7 @@ class PoolSpec(Part):
         description="The devices of each node, in the order of their indexes. None for nodes that offer emulated CPUs and memory "
         "alone.",
     )
-    resource_name: ResourceName = served(DEFAULT_RESOURCE, "The name that pods request.")
+    resource_name: ResourceName = served(GPU_RESOURCE, "The name that pods request.")
     shared: Sharing = Field(
         Sharing.model_construct(),
         alias="sharing",
@@ -292,7 +290,7 @@ class Pool:
     name: str
     uid: str
     created: str
-    version: str = ""
+    version: str = field(default="", compare=False)
     generation: int = 1
     deleting: bool = False
     spec_json: Mapping[str, Any] = field(default_factory=dict)
