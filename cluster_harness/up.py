@@ -166,7 +166,7 @@ class Up:
         return self.site.work_on_kind(OFFLINE if offline else REGISTRY, engine, nodes, chart)
 
     def _check_answer(self, provider: KindProvider) -> None:
-        """Raises ClusterError if the API server doesn't answer, as after a restart of the engine, when nodes have new addresses."""
+        """Raises ClusterError if the API server doesn't answer, as after a restart of the engine: nodes have new addresses."""
         try:
             provider.kubectl("get", "nodes", timeout_s=30)
         except ClusterError as error:
