@@ -120,13 +120,13 @@ def _node_figures(node: NodeTelemetry) -> list[Figure]:
         Figure(
             "emugpu_connections_turned_away",
             "Connections of a container that has too many.",
-            node.turned_away_total,
+            node.rejected_total,
             counter=True,
         ),
         Figure(
             "emugpu_connections_held",
             "How often a connection had to wait for its container's share of the manager's time.",
-            node.held_total,
+            node.paused_total,
             counter=True,
         ),
     ]
