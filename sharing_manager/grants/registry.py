@@ -12,6 +12,7 @@ MAX_ENDED = 1000
 """Number of ended grants that are kept. A job whose last reply was lost repeats its request within seconds; people look at
 such a grant within a day."""
 _BATCH = 50
+"""Old grants are forgotten in batches of at least this size."""
 
 
 class Registry:

@@ -358,7 +358,7 @@ def test_only_the_last_ones_that_are_over_are_kept_and_the_newest_of_each_device
 ):
     monkeypatch.setattr(registry, "_BATCH", 3)
     node = make_pod_node()
-    node.manager._grants._kept = 5
+    node.manager._grants._max_ended = 5
     node.attach(node.mint("last of G2", uuids[2]), pod("z"))
     for _ in range(2):
         node.manager.pods.reconcile([])
