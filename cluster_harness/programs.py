@@ -12,8 +12,8 @@ from pathlib import Path
 from cluster_harness import versions
 from cluster_harness.cache import Cache, content_key, default_root
 from cluster_harness.go_build import go_install
-from cluster_harness.requirements.check import require
 from cluster_harness.requirements.host import probe
+from cluster_harness.requirements.message import require
 from cluster_harness.requirements.work import PROGRAMS, Work
 from cluster_harness.shell import Shell
 from cluster_harness.steps import PlainSteps, Steps

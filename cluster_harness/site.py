@@ -17,8 +17,8 @@ from cluster_harness.offline.node_image import has_node_images
 from cluster_harness.offline.node_rootfs import has_rootfs
 from cluster_harness.product.chart import Chart
 from cluster_harness.programs import Clients, clients, has_components, missing_clients
-from cluster_harness.requirements.check import files_of, require
 from cluster_harness.requirements.host import Host, probe
+from cluster_harness.requirements.message import files_of, require
 from cluster_harness.requirements.work import OFFLINE, Work
 from cluster_harness.shell import Shell
 from cluster_harness.state import EXISTING, ClusterDirectory, ClusterState

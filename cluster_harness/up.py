@@ -24,10 +24,9 @@ from cluster_harness.product.readiness import missing_gpus
 from cluster_harness.product.reshape import not_moved, removed_pools, renames, side_by_side, unobserved
 from cluster_harness.programs import clients, components
 from cluster_harness.request.spec import ClusterSpec, differences
-from cluster_harness.requirements.work import EXISTING, OFFLINE, REGISTRY, Work
+from cluster_harness.requirements.work import EXISTING_CLUSTER, OFFLINE, REGISTRY, Work
 from cluster_harness.site import Site
-from cluster_harness.state import EXISTING as STATE_EXISTING
-from cluster_harness.state import KIND, ClusterState
+from cluster_harness.state import EXISTING, KIND, ClusterState
 from emulator_runtime.domain.errors import ClusterError, InputError
 
 PUBLIC_REDIS = "redis:7"
@@ -87,7 +86,7 @@ class Up:
         """The state to reach. Raises ClusterError where the cluster of that name is another one."""
         directory, spec, kubeconfig = self.site.directory(self._name), self.request.spec, self.request.kubeconfig
         path = str(kubeconfig.absolute() if kubeconfig else directory.kubeconfig)
-        way = STATE_EXISTING if kubeconfig else KIND
+        way = EXISTING if kubeconfig else KIND
         if before is None or not before.complete:
             return ClusterState(spec, way, kubeconfig=path, context=self.request.context)
         if (before.way, before.kubeconfig, before.context) != (way, path, self.request.context):
@@ -126,7 +125,7 @@ class Up:
     def _work_on_existing(self, state: ClusterState) -> Work:
         missing = self.site.missing_clients(state.spec.name, with_kind=False)
         chart = self.request.chart if self.request.with_chart else None
-        return Work(EXISTING, clients=missing, chart=chart, kubeconfig=Path(state.kubeconfig))
+        return Work(EXISTING_CLUSTER, clients=missing, chart=chart, kubeconfig=Path(state.kubeconfig))
 
     def _with_images_of_registries(self, state: ClusterState) -> ClusterState:
         """With the images that nodes of an existing cluster pull. Raises InputError where none are named."""

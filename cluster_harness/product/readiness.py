@@ -22,7 +22,7 @@ _OTHER_RESOURCES = (
 
 def gpus_of(node: Node) -> dict[str, int]:
     """Allocatable devices by resource name."""
-    return {name: int(count) for name, count in sorted(node.allocatable.items()) if is_device(name)}
+    return {name: count for name, count in sorted(node.allocatable.items()) if is_device(name)}
 
 
 def is_device(resource: str) -> bool:
@@ -50,4 +50,4 @@ def missing_gpus(spec: ClusterSpec, nodes: Sequence[Node]) -> str | None:
 
 
 def _host_slots(node: Node) -> int:
-    return int(node.allocatable.get(HOST_RESOURCE, 0))
+    return node.allocatable.get(HOST_RESOURCE, 0)

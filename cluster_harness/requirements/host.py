@@ -16,8 +16,18 @@ from cluster_harness.shell import Shell
 from emulator_runtime.domain.errors import ClusterError
 
 PROGRAMS = (
-    *("docker", "dockerd", "containerd", "runc", "iptables"),
-    *("debootstrap", "unshare", "mount", "chroot", "tar", "go", "apt-get"),
+    "docker",
+    "dockerd",
+    "containerd",
+    "runc",
+    "iptables",
+    "debootstrap",
+    "unshare",
+    "mount",
+    "chroot",
+    "tar",
+    "go",
+    "apt-get",
 )
 """Programs that some requirement is about; the clients are looked for by `programs.missing_clients`."""
 

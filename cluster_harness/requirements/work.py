@@ -7,7 +7,7 @@ from pathlib import Path
 
 REGISTRY = "a kind cluster with images from a container registry"
 OFFLINE = "a kind cluster whose images are built here, since no container registry answers"
-EXISTING = "an existing cluster"
+EXISTING_CLUSTER = "an existing cluster"
 PROGRAMS = "the programs of Kubernetes"
 
 

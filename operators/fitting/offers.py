@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, InputError
 from emulator_runtime.domain.units import gib
+from emulator_runtime.node.layout import GPU_RESOURCE
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, batch_per_gpu, plan_step
 from operators.objects.emujob import Configuration, EmuJobSpec
 from operators.objects.node import Node
-from operators.objects.pool import DEFAULT_RESOURCE, Pool
+from operators.objects.pool import Pool
 from operators.pools.emulated_nodes import emulated_nodes
 
 
@@ -85,7 +86,7 @@ def _types_of(
         return {}, ""
     offered = {gpu_type for offer in offers for gpu_type, _ in offer.devices}
     if not offered:
-        return {}, f"no pool offers {DEFAULT_RESOURCE}; apply an EmuGPUPool"
+        return {}, f"no pool offers {GPU_RESOURCE}; apply an EmuGPUPool"
     wanted = offered & set(configuration.gpu_types) if configuration.gpu_types else offered
     if not wanted:
         return {}, f"needs {' or '.join(configuration.gpu_types)}; the pools offer {', '.join(sorted(offered))}"

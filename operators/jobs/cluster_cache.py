@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from emulator_runtime.node.layout import JOB_LABEL
 from operators.controllers.actions import SuspendJob, WriteStatus
 from operators.fitting.offers import NodeOffer, offers_of
 from operators.jobs.creation_attempts import RefusedCreation
@@ -17,7 +18,6 @@ from operators.kube.informer import Followed
 from operators.kube.store import Heard, Index, Store
 from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob, Service
-from operators.objects.names import JOB_LABEL
 from operators.objects.node import Node
 from operators.objects.pod import Pod
 from operators.objects.pool import Pool

@@ -15,13 +15,13 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.controllers.actions import CommonAction, DeleteJob, Plan, SuspendJob, report
-from operators.controllers.events import News
+from operators.controllers.actions import NOT_CARRIED_OUT, CommonAction, DeleteJob, Plan, SuspendJob, report
+from operators.controllers.events import Event
 from operators.fitting.offers import Fit, NodeOffer, first_fit
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.manifests import Images, job_document, service_document
 from operators.jobs.resizing import TROUBLES, Refusal, Resources, wanted_of
-from operators.jobs.status import NOT_CARRIED_OUT, JobObjects, Moment, Verdict, status_of
+from operators.jobs.status import JobObjects, Moment, Verdict, status_of
 from operators.kube.documents import Key, condition_of, text_at, whole_at
 from operators.kube.timestamps import rfc3339, rfc3339_micro, seconds_of
 from operators.objects.emujob import EmuJob, EmuJobSpec
@@ -60,7 +60,9 @@ class ResizePod:
     resources: Resources
 
 
-Action = CreateJob | CreateService | ResizePod | CommonAction
+OwnAction = CreateJob | CreateService | ResizePod
+"""Actions of this controller only."""
+Action = OwnAction | CommonAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +107,14 @@ def plan(facts: EmuJob, observed: Observed, context: Context) -> Plan[Action]:
         spec = facts.spec
     except InputError as error:
         accepted = ("False", "InvalidSpec", str(error))
-        told = report(facts.key, facts.status_json, status_of(facts, None, seen, accepted, now), _news)
+        told = report(facts.key, facts.status_json, status_of(facts, None, seen, accepted, now), _events)
         return Plan(tuple(told), wait_s or None)
     is_open = _is_open(facts, own)
     fit = first_fit(spec, context.offers, context.profiles) if is_open else Fit(spec.configurations[0])
     accepted = _accepted(fit, observed.job if is_open and own is None else None)
     status = status_of(facts, spec, seen, accepted, now)
     steps, again_s = _steps(facts, spec, observed, seen, (fit, status, context))
-    told = report(facts.key, facts.status_json, status, _news)
+    told = report(facts.key, facts.status_json, status, _events)
     return Plan((*told, *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
 
 
@@ -216,40 +218,40 @@ def _hold(spec: EmuJobSpec, seen: JobObjects) -> bool | None:
     return None if job.active or job.terminating or seen.live else False
 
 
-def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]:
+def _events(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:
     was, accepted = condition_of(before, "Accepted"), condition_of(after, "Accepted")
     if (was.get("status"), was.get("reason")) != (accepted["status"], accepted["reason"]):
         if accepted["status"] == "False":
-            yield News("Warning", accepted["reason"], accepted["message"])
+            yield Event("Warning", accepted["reason"], accepted["message"])
         elif was:
-            yield News("Normal", "Accepted", "the job can run now")
+            yield Event("Normal", "Accepted", "the job can run now")
     resized, former = condition_of(after, "Resized"), condition_of(before, "Resized")
     if resized.get("reason") in TROUBLES and resized["reason"] != former.get("reason"):
-        yield News("Warning", f"Resize{resized['reason']}", str(resized["message"]))
+        yield Event("Warning", f"Resize{resized['reason']}", str(resized["message"]))
     waits, waited = condition_of(after, "Scheduled"), condition_of(before, "Scheduled")
     if waits["reason"] == NOT_CARRIED_OUT and waits["message"] != waited.get("message"):
-        yield News("Warning", NOT_CARRIED_OUT, str(waits["message"]))
+        yield Event("Warning", NOT_CARRIED_OUT, str(waits["message"]))
     if waits["reason"] in SCHEDULING_PROBLEMS and waits["reason"] != waited.get("reason"):
-        yield News("Warning", str(waits["reason"]), str(waits["message"]))
+        yield Event("Warning", str(waits["reason"]), str(waits["message"]))
     predicted = condition_of(after, "Predicted")
     if predicted.get("status") == "False" and condition_of(before, "Predicted").get("status") != "False":
-        yield News("Warning", "PredictionUnreadable", str(predicted["message"]))
+        yield Event("Warning", "PredictionUnreadable", str(predicted["message"]))
     if whole_at(after, "rejections") > whole_at(before, "rejections"):
-        yield News("Warning", "NodeRejected", "a node rejected a pod; the Job is created again and keeps its progress")
+        yield Event("Warning", "NodeRejected", "a node rejected a pod; the Job is created again and keeps its progress")
     if whole_at(after, "preemptions") > whole_at(before, "preemptions"):
         often = "once" if after["preemptions"] == 1 else f"{after['preemptions']} times"
-        yield News("Normal", "Preempted", f"preempted {often}, {_progress(after)}")
+        yield Event("Normal", "Preempted", f"preempted {often}, {_progress(after)}")
     phase = after["phase"]
     if phase == text_at(before, "phase"):
         return
     if phase == "Running":
-        yield News("Normal", "Running", f"runs on {after.get('node', 'its nodes')}, {_progress(after)}")
+        yield Event("Normal", "Running", f"runs on {after.get('node', 'its nodes')}, {_progress(after)}")
     elif phase == "Succeeded":
         observed = after.get("observedJCTSeconds")
-        yield News("Normal", "Complete", _progress(after) + (f", {observed:.6g} s" if observed is not None else ""))
+        yield Event("Normal", "Complete", _progress(after) + (f", {observed:.6g} s" if observed is not None else ""))
     elif phase == "Failed":
         failed = condition_of(after, "Failed")
-        yield News("Warning", str(failed.get("reason", "Failed")), str(failed.get("message", "")))
+        yield Event("Warning", str(failed.get("reason", "Failed")), str(failed.get("message", "")))
 
 
 def _progress(status: Mapping[str, Any]) -> str:

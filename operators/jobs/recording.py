@@ -57,8 +57,15 @@ class Recording:
         )
         url = settings.redis_url
         changed, log = links.changed, bool(url)
-        times = clocks.wall_ns, clocks.monotonic_ns
-        self.results = Results(self._opened, ResultMetrics(registry), *times, changed=changed, keeping=keeping, log=log)
+        self.results = Results(
+            self._opened,
+            ResultMetrics(registry),
+            clocks.wall_ns,
+            clocks.monotonic_ns,
+            changed=changed,
+            keeping=keeping,
+            log=log,
+        )
         self._collector: Collector | None = None
         if url:
             client = client_of(url, settings.variable("redis_url"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
+from operators.controllers.actions import NOT_CARRIED_OUT
 from operators.jobs.resizing import Refusal, resized
 from operators.kube.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.kube.timestamps import rfc3339_micro, seconds_of
@@ -23,8 +24,6 @@ from operators.results.job import EVENT_LOG
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
 
-NOT_CARRIED_OUT = "NotCarriedOut"
-"""The API server refuses an object that must be created."""
 ORPHANED_POD = "PodLeft"
 """An object that must be created waits for a pod that nobody deletes."""
 Verdict = tuple[str, str, str]

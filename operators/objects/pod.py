@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from emulator_runtime.node.layout import HOST_RESOURCE, JOB_UID_LABEL, work_uid
+from emulator_runtime.node.layout import HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL, work_uid
 from operators.kube.documents import (
     Key,
     condition_holds,
@@ -23,11 +23,9 @@ from operators.kube.documents import (
     texts_of,
     whole_at,
 )
-from operators.objects.names import ALLOCATION, CONTAINER, JOB_LABEL
+from operators.objects.names import ALLOCATION, CONTAINER, FINAL
 from operators.objects.native import RESIZABLE, exact_amounts
 
-OVER = ("Succeeded", "Failed")
-"""Phases of a pod that it never leaves."""
 OWN_DOMAIN = "emugpu.dev/"
 """Resources of emugpu's device plugins, and annotations of emugpu."""
 RESIZE_IN_PROGRESS = "InProgress"
@@ -151,7 +149,7 @@ class Pod:
 
     @property
     def over(self) -> bool:
-        return self.phase in OVER
+        return self.phase in FINAL
 
     @property
     def emujob_uid(self) -> str:

@@ -13,17 +13,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from operators.objects.names import Phase
+
 Clock = Literal["wall", "emulated"]
-Phase = Literal["Pending", "Queued", "Starting", "Running", "Preempted", "Succeeded", "Failed", "Rejected"]
-PHASES: tuple[Phase, ...] = (
-    *("Pending", "Queued", "Starting", "Running"),
-    *("Preempted", "Succeeded", "Failed", "Rejected"),
-)
 Kind = Literal["EmuJob", "Job", "Pod"]
 KINDS: tuple[Kind, ...] = ("EmuJob", "Job", "Pod")
 WAITING: tuple[Phase, ...] = ("Pending", "Queued", "Preempted")
 HOLDING: tuple[Phase, ...] = ("Starting", "Running")
-ENDED: tuple[Phase, ...] = ("Succeeded", "Failed")
 
 Seconds = Annotated[float | None, Field(description="Seconds; null: not known yet.")]
 Place = Annotated[

@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Set
 from typing import Any, Generic, Protocol, TypeVar
 
+from emulator_runtime.node.layout import JOB_LABEL
 from operators.kube.api import EMUJOB, JOB, NODE, ON_NODES, POD, POOL, Resource
 from operators.kube.informer import Followed
 from operators.kube.store import Heard, Store, full_name_of
 from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
-from operators.objects.names import JOB_LABEL
 from operators.objects.node import Node
 from operators.objects.pod import Pod
 from operators.objects.pool import Pool

@@ -37,10 +37,10 @@ class Driven:
     cluster: SimulatedCluster
     jobs: dict
 
-    def start(self, job_id, *, steps_done=0, milli=1000, device=0, behind=0):
+    def start(self, job_id, *, steps_done=0, milli=1000, device=0, later_tasks=0):
         share = DeviceShare(device_uuid("n1", device), "Tesla-T4", milli)
         allocation = Allocation("gpu", (TaskPlacement("n1", (share,), 1000),))
-        self.cluster.start(Start(self.jobs[job_id], allocation, self.cluster.now_ns(), steps_done, behind))
+        self.cluster.start(Start(self.jobs[job_id], allocation, self.cluster.now_ns(), steps_done, later_tasks))
 
     def wait(self, until_s=None):
         events = self.cluster.wait(None if until_s is None else to_ns(until_s))
@@ -201,7 +201,7 @@ def test_starts_of_one_plan_share_the_machines(drive):
     driven = drive(
         *(Job(name, gpu_s=10, steps=1) for name in "abc"), start_s=1.0, serial_start_s=0.5, shared_start_s=2.0
     )
-    driven.start("a", behind=1)
+    driven.start("a", later_tasks=1)
     driven.start("b", device=1)
     driven.wait()
     driven.wait(3.0)
@@ -334,7 +334,7 @@ class Recording(SimulatedCluster):
         self.stops_beside = defaultdict(list)
 
     def start(self, start):
-        self.started.append((start.job.job_id, start.at_ns, start.behind))
+        self.started.append((start.job.job_id, start.at_ns, start.later_tasks))
         self.told[start.job.job_id].append(("start", start.at_ns, start.steps_done, start))
         super().start(start)
 
@@ -432,9 +432,9 @@ def check_events(run, job, costs):
 def waits_of(run, costs):
     """How long each start waited for those before it, which are served one after the other, and for those of its plan."""
     waits, free_ns = {}, 0
-    for job_id, at_ns, behind in run.cluster.started:
+    for job_id, at_ns, later_tasks in run.cluster.started:
         turn_ns = max(at_ns, free_ns)
-        waits[job_id, at_ns] = turn_ns - at_ns + behind * to_ns(costs.shared_start_s)
+        waits[job_id, at_ns] = turn_ns - at_ns + later_tasks * to_ns(costs.shared_start_s)
         free_ns = turn_ns + to_ns(costs.serial_start_s) + to_ns(costs.shared_start_s)
     return waits
 

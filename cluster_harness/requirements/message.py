@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cluster_harness.requirements.host import Host
-from cluster_harness.requirements.table import REQUIREMENTS, Missing
+from cluster_harness.requirements.requirements import REQUIREMENTS, Missing
 from cluster_harness.requirements.work import Work
 from emulator_runtime.domain.errors import ClusterError
 
