@@ -73,7 +73,10 @@ def test_redis_killed_and_restarted_from_its_file_in_the_middle(redis_server, lo
         eventually(lambda: shipped(server) == log.recorded)
     assert shipped(server) == log.recorded
     lines = [line for line in store.lines if "still reading its files" not in line]  # seldom, while it starts
-    assert [("can't be reached" in line, ": connected again;" in line) for line in lines] == [(True, False), (False, True)] * 3
+    assert [("can't be reached" in line, ": connected again;" in line) for line in lines] == [
+        (True, False),
+        (False, True),
+    ] * 3
     assert store.status().connections == 4
     assert (store.status().rewound, store.status().lost) == (0, 0)
 
