@@ -108,9 +108,9 @@ def published(path: Path, node: str, report: Callable[[str], None]) -> Inventory
     try:
         inventory = read_inventory(path, node)
     except InputError as error:
-        report(f"{error}; waiting for the inventory to come anew")
+        report(f"{error}; waiting for a new one")
         return None
     if not isinstance(inventory, Inventory):
-        report(f"{path}: holds no inventory with resources; waiting for it to come anew")
+        report(f"{path}: holds no inventory with resources; waiting for a new one")
         return None
     return inventory

@@ -194,7 +194,7 @@ class KubernetesBorder:
         def listed(pods_of_node: list[PodFacts]) -> None:
             seen = {pod.uid: read(pod.allocated) for pod in pods_of_node if pod.allocated is not None}
             known = {uid: share for uid, share in seen.items() if share is not None}
-            self._poller.call_soon(partial(shares.glimpsed, known))
+            self._poller.call_soon(partial(shares.set_listed, known))
 
         pods.on_listed = listed
         self._run("pod-watch", lambda: watch.run(self._stopping))

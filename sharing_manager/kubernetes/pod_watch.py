@@ -35,7 +35,7 @@ class PodWatch:
     def listed(self, items: Sequence[object]) -> str:
         pods = [objects.allocated_pod(item) for item in items]
         shares = {pod.uid: share for pod in pods if (share := self._read(pod)) is not None}
-        self._poller.call_soon(partial(self._shares.watched, shares))
+        self._poller.call_soon(partial(self._shares.set_watched, shares))
         return ""
 
     def changed(self, item: object, *, deleted: bool) -> None:

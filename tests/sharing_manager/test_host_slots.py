@@ -72,8 +72,8 @@ def test_the_next_pod_on_a_place_fences_the_one_before(pods, pod, mint):
     old = pods.attach(mint("t1", "place-0"), pod("a"))
     new = pods.attach(mint("t2", "place-0"), pod("b"))
     assert (old.state, new.live) == (GrantState.FENCED, True)
-    assert pods.attach("t1", pod("a")).over  # and it comes to nothing any more
-    with pytest.raises(RefusedError, match="this token is void, end the pod"):
+    assert pods.attach("t1", pod("a")).ended  # and it comes to nothing any more
+    with pytest.raises(RefusedError, match="this token is void, delete the pod"):
         pods.attach(earlier, pod("c"))
 
 

@@ -139,6 +139,6 @@ def test_whoever_is_listed_in_one_of_any_two_comparisons_stays(described, rounds
                 else not of_pod.get(g.pod.pod, frozenset()) >= {*g.devices}
             )
         }
-        over = {g.digest for g in grants if g.over}
+        over = {g.digest for g in grants if g.ended}
         assert found.gone == (absent & absent_before) - over
         absent_before = absent

@@ -63,7 +63,7 @@ def test_a_group_that_has_read_nothing_keeps_everything(server):
 
 def test_without_readers_only_a_length_that_was_asked_for_counts(server):
     assert trim(server.client(), "redis", "n1") == Trimmed(
-        stream_of("n1"), 0, "no group reads it; --max-length would trim it all the same"
+        stream_of("n1"), 0, "no group reads it; give --max-length to trim it"
     )
     assert trim(server.client(), "redis", "n1", max_length=30).removed == 70
     assert left(server) == list(range(71, 101))
