@@ -1,4 +1,4 @@
-"""The programs of a cluster, built from one Go module where they can't be downloaded as releases."""
+"""The programs of a cluster, built from one Go module if they can't be downloaded as releases."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def has_components(cache: Cache) -> bool:
 
 
 def components(cache: Cache, shell: Shell, steps: Steps) -> Path:
-    """The directory with all programs of a cluster, static. Raises ClusterError where the build fails."""
+    """The directory with all programs of a cluster, statically linked. Raises ClusterError if the build fails."""
     title = "build the programs of Kubernetes (cold: 7 to 12 minutes on 2 cores)"
     packages = ("tool", "./coredns", "./pause")
     return cache.ensure("components", module_key(), lambda path: _install(path, packages, shell, steps, title))
 
 
 def module_key() -> str:
-    """Names what is built: the module's files and the stamp."""
+    """The cache key of the programs: the module's files and the stamp."""
     sources = ("go.mod", "go.sum", "coredns", "pause")
     return content_key(*(versions.TOOLS_MODULE / name for name in sources), linker_flags())
 

@@ -1,4 +1,4 @@
-"""One run of `emugpu cluster up`: check the machine, create or find the nodes, bring images, install the chart."""
+"""One run of `emugpu cluster up`: check the machine, create or reuse the nodes, load images, install the chart."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Up:
-    """Every step may be repeated: a step that is done already is recognised and skipped."""
+    """One run. Every step may be repeated: steps that are done already are recognised and skipped."""
 
     site: Site
     request: Request
@@ -83,7 +83,7 @@ class Up:
         self.site.directory(self._name).save(replace(state, spec=shape))
 
     def _wanted(self, before: ClusterState | None) -> ClusterState:
-        """The state to reach. Raises ClusterError where the cluster of that name is another one."""
+        """The requested state. Raises ClusterError if the cluster of that name has another provider or kubeconfig."""
         directory, spec, kubeconfig = self.site.directory(self._name), self.request.spec, self.request.kubeconfig
         path = str(kubeconfig.absolute() if kubeconfig else directory.kubeconfig)
         way = EXISTING if kubeconfig else KIND
@@ -128,7 +128,7 @@ class Up:
         return Work(EXISTING_CLUSTER, clients=missing, chart=chart, kubeconfig=Path(state.kubeconfig))
 
     def _with_images_of_registries(self, state: ClusterState) -> ClusterState:
-        """With the images that nodes of an existing cluster pull. Raises InputError where none are named."""
+        """The state with the images that nodes of an existing cluster pull. Raises InputError if none are given."""
         if self.request.image:
             return replace(state, images={"emugpu": self.request.image, "emugpu-redis": PUBLIC_REDIS})
         if self.request.with_chart and not state.images:
@@ -137,7 +137,7 @@ class Up:
         return state
 
     def _ensure_kind(self, state: ClusterState) -> tuple[KindProvider, ClusterState, bool]:
-        """The running cluster, or a new one; True: the product's images are on its nodes."""
+        """The running cluster or a new one, and whether the product's images are on its nodes already."""
         shell = self.site.shell(self._name)
         engine = running_engine(self.site.cache, shell)
         work = self._work_on_kind(state, engine, creating=not state.complete)
@@ -166,7 +166,7 @@ class Up:
         return self.site.work_on_kind(OFFLINE if offline else REGISTRY, engine, nodes, chart)
 
     def _check_answer(self, provider: KindProvider) -> None:
-        """Nodes whose engine was restarted have other addresses, with which a control plane doesn't work."""
+        """Raises ClusterError if the API server doesn't answer, as after a restart of the engine: nodes have new addresses."""
         try:
             provider.kubectl("get", "nodes", timeout_s=30)
         except ClusterError as error:
@@ -174,7 +174,7 @@ class Up:
             raise ClusterError(f"cluster {self._name!r} exists and doesn't answer; {fix} ({error})") from error
 
     def _delete_unfinished(self, provider: KindProvider) -> None:
-        """Deletes the nodes of a run that didn't finish; a cluster of somebody else stays. Raises ClusterError."""
+        """Deletes the nodes of a run that didn't finish; clusters of others stay. Raises ClusterError."""
         if provider.directory.load() is None:
             raise ClusterError(
                 f"kind has a cluster {self._name!r} that emugpu didn't create; choose another --name, or delete it"
@@ -185,7 +185,7 @@ class Up:
     def _create_kind(
         self, provider: KindProvider, state: ClusterState, work: Work
     ) -> tuple[KindProvider, ClusterState, bool]:
-        """`work` was checked; it is checked again where it turns out to be more (the nodes of a finished cluster are gone)."""
+        """Creates the cluster. `work` was checked; more work (the nodes of a finished cluster are gone) is checked again."""
         engine = provider.kind.engine
         if not work.creates_nodes:
             work = self._work_on_kind(state, engine, creating=True)
@@ -285,7 +285,7 @@ class Up:
 
 
 def must_name_an_image(request: Request) -> None:
-    """Checked before anything else. Raises InputError: the chart needs a name and a tag."""
+    """Raises InputError unless --image is NAME:TAG or an archive, since the chart needs a name and a tag; the first check."""
     archive = "" if request.kubeconfig else ", or the path of a `docker save` archive"
     if not request.image or (archive and Path(request.image).is_file()):
         return

@@ -56,7 +56,7 @@ class Kind:
         )
 
     def delete(self, directory: Path) -> None:
-        """Deletes its containers, also unfinished ones. Raises ClusterError."""
+        """Deletes the cluster's containers, also unfinished ones. Raises ClusterError."""
         kubeconfig = ("--kubeconfig", directory / "kubeconfig")
         self.engine.shell.run(self.program, "delete", "cluster", "--name", self.name, *kubeconfig)
 

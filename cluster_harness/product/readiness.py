@@ -31,7 +31,7 @@ def is_device(resource: str) -> bool:
 
 
 def missing_gpus(spec: ClusterSpec, nodes: Sequence[Node]) -> str | None:
-    """The nodes that don't offer what their pool describes; None: all do."""
+    """A sentence that names the nodes that don't offer what their pool describes; None if all do."""
     wanted = {pool.name: pool.gpus for pool in spec.offering_pools}
     offers = {
         node.name: (sum(gpus_of(node).values()), wanted[node.labels[POOL_LABEL]])

@@ -1,4 +1,4 @@
-"""What a command is about to do on this machine, less what the cache has: the requirements follow from it."""
+"""The work of a command on this machine, without what the cache already has. The requirements follow from it."""
 
 from __future__ import annotations
 
