@@ -1,4 +1,4 @@
-"""`python -m operators.jobs` runs the controller of EmuJobs; of several replicas one acts."""
+"""`python -m operators.jobs` runs the controllers of EmuJobs and experiments, and the results feed. One replica acts."""
 
 from __future__ import annotations
 

@@ -78,10 +78,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The objects of an EmuJob's name. `job`: the Job of this name, whoever owns it; `pods`: all with the EmuJob's label.
+    """The objects of an EmuJob's name. `job`: the Job of this name, also if another object owns it.
 
-    `refusals`: the refusal of the last resize by uid of a pod. `refused_creation`: why the last attempt to create the Job or the
-    Service failed.
+    `pods`: all with the EmuJob's label. `refusals`: the refusal of the last resize by uid of a pod. `refused_creation`: why the
+    last attempt to create the Job or the Service failed.
     """
 
     job: BatchJob | None = None
@@ -92,30 +92,30 @@ class Observed:
     refused_creation: RefusedCreation | None = None
 
 
-def plan(facts: EmuJob, observed: Observed, context: Context) -> Plan[Action]:
+def plan(emujob: EmuJob, observed: Observed, context: Context) -> Plan[Action]:
     """Pure: equal observations give equal plans."""
-    if facts.deleting:
+    if emujob.deleting:
         return Plan()  # Kubernetes deletes its Job and Service, whose owner it is
     now = Moment(rfc3339(context.now_ns), rfc3339_micro(context.now_ns))
-    own = observed.job if observed.job is not None and observed.job.owner == facts.key.uid else None
+    own = observed.job if observed.job is not None and observed.job.owner == emujob.key.uid else None
     pods = [pod for pod in observed.pods if own is not None and pod.owner == own.key.uid]
     wait_s = _wait_for_the_log_s(own, observed.outcome, context)
     refused_creation = observed.refused_creation.problem if observed.refused_creation is not None else ""
-    left = _left(observed) if observed.job is None else ()
-    seen = JobObjects(own, pods, observed.outcome, wait_s > 0, observed.refusals, refused_creation, left)
+    orphaned = _orphaned(observed) if observed.job is None else ()
+    seen = JobObjects(own, pods, observed.outcome, wait_s > 0, observed.refusals, refused_creation, orphaned)
     try:
-        spec = facts.spec
+        spec = emujob.spec
     except InputError as error:
         accepted = ("False", "InvalidSpec", str(error))
-        told = report(facts.key, facts.status_json, status_of(facts, None, seen, accepted, now), _events)
-        return Plan(tuple(told), wait_s or None)
-    is_open = _is_open(facts, own)
+        reports = report(emujob.key, emujob.status_json, status_of(emujob, None, seen, accepted, now), _events)
+        return Plan(tuple(reports), wait_s or None)
+    is_open = _is_open(emujob, own)
     fit = first_fit(spec, context.offers, context.profiles) if is_open else Fit(spec.configurations[0])
     accepted = _accepted(fit, observed.job if is_open and own is None else None)
-    status = status_of(facts, spec, seen, accepted, now)
-    steps, again_s = _steps(facts, spec, observed, seen, (fit, status, context))
-    told = report(facts.key, facts.status_json, status, _events)
-    return Plan((*told, *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
+    status = status_of(emujob, spec, seen, accepted, now)
+    steps, again_s = _steps(emujob, spec, observed, seen, (fit, status, context))
+    reports = report(emujob.key, emujob.status_json, status, _events)
+    return Plan((*reports, *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
 
 
 def _wait_for_the_log_s(job: BatchJob | None, outcome: Outcome | None, context: Context) -> float:
@@ -126,9 +126,9 @@ def _wait_for_the_log_s(job: BatchJob | None, outcome: Outcome | None, context: 
     return _LAST_WORD_S - waited_s if 0 <= waited_s < _LAST_WORD_S else 0.0  # below 0: the clock was set back
 
 
-def _is_open(facts: EmuJob, job: BatchJob | None) -> bool:
+def _is_open(emujob: EmuJob, job: BatchJob | None) -> bool:
     """Whether it is still to be decided if the job can run: not once it runs or has ended."""
-    phase = facts.phase
+    phase = emujob.phase
     if phase == "Succeeded":
         return False
     if job is None:
@@ -146,7 +146,7 @@ def _accepted(fit: Fit, foreign: BatchJob | None) -> Verdict:
 
 
 def _steps(
-    facts: EmuJob,
+    emujob: EmuJob,
     spec: EmuJobSpec,
     observed: Observed,
     seen: JobObjects,
@@ -158,14 +158,14 @@ def _steps(
         return [SuspendJob(seen.job.key, suspend=True)] if seen.job is not None and _would_go_on(seen.job) else [], None
     service: list[Action] = []
     if spec.nodes > 1 and not observed.has_service and status["phase"] != "Rejected" and not later_s:
-        service = [CreateService(facts.key, service_document(facts))]
+        service = [CreateService(emujob.key, service_document(emujob))]
     if seen.job is None:
-        if observed.job is not None or seen.left or fit.configuration is None:
+        if observed.job is not None or seen.orphaned or fit.configuration is None:
             return service, None
         if later_s:
             return [], later_s
-        document = job_document(facts, spec, context.images, fit.configuration, fit.gpu_types)
-        return [*service, CreateJob(facts.key, document)], None
+        document = job_document(emujob, spec, context.images, fit.configuration, fit.gpu_types)
+        return [*service, CreateJob(emujob.key, document)], None
     if seen.job.deleting:
         return service, None
     if seen.rejected and not seen.job.complete:
@@ -176,13 +176,13 @@ def _steps(
     return [*service, *hold, *_resizes(spec, seen, context.now_ns)], later_s or None
 
 
-def _left(observed: Observed) -> tuple[Pod, ...]:
+def _orphaned(observed: Observed) -> tuple[Pod, ...]:
     """Live pods of a Job that is gone: another Job's pods would train beside them."""
     return tuple(sorted((pod for pod in observed.pods if not pod.over), key=lambda pod: pod.key.name))
 
 
 def _would_go_on(job: BatchJob) -> bool:
-    """Of a job that is over: Kubernetes would start another pod, because the previous one could not report the end."""
+    """Whether Kubernetes would start another pod of a job that has ended, because the previous one could not report the end."""
     return not (job.finished or job.suspended or job.deleting)
 
 

@@ -32,8 +32,20 @@ from operators.objects.names import SchedulerActuator
 LEAST_STRETCH = 0.0001
 """Below it no job is long enough to be compared with a cluster: its pods take seconds to start."""
 _COSTS = (
-    *("submit", "serialSubmit", "coalesce", "decide", "start", "warmUp", "serialStart", "sharedStart", "checkpoint"),
-    *("restore", "stop", "serialStop", "sharedStop", "finish"),
+    "submit",
+    "serialSubmit",
+    "coalesce",
+    "decide",
+    "start",
+    "warmUp",
+    "serialStart",
+    "sharedStart",
+    "checkpoint",
+    "restore",
+    "stop",
+    "serialStop",
+    "sharedStop",
+    "finish",
 )
 """What spec.costs can name, without the unit."""
 COSTS = {

@@ -28,7 +28,7 @@ from operators.objects.forms import (
 from operators.objects.names import ALLOCATION, CONFIGURATION
 
 _BATCH = "batch.kubernetes.io/"
-"""Such labels are the Job's; annotations may be anybody's."""
+"""Labels with this prefix are reserved for the Job; annotations with it are not."""
 _MOST_ANNOTATIONS_BYTES = 256 * 1024
 _KEYS = "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 

@@ -30,7 +30,7 @@ from operators.experiments.controller.plan import (
     wants_to_run,
 )
 from operators.experiments.controller.runner_job import RunnerSettings
-from operators.experiments.controller.status import Seen
+from operators.experiments.controller.status import Observed
 from operators.experiments.run_namespace import request_deletion
 from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, Json
 from operators.kube.documents import object_at, objects_in, text_at
@@ -132,14 +132,14 @@ class Controller:
         plans: list[Plan[Action]] = [Plan((removal,)) for removal in removals]
         for experiment in experiments:
             uid = experiment.key.uid
-            seen = Seen(
+            observed = Observed(
                 runner=runners.get(uid),
                 namespaces=namespaces.get(uid, ()),
                 turn=uid == chosen,
                 before=number_before(experiment, experiments, ready),
                 previous=self._previous.get(uid),
             )
-            plans.append(plan(experiment, seen, self._dependencies.settings, self._dependencies.wall_ns()))
+            plans.append(plan(experiment, observed, self._dependencies.settings, self._dependencies.wall_ns()))
         self._previous = {experiment.key.uid: experiment.status_json for experiment in experiments}
         return [replace(each, again_s=min(_LONGEST_WAIT_S, each.again_s or _LONGEST_WAIT_S)) for each in plans]
 

@@ -12,7 +12,7 @@ from operators.controllers.actions import CommonAction, DeleteJob, Plan, RecordE
 from operators.controllers.events import Event
 from operators.experiments.controller.objects import RunNamespace, RunnerJob
 from operators.experiments.controller.runner_job import RunnerSettings, runner_document
-from operators.experiments.controller.status import Seen, own_members, silence_left_s, status_of
+from operators.experiments.controller.status import Observed, own_members, silence_left_s, status_of
 from operators.kube.documents import Key, condition_of, object_at, objects_in, text_at, whole_at
 from operators.kube.timestamps import ns_of, rfc3339
 from operators.objects.experiment import Experiment, ExperimentSpec
@@ -100,25 +100,27 @@ def _order(experiment: Experiment) -> tuple[str, str, str]:
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
-def plan(experiment: Experiment, seen: Seen, settings: RunnerSettings, now_ns: int) -> Plan[Action]:
+def plan(experiment: Experiment, observed: Observed, settings: RunnerSettings, now_ns: int) -> Plan[Action]:
     """Pure: the same state gives the same plan."""
     if experiment.deleting:
-        return Plan(tuple(_deleted(experiment, seen)), owner=experiment.key)
+        return Plan(tuple(_deleted(experiment, observed)), owner=experiment.key)
     spec, accepted = None, ("True", "Accepted", "")
     try:
         spec = experiment.spec
     except InputError as error:
         accepted = "False", "InvalidSpec", str(error)
-    status = status_of(experiment, spec, seen, accepted, rfc3339(now_ns), now_ns)
+    status = status_of(experiment, spec, observed, accepted, rfc3339(now_ns), now_ns)
     steps: list[Action] = []
     again_s = None
     if spec is not None and status["phase"] in FINAL:
-        steps, again_s = _ended(experiment, spec, seen, status, now_ns)
+        steps, again_s = _ended(experiment, spec, observed, status, now_ns)
     elif spec is not None:
-        steps, again_s = _running(experiment, spec, seen, settings), _silence_s(seen.runner, now_ns)
+        steps, again_s = _running(experiment, spec, observed, settings), _silence_s(observed.runner, now_ns)
     reports = report(experiment.key, own_members(experiment.status_json), status, partial(_phase_events, experiment))
-    news = (RecordEvent(experiment.key, event) for event in _runner_events(seen.previous, experiment.status_json))
-    return Plan((*reports, *news, *steps), again_s, experiment.key)
+    runner_events = (
+        RecordEvent(experiment.key, event) for event in _runner_events(observed.previous, experiment.status_json)
+    )
+    return Plan((*reports, *runner_events, *steps), again_s, experiment.key)
 
 
 def orphans(uids: Iterable[str], runners: Iterable[RunnerJob], namespaces: Iterable[RunNamespace]) -> list[Action]:
@@ -128,27 +130,29 @@ def orphans(uids: Iterable[str], runners: Iterable[RunnerJob], namespaces: Itera
     return [*jobs, *_delete_all([namespace for namespace in namespaces if namespace.owner not in known])]
 
 
-def _running(experiment: Experiment, spec: ExperimentSpec, seen: Seen, settings: RunnerSettings) -> list[Action]:
-    runs = seen.turn and not spec.suspend
-    if seen.runner is None:
+def _running(
+    experiment: Experiment, spec: ExperimentSpec, observed: Observed, settings: RunnerSettings
+) -> list[Action]:
+    runs = observed.turn and not spec.suspend
+    if observed.runner is None:
         if not runs:
-            return _delete_all(seen.namespaces)
+            return _delete_all(observed.namespaces)
         if not _has_begun(experiment):  # first, so that a deletion from now on waits for the cleanup
             return [SetFinalizer(experiment.key, _with_ours(experiment))]
         return [CreateRunner(runner_document(experiment, spec, settings))]
-    runner = seen.runner
+    runner = observed.runner
     if runner.deleting or runner.finished:
         return []
     if runs == runner.suspended and not (runs and runner.pods):  # a new pod must not run beside one that is ending
         return [SuspendJob(runner.key, suspend=not runs, label="SuspendRunner")]
-    return _delete_all(seen.namespaces) if runner.suspended and not runner.pods else []
+    return _delete_all(observed.namespaces) if runner.suspended and not runner.pods else []
 
 
 def _ended(
-    experiment: Experiment, spec: ExperimentSpec, seen: Seen, status: Mapping[str, Any], now_ns: int
+    experiment: Experiment, spec: ExperimentSpec, observed: Observed, status: Mapping[str, Any], now_ns: int
 ) -> tuple[list[Action], float | None]:
-    if not seen.still:
-        return _delete_all(seen.namespaces), None
+    if not observed.idle:
+        return _delete_all(observed.namespaces), None
     if _has_begun(experiment):
         return ([SetFinalizer(experiment.key, _without_ours(experiment))] if experiment.phase in FINAL else []), None
     if spec.ttl_s is None:
@@ -157,14 +161,14 @@ def _ended(
     return ([DeleteExperiment(experiment.key)], None) if left_s <= 0 else ([], left_s)
 
 
-def _deleted(experiment: Experiment, seen: Seen) -> Iterator[Action]:
+def _deleted(experiment: Experiment, observed: Observed) -> Iterator[Action]:
     if not _has_begun(experiment):
         return
-    if seen.runner is not None:
-        if not seen.runner.deleting:
-            yield _delete(seen.runner)
-    elif seen.namespaces:
-        yield from _delete_all(seen.namespaces)
+    if observed.runner is not None:
+        if not observed.runner.deleting:
+            yield _delete(observed.runner)
+    elif observed.namespaces:
+        yield from _delete_all(observed.namespaces)
     else:
         yield SetFinalizer(experiment.key, _without_ours(experiment))
 

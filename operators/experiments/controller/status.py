@@ -35,7 +35,7 @@ OWN_MEMBERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observed:
     """The observed state of one experiment. `turn`: it may run; `before`: how many run before it.
 
     `previous`: its status at the last reconciliation of this process, for events about what its runner has written since.
@@ -48,7 +48,7 @@ class Seen:
     previous: Mapping[str, Any] | None = None
 
     @property
-    def still(self) -> bool:
+    def idle(self) -> bool:
         """Whether nothing of it uses the cluster."""
         return not self.namespaces and (self.runner is None or not self.runner.works)
 
@@ -90,28 +90,28 @@ def own_members(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def status_of(
-    experiment: Experiment, spec: ExperimentSpec | None, seen: Seen, accepted: Verdict, now: str, now_ns: int
+    experiment: Experiment, spec: ExperimentSpec | None, observed: Observed, accepted: Verdict, now: str, now_ns: int
 ) -> dict[str, Any]:
     """The controller's part of the status. `spec` None: it is invalid, `accepted` says why."""
     before, progress = experiment.status_json, experiment.status.progress
-    end = end_of(progress, seen.runner, now_ns) if experiment.phase not in FINAL else None
-    phase = _phase(experiment, spec, seen, end)
+    end = end_of(progress, observed.runner, now_ns) if experiment.phase not in FINAL else None
+    phase = _phase(experiment, spec, observed, end)
     members: dict[str, Any] = {
         "observedGeneration": experiment.generation,
         "phase": phase,
         "policies": len(spec.columns) if spec is not None else None,
-        "doing": _slow_start(phase, seen, now_ns) or _sentence(phase, progress, seen),
-        "runner": seen.runner.key.name if seen.runner is not None else text_at(before, "runner"),
+        "doing": _slow_start(phase, observed, now_ns) or _sentence(phase, progress, observed),
+        "runner": observed.runner.key.name if observed.runner is not None else text_at(before, "runner"),
         "startedAt": text_at(before, "startedAt") or (now if phase == "Running" else ""),
         "finishedAt": text_at(before, "finishedAt") or (now if phase in FINAL else ""),
     }
-    conditions = _conditions(experiment, seen, accepted, (phase, end), now)
+    conditions = _conditions(experiment, observed, accepted, (phase, end), now)
     return {**{name: value for name, value in members.items() if value not in (None, "", 0)}, "conditions": conditions}
 
 
-def _slow_start(phase: str, seen: Seen, now_ns: int) -> str:
+def _slow_start(phase: str, observed: Observed, now_ns: int) -> str:
     """Why a runner reports no progress: usually a missing image, which the Job's status doesn't show."""
-    runner = seen.runner
+    runner = observed.runner
     started_ns = ns_of(runner.started) if runner is not None else None
     if phase != "Starting" or runner is None or runner.ready or started_ns is None:
         return ""
@@ -131,7 +131,7 @@ def doing(progress: Progress) -> str:
     return f"{progress.policy}: {_DOING[progress.stage]}{again}, {progress.jobs_ended} of {progress.jobs} jobs"
 
 
-def _phase(experiment: Experiment, spec: ExperimentSpec | None, seen: Seen, end: End | None) -> str:
+def _phase(experiment: Experiment, spec: ExperimentSpec | None, observed: Observed, end: End | None) -> str:
     if experiment.phase in FINAL:
         return experiment.phase
     if end is not None:
@@ -140,29 +140,29 @@ def _phase(experiment: Experiment, spec: ExperimentSpec | None, seen: Seen, end:
         return "Failed"
     if spec.suspend:
         return "Suspended"
-    if seen.runner is None or seen.runner.suspended or not seen.turn:
+    if observed.runner is None or observed.runner.suspended or not observed.turn:
         return "Queued"
     return "Running" if experiment.status.progress.stage else "Starting"
 
 
-def _sentence(phase: str, progress: Progress, seen: Seen) -> str:
+def _sentence(phase: str, progress: Progress, observed: Observed) -> str:
     if phase == "Queued":
         return (
             "next"
-            if seen.turn
-            else f"waits for its turn, {seen.before} before it"
-            if seen.before
+            if observed.turn
+            else f"waits for its turn, {observed.before} before it"
+            if observed.before
             else "waits for its turn"
         )
     if phase == "Suspended":
-        return "suspended by spec.suspend" if seen.still else "is being stopped"
+        return "suspended by spec.suspend" if observed.idle else "is being stopped"
     if phase == "Starting":
         return "its runner is being started"
     return (doing(progress) or "preparing") if phase == "Running" else ""
 
 
 def _conditions(
-    experiment: Experiment, seen: Seen, accepted: Verdict, outcome: tuple[str, End | None], now: str
+    experiment: Experiment, observed: Observed, accepted: Verdict, outcome: tuple[str, End | None], now: str
 ) -> list[dict[str, Any]]:
     phase, end = outcome
     verdicts: dict[str, Verdict] = {"Accepted": accepted}
@@ -170,7 +170,7 @@ def _conditions(
         progress = experiment.status.progress
         verdicts["Running"] = "True", progress.stage or "", doing(progress)
     else:
-        verdicts["Running"] = "False", phase, _sentence(phase, experiment.status.progress, seen)
+        verdicts["Running"] = "False", phase, _sentence(phase, experiment.status.progress, observed)
     if experiment.phase not in FINAL:  # the conditions of an ended experiment are final
         failed = sum(column.failed_jobs for column in experiment.status.results)
         message = f"{failed} jobs did not finish; the report names them" if failed else ""

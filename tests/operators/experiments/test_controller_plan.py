@@ -22,7 +22,7 @@ from operators.experiments.controller.plan import (
     turn,
 )
 from operators.experiments.controller.runner_job import RunnerSettings, runner_document
-from operators.experiments.controller.status import OWN_MEMBERS, Seen
+from operators.experiments.controller.status import OWN_MEMBERS, Observed
 from operators.experiments.runner.progress import RunnerProgress, status_members
 from operators.kube.documents import Key, condition_of
 from operators.objects.experiment import COSTS, Experiment, parse_spec
@@ -91,11 +91,11 @@ def test_who_has_the_cluster_keeps_it() -> None:
 
 
 def test_the_finalizer_comes_before_the_runner() -> None:
-    assert steps(plan(experiment(), Seen(turn=True), SETTINGS, NOW_NS)) == ["SetFinalizer"]
+    assert steps(plan(experiment(), Observed(turn=True), SETTINGS, NOW_NS)) == ["SetFinalizer"]
     begun = experiment(finalizers=("other", EXPERIMENT_FINALIZER))
-    (create,) = (a for a in plan(begun, Seen(turn=True), SETTINGS, NOW_NS).actions if isinstance(a, CreateRunner))
+    (create,) = (a for a in plan(begun, Observed(turn=True), SETTINGS, NOW_NS).actions if isinstance(a, CreateRunner))
     assert create.document["metadata"]["name"] == runner_name("u", "u")
-    assert steps(plan(begun, Seen(), SETTINGS, NOW_NS)) == []
+    assert steps(plan(begun, Observed(), SETTINGS, NOW_NS)) == []
 
 
 def test_a_runner_is_stopped_and_resumed() -> None:
@@ -103,16 +103,18 @@ def test_a_runner_is_stopped_and_resumed() -> None:
         experiment(spec=SPEC | {"suspend": True}, finalizers=(EXPERIMENT_FINALIZER,)),
         experiment(finalizers=(EXPERIMENT_FINALIZER,)),
     )
-    assert steps(plan(held, Seen(runner(pods=1)), SETTINGS, NOW_NS)) == ["SuspendRunner"]
-    assert steps(plan(held, Seen(runner(pods=1, suspended=True), [namespace()]), SETTINGS, NOW_NS)) == []
-    assert steps(plan(held, Seen(runner(suspended=True), [namespace()]), SETTINGS, NOW_NS)) == ["DeleteRunNamespace"]
-    assert steps(plan(begun, Seen(runner(suspended=True, pods=1), turn=True), SETTINGS, NOW_NS)) == []
-    assert steps(plan(begun, Seen(runner(suspended=True), turn=True), SETTINGS, NOW_NS)) == ["SuspendRunner"]
-    assert status(plan(held, Seen(runner(pods=1)), SETTINGS, NOW_NS))["doing"] == "is being stopped"
+    assert steps(plan(held, Observed(runner(pods=1)), SETTINGS, NOW_NS)) == ["SuspendRunner"]
+    assert steps(plan(held, Observed(runner(pods=1, suspended=True), [namespace()]), SETTINGS, NOW_NS)) == []
+    assert steps(plan(held, Observed(runner(suspended=True), [namespace()]), SETTINGS, NOW_NS)) == [
+        "DeleteRunNamespace"
+    ]
+    assert steps(plan(begun, Observed(runner(suspended=True, pods=1), turn=True), SETTINGS, NOW_NS)) == []
+    assert steps(plan(begun, Observed(runner(suspended=True), turn=True), SETTINGS, NOW_NS)) == ["SuspendRunner"]
+    assert status(plan(held, Observed(runner(pods=1)), SETTINGS, NOW_NS))["doing"] == "is being stopped"
 
 
 def test_a_spec_that_can_not_be_read_has_failed() -> None:
-    found = plan(experiment(spec={"workload": {"inline": "x"}, "policies": []}), Seen(), SETTINGS, NOW_NS)
+    found = plan(experiment(spec={"workload": {"inline": "x"}, "policies": []}), Observed(), SETTINGS, NOW_NS)
     assert steps(found) == [] and status(found)["phase"] == "Failed"
     assert condition_of(status(found), "Accepted")["reason"] == "InvalidSpec"
     assert condition_of(status(found), "Failed")["message"].startswith("spec.policies: name at least one policy")
@@ -120,7 +122,7 @@ def test_a_spec_that_can_not_be_read_has_failed() -> None:
 
 def test_a_silent_runner_is_listened_to_for_a_while() -> None:
     begun = experiment(finalizers=(EXPERIMENT_FINALIZER,))
-    silent = Seen(runner(complete=True, ended="2026-01-01T00:00:00Z"), turn=True)
+    silent = Observed(runner(complete=True, ended="2026-01-01T00:00:00Z"), turn=True)
     early = plan(begun, silent, SETTINGS, NOW_NS + 10**9)
     assert status(early)["phase"] == "Starting" and early.again_s == 29.0
     late = status(plan(begun, silent, SETTINGS, NOW_NS + 31 * 10**9))
@@ -129,17 +131,17 @@ def test_a_silent_runner_is_listened_to_for_a_while() -> None:
 
 def test_a_pod_that_does_not_start_is_told_with_where_to_look() -> None:
     begun = experiment(finalizers=(EXPERIMENT_FINALIZER,))
-    waiting = Seen(runner(pods=1, started="2026-01-01T00:00:00Z"), turn=True)
+    waiting = Observed(runner(pods=1, started="2026-01-01T00:00:00Z"), turn=True)
     assert status(plan(begun, waiting, SETTINGS, NOW_NS + 59 * 10**9))["doing"] == "its runner is being started"
     late = status(plan(begun, waiting, SETTINGS, NOW_NS + 60 * 10**9))
     assert late["doing"].endswith("kubectl -n emugpu describe pods -l job-name=r")
-    ready = Seen(runner(pods=1, ready=1, started="2026-01-01T00:00:00Z"), turn=True)
+    ready = Observed(runner(pods=1, ready=1, started="2026-01-01T00:00:00Z"), turn=True)
     assert status(plan(begun, ready, SETTINGS, NOW_NS + 99 * 10**9))["doing"] == "its runner is being started"
 
 
 def test_jobs_that_failed_are_in_the_condition() -> None:
     told = RunnerProgress(stage="Done", done=2, results=({"name": "fifo", "kind": "Policy", "failedJobs": 3},))
-    found = status(plan(experiment(progress=told), Seen(runner(complete=True), turn=True), SETTINGS, NOW_NS))
+    found = status(plan(experiment(progress=told), Observed(runner(complete=True), turn=True), SETTINGS, NOW_NS))
     assert found["phase"] == "Succeeded"
     assert condition_of(found, "Complete")["reason"] == "JobsFailed"
     assert condition_of(found, "Complete")["message"] == "3 jobs did not finish; the report names them"
@@ -152,47 +154,47 @@ def test_what_ended_stays_ended() -> None:
         "conditions": [{"type": "Failed", "status": "True"}],
     }
     begun = experiment(status=ended, finalizers=(EXPERIMENT_FINALIZER,))
-    found = plan(begun, Seen(), SETTINGS, NOW_NS + 10**9)  # its Job is gone
+    found = plan(begun, Observed(), SETTINGS, NOW_NS + 10**9)  # its Job is gone
     assert steps(found) == ["SetFinalizer"]
     assert (status(found)["phase"], status(found)["finishedAt"]) == ("Failed", "2026-01-01T00:00:00Z")
     assert condition_of(status(found), "Failed")["status"] == "True"
-    assert steps(plan(begun, Seen(namespaces=[namespace()]), SETTINGS, NOW_NS)) == ["DeleteRunNamespace"]
+    assert steps(plan(begun, Observed(namespaces=[namespace()]), SETTINGS, NOW_NS)) == ["DeleteRunNamespace"]
 
 
 def test_an_experiment_goes_when_its_time_is_over() -> None:
     ended = {"phase": "Succeeded", "finishedAt": "2026-01-01T00:00:00Z"}
     lasting = experiment(status=ended, spec=SPEC | {"ttlSecondsAfterFinished": 60})
-    early = plan(lasting, Seen(), SETTINGS, NOW_NS + 20 * 10**9)
+    early = plan(lasting, Observed(), SETTINGS, NOW_NS + 20 * 10**9)
     assert steps(early) == [] and early.again_s == 40.0
-    assert steps(plan(lasting, Seen(), SETTINGS, NOW_NS + 60 * 10**9)) == ["DeleteExperiment"]
-    assert steps(plan(experiment(status=ended), Seen(), SETTINGS, NOW_NS + 10**18)) == []
+    assert steps(plan(lasting, Observed(), SETTINGS, NOW_NS + 60 * 10**9)) == ["DeleteExperiment"]
+    assert steps(plan(experiment(status=ended), Observed(), SETTINGS, NOW_NS + 10**18)) == []
 
 
 def test_deleting_goes_step_by_step() -> None:
     gone = experiment(deleting=True, finalizers=(EXPERIMENT_FINALIZER, "other"))
-    assert steps(plan(gone, Seen(runner(pods=1), [namespace()]), SETTINGS, NOW_NS)) == ["DeleteRunner"]
-    assert steps(plan(gone, Seen(runner(deleting=True), [namespace()]), SETTINGS, NOW_NS)) == []
-    assert steps(plan(gone, Seen(None, [namespace()]), SETTINGS, NOW_NS)) == ["DeleteRunNamespace"]
-    assert steps(plan(gone, Seen(None, [namespace(deleting=True)]), SETTINGS, NOW_NS)) == []
-    (last,) = plan(gone, Seen(), SETTINGS, NOW_NS).actions
+    assert steps(plan(gone, Observed(runner(pods=1), [namespace()]), SETTINGS, NOW_NS)) == ["DeleteRunner"]
+    assert steps(plan(gone, Observed(runner(deleting=True), [namespace()]), SETTINGS, NOW_NS)) == []
+    assert steps(plan(gone, Observed(None, [namespace()]), SETTINGS, NOW_NS)) == ["DeleteRunNamespace"]
+    assert steps(plan(gone, Observed(None, [namespace(deleting=True)]), SETTINGS, NOW_NS)) == []
+    (last,) = plan(gone, Observed(), SETTINGS, NOW_NS).actions
     assert isinstance(last, SetFinalizer) and last.finalizers == ("other",)
-    assert plan(replace(gone, finalizers=("other",)), Seen(), SETTINGS, NOW_NS).actions == ()
+    assert plan(replace(gone, finalizers=("other",)), Observed(), SETTINGS, NOW_NS).actions == ()
 
 
 def test_the_same_things_seen_are_no_news() -> None:
     """Also in the phases that have an end."""
     story = [
-        (experiment(), Seen(turn=True)),
-        (experiment(finalizers=(EXPERIMENT_FINALIZER,)), Seen(runner(pods=1), turn=True)),
+        (experiment(), Observed(turn=True)),
+        (experiment(finalizers=(EXPERIMENT_FINALIZER,)), Observed(runner(pods=1), turn=True)),
         (
             experiment(progress=RunnerProgress(attempt=1, stage="Observing", column="fifo", repeat=1, jobs=4)),
-            Seen(runner(pods=1), turn=True),
+            Observed(runner(pods=1), turn=True),
         ),
         (
             experiment(progress=RunnerProgress(attempt=1, stage="Done", done=2, best="fifo")),
-            Seen(runner(complete=True), turn=True),
+            Observed(runner(complete=True), turn=True),
         ),
-        (experiment(), Seen(runner(failed=True, failure="too often", died=4), turn=True)),
+        (experiment(), Observed(runner(failed=True, failure="too often", died=4), turn=True)),
     ]
     for before, seen in story:
         written = status(plan(before, seen, SETTINGS, NOW_NS))
@@ -238,7 +240,7 @@ def test_events_about_a_runner_come_from_what_it_has_written_since() -> None:
     before, after = (experiment(progress=p) for p in (first, replace(first, attempt=2, results=(observed,))))
 
     def reasons(previous: Any) -> list[str]:
-        found = plan(after, Seen(runner(pods=1), turn=True, previous=previous), SETTINGS, NOW_NS)
+        found = plan(after, Observed(runner(pods=1), turn=True, previous=previous), SETTINGS, NOW_NS)
         return [action.event.reason for action in found.actions if isinstance(action, RecordEvent)]
 
     assert reasons(before.status_json) == ["Running", "RunnerRestarted", "Observed"]
@@ -247,7 +249,7 @@ def test_events_about_a_runner_come_from_what_it_has_written_since() -> None:
 
 @pytest.mark.parametrize("status", [{"progress": "x"}, {"progress": {"stage": 4}}, {"results": {}, "done": "x"}])
 def test_a_status_with_odd_members_is_read_as_far_as_it_goes(status: dict[str, Any]) -> None:
-    found = plan(experiment(status=status), Seen(runner(pods=1), turn=True), SETTINGS, NOW_NS)
+    found = plan(experiment(status=status), Observed(runner(pods=1), turn=True), SETTINGS, NOW_NS)
     assert next(a.status for a in found.actions if isinstance(a, WriteStatus))["phase"] == "Starting"
 
 
