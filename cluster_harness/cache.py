@@ -93,7 +93,7 @@ class Cache:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Held by one run at a time on this machine; a message is shown before waiting."""
+        """A lock that one run on this machine holds at a time; a message is shown before waiting for it."""
         directory = self.root / name
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / ".lock").open("w") as file:

@@ -1,4 +1,4 @@
-"""The commands of `emugpu cluster`: up, load, down, and what is known about a cluster. Every command may be repeated."""
+"""The commands of `emugpu cluster`: up, load, down and status. Every command may be repeated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Clusters(Site):
         return cluster_names(self.cache.root)
 
     def state(self, name: str) -> ClusterState:
-        """Raises ClusterError where there is no such cluster, or it was never finished."""
+        """The state of a complete cluster. Raises ClusterError if there is no such cluster or it was never completed."""
         state = self.directory(name).load()
         if state is None:
             others = f"; there are: {', '.join(self.names())}" if self.names() else ""
@@ -37,7 +37,7 @@ class Clusters(Site):
         return state
 
     def kubectl(self, name: str) -> Kubectl:
-        """For a cluster that is complete. Raises ClusterError."""
+        """kubectl for a complete cluster. Raises ClusterError."""
         return self.provider(self.state(name)).kubectl
 
     def up(self, request: Request) -> ClusterState:
@@ -74,7 +74,7 @@ class Clusters(Site):
         return builder.build_optional(name)
 
     def down(self, name: str) -> None:
-        """Deletes the cluster; of an existing one the chart's release, our labels, and the namespace if `up` created it.
+        """Deletes the cluster; of an existing one only the chart's release, our labels, and the namespace if `up` created it.
 
         No error where there is none. With the last cluster an engine ends that `up` started. Raises ClusterError.
         """
@@ -99,7 +99,7 @@ class Clusters(Site):
             self.steps.say(f"namespace {product.NAMESPACE} existed before and stays")
 
     def _delete_nodes(self, state: ClusterState) -> None:
-        """The nodes' containers exist even if their engine doesn't run: it is started for their deletion."""
+        """Starts the engine if it doesn't run, since the nodes' containers must be deleted."""
         shell = self.shell(state.spec.name)
         self.require(Work(OFFLINE if state.on_the_spot else REGISTRY, clients=missing_clients(self.cache, shell)))
         engine = ensure_engine(self.cache, shell, self.steps)

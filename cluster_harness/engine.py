@@ -1,4 +1,4 @@
-"""The Docker engine under the nodes: the one that answers, or one that `up` starts where none does."""
+"""The Docker engine that runs the nodes: the one that answers, or one that `up` starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cluster_harness.steps import Steps
 from emulator_runtime.domain.errors import ClusterError
 
 SYSTEMD = Path("/run/systemd/system")
-"""Exists where systemd runs the machine (sd_booted(3)): then Docker is its service, and no other engine is started."""
+"""Exists if systemd runs the machine (sd_booted(3)). Docker is then a service of systemd, and no other engine is started."""
 
 _ANSWER_TIMEOUT_S = 15.0
 
@@ -35,7 +35,7 @@ class Engine:
 
 
 def running_engine(cache: Cache, shell: Shell) -> Engine | None:
-    """The engine that answers now, started by the system, the user or an earlier `up`; None: none does."""
+    """The engine that answers now, started by the system, the user or an earlier `up`; None if none does."""
     if shutil.which("docker", path=shell.environ.get("PATH")) is None:
         return None
     if version := _version(shell):
@@ -48,7 +48,7 @@ def running_engine(cache: Cache, shell: Shell) -> Engine | None:
 
 
 def ensure_engine(cache: Cache, shell: Shell, steps: Steps) -> Engine:
-    """The engine that answers; where none does, one is started, for which the requirements have been checked.
+    """The engine that answers, or a newly started one, for which the requirements must have been checked.
 
     Raises ClusterError with the last line of its log where it doesn't answer.
     """
@@ -67,7 +67,7 @@ def ensure_engine(cache: Cache, shell: Shell, steps: Steps) -> Engine:
 
 
 def _version(shell: Shell) -> str:
-    """The engine's version, "" where it doesn't answer within 15 s."""
+    """The engine's version; "" if it doesn't answer within 15 s."""
     try:
         done = shell.attempt("docker", "version", "-f", "{{.Server.Version}}", timeout_s=_ANSWER_TIMEOUT_S)
     except ClusterError:

@@ -1,4 +1,4 @@
-"""Go programs, built with a count of what is done: a cold build of Kubernetes takes minutes."""
+"""Builds Go programs and shows how many packages are done, since a first build of Kubernetes takes minutes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _plan(shell: Shell, module: Path, arguments: Sequence[str], report: Report) 
 
 
 def plan_of(lines: Sequence[str]) -> BuildPlan:
-    """From the output of `go list`: a package a line, whether it is stale, only a dependency, and why it is stale."""
+    """Parses the output of `go list`: for each package whether it is stale, only a dependency, and why it is stale."""
     packages = programs = 0
     for line in lines:
         stale, dependency, reason = (*line.split(" ", 2), "", "")[:3]

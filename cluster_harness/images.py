@@ -66,19 +66,19 @@ class ImageBuilder:
     checkout: Path = CHECKOUT
 
     def missing(self, names: Sequence[str] = tuple(SPECS)) -> list[str]:
-        """Those of these images that the cache lacks; all of them outside of a checkout."""
+        """The images of these that the cache lacks; all of them outside of a checkout."""
         if not (self.checkout / "images").is_dir():
             return list(names)
         return [name for name in names if not self.cache.has(f"image-{name}", self.key(name))]
 
     def build(self) -> dict[str, Image]:
-        """The images by name; those in the cache cost nothing. Raises ClusterError."""
+        """The images by name; only those that the cache lacks are built. Raises ClusterError."""
         self._check_checkout()
         missing = self.missing()
         return {name: self._image(name, _numbered(name, missing)) for name in SPECS}
 
     def build_optional(self, name: str) -> Image:
-        """One of OPTIONAL. Raises ClusterError."""
+        """Builds an image of OPTIONAL. Raises ClusterError."""
         self._check_checkout()
         return self._image(name, name)
 
@@ -87,7 +87,7 @@ class ImageBuilder:
             raise ClusterError(f"{self.checkout}: {_NEEDS_CHECKOUT}")
 
     def _image(self, name: str, title: str) -> Image:
-        """`title` begins the steps' titles."""
+        """Builds the images; `title` is the prefix of the steps' titles."""
         key = self.key(name)
         reference = f"{name}:{key}"
 
@@ -139,7 +139,7 @@ class ImageBuilder:
 
 
 def _numbered(name: str, missing: Sequence[str]) -> str:
-    """Such as `image 2 of 3, emugpu-redis`."""
+    """The title of a step, such as `image 2 of 3, emugpu-redis`."""
     return f"image {missing.index(name) + 1} of {len(missing)}, {name}" if name in missing else name
 
 

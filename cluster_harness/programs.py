@@ -1,4 +1,4 @@
-"""The programs of a cluster, built from one Go module where they can't be downloaded as releases."""
+"""The programs of a cluster, built from one Go module if they can't be downloaded as releases."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from cluster_harness import versions
 from cluster_harness.cache import Cache, content_key, default_root
 from cluster_harness.go_build import go_install
-from cluster_harness.requirements.check import require
 from cluster_harness.requirements.host import probe
+from cluster_harness.requirements.message import require
 from cluster_harness.requirements.work import PROGRAMS, Work
 from cluster_harness.shell import Shell
 from cluster_harness.steps import PlainSteps, Steps
@@ -72,14 +72,14 @@ def has_components(cache: Cache) -> bool:
 
 
 def components(cache: Cache, shell: Shell, steps: Steps) -> Path:
-    """The directory with all programs of a cluster, static. Raises ClusterError where the build fails."""
+    """The directory with all programs of a cluster, statically linked. Raises ClusterError if the build fails."""
     title = "build the programs of Kubernetes (cold: 7 to 12 minutes on 2 cores)"
     packages = ("tool", "./coredns", "./pause")
     return cache.ensure("components", module_key(), lambda path: _install(path, packages, shell, steps, title))
 
 
 def module_key() -> str:
-    """Names what is built: the module's files and the stamp."""
+    """The cache key of the programs: the module's files and the stamp."""
     sources = ("go.mod", "go.sum", "coredns", "pause")
     return content_key(*(versions.TOOLS_MODULE / name for name in sources), linker_flags())
 

@@ -1,4 +1,4 @@
-"""The one place that runs other programs: their output goes into a log, a failure becomes one line that says what failed."""
+"""Runs other programs: their output goes to a log, and a failure becomes one line that names what failed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Done:
 
 
 class Shell:
-    """Runs programs with one environment and one log file; `with_env` gives a shell with more variables."""
+    """Runs programs with one environment and one log file; `with_env` returns a shell with more variables."""
 
     def __init__(self, log: Path, environ: Mapping[str, str] | None = None) -> None:
         self.log = log
@@ -65,7 +65,7 @@ class Shell:
         cwd: Path | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> Done:
-        """The same for a program that may fail. Raises ClusterError if it can't be started or doesn't end in time."""
+        """The same for a program whose failure is no error. Raises ClusterError if it can't be started or doesn't end in time."""
         words = [str(word) for word in argv]
         handle = subprocess.PIPE if isinstance(stdin, str) else stdin or subprocess.DEVNULL
         try:
@@ -95,7 +95,7 @@ class Shell:
         cwd: Path | None = None,
         timeout_s: float = BUILD_TIMEOUT_S,
     ) -> None:
-        """Runs a program that takes long and calls `on_line` with each line of stdout and stderr.
+        """Runs a long program and calls `on_line` with each line of stdout and stderr.
 
         `on_idle` is called about once a second while nothing is printed. When the call ends early (an error, a timeout,
         Ctrl-C), the program's whole process group is killed. Raises ClusterError as `run` does.

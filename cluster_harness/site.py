@@ -1,4 +1,4 @@
-"""What all commands of `emugpu cluster` work with: one cache, one display of steps, the shells, and the parts built from them."""
+"""The dependencies of the commands of `emugpu cluster`: the cache, the display of steps, shells, and objects built from them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cluster_harness.offline.node_image import has_node_images
 from cluster_harness.offline.node_rootfs import has_rootfs
 from cluster_harness.product.chart import Chart
 from cluster_harness.programs import Clients, clients, has_components, missing_clients
-from cluster_harness.requirements.check import files_of, require
 from cluster_harness.requirements.host import Host, probe
+from cluster_harness.requirements.message import files_of, require
 from cluster_harness.requirements.work import OFFLINE, Work
 from cluster_harness.shell import Shell
 from cluster_harness.state import EXISTING, ClusterDirectory, ClusterState
@@ -31,7 +31,7 @@ Probe = Callable[[Cache, Shell, Iterable[Path]], Host]
 
 @dataclass(frozen=True)
 class Site:
-    """`probe_host`: how the facts about this machine are found that requirements are checked against."""
+    """`probe_host` collects the facts about this machine against which requirements are checked."""
 
     cache: Cache
     steps: Steps
@@ -42,11 +42,11 @@ class Site:
         return ClusterDirectory(self.cache.root, name)
 
     def shell(self, name: str) -> Shell:
-        """With the log of a cluster."""
+        """A shell that writes to the log of a cluster."""
         return Shell(self.directory(name).log, self.environ)
 
     def engine_shell(self) -> Shell:
-        """With a log of its own, for what concerns no single cluster."""
+        """A shell with a log of its own, for work that concerns no single cluster."""
         return Shell(self.cache.root / "logs" / "engine.log", self.environ)
 
     def require(self, work: Work) -> None:
@@ -57,7 +57,7 @@ class Site:
         return missing_clients(self.cache, self.shell(name), with_kind=with_kind)
 
     def work_on_kind(self, purpose: str, engine: Engine | None, nodes: int, chart: Path | None) -> Work:
-        """What is to be built and created; without a running engine its images are taken to be missing."""
+        """The work of building and creating a kind cluster; without a running engine, all images count as missing."""
         offline = purpose == OFFLINE
         builder = ImageBuilder(self.cache, self.engine_shell(), self.steps, on_the_spot=offline)
         builds_images = bool(builder.missing())
@@ -76,7 +76,7 @@ class Site:
         )
 
     def running_engine(self, name: str) -> Engine:
-        """Raises ClusterError where the engine of a kind cluster doesn't run."""
+        """The engine of a kind cluster. Raises ClusterError if it doesn't run."""
         engine = running_engine(self.cache, self.shell(name))
         if engine is None:
             raise ClusterError(
@@ -85,7 +85,7 @@ class Site:
         return engine
 
     def provider(self, state: ClusterState) -> KindProvider | ExistingCluster:
-        """For a cluster that is complete."""
+        """The provider of a complete cluster's nodes."""
         if state.way == EXISTING:
             return self.existing(state)
         return self.kind(

@@ -1,4 +1,4 @@
-"""What a person sees while a cluster comes up: steps with a title, their progress, and how long they took."""
+"""Displays what `emugpu cluster` does: steps with a title, their progress, and their duration."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Protocol
 from emulator_runtime.domain.units import NS_PER_S
 
 HEARTBEAT_S = 20.0
-"""Time between two lines of a running step where output is a file or a pipe: CI systems end jobs that stay silent."""
+"""Time between two lines of a running step if the output is a file or a pipe: CI systems end silent jobs."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a step is: `done` of `total` things called `unit`; `total` None while it isn't known. `detail`: the current one."""
+    """How far a step is: `done` of `total` things called `unit`; `total` is None while unknown. `detail`: the current one."""
 
     done: int
     total: int | None
@@ -24,7 +24,7 @@ class Progress:
     detail: str = ""
 
     def __str__(self) -> str:
-        """Such as `120 of 3793 packages (k8s.io/api/core/v1)`."""
+        """For example `120 of 3793 packages (k8s.io/api/core/v1)`."""
         of_total = "" if self.total is None else f" of {self.total}"
         return f"{self.done}{of_total} {self.unit}" + (f" ({self.detail})" if self.detail else "")
 

@@ -1,4 +1,4 @@
-"""One run of `emugpu cluster up`: check the machine, create or find the nodes, bring images, install the chart."""
+"""One run of `emugpu cluster up`: check the machine, create or reuse the nodes, load images, install the chart."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from cluster_harness.product.readiness import missing_gpus
 from cluster_harness.product.reshape import not_moved, removed_pools, renames, side_by_side, unobserved
 from cluster_harness.programs import clients, components
 from cluster_harness.request.spec import ClusterSpec, differences
-from cluster_harness.requirements.work import EXISTING, OFFLINE, REGISTRY, Work
+from cluster_harness.requirements.work import EXISTING_CLUSTER, OFFLINE, REGISTRY, Work
 from cluster_harness.site import Site
-from cluster_harness.state import EXISTING as STATE_EXISTING
-from cluster_harness.state import KIND, ClusterState
+from cluster_harness.state import EXISTING, KIND, ClusterState
 from emulator_runtime.domain.errors import ClusterError, InputError
 
 PUBLIC_REDIS = "redis:7"
@@ -56,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Up:
-    """Every step may be repeated: a step that is done already is recognised and skipped."""
+    """One run. Every step may be repeated: steps that are done already are recognised and skipped."""
 
     site: Site
     request: Request
@@ -84,10 +83,10 @@ class Up:
         self.site.directory(self._name).save(replace(state, spec=shape))
 
     def _wanted(self, before: ClusterState | None) -> ClusterState:
-        """The state to reach. Raises ClusterError where the cluster of that name is another one."""
+        """The requested state. Raises ClusterError if the cluster of that name has another provider or kubeconfig."""
         directory, spec, kubeconfig = self.site.directory(self._name), self.request.spec, self.request.kubeconfig
         path = str(kubeconfig.absolute() if kubeconfig else directory.kubeconfig)
-        way = STATE_EXISTING if kubeconfig else KIND
+        way = EXISTING if kubeconfig else KIND
         if before is None or not before.complete:
             return ClusterState(spec, way, kubeconfig=path, context=self.request.context)
         if (before.way, before.kubeconfig, before.context) != (way, path, self.request.context):
@@ -126,10 +125,10 @@ class Up:
     def _work_on_existing(self, state: ClusterState) -> Work:
         missing = self.site.missing_clients(state.spec.name, with_kind=False)
         chart = self.request.chart if self.request.with_chart else None
-        return Work(EXISTING, clients=missing, chart=chart, kubeconfig=Path(state.kubeconfig))
+        return Work(EXISTING_CLUSTER, clients=missing, chart=chart, kubeconfig=Path(state.kubeconfig))
 
     def _with_images_of_registries(self, state: ClusterState) -> ClusterState:
-        """With the images that nodes of an existing cluster pull. Raises InputError where none are named."""
+        """The state with the images that nodes of an existing cluster pull. Raises InputError if none are given."""
         if self.request.image:
             return replace(state, images={"emugpu": self.request.image, "emugpu-redis": PUBLIC_REDIS})
         if self.request.with_chart and not state.images:
@@ -138,7 +137,7 @@ class Up:
         return state
 
     def _ensure_kind(self, state: ClusterState) -> tuple[KindProvider, ClusterState, bool]:
-        """The running cluster, or a new one; True: the product's images are on its nodes."""
+        """The running cluster or a new one, and whether the product's images are on its nodes already."""
         shell = self.site.shell(self._name)
         engine = running_engine(self.site.cache, shell)
         work = self._work_on_kind(state, engine, creating=not state.complete)
@@ -167,7 +166,7 @@ class Up:
         return self.site.work_on_kind(OFFLINE if offline else REGISTRY, engine, nodes, chart)
 
     def _check_answer(self, provider: KindProvider) -> None:
-        """Nodes whose engine was restarted have other addresses, with which a control plane doesn't work."""
+        """Raises ClusterError if the API server doesn't answer, as after a restart of the engine: nodes have new addresses."""
         try:
             provider.kubectl("get", "nodes", timeout_s=30)
         except ClusterError as error:
@@ -175,7 +174,7 @@ class Up:
             raise ClusterError(f"cluster {self._name!r} exists and doesn't answer; {fix} ({error})") from error
 
     def _delete_unfinished(self, provider: KindProvider) -> None:
-        """Deletes the nodes of a run that didn't finish; a cluster of somebody else stays. Raises ClusterError."""
+        """Deletes the nodes of a run that didn't finish; clusters of others stay. Raises ClusterError."""
         if provider.directory.load() is None:
             raise ClusterError(
                 f"kind has a cluster {self._name!r} that emugpu didn't create; choose another --name, or delete it"
@@ -186,7 +185,7 @@ class Up:
     def _create_kind(
         self, provider: KindProvider, state: ClusterState, work: Work
     ) -> tuple[KindProvider, ClusterState, bool]:
-        """`work` was checked; it is checked again where it turns out to be more (the nodes of a finished cluster are gone)."""
+        """Creates the cluster. `work` was checked; more work (the nodes of a finished cluster are gone) is checked again."""
         engine = provider.kind.engine
         if not work.creates_nodes:
             work = self._work_on_kind(state, engine, creating=True)
@@ -286,7 +285,7 @@ class Up:
 
 
 def must_name_an_image(request: Request) -> None:
-    """Checked before anything else. Raises InputError: the chart needs a name and a tag."""
+    """Raises InputError unless --image is NAME:TAG or an archive, since the chart needs a name and a tag; the first check."""
     archive = "" if request.kubeconfig else ", or the path of a `docker save` archive"
     if not request.image or (archive and Path(request.image).is_file()):
         return

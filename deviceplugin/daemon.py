@@ -21,7 +21,7 @@ from deviceplugin.metrics import Metrics, NoMetrics
 from deviceplugin.offer_book import OfferBook
 from deviceplugin.plugin import POLL_S, ResourcePlugin, file_identity
 from deviceplugin.resources.gpus import GpuOffer
-from deviceplugin.resources.host_slots import PlaceOffer
+from deviceplugin.resources.host_slots import HostSlotOffer
 from deviceplugin.resources.offer import Offer
 from deviceplugin.settings import Settings
 from emulator_runtime.domain.errors import InputError
@@ -53,7 +53,7 @@ class Changes:
 def offers_of(inventory: Inventory, *, host: bool, nvidia_smi: bool) -> list[Offer]:
     """The resources that a node with this inventory offers. `host`: also host slots, if the node belongs to a pool."""
     gpus = [GpuOffer(inventory.node, resource, inventory.compat, nvidia_smi) for resource in inventory.resources]
-    return [*gpus, *([PlaceOffer()] if host and inventory.in_use else [])]
+    return [*gpus, *([HostSlotOffer()] if host and inventory.in_use else [])]
 
 
 def reconcile(wanted: Collection[Offer], running: Collection[str]) -> Changes:

@@ -1,4 +1,4 @@
-"""The life of one resource: serve, register, watch, clean up, and again from the start when the kubelet has restarted.
+"""The life of one resource: serve, register, watch, clean up; all of it again after a restart of the kubelet.
 
 The old server must be stopped before the new one registers: a kubelet that still has the old stream would close the new
 connection together with it, and the resource would stay at 0 devices. The process itself never exits for this: a program that
@@ -25,6 +25,7 @@ from deviceplugin.offer_book import OfferBook
 from deviceplugin.service import DevicePluginService, Stream, options
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.units import to_s
+from emulator_runtime.retrying import growing_pause
 from emulator_runtime.timing.host import monotonic_ns
 
 API_VERSION = "v1beta1"
@@ -35,8 +36,8 @@ REGISTER_TIMEOUT_S = 5.0
 STREAM_TIMEOUT_S = 30.0
 """A kubelet opens its stream right after the registration. If it hasn't done so by then, the plugin registers again."""
 SHORT_SESSION_S = 5.0
-RETRY_S = (0.5, 1.0, 2.0, 5.0)
-"""Pauses after failed or short-lived registrations; the last one repeats. A new kubelet.sock ends a pause."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
+"""Limits of the pauses after failed or short-lived registrations (host seconds). A new kubelet.sock ends a pause."""
 GRACE_S = 0.5
 WORKERS = 8
 """Maximum number of concurrent calls. Each stream uses one for its whole life; threads are created when needed."""
@@ -48,7 +49,7 @@ FileIdentity = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SessionState:
     """The observable state of a session. Files: None if they don't exist."""
 
     kubelet: FileIdentity | None
@@ -57,16 +58,16 @@ class Seen:
     age_s: float
 
 
-def why_again(start: Seen, now: Seen) -> str | None:
+def reason_to_register(start: SessionState, now: SessionState) -> str | None:
     """The reason to register again, or None. A missing kubelet.sock is no reason: while its stream is open, the kubelet runs."""
     if now.stream is Stream.ENDED:
         return "the kubelet has closed its stream"
     if now.kubelet is not None and now.kubelet != start.kubelet:
         return "there is a new kubelet"
     if now.socket is None or now.socket != start.socket:
-        return "our socket was removed"
+        return "the plugin's socket was removed"
     if now.stream is Stream.NONE and now.age_s > STREAM_TIMEOUT_S:
-        return "the kubelet hasn't asked for the devices"
+        return "the kubelet hasn't opened its stream"
     return None
 
 
@@ -99,10 +100,10 @@ class ResourcePlugin(threading.Thread):
         self._metrics = metrics
         self._kubelet = kubelet_dir / KUBELET_SOCKET
         self._socket = kubelet_dir / socket_name(self.resource)
-        self._nudged = threading.Event()
+        self._wakeup = threading.Event()
         self._stopping = False
         self._registering: grpc.Future[pb.Empty] | None = None
-        self._said = ""
+        self._last_line = ""
         self.registered = False
 
     def run(self) -> None:
@@ -113,26 +114,26 @@ class ResourcePlugin(threading.Thread):
             try:
                 self._run_once(kubelet)
             except ClusterError as error:
-                self._say(f"{error}; waiting for it")
+                self._log_once(f"{error}; waiting")
             except OSError as error:  # cleaning up may fail, for example if the directory has become read-only
-                self._say(f"{error.filename or self._socket}: {error.strerror or error}; trying again")
+                self._log_once(f"{error.filename or self._socket}: {error.strerror or error}; trying again")
             short = to_s(monotonic_ns() - start_ns) < SHORT_SESSION_S
             failures = failures + 1 if short else 0
             if failures:
-                self._pause(RETRY_S[min(failures, len(RETRY_S)) - 1], kubelet)
+                self._pause(growing_pause(failures, FIRST_PAUSE_S, LONGEST_PAUSE_S), kubelet)
 
     def stop(self) -> None:
         """Let the thread end; it interrupts every wait. `join` then takes at most GRACE_S."""
         self._stopping = True
-        self._nudged.set()
+        self._wakeup.set()
         if (call := self._registering) is not None:
             call.cancel()
 
     def _run_once(self, kubelet: FileIdentity | None) -> None:
         """One session. Raises ClusterError if the kubelet can't be reached or refuses the registration."""
         if kubelet is None:
-            raise ClusterError(f"{self._kubelet}: there is no kubelet")
-        service = DevicePluginService(self._offers, self._allocator, self._metrics, self._nudged.set)
+            raise ClusterError(f"{self._kubelet}: the kubelet has no socket there")
+        service = DevicePluginService(self._offers, self._allocator, self._metrics, self._wakeup.set)
         server = self._serve(service)
         try:
             self._register()
@@ -162,7 +163,7 @@ class ResourcePlugin(threading.Thread):
                     self._registering.cancel()
                 self._registering.result()
         except grpc.FutureCancelledError as error:
-            raise ClusterError(f"{self._kubelet}: told to stop while registering") from error
+            raise ClusterError(f"{self._kubelet}: stopped while registering") from error
         except grpc.RpcError as error:
             self._metrics.error("register")
             code, details = error.code().name.lower(), error.details()
@@ -170,18 +171,18 @@ class ResourcePlugin(threading.Thread):
         finally:
             self._registering = None
         self._metrics.registered(self.resource)
-        self._say("registered")
+        self._log_once("registered")
         self.registered = True
 
     def _watch(self, service: DevicePluginService, kubelet: FileIdentity) -> None:
         """Return when the resource must be registered again, or at `stop`."""
         start_ns = monotonic_ns()
-        start = Seen(kubelet, file_identity(self._socket), service.stream, 0.0)
+        start = SessionState(kubelet, file_identity(self._socket), service.stream, 0.0)
         while not self._stopping:
             age_s = to_s(monotonic_ns() - start_ns)
-            now = Seen(file_identity(self._kubelet), file_identity(self._socket), service.stream, age_s)
-            if (reason := why_again(start, now)) is not None:
-                self._say(f"{reason}; registering again")
+            now = SessionState(file_identity(self._kubelet), file_identity(self._socket), service.stream, age_s)
+            if (reason := reason_to_register(start, now)) is not None:
+                self._log_once(f"{reason}; registering again")
                 return
             self._wait(POLL_S)
 
@@ -201,11 +202,11 @@ class ResourcePlugin(threading.Thread):
             self._wait(POLL_S)
 
     def _wait(self, duration_s: float) -> None:
-        self._nudged.wait(duration_s)
-        self._nudged.clear()
+        self._wakeup.wait(duration_s)
+        self._wakeup.clear()
 
-    def _say(self, text: str) -> None:
+    def _log_once(self, text: str) -> None:
         """Log `text` unless it equals the previous line, so that waiting for a kubelet is logged only once."""
-        if text != self._said:
-            self._said = text
+        if text != self._last_line:
+            self._last_line = text
             _log.info("%s: %s", self.resource, text)

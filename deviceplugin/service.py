@@ -32,13 +32,13 @@ class Stream(Enum):
 
 
 class DevicePluginService(DevicePluginServicer):
-    """The service of one resource on one socket. `nudge` is called when a stream has ended."""
+    """The service of one resource on one socket. `wake` is called when a stream has ended."""
 
-    def __init__(self, offers: OfferBook, allocator: Allocator, metrics: Metrics, nudge: Callable[[], None]) -> None:
+    def __init__(self, offers: OfferBook, allocator: Allocator, metrics: Metrics, wake: Callable[[], None]) -> None:
         self._offers = offers
         self._allocator = allocator
         self._metrics = metrics
-        self._nudge = nudge
+        self._wake = wake
         self._lock = threading.Lock()
         self._opened = self._closed = 0
         self._stopping = False
@@ -78,9 +78,9 @@ class DevicePluginService(DevicePluginServicer):
         offer = self._offers.offer
         response = pb.PreferredAllocationResponse()
         try:
-            for asked in request.container_requests:
-                must, size = asked.must_include_deviceIDs, asked.allocation_size
-                ids = offer.preferred(asked.available_deviceIDs, must, size)
+            for container in request.container_requests:
+                must, size = container.must_include_deviceIDs, container.allocation_size
+                ids = offer.preferred(container.available_deviceIDs, must, size)
                 response.container_responses.add(deviceIDs=ids)
         except InputError as error:
             self._metrics.error("preferred")
@@ -92,7 +92,9 @@ class DevicePluginService(DevicePluginServicer):
         start_ns = monotonic_ns()
         offer = self._offers.offer
         try:
-            replies = self._allocator.allocate(offer, [asked.devices_ids for asked in request.container_requests])
+            replies = self._allocator.allocate(
+                offer, [container.devices_ids for container in request.container_requests]
+            )
         except InputError as error:
             self._metrics.error("allocate")
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -114,7 +116,7 @@ class DevicePluginService(DevicePluginServicer):
         with self._lock:
             self._closed += 1
         self._offers.wake()
-        self._nudge()
+        self._wake()
 
 
 def options() -> pb.DevicePluginOptions:
@@ -125,9 +127,11 @@ def options() -> pb.DevicePluginOptions:
 def device_list(offer: Offer) -> pb.ListAndWatchResponse:
     """Every id of the resource with its health and, if it is close to one, its NUMA node."""
     response = pb.ListAndWatchResponse()
-    for one in offer.announced():
-        near = None if one.numa_node is None else pb.TopologyInfo(nodes=[pb.NUMANode(ID=one.numa_node)])
-        response.devices.add(ID=one.device_id, health="Healthy" if one.healthy else "Unhealthy", topology=near)
+    for device in offer.announced():
+        topology = None if device.numa_node is None else pb.TopologyInfo(nodes=[pb.NUMANode(ID=device.numa_node)])
+        response.devices.add(
+            ID=device.device_id, health="Healthy" if device.healthy else "Unhealthy", topology=topology
+        )
     return response
 
 

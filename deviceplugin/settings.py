@@ -27,7 +27,7 @@ class Settings(EnvSettings):
     )
 
     host: str = setting(
-        "1: offer emugpu.dev/host, places on the node for containers that train without a GPU; 0: don't",
+        "1: offer emugpu.dev/host, host slots for containers that train without a GPU; 0: don't",
         "1",
         least=0,
         most=1,

@@ -21,7 +21,7 @@ class PrometheusMetrics:
         self.registry = CollectorRegistry()
         self._allocate = Histogram(
             "emugpu_plugin_allocate_seconds",
-            "Time from Allocate to its reply, grant written.",
+            "Time from an Allocate call to its reply, including the write of the grant.",
             ["resource"],
             buckets=_FINE_S,
             registry=self.registry,
@@ -74,5 +74,5 @@ class WebServer(HttpServer):
         try:
             super().__init__(port, on_get, monotonic_ns)
         except OSError as error:
-            problem = f"port {port} can't be had: {error.strerror}; give another, or 0 for none"
+            problem = f"can't listen on port {port}: {error.strerror}; give another port, or 0 for none"
             raise InputError("EMUGPU_PLUGIN_METRICS_PORT", problem) from error

@@ -16,25 +16,29 @@ _EXPECTED = (EmuGpuError, sqlite3.Error)
 _log = logging.getLogger(__name__)
 
 
-class Backoff:
-    """Pauses between attempts: doubled after each failure, and shortened at random so that nodes don't retry in step.
+def growing_pause(failures: int, first_s: float, longest_s: float) -> float:
+    """The pause after so many failures in a row (at least 1): `first_s`, doubled by each further one, at most `longest_s`."""
+    return min(longest_s, first_s * 2.0 ** min(failures - 1, 60))
 
-    Pause number n (from 0) is between half and all of min(`first_s` x 2^n, `longest_s`), in host seconds.
+
+class Backoff:
+    """The pauses of one program between its attempts: growing, and shortened at random so that nodes don't retry in step.
+
+    A pause is between half and all of `growing_pause`, in host seconds.
     """
 
     def __init__(self, chance: Random, *, first_s: float = 0.05, longest_s: float = 5.0) -> None:
         self._chance, self._first_s, self._longest_s = chance, first_s, longest_s
-        self._pause_s = first_s
+        self._failures = 0
 
     def next_s(self) -> float:
         """The pause before the next attempt."""
-        pause_s = self._pause_s
-        self._pause_s = min(2 * pause_s, self._longest_s)
-        return pause_s * self._chance.uniform(0.5, 1.0)
+        self._failures += 1
+        return growing_pause(self._failures, self._first_s, self._longest_s) * self._chance.uniform(0.5, 1.0)
 
     def reset(self) -> None:
         """An attempt succeeded: begin again with the shortest pause."""
-        self._pause_s = self._first_s
+        self._failures = 0
 
 
 def keep_running(

@@ -118,10 +118,10 @@ class Experiment:
         repeat: int = 1,
         progress: Progress | None = None,
         explain: Explain | None = None,
-        told: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
     ) -> RunRecord:
         """The observed run: real processes on this machine."""
-        return self._run(policy, lambda: LocalCluster(self.spec, options, told=told), repeat, progress, explain)
+        return self._run(policy, lambda: LocalCluster(self.spec, options, notify=notify), repeat, progress, explain)
 
     def _run(
         self,

@@ -1,4 +1,4 @@
-"""Views made by hand, to test a policy without a cluster: shipped, since everyone who writes a policy needs them.
+"""Builds views from short descriptions, to test a policy without a cluster. Shipped for everyone who writes a policy.
 
     view = cluster_view(
         [Node("n1", gpus=2)],
@@ -78,7 +78,7 @@ class Job:
     nodes: int = 1
 
     def sensitivity(self) -> Sensitivity | None:
-        """How its speed follows CPUs and memory; None if it doesn't."""
+        """How the speed depends on CPUs and memory; None if it doesn't."""
         if self.speedup == 1:
             return None
         best = self._each(max(self.cpus, self.best_cpus), max(self.memory_gib, self.best_memory_gib))
@@ -109,7 +109,7 @@ class Job:
         return tuple(both)
 
     def _each(self, cpus: float, memory_gib: float) -> HostShare:
-        """What each node has of these."""
+        """The CPUs and memory on each node."""
         return HostShare(ceil(round(cpus * 1000) / self.nodes), ceil(round(memory_gib * GIB) / self.nodes))
 
 
@@ -148,7 +148,7 @@ def cluster_view(
 ) -> ClusterView:
     """The view of these nodes and jobs at `now_s`.
 
-    `after`: the plan in force, whose state comes back (default: what runs, and no state). All jobs count as changed.
+    `after`: the plan in force, whose state comes back (default: the running jobs, and no state). All jobs count as changed.
     Raises InputError for a job on a node or device that isn't there.
     """
     devices = {
@@ -173,7 +173,7 @@ def cluster_view(
 
 
 def places(view: ClusterView, plan: Plan) -> dict[str, str]:
-    """Where a plan has each of its jobs, written as in `Job.on`."""
+    """The place of each job in a plan, written as in `Job.on`."""
     names = {d.uuid: f"{node.name}/{d.index}" for node in view.nodes.values() for d in node.devices}
     return {
         job_id: " ".join(

@@ -70,7 +70,7 @@ class Daemon:
             pool = _local_pool(settings)
             _make_directory("EMUGPU_MANAGER_SOCKET_DIR", settings.socket_dir)
             _make_directory("EMUGPU_MANAGER_STATE_DIR", settings.state_dir)
-            self._open_books(pool)
+            self._open_state(pool)
             self._open_sockets(JobService(self._manager), admit=None)
 
     def _start_in_cluster(self, layout: NodeLayout) -> None:
@@ -79,11 +79,11 @@ class Daemon:
 
         layout.make()
         pool = DevicePool()
-        cluster = self._cluster = InCluster(self._settings, layout, self._poller, self._leave)
+        cluster = self._cluster = InCluster(self._settings, layout, self._poller, self._end)
         inventory = cluster.first_inventory()
         if inventory is not None:
             pool.apply_inventory(inventory)
-        self._open_books(pool)
+        self._open_state(pool)
         cluster.prepare(self._log)
         names, counts = PeerNames(by_user=cluster.identifier is not None), GuardCounts()
         attaching = Attaching(
@@ -91,8 +91,8 @@ class Daemon:
             cluster.files,
             cluster.identifier,
             cluster.progress,
-            holders=cluster.holders,
-            missing=cluster.missing,
+            allocation_lister=cluster.allocation_lister,
+            not_ready=cluster.not_ready,
             check_peer=names.check,
         )
         jobs = JobService(self._manager, attaching, counts, cluster.shares)
@@ -100,9 +100,9 @@ class Daemon:
         self._guard = Guard(jobs, names.name, counts=counts)
         self._open_sockets(self._guard, admit=self._guard.admit)
 
-    def _open_books(self, pool: DevicePool) -> None:
+    def _open_state(self, pool: DevicePool) -> None:
         settings = self._settings
-        self._lock = _only_one(settings)
+        self._lock = _lock_state(settings)
         self._log = SqliteEventLog(settings.state_file)
         leases = LeaseFile(settings.lease_file, f"{boot_id()} {settings.clock}")
         self._manager = Manager(pool, self._log, _clock(settings), self._publish, leases=leases, wall=wall_ns)
@@ -154,7 +154,7 @@ class Daemon:
         if self._cluster is not None:
             self._cluster.published(event)
 
-    def _leave(self) -> None:
+    def _end(self) -> None:
         self._stopping = True
 
     def _on_signal(self, _number: int, _frame: object) -> None:
@@ -197,7 +197,7 @@ def _make_directory(variable: str, path: str) -> None:
         raise InputError(variable, f"can't make the directory {path}: {error.strerror}") from error
 
 
-def _only_one(settings: Settings) -> IO[bytes]:
+def _lock_state(settings: Settings) -> IO[bytes]:
     """Lock the state for this process; the kernel releases the lock however the process ends. Raises ClusterError if
     another manager holds the lock."""
     path, in_cluster = settings.lock_file, settings.layout is not None

@@ -56,12 +56,9 @@ class Kind:
         )
 
     def delete(self, directory: Path) -> None:
-        """Deletes its containers, also unfinished ones. Raises ClusterError."""
+        """Deletes the cluster's containers, also unfinished ones. Raises ClusterError."""
         kubeconfig = ("--kubeconfig", directory / "kubeconfig")
         self.engine.shell.run(self.program, "delete", "cluster", "--name", self.name, *kubeconfig)
-
-    def export_kubeconfig(self, path: Path) -> None:
-        self.engine.shell.run(self.program, "export", "kubeconfig", "--name", self.name, "--kubeconfig", path)
 
     def load(self, archives: Sequence[Path], nodes: Sequence[str], report: Report) -> None:
         """Imports image archives into the nodes' containerd, several nodes at a time. Raises ClusterError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,18 @@ from cluster_harness.shell import Shell
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
+from operators.kube.documents import object_at, objects_in, text_at
+from operators.objects import node as nodes
 
 _POLL_NS = NS_PER_S // 4
-CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 
 
-@dataclass(frozen=True)
-class Node:
-    """The facts about a Node object that are used here. `pod_range` is empty until the control plane has assigned one."""
+@dataclass(frozen=True, slots=True)
+class Node(nodes.Node):
+    """A Node with the addresses that the harness needs. `pod_range` is empty until the control plane has assigned one."""
 
-    name: str
-    address: str
-    pod_range: str
-    ready: bool
-    control_plane: bool
-    labels: dict[str, str]
-    allocatable: dict[str, str]
+    address: str = ""
+    pod_range: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,14 +60,10 @@ class Kubectl:
 
 def parse_node(item: dict[str, Any]) -> Node:
     """A Node object of the API (core/v1)."""
-    status, labels = item.get("status", {}), item["metadata"].get("labels", {})
-    addresses = [a["address"] for a in status.get("addresses", ()) if a["type"] == "InternalIP"]
-    return Node(
-        name=item["metadata"]["name"],
-        address=addresses[0] if addresses else "",
-        pod_range=item.get("spec", {}).get("podCIDR", ""),
-        ready=any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ())),
-        control_plane=CONTROL_PLANE_LABEL in labels,
-        labels=labels,
-        allocatable=status.get("allocatable", {}),
+    addresses = objects_in(object_at(item, "status"), "addresses")
+    internal = [text_at(address, "address") for address in addresses if address.get("type") == "InternalIP"]
+    return replace(
+        Node.read(item),
+        address=internal[0] if internal else "",
+        pod_range=text_at(object_at(item, "spec"), "podCIDR"),
     )

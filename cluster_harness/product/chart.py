@@ -52,7 +52,7 @@ class Chart:
         self._helm(*arguments, stdin=yaml.safe_dump(dict(values)))
 
     def is_installed(self) -> bool:
-        """Whether the release exists, in whatever state."""
+        """Whether the release exists, in any state."""
         return RELEASE in self._helm("list", "--short", "--filter", f"^{RELEASE}$").split()
 
     def uninstall(self, namespace_uid: str) -> bool:
@@ -64,7 +64,7 @@ class Chart:
         return uid in ("", namespace_uid)
 
     def _namespace_uid(self) -> str:
-        """ "" if there is none."""
+        """The namespace's UID; "" if it doesn't exist."""
         query = ("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
         return self.kubectl(*query).strip()
 

@@ -22,7 +22,7 @@ _OTHER_RESOURCES = (
 
 def gpus_of(node: Node) -> dict[str, int]:
     """Allocatable devices by resource name."""
-    return {name: int(count) for name, count in sorted(node.allocatable.items()) if is_device(name)}
+    return {name: count for name, count in sorted(node.allocatable.items()) if is_device(name)}
 
 
 def is_device(resource: str) -> bool:
@@ -31,7 +31,7 @@ def is_device(resource: str) -> bool:
 
 
 def missing_gpus(spec: ClusterSpec, nodes: Sequence[Node]) -> str | None:
-    """The nodes that don't offer what their pool describes; None: all do."""
+    """A sentence that names the nodes that don't offer what their pool describes; None if all do."""
     wanted = {pool.name: pool.gpus for pool in spec.offering_pools}
     offers = {
         node.name: (sum(gpus_of(node).values()), wanted[node.labels[POOL_LABEL]])
@@ -50,4 +50,4 @@ def missing_gpus(spec: ClusterSpec, nodes: Sequence[Node]) -> str | None:
 
 
 def _host_slots(node: Node) -> int:
-    return int(node.allocatable.get(HOST_RESOURCE, 0))
+    return node.allocatable.get(HOST_RESOURCE, 0)

@@ -33,7 +33,7 @@ def side_by_side(current: ClusterSpec, wanted: ClusterSpec) -> ClusterSpec:
 
 
 def unobserved(pools: Iterable[Mapping[str, Any]]) -> str | None:
-    """The EmuGPUPools whose newest version the controller hasn't observed; None: it has observed all."""
+    """A sentence that names the EmuGPUPools whose newest generation the controller hasn't observed; None if there are none."""
     names = [
         pool["metadata"]["name"]
         for pool in pools
@@ -43,6 +43,6 @@ def unobserved(pools: Iterable[Mapping[str, Any]]) -> str | None:
 
 
 def not_moved(nodes: Sequence[Node], names: Sequence[str]) -> str | None:
-    """The nodes that still have their devices from one of these pools; None: there are none."""
+    """A sentence that names the nodes that still have devices of these pools; None if there are none."""
     waiting = [f"{node.name} ({pool})" for node in nodes if (pool := node.labels.get(CONTROLLERS_LABEL)) in names]
     return f"{', '.join(waiting)} still have devices of pools that are removed" if waiting else None

@@ -1,1 +1,1 @@
-"""What a cluster shall look like: the flags of `emugpu cluster up` become a specification."""
+"""Parses the flags of `emugpu cluster up` into the specification of a cluster."""

@@ -1,4 +1,4 @@
-"""The values of the chart that --set may give: not those that another flag determines, on which `up` relies."""
+"""The chart values that --set may change: all except those that other flags determine."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def plan(
 
 
 def with_emulated_resources(spec: ClusterSpec, cpus: str, memory: str) -> ClusterSpec:
-    """The same nodes with the CPUs and memory that each of them emulates.
+    """The specification with the CPUs and memory that each node emulates.
 
     `cpus` and `memory` are Kubernetes quantities for every node, REAL for what the machine itself has, or empty for the
     default: a node with GPUs emulates CPUS_PER_GPU and MEMORY_GIB_PER_GPU for each of them, a node without GPUs keeps its

@@ -70,7 +70,7 @@ def parse_name(name: str, flag: str = "--name") -> str:
 
 
 def differences(current: ClusterSpec, wanted: ClusterSpec) -> list[str]:
-    """A line for each pool that differs; none: the same shape. The order of pools doesn't matter."""
+    """A line for each pool that differs; empty if all are equal. The order of pools doesn't matter."""
     before, after = ({pool.name: pool for pool in spec.pools} for spec in (current, wanted))
     return [
         f"pool {name} has {described(before.get(name))}, asked for {described(after.get(name))}"
@@ -80,7 +80,7 @@ def differences(current: ClusterSpec, wanted: ClusterSpec) -> list[str]:
 
 
 def described(pool: PoolSpec | None) -> str:
-    """Such as `2 nodes with 8 x A100 each, each emulates 64 CPUs and 512Gi of memory`."""
+    """For example `2 nodes with 8 x A100 each, each emulates 64 CPUs and 512Gi of memory`."""
     if pool is None:
         return "no nodes"
     nodes = f"{pool.nodes} node{'s' if pool.nodes > 1 else ''}"

@@ -1,1 +1,1 @@
-"""What a command needs of this machine, checked before its first step and reported in one message."""
+"""Checks what a command needs of this machine before its first step, and reports everything that is missing in one message."""

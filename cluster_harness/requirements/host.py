@@ -16,10 +16,20 @@ from cluster_harness.shell import Shell
 from emulator_runtime.domain.errors import ClusterError
 
 PROGRAMS = (
-    *("docker", "dockerd", "containerd", "runc", "iptables"),
-    *("debootstrap", "unshare", "mount", "chroot", "tar", "go", "apt-get"),
+    "docker",
+    "dockerd",
+    "containerd",
+    "runc",
+    "iptables",
+    "debootstrap",
+    "unshare",
+    "mount",
+    "chroot",
+    "tar",
+    "go",
+    "apt-get",
 )
-"""Programs that some requirement is about; the clients are looked for by `programs.missing_clients`."""
+"""The programs that requirements name. `programs.missing_clients` looks for the clients."""
 
 CAPABILITY_BITS = {
     "CAP_NET_ADMIN": 12,
@@ -66,12 +76,12 @@ class Host:
 
     @property
     def starts_engine(self) -> bool:
-        """Whether `up` starts an engine of its own here: none answers, and neither systemd nor DOCKER_HOST names another."""
+        """Whether `up` would start an engine: none answers, systemd doesn't manage one, and DOCKER_HOST names none."""
         return not (self.engine_version or self.docker_host or self.systemd)
 
 
 def probe(cache: Cache, shell: Shell, files: Iterable[Path] = ()) -> Host:
-    """Asks this machine; changes nothing. `files`: paths whose existence matters."""
+    """Collects the facts without changing anything. `files`: paths whose existence is checked."""
     path = shell.environ.get("PATH")
     programs = frozenset(name for name in PROGRAMS if shutil.which(name, path=path))
     engine = running_engine(cache, shell)
@@ -109,7 +119,7 @@ def _has_buildkit(shell: Shell) -> bool:
 
 
 def _ask(shell: Shell, *argv: str, of_stderr: bool = False) -> str:
-    """What a program prints, "" where it fails or hangs. Run outside of any Go module, whose toolchain it would fetch."""
+    """The output of a program; "" if it fails or hangs. It runs outside of any Go module, whose toolchain Go would download."""
     try:
         done = shell.attempt(*argv, cwd=Path("/"), timeout_s=_ANSWER_TIMEOUT_S)
     except ClusterError:
@@ -120,7 +130,7 @@ def _ask(shell: Shell, *argv: str, of_stderr: bool = False) -> str:
 
 
 def _places(cache: Cache, shell: Shell, engine: Engine | None, programs: frozenset[str]) -> dict[str, Path]:
-    """Where each use of disk space lies; an engine that isn't ours keeps its data where it says."""
+    """The path of each use of disk space; an engine that `up` didn't start names its own data directory."""
     places = {"cache": cache.root, "engine": cache.root}
     if engine is not None and engine.own is None:
         root = _ask(engine.shell, "docker", "info", "-f", "{{.DockerRootDir}}")
@@ -140,7 +150,7 @@ def _volume(path: Path) -> Volume | None:
 
 
 def capabilities_in(status: str) -> frozenset[str]:
-    """Those of CAPABILITY_BITS that a process with this /proc/<pid>/status has (proc(5): CapEff)."""
+    """The capabilities of CAPABILITY_BITS that a process with this /proc/<pid>/status has (proc(5): CapEff)."""
     line = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
     held = int(line[1], 16) if line else 0
     return frozenset(name for name, bit in CAPABILITY_BITS.items() if held >> bit & 1)

@@ -1,4 +1,4 @@
-"""What a command is about to do on this machine, less what the cache has: the requirements follow from it."""
+"""The work of a command on this machine, without what the cache already has. The requirements follow from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 REGISTRY = "a kind cluster with images from a container registry"
 OFFLINE = "a kind cluster whose images are built here, since no container registry answers"
-EXISTING = "an existing cluster"
+EXISTING_CLUSTER = "an existing cluster"
 PROGRAMS = "the programs of Kubernetes"
 
 

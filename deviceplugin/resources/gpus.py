@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deviceplugin.resources.offer import Announced, Mount, common_mounts
+from deviceplugin.resources.offer import AnnouncedDevice, Mount, common_mounts
 from deviceplugin.resources.preference import preferred
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node import layout as names
@@ -33,9 +33,9 @@ class GpuOffer:
         healthy = sum(entry.healthy for entry in entries)
         return healthy, len(entries) - healthy
 
-    def announced(self) -> Iterator[Announced]:
+    def announced(self) -> Iterator[AnnouncedDevice]:
         for device_id, entry in self.resource.by_id().items():
-            yield Announced(device_id, entry.healthy, entry.numa_node)
+            yield AnnouncedDevice(device_id, entry.healthy, entry.numa_node)
 
     def preferred(self, available: Iterable[str], must: Iterable[str], size: int) -> list[str]:
         return preferred(self.resource, available, must, size)
@@ -50,7 +50,7 @@ class GpuOffer:
         known = resource.by_id()
         wanted = set(requested)
         if len(wanted) < len(requested) or not requested:
-            raise InputError(resource.name, f"an allocation must name its devices once each, got {list(requested)}")
+            raise InputError(resource.name, f"an allocation must name each device once, got {list(requested)}")
         for device_id in requested:
             if device_id not in known:
                 problem = f"unknown device {device_id!r}: the node's inventory has changed since; create the pod again"
@@ -60,7 +60,7 @@ class GpuOffer:
                 raise InputError(resource.name, f"device {device_id!r} is unhealthy ({reason}); create the pod again")
         if resource.replicas > 1 and resource.fail_requests_greater_than_one and len(requested) > 1:
             problem = (
-                f"a container may ask for 1 shared device at most, not {len(requested)} (failRequestsGreaterThanOne)"
+                f"a container may request at most 1 shared device, not {len(requested)} (failRequestsGreaterThanOne)"
             )
             raise InputError(resource.name, problem)
         return tuple(device_id for device_id in known if device_id in wanted)

@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deviceplugin.resources.offer import Announced, Mount, common_mounts
+from deviceplugin.resources.offer import AnnouncedDevice, Mount, common_mounts
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node import layout as names
 from emulator_runtime.node.layout import HOST_RESOURCE, NodeLayout
 
-HOST_PLACES = 110
+HOST_SLOTS = 110
 """The default maximum number of pods on a node (kubelet configuration, maxPods), so that host slots never run out."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceOffer:
+class HostSlotOffer:
     """All host slots of a node. Each is for one container."""
 
-    count: int = HOST_PLACES
+    count: int = HOST_SLOTS
 
     @property
     def name(self) -> str:
@@ -33,27 +33,27 @@ class PlaceOffer:
     def device_counts(self) -> tuple[int, int]:
         return 0, 0
 
-    def announced(self) -> Iterator[Announced]:
-        for place in self._places():
-            yield Announced(place)
+    def announced(self) -> Iterator[AnnouncedDevice]:
+        for slot in self._slots():
+            yield AnnouncedDevice(slot)
 
     def preferred(self, available: Iterable[str], must: Iterable[str], size: int) -> list[str]:
         chosen = list(dict.fromkeys(must))
         if size < len(chosen):
-            raise InputError(self.name, f"{len(chosen)} places must be included in an allocation of {size}")
+            raise InputError(self.name, f"{len(chosen)} host slots must be included in an allocation of {size}")
         free = set(available)
-        return (chosen + [place for place in self._places() if place in free and place not in chosen])[:size]
+        return (chosen + [slot for slot in self._slots() if slot in free and slot not in chosen])[:size]
 
     def checked_ids(self, requested: Sequence[str]) -> tuple[str, ...]:
         """The requested ids. Raises InputError for an id that is no host slot, a repeated id, and an empty list."""
-        known, wanted = self._places(), set(requested)
+        known, wanted = self._slots(), set(requested)
         if len(wanted) < len(requested) or not requested:
-            raise InputError(self.name, f"an allocation must name its places once each, got {list(requested)}")
-        for place in requested:
-            if place not in known:
-                problem = f"unknown place {place!r}: the node's daemon has changed since; create the pod again"
+            raise InputError(self.name, f"an allocation must name each host slot once, got {list(requested)}")
+        for slot in requested:
+            if slot not in known:
+                problem = f"unknown host slot {slot!r}: the node's daemon has changed since; create the pod again"
                 raise InputError(self.name, problem)
-        return tuple(place for place in known if place in wanted)
+        return tuple(slot for slot in known if slot in wanted)
 
     def device_files(self, device_ids: Sequence[str]) -> dict[int, dict[str, object]]:
         return {}
@@ -68,5 +68,5 @@ class PlaceOffer:
     def mounts(self, layout: NodeLayout, edev_dir: Path, is_file: Callable[[Path], bool]) -> tuple[Mount, ...]:
         return common_mounts(layout, is_file)
 
-    def _places(self) -> list[str]:
+    def _slots(self) -> list[str]:
         return [f"place-{number}" for number in range(self.count)]

@@ -1,6 +1,6 @@
 """The types of what a container gets in an Allocate reply, and the mounts that all containers get.
 
-A resource is an `Offer`: GPUs (gpus.py) or host slots (places.py). These modules only compute; they read and write no files.
+A resource is an `Offer`: GPUs (gpus.py) or host slots (host_slots.py). These modules only compute; they read and write no files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ContainerReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class AnnouncedDevice:
     """An id as announced to the kubelet; `numa_node` None: not close to any NUMA node."""
 
     device_id: str
@@ -53,7 +53,7 @@ class Offer(Protocol):
         """The number of healthy and of unhealthy device ids, including replicas."""
         ...
 
-    def announced(self) -> Iterable[Announced]:
+    def announced(self) -> Iterable[AnnouncedDevice]:
         """Every id of the resource."""
         ...
 

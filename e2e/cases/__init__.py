@@ -1,1 +1,1 @@
-"""The proofs: what the README promises, run on a real cluster."""
+"""End-to-end cases: each checks a promise of the README on a real cluster."""

@@ -24,7 +24,7 @@ CHART = ROOT / "charts" / "emugpu"
 CLUSTER = os.environ.get("EMUGPU_E2E_CLUSTER", "e2e")
 GPUS_PER_NODE = 8
 QUICK = ("--set", "prepare.enabled=false", "--wait", "--timeout", "120s")
-"""For upgrades that change pools only: without the hook that applies resource definitions."""
+"""For upgrades that only change pools: skips the hook that applies the custom resource definitions."""
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def lab() -> Lab:
 
 @pytest.fixture(scope="session")
 def admin(lab: Lab) -> Kubectl:
-    """kubectl outside of any case's namespace."""
+    """kubectl in the namespace `default`, outside of the cases' namespaces."""
     return lab.kubectl
 
 
@@ -72,7 +72,7 @@ def allocatable(admin: Kubectl, node: str, resource: str = RESOURCE) -> int:
 
 @pytest.fixture(autouse=True)
 def all_devices_there(request: pytest.FixtureRequest) -> None:
-    """A case begins with all devices allocatable, whatever the one before did to the nodes."""
+    """Before each case: wait until all devices are allocatable, since the previous case may have changed the nodes."""
     admin: Kubectl = request.getfixturevalue("admin")
     workers: list[Node] = request.getfixturevalue("workers")
     for worker in workers:
@@ -100,7 +100,7 @@ def helm(lab: Lab) -> Callable[..., str]:
 
 @pytest.fixture
 def pools(helm: Callable[..., str], tmp_path: Path) -> Iterator[Callable[[Path], None]]:
-    """Gives the release the pools of a values file for as long as the case runs."""
+    """Upgrades the release to the pools of a values file; they stay until the case ends."""
     before = tmp_path / "values.yaml"
     before.write_text(helm("get", "values", "emugpu", "-o", "yaml"), encoding="utf-8")
 

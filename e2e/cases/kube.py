@@ -1,4 +1,4 @@
-"""What the cases do to a cluster, in words of one line: apply, wait, read logs and events, kill a daemon on a node."""
+"""Helpers of the cases: apply objects, wait for conditions, read logs and events, kill daemons on nodes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ SYSTEM = "emugpu-system"
 RESOURCE = "emugpu.dev/emuGPU"
 
 
-class NotSeenError(AssertionError):
-    """Something did not happen in time; the message says what was seen last."""
+class NotInTimeError(AssertionError):
+    """A condition was not met in time; the message has its last value."""
 
 
 def eventually(
-    what: str, seen: Callable[[], object], *, within_s: float = 60.0, every_s: float = 0.25, show: bool = True
+    what: str, condition: Callable[[], object], *, within_s: float = 60.0, every_s: float = 0.25, show: bool = True
 ) -> Any:
-    """The first true answer of `seen`; raises NotSeenError when there is none within `within_s` seconds."""
+    """The first true value of `condition`. Raises NotInTimeError after `within_s` seconds."""
     deadline = time.monotonic() + within_s
     last: object = None
     while time.monotonic() < deadline:
-        last = seen()
+        last = condition()
         if last:
             return last
         time.sleep(every_s)
-    raise NotSeenError(f"{what}: not within {within_s:g} s" + (f"; last seen: {last!r}" if show else ""))
+    raise NotInTimeError(f"{what}: not within {within_s:g} s" + (f"; last seen: {last!r}" if show else ""))
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class Kubectl:
         self("create", "-f", "-", stdin=json.dumps(listing))
 
     def refusal(self, manifest: Object) -> str:
-        """What the API server says against an object that it must refuse."""
+        """The API server's message for an object that it must refuse."""
         done = self.try_("create", "-f", "-", stdin=json.dumps(manifest))
         assert done.returncode, f"accepted, but should not be: {manifest}"
         return done.stderr
 
     def get(self, kind: str, name: str) -> Object:
-        found: Object = json.loads(self("get", kind, name, "-o", "json"))
-        return found
+        document: Object = json.loads(self("get", kind, name, "-o", "json"))
+        return document
 
     def list(self, kind: str, *args: str) -> list[Object]:
         items: list[Object] = json.loads(self("get", kind, "-o", "json", *args))["items"]
@@ -89,40 +89,40 @@ class Kubectl:
         return done.stdout if done.returncode == 0 else "Absent"
 
     def wait_phase(self, pod: str, *phases: str, within_s: float = 60.0) -> str:
-        def seen() -> str | None:
+        def wanted_phase() -> str | None:
             phase = self.phase(pod)
             if phase in ("Failed", "Succeeded") and phase not in phases:
                 raise AssertionError(f"pod {pod} is {phase}\n{self.describe(pod)}")
             return phase if phase in phases else None
 
         try:
-            found: str = eventually(f"pod {pod} {phases}", seen, within_s=within_s)
-        except NotSeenError as error:
+            phase: str = eventually(f"pod {pod} {phases}", wanted_phase, within_s=within_s)
+        except NotInTimeError as error:
             raise AssertionError(f"{error}\n{self.describe(pod)}") from None
-        return found
+        return phase
 
     def describe(self, pod: str) -> str:
         return self.try_("describe", "pod", pod).stdout + self.try_("logs", pod, "--tail=50", "--all-containers").stdout
 
     def inside(self, pod: str, *command: str) -> str:
-        """What a command prints in a pod's container, which may have been started just now."""
+        """The output of a command in a pod's container. Retries, because the container may have started only just now."""
 
-        def said() -> str | None:
+        def output() -> str | None:
             done = self.try_("exec", pod, "--", *command)
             return done.stdout if done.returncode == 0 else None
 
-        found: str = eventually(f"{' '.join(command)} in {pod}", said, within_s=15)
-        return found
+        text: str = eventually(f"{' '.join(command)} in {pod}", output, within_s=15)
+        return text
 
     def logs(self, pod: str, *args: str) -> str:
         return self("logs", pod, *args)
 
     def summary(self, pod: str) -> Object:
-        """The JSON object that `emugpu train --json` ends with."""
+        """The JSON object that `emugpu train --json` prints at the end."""
         lines = [line for line in self.logs(pod).splitlines() if line.startswith("{")]
         assert lines, f"pod {pod} printed no summary:\n{self.describe(pod)}"
-        found: Object = json.loads(lines[-1])
-        return found
+        summary: Object = json.loads(lines[-1])
+        return summary
 
     def events_of(self, kind: str, name: str) -> list[Object]:
         return [
@@ -162,18 +162,18 @@ class Node:
         return done.stdout
 
     def pids(self, pattern: str) -> list[int]:
-        """Processes whose command line matches (pgrep -f); the search itself is not among them."""
+        """Processes whose command line matches (pgrep -f), without the search itself."""
         return [int(line) for line in self.sh(f"pgrep -f '{pattern}' || true").split() if line]
 
     def kill9(self, pattern: str) -> int:
-        """How many processes got SIGKILL."""
+        """Kills the processes whose command line matches (SIGKILL); returns their number."""
         pids = [pid for pid in self.pids(pattern) if pid != 1]
         if pids:
             self.sh(f"kill -9 {' '.join(map(str, pids))}", check=False)
         return len(pids)
 
     def restart(self) -> None:
-        """A reboot: everything on the node ends at once, its disk stays."""
+        """Reboots the node: all its processes end at once, its disk stays."""
         subprocess.run([*self.docker, "kill", self.name], check=True, capture_output=True, timeout=60)
         subprocess.run([*self.docker, "start", self.name], check=True, capture_output=True, timeout=60)
 
@@ -185,7 +185,7 @@ CONTAINERD = "^[^ ]*/[c]ontainerd( |$)"
 
 
 def train_pod(name: str, *args: str, gpus: int = 1, resource: str = "emuGPU", **spec: Any) -> Object:
-    """A pod that trains; `args` go to `emugpu train`."""
+    """A pod that runs `emugpu train` with `args`."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -195,7 +195,7 @@ def train_pod(name: str, *args: str, gpus: int = 1, resource: str = "emuGPU", **
 
 
 def command_pod(name: str, *command: str, gpus: int = 1, **spec: Any) -> Object:
-    """A pod with devices that runs a command of its own instead of `emugpu train`."""
+    """A pod with devices that runs the given command instead of `emugpu train`."""
     pod = train_pod(name, gpus=gpus, **spec)
     (container,) = pod["spec"]["containers"]
     del container["args"]
@@ -219,7 +219,7 @@ def pod_spec(*args: str, gpus: int = 1, resource: str = "emuGPU") -> Object:
 
 
 def train_job(name: str, *args: str, gpus: int = 1, pods: int = 1, **spec: Any) -> Object:
-    """An Indexed Job whose pods may fail as often as the cluster lets them."""
+    """An Indexed Job of training pods without a limit of failures."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -1,4 +1,4 @@
-"""Reads what the managers reported (Redis Streams) and checks the two promises: every step once, one holder per device."""
+"""Reads the managers' events (Redis Streams) and checks two promises: each step is done once, and each device has one holder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from e2e.cases.kube import SYSTEM, Kubectl
 
 @dataclass(frozen=True)
 class Reported:
-    """One event of a node's stream; `number` is its place in it."""
+    """One event of a node's stream; `number` is its position."""
 
     node: str
     number: int
@@ -37,13 +37,13 @@ class Ledger:
     def events(self) -> list[Reported]:
         streams = self.redis("KEYS", "emugpu:events:*")
         assert isinstance(streams, list)
-        found = []
+        events = []
         for stream in sorted(streams):
             entries = self.redis("XRANGE", stream, "-", "+")
             assert isinstance(entries, list)
             for _, fields in entries:
                 field = dict(zip(fields[::2], fields[1::2], strict=True)) if isinstance(fields, list) else fields
-                found.append(
+                events.append(
                     Reported(
                         field["node"],
                         int(field["sequence"]),
@@ -57,7 +57,7 @@ class Ledger:
                         field.get("detail", ""),
                     )
                 )
-        return found
+        return events
 
     def of(self, job_key_prefix: str) -> list[Reported]:
         return [event for event in self.events() if event.job_key.startswith(job_key_prefix)]

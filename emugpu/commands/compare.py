@@ -99,7 +99,7 @@ def _run_locally(args: argparse.Namespace) -> int:
                 bar = bars.bar(observed_title(title, repeat, args.repeat), jobs)
                 own.append(
                     experiment.observe(
-                        policy, options, repeat=repeat, progress=bar.update, explain=bar.explain, told=bar.describe
+                        policy, options, repeat=repeat, progress=bar.update, explain=bar.explain, notify=bar.describe
                     )
                 )
             runs += [replace(run, policy=title) for run in own]

@@ -18,6 +18,7 @@ from emugpu.commands.console import ProgressBars
 from emugpu.commands.runs import check_out, inputs_of, load, meta_of, observed_title, write_files, write_results
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import wall_ns
+from operators.objects.names import SCHEDULER_ACTUATORS
 from scheduler_sims.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ _OPTIONS = {
     "--keep": "keep",
     "--actuator": "actuator",
 }
-ACTUATORS = ("jobs", "gated", "binding")
 LOG, SCHEDULERS = "experiment.log", "scheduler"
 """In the output directory: every message with its time, and the directory of the schedulers' own output."""
 
@@ -58,7 +58,9 @@ def add_kubernetes(parser: argparse._ArgumentGroup) -> None:
         "--no-calibration", action="store_true", help="predict with the costs of the cluster file, without probe jobs"
     )
     parser.add_argument(
-        "--actuator", choices=ACTUATORS, help="how jobs are started and stopped (docs/schedulers.md; default: jobs)"
+        "--actuator",
+        choices=SCHEDULER_ACTUATORS,
+        help="how jobs are started and stopped (docs/schedulers.md; default: jobs)",
     )
     parser.add_argument("--keep", action="store_true", help="keep the namespaces of the runs")
 
@@ -157,7 +159,7 @@ def _executor(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[
             say=say,
             scheduler_options=_scheduler_options(args),
             keep=args.keep,
-            actuator=args.actuator or ACTUATORS[0],
+            actuator=args.actuator or SCHEDULER_ACTUATORS[0],
         )
         yield Executor(f"{wall_ns() // 10**9:x}", settings)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator_runtime.domain.errors import InputError
+from operators.objects.names import SCHEDULER_ACTUATORS
 
 if TYPE_CHECKING:
     from operators.scheduling.track.tracked_jobs import Until
@@ -82,7 +83,7 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         "--actuator",
         action="append",
         default=[],
-        choices=["jobs", "gated", "binding"],
+        choices=SCHEDULER_ACTUATORS,
         help="only those with this actuator; may be repeated (default: any)",
     )
     where.add_argument(

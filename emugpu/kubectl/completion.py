@@ -16,7 +16,6 @@ from typing import Any
 from emugpu.kubectl import options
 from emugpu.kubectl.__main__ import COMMANDS, command_in, parser
 from emugpu.kubectl.cluster import Cluster, listed
-from emugpu.kubectl.commands.jobs import PHASES
 from emugpu.kubectl.job_views import jobs_in
 from emugpu.kubectl.scheduling_experiments import experiments_in
 from emulator_runtime.domain.errors import EmuGpuError
@@ -24,6 +23,7 @@ from operators.kube.api import NAMESPACE, NODE, POD, Api, Json
 from operators.kube.client import KubeApi
 from operators.kube.documents import object_at, text_at
 from operators.kube.kubeconfig import connection, context_names
+from operators.objects.names import PHASES
 
 NO_FILES, FILES = ":4", ":0"
 _PATIENCE_S = 2.0

@@ -14,10 +14,11 @@ from operator import itemgetter
 from rich.cells import cell_len
 from rich.text import Text
 
-from emugpu.kubectl.job_views import OVER, JobView
+from emugpu.kubectl.job_views import JobView
 from emugpu.kubectl.output import PHASE_STYLES, duration
 from emugpu.kubectl.spans import Places, Window, clipped, spans_of
 from emugpu.smi.devices import clean
+from operators.objects.names import FINAL
 from scheduler_sims.record import Span
 from scheduler_sims.reports.metrics import union
 from scheduler_sims.reports.page.gantt import Row, bars_by_row
@@ -184,12 +185,12 @@ def by_job(jobs: Sequence[JobView], window: Window, styles: Mapping[str, str]) -
 
 
 def _bar(span: Span, jobs: Mapping[str, JobView], window: Window, styles: Mapping[str, str]) -> Bar:
-    on = span.end_s >= window.length_s and jobs[span.job_id].phase not in OVER
+    on = span.end_s >= window.length_s and jobs[span.job_id].phase not in FINAL
     return Bar(span.job_id, span.start_s, span.end_s, styles.get(span.job_id, ""), on=on)
 
 
 def _goes_on(job: JobView, to_s: float | None) -> bool:
-    return to_s is None and job.phase not in OVER
+    return to_s is None and job.phase not in FINAL
 
 
 def _device_name(row: Row, jobs: Sequence[JobView]) -> str:

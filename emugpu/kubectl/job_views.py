@@ -15,7 +15,6 @@ from operators.objects.forms import condition
 from operators.objects.names import EXPERIMENT_LABEL
 
 GOING_ON = ("Starting", "Running")
-OVER = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)

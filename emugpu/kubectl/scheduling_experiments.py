@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from emugpu.kubectl.cluster import if_allowed, listed
 from emulator_runtime.domain.errors import ClusterError, InputError
-from operators.experiments.controller.names import REPORT_KEYS, report_name
 from operators.experiments.saved import SavedComparison, unpacked
 from operators.kube.api import CONFIG_MAP, EXPERIMENT, Api, Json, NotThereError
-from operators.kube.documents import condition_of, object_at, text_at, texts_of
-from operators.kube.store import full_name_of
+from operators.kube.documents import texts_of
+from operators.objects.experiment import Experiment
+from operators.objects.forms import condition
+from operators.objects.names import REPORT_KEYS, report_name
 
 RUNS = REPORT_KEYS[-1]
 
@@ -33,10 +34,10 @@ class ExperimentView:
 
 def experiment_view(document: Json) -> ExperimentView:
     """As the API server sends it; missing members are empty."""
-    namespace, _, name = full_name_of(document).rpartition("/")
-    status = object_at(document, "status")
-    failed = text_at(condition_of(status, "Failed"), "message")
-    return ExperimentView(namespace, name, text_at(status, "phase") or "Pending", text_at(status, "doing") or failed)
+    experiment = Experiment.read(document)
+    status = experiment.status
+    doing = status.doing or condition(status.conditions, "Failed").message
+    return ExperimentView(experiment.key.namespace, experiment.key.name, experiment.phase or "Pending", doing)
 
 
 async def experiments_in(api: Api, namespace: str, missing: list[str]) -> list[ExperimentView]:

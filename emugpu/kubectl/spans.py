@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from emugpu.kubectl.job_views import GOING_ON, OVER, JobView, RunView
+from emugpu.kubectl.job_views import GOING_ON, JobView, RunView
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.inventory import split_device_id
 from operators.kube.api import Json
+from operators.objects.names import FINAL
 from operators.objects.node import Node
 from scheduler_sims.record import JobRecord, RunRecord, Span
 
@@ -70,16 +71,16 @@ def stays(job: JobView) -> tuple[RunView, ...]:
 
     The end of a preempted job's run is unknown then.
     """
-    if job.runs or job.started_s is None or job.phase not in (*GOING_ON, *OVER):
+    if job.runs or job.started_s is None or job.phase not in (*GOING_ON, *FINAL):
         return job.runs
-    end_s = job.finished_s if job.phase in OVER else None
+    end_s = job.finished_s if job.phase in FINAL else None
     nodes = [node for node in job.nodes.split(",") if node] or ["?"]
     return tuple(RunView(node, (), job.started_s, end_s, 0, job.steps_done, "") for node in nodes)
 
 
 def window_of(jobs: Sequence[JobView], now_s: float, since_s: float | None) -> Window:
     """From the first submission to the last end (now, while a job runs); with `since_s` only the last `since_s` seconds."""
-    going = any(job.phase not in OVER for job in jobs)
+    going = any(job.phase not in FINAL for job in jobs)
     ends = [run.to_s for job in jobs for run in stays(job) if run.to_s is not None]
     ends += [job.finished_s for job in jobs if job.finished_s is not None]
     end_s = now_s if going or not ends else max(ends)

@@ -26,7 +26,6 @@ class Configuration:
     device_memory_bytes: int = 0
     min_tasks: int = 1
     max_tasks: int = 1
-    max_nodes: int | None = None
     best_cpu_milli: int = 0
     best_memory_bytes: int = 0
 

@@ -37,11 +37,15 @@ RESOURCE_VARIABLE = "EMUGPU_RESOURCE"
 NVIDIA_VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """Also set, to the UUIDs of the devices, if the inventory's compat.nvidiaEnv is true."""
 
+JOB_LABEL = "emugpu.dev/job"
+"""A label of pods: the name of their EmuJob."""
 JOB_UID_LABEL = "emugpu.dev/job-uid"
 """A label of pods: the uid of their EmuJob. An EmuJob may have several Jobs, so managers track its progress by this uid."""
 _CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 """Labels of the pods of a batch Job: its uid. Kubernetes up to 1.26 has the last."""
 
+GPU_RESOURCE = "emugpu.dev/emuGPU"
+"""The resource of emulated GPUs, unless a pool names another."""
 HOST_RESOURCE = "emugpu.dev/host"
 """The resource of host slots, for containers that need no GPU: they get a token and no devices."""
 

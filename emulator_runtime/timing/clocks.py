@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emulator_runtime.domain.errors import LateError
-from emulator_runtime.timing.anchors import Anchors, FixedAnchors, TimeSource, checked_rate
+from emulator_runtime.timing.anchors import Anchors, FixedAnchors, TimeSource
 from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.timing.waiter import Waiter
 
@@ -36,14 +36,6 @@ class HostClock:
     def of_host(cls) -> HostClock:
         """The host's monotonic clock at rate 1. All processes of the host see the same time."""
         return cls(FixedAnchors(Anchors(0, 0, 1.0), monotonic_ns))
-
-    @classmethod
-    def starting_now(
-        cls, rate: float = 1.0, waiter: Waiter | None = None, *, strict_ns: int | None = None
-    ) -> HostClock:
-        """A clock that only this process has. It starts at 0 now and always runs at `rate`."""
-        waiter = waiter or Waiter()
-        return cls(FixedAnchors(Anchors(waiter.now(), 0, checked_rate(rate)), waiter.now), waiter, strict_ns=strict_ns)
 
     def now_ns(self) -> int:
         """The emulated time now."""

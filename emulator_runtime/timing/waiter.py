@@ -49,20 +49,16 @@ class Waiter:
         self.now = now
         self._sleep = sleep
         self._spin_ns = spin_ns
-        self._margin_ns = spin_ns // 4
-
-    @property
-    def margin_ns(self) -> int:
+        self.margin_ns = spin_ns // 4
         """How long before its deadline the next wait stops sleeping and starts to spin; at most `spin_ns`."""
-        return self._margin_ns
 
     def wait_until_ns(self, deadline_ns: int) -> int:
         """Wait until `deadline_ns` of the host's clock and return the lag in host nanoseconds (>= 0)."""
         now = self.now
         moment = now()
-        while (remaining := deadline_ns - moment) > self._margin_ns:
-            wake_at = deadline_ns - self._margin_ns
-            self._sleep(remaining - self._margin_ns)
+        while (remaining := deadline_ns - moment) > self.margin_ns:
+            wake_at = deadline_ns - self.margin_ns
+            self._sleep(remaining - self.margin_ns)
             moment = now()
             self._learn(moment - wake_at)
         while moment < deadline_ns:
@@ -75,8 +71,8 @@ class Waiter:
 
     def _learn(self, oversleep_ns: int) -> None:
         """Move the margin towards the 99.5th percentile of the oversleeps below `spin_ns` (stochastic quantile estimate)."""
-        step = self._margin_ns // _STEP_SHARE + _STEP_FLOOR_NS
-        if self._margin_ns < oversleep_ns <= self._spin_ns:
-            self._margin_ns = min(self._spin_ns, self._margin_ns + step)
+        step = self.margin_ns // _STEP_SHARE + _STEP_FLOOR_NS
+        if self.margin_ns < oversleep_ns <= self._spin_ns:
+            self.margin_ns = min(self._spin_ns, self.margin_ns + step)
         else:
-            self._margin_ns = max(0, self._margin_ns - step // _DOWN_SHARE)
+            self.margin_ns = max(0, self.margin_ns - step // _DOWN_SHARE)

@@ -25,7 +25,7 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.lag import LagHistogram
 from emulator_runtime.workloads.pod import all_linked
 from emulator_runtime.workloads.ranks.group import Group, Start
-from emulator_runtime.workloads.records import StepRecord, StepTimesSeen
+from emulator_runtime.workloads.records import ObservedStepTimes, StepRecord
 from emulator_runtime.workloads.step_costs.request import Layout, StepPlan, TrainRequest, plan_step
 from emulator_runtime.workloads.stopping import PATIENCE_S, StopNow, StopSwitch
 
@@ -33,7 +33,7 @@ SLICE_NS = NS_PER_S // 5
 """A longer wait checks at this interval whether it should continue."""
 PATIENCE_WITH_MANAGER_S = 120.0
 """How long a run waits for an unavailable manager (host seconds): an upgrade may include a slow image pull."""
-_LAST_WORD_S = 1.5
+_RELEASE_TIMEOUT_S = 1.5
 """How long a stopping process tries to release its devices; the manager also notices that the process has ended."""
 
 
@@ -60,7 +60,7 @@ class Observer(Protocol):
     """Gets notified of the progress of a run."""
 
     def planned(self, start: Start, devices: Sequence[AttachedDevice], plan: StepPlan) -> None: ...
-    def shared_anew(self, step: int, host: HostShare, plan: StepPlan) -> None: ...
+    def share_changed(self, step: int, host: HostShare, plan: StepPlan) -> None: ...
     def stepped(self, record: StepRecord) -> None: ...
     def waiting(self, now_ns: int) -> None: ...
 
@@ -75,7 +75,7 @@ class PodOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Dependencies:
     """The dependencies of a run. `connect` makes a manager client with the given patience in seconds. `linked` says whether
     all of these devices have fast links to each other."""
 
@@ -91,18 +91,19 @@ class Surroundings:
 class PodTraining:
     """One run. `plan`, `seen` and `lags` describe it, also after an error."""
 
-    def __init__(self, request: TrainRequest, around: Surroundings) -> None:
+    def __init__(self, request: TrainRequest, dependencies: Dependencies) -> None:
         self._request = request
-        self._around = around
-        self._manager = around.connect(PATIENCE_WITH_MANAGER_S)
-        self._clock, self._group, self._stop, self._observer = around.clock, around.group, around.stop, around.observer
+        self._dependencies = dependencies
+        self._manager = dependencies.connect(PATIENCE_WITH_MANAGER_S)
+        self._clock, self._group = dependencies.clock, dependencies.group
+        self._stop, self._observer = dependencies.stop, dependencies.observer
         self._done: int | None = None
         self._layout: Layout | None = None
         self._host = request.host
         self._paced_ns = 0
-        self._shared_anew = False
+        self._share_changed = False
         self.plan: StepPlan | None = None
-        self.seen = StepTimesSeen()
+        self.seen = ObservedStepTimes()
         self.lags = LagHistogram()
 
     @property
@@ -118,10 +119,10 @@ class PodTraining:
     @property
     def pace_s(self) -> float | None:
         """The average planned step time of this run; None if the plan never changed, since then the plan has it."""
-        return self._paced_ns / len(self.seen) / NS_PER_S if self._shared_anew and len(self.seen) else None
+        return self._paced_ns / len(self.seen) / NS_PER_S if self._share_changed and len(self.seen) else None
 
     def run(self) -> PodOutcome:
-        """Run until the last step or a stop. Raises EmuGpuError; the other ranks are told the reason."""
+        """Run until the last step or a stop. Raises EmuGpuError; the other ranks get the reason."""
         try:
             return self._run()
         except StopNow:
@@ -162,10 +163,10 @@ class PodTraining:
             tuple(device.gpu_type for device in devices),
             start.gpus,
             self._group.nodes,
-            linked=self._around.linked([device.uuid for device in devices]),
+            linked=self._dependencies.linked([device.uuid for device in devices]),
             host=self._host,
         )
-        self.plan = plan_step(self._request, self._layout, self._around.profiles)
+        self.plan = plan_step(self._request, self._layout, self._dependencies.profiles)
         self._observer.planned(start, devices, self.plan)
         with self._stop.interruptible():
             if start.first != self._manager.steps_done:  # another rank has done fewer steps: repeat the difference
@@ -207,9 +208,9 @@ class PodTraining:
         host = self._request.share(given)
         if host == self._host:
             return times
-        self._host, self._shared_anew = host, True
-        self.plan = plan_step(self._request, replace(self._layout, host=host), self._around.profiles)
-        self._observer.shared_anew(self._done, host, self.plan)
+        self._host, self._share_changed = host, True
+        self.plan = plan_step(self._request, replace(self._layout, host=host), self._dependencies.profiles)
+        self._observer.share_changed(self._done, host, self.plan)
         return self.plan.times(self._request.steps)
 
     def _count(self, lease: Lease) -> None:
@@ -240,7 +241,7 @@ class PodTraining:
         """Release the devices, on a new connection: the old one may have a pending request."""
         self._manager.close()
         if self._done is not None:
-            manager = self._around.connect(_LAST_WORD_S)
+            manager = self._dependencies.connect(_RELEASE_TIMEOUT_S)
             with contextlib.suppress(EmuGpuError):  # the manager will notice that the pod has ended
                 manager.attach(self._done)
                 manager.release(self._done)

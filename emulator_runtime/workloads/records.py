@@ -57,7 +57,7 @@ class StepLog:
         )
 
 
-class StepTimesSeen:
+class ObservedStepTimes:
     """The durations of steps as this process observed them: from the end of one step to the end of the next."""
 
     def __init__(self) -> None:

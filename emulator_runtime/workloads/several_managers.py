@@ -47,24 +47,24 @@ class SeveralManagers:
         return Lease(min(lease.start_ns for lease in leases), max(lease.end_ns for lease in leases))
 
     def release(self, steps_done: int) -> None:
-        self._tell_all(lambda client: client.release(steps_done))
+        self._call_all(lambda client: client.release(steps_done))
 
     def finish(self, steps_done: int) -> None:
-        self._tell_all(lambda client: client.finish(steps_done))
+        self._call_all(lambda client: client.finish(steps_done))
 
     def fail(self, reason: str) -> None:
-        self._tell_all(lambda client: client.fail(reason))
+        self._call_all(lambda client: client.fail(reason))
 
     def close(self) -> None:
         for client in self._clients:
             client.close()
 
-    def _tell_all(self, tell: Callable[[ManagerClient], None]) -> None:
+    def _call_all(self, call: Callable[[ManagerClient], None]) -> None:
         """Call each client, even if others fail. Raises the first error."""
         errors: list[EmuGpuError] = []
         for client in self._clients:
             try:
-                tell(client)
+                call(client)
             except EmuGpuError as error:
                 errors.append(error)
         if errors:

@@ -69,13 +69,13 @@ class TrainingRun:
         self._steps_run = 0
 
     def run(self) -> Outcome:
-        """Run until the last step, a stop, or an error for which a retry doesn't help. The manager is told the outcome."""
+        """Run until the last step, a stop, or an error for which a retry doesn't help. Reports the outcome to the manager."""
         try:
             return self._run()
         except EmuGpuError as error:
             if error.retry_helps:
                 raise
-            with contextlib.suppress(EmuGpuError):  # report the first error, even if the manager can't be told
+            with contextlib.suppress(EmuGpuError):  # report the first error, even if the manager can't be reached
                 self._manager.fail(str(error))
             return Outcome("failed", 0, self._steps_run, str(error))
 

@@ -23,10 +23,10 @@ from itertools import chain
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError, ProtocolError
+from emulator_runtime.node.layout import GPU_RESOURCE
 from operators.kube.quantities import parse_quantity
 
 ALIAS = "emuGPU"
-RESOURCE = "emugpu.dev/emuGPU"
 LIMIT_RANGER = "kubernetes.io/limit-ranger"
 """A pod's annotation that lists which resources a LimitRange has filled in, as text."""
 
@@ -69,7 +69,7 @@ class Container:
         return f'{self.place} ("{self.name}")'
 
 
-def review(body: object, alias: str = ALIAS, resource: str = RESOURCE) -> Json:
+def review(body: object, alias: str = ALIAS, resource: str = GPU_RESOURCE) -> Json:
     """The AdmissionReview to answer `body` with. Raises ProtocolError where `body` is none, or of a deletion."""
     request = _member(body, "request")
     uid, kind, document = _member(request, "uid"), _member(_member(request, "kind"), "kind"), _member(request, "object")

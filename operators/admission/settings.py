@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from emulator_runtime.node.layout import GPU_RESOURCE
 from emulator_runtime.node.settings import EnvSettings, setting
-from operators.admission.review import ALIAS, RESOURCE
+from operators.admission.review import ALIAS
 
 
 @dataclass(frozen=True)
@@ -17,5 +18,5 @@ class Settings(EnvSettings):
 
     certificates: str = setting("directory with tls.crt and tls.key; read again when they change")
     alias: str = setting("the short name that pods may use", ALIAS)
-    resource: str = setting("the full name that it stands for", RESOURCE)
+    resource: str = setting("the full name that it stands for", GPU_RESOURCE)
     port: str = setting("port of the webhook (HTTPS)", "8443")

@@ -8,37 +8,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from operators.experiments.controller.names import FIELD_MANAGER, FINALIZER, UID_LABEL
-from operators.experiments.controller.objects import ExperimentFacts, experiment_facts, run_namespace_of, runner_facts
-from operators.experiments.controller.turns import FINAL
+from operators.experiments.controller.controller import FIELD_MANAGER
+from operators.experiments.controller.objects import run_namespace_of, runner_job_of
 from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, NotThereError
+from operators.objects.experiment import Experiment
+from operators.objects.names import EXPERIMENT_FINALIZER, EXPERIMENT_UID_LABEL, FINAL
 
 
 async def stop_experiments(api: Api, namespace: str, say: Callable[[str], None]) -> None:
     """`namespace`: where runners are. Ended experiments are not changed. Raises what Api raises."""
-    for facts in await _experiments(api):
-        if facts.phase not in FINAL and facts.spec.get("suspend") is not True:
-            await _patch(api, facts, {"spec": {"suspend": True}})
-            say(f"experiment {facts.key} is suspended")
-    for runner in map(runner_facts, (await api.list(JOB, namespace=namespace, labels=UID_LABEL))[1]):
+    for experiment in await _experiments(api):
+        if experiment.phase not in FINAL and experiment.spec_json.get("suspend") is not True:
+            await _patch(api, experiment, {"spec": {"suspend": True}})
+            say(f"experiment {experiment.key} is suspended")
+    for runner in map(runner_job_of, (await api.list(JOB, namespace=namespace, labels=EXPERIMENT_UID_LABEL))[1]):
         await api.delete(JOB, runner.key.name, runner.key.namespace, uid=runner.key.uid)
-    for run_namespace in map(run_namespace_of, (await api.list(NAMESPACE, labels=UID_LABEL))[1]):
+    for run_namespace in map(run_namespace_of, (await api.list(NAMESPACE, labels=EXPERIMENT_UID_LABEL))[1]):
         await api.delete(NAMESPACE, run_namespace.key.name)
         say(f"namespace {run_namespace.key.name} deleted")
-    for facts in await _experiments(api):
-        if facts.begun:
-            await _patch(api, facts, {"finalizers": [each for each in facts.finalizers if each != FINALIZER]})
+    for experiment in await _experiments(api):
+        if EXPERIMENT_FINALIZER in experiment.finalizers:
+            await _patch(
+                api,
+                experiment,
+                {"finalizers": [each for each in experiment.finalizers if each != EXPERIMENT_FINALIZER]},
+            )
 
 
-async def _experiments(api: Api) -> list[ExperimentFacts]:
+async def _experiments(api: Api) -> list[Experiment]:
     try:
-        return [experiment_facts(document) for document in (await api.list(EXPERIMENT))[1]]
+        return [Experiment.read(document) for document in (await api.list(EXPERIMENT))[1]]
     except NotThereError:  # the CRD is gone, and all experiments with it
         return []
 
 
-async def _patch(api: Api, facts: ExperimentFacts, change: dict[str, object]) -> None:
-    metadata = {"namespace": facts.key.namespace, "uid": facts.key.uid}
+async def _patch(api: Api, experiment: Experiment, change: dict[str, object]) -> None:
+    metadata = {"namespace": experiment.key.namespace, "uid": experiment.key.uid}
     spec = {"spec": change.pop("spec")} if "spec" in change else {}
     with suppress(NotThereError):  # it was deleted meanwhile
-        await api.patch(EXPERIMENT, facts.key.name, {"metadata": metadata | change, **spec}, FIELD_MANAGER)
+        await api.patch(EXPERIMENT, experiment.key.name, {"metadata": metadata | change, **spec}, FIELD_MANAGER)

@@ -1,6 +1,6 @@
-"""Actions that the controllers of EmuJobs and of SchedulingExperiments share, as data: planning needs no client.
+"""Actions that the controllers share, as data: planning needs no client. Actions of only one controller are in its own folder.
 
-Actions of only one controller are in its plan.py. The metric of writes is labelled by the names of these classes.
+The metrics of writes and failures are labelled with an action's `label`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from operators.controllers.events import News
+from operators.controllers.events import Event
 from operators.kube.documents import Key
 
 A = TypeVar("A", covariant=True)
+
+NOT_CARRIED_OUT = "NotCarriedOut"
+"""Reason of the event (and of an EmuJob's condition Scheduled) when the API server refuses a planned write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class SuspendJob:
 
     key: Key
     suspend: bool
+    label: str = "SuspendJob"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,44 +32,56 @@ class DeleteJob:
     """Delete the Job with this uid, in the foreground: it stays until its pods are deleted."""
 
     key: Key
+    label: str = "DeleteJob"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """Replace the status of the controller's object, if it still has the version of the key."""
+    """Replace the members of the status that the controller owns, if its object still has the version of the key."""
 
     key: Key
     status: Mapping[str, Any]
+    label: str = "WriteStatus"
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class RecordEvent:
     """Create an event about the controller's object."""
 
     key: Key
-    news: News
+    event: Event
+    label: str = "Tell"
 
 
-CommonAction = SuspendJob | DeleteJob | WriteStatus | Tell
+CommonAction = SuspendJob | DeleteJob | WriteStatus | RecordEvent
 
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[A]):
-    """`actions` in order, each only after the one before succeeded; `again_s`: seconds until the next reconciliation."""
+    """`actions` in order, each only after the one before succeeded; `again_s`: seconds until the next reconciliation.
+
+    `owner`: the object whose events report that the plan keeps failing; None: the controller isn't ready while it fails.
+    """
 
     actions: tuple[A, ...] = ()
     again_s: float | None = field(default=None, compare=False)
+    owner: Key | None = field(default=None, compare=False)
+
+
+def label_of(action: object) -> str:
+    """The action's label in metrics: its own, or the name of its class."""
+    return str(getattr(action, "label", type(action).__name__))
 
 
 def report(
     key: Key,
     before: Mapping[str, Any],
     status: Mapping[str, Any],
-    news_of: Callable[[Mapping[str, Any], Mapping[str, Any]], Iterable[News]],
-) -> Iterator[WriteStatus | Tell]:
+    events_of: Callable[[Mapping[str, Any], Mapping[str, Any]], Iterable[Event]],
+) -> Iterator[WriteStatus | RecordEvent]:
     """Write the status if it differs from `before`, then the events about the difference."""
     if status == before:
         return
     yield WriteStatus(key, status)
-    for news in news_of(before, status):
-        yield Tell(key, news)
+    for event in events_of(before, status):
+        yield RecordEvent(key, event)

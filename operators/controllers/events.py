@@ -20,7 +20,7 @@ class Regarding:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class Event:
     """What happened. `kind`: Normal or Warning; `reason`: one word in CamelCase."""
 
     kind: str
@@ -32,9 +32,9 @@ EVENT_NAMESPACE = "default"
 """Where events about objects without a namespace go (events.k8s.io/v1)."""
 
 
-def event_document(regarding: Regarding, news: News, reporter: str, wall_ns: int) -> Json:
+def event_document(regarding: Regarding, event: Event, reporter: str, wall_ns: int) -> Json:
     """An events.k8s.io/v1 Event. Its name contains a hash of the time, so each occurrence is an event of its own."""
-    digest = hashlib.sha256(f"{regarding.uid}/{news.reason}/{wall_ns}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{regarding.uid}/{event.reason}/{wall_ns}".encode()).hexdigest()[:16]
     within = {"namespace": regarding.namespace} if regarding.namespace else {}
     about = {"apiVersion": "emugpu.dev/v1alpha1", "kind": regarding.kind, "name": regarding.name, "uid": regarding.uid}
     return {
@@ -45,8 +45,8 @@ def event_document(regarding: Regarding, news: News, reporter: str, wall_ns: int
         "reportingController": f"emugpu.dev/{reporter}",
         "reportingInstance": f"emugpu-{reporter}",
         "action": "Reconcile",
-        "reason": news.reason,
-        "note": news.note[:1024],
-        "type": news.kind,
+        "reason": event.reason,
+        "note": event.note[:1024],
+        "type": event.kind,
         "regarding": about | within,
     }

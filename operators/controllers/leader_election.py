@@ -68,14 +68,14 @@ class Leader:
 
         Raises what Api raises where a retry doesn't help: a right or the namespace is missing.
         """
-        told = ""
+        logged = ""
         while True:
             try:
                 if await self._try():
                     return
-                if self._holder != told:
-                    told = self._holder
-                    say(f"lease {self._name}: is held by {told}; waiting")
+                if self._holder != logged:
+                    logged = self._holder
+                    say(f"lease {self._name}: is held by {logged}; waiting")
             except ConflictError:
                 pass  # another candidate was faster
             except EmuGpuError as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from emulator_runtime.domain.errors import EmuGpuError
 
@@ -32,7 +33,7 @@ class ControllerMetrics:
     def failed(self, doing: str, error: EmuGpuError, *, said: bool = False) -> None:
         """Count the failure, and log it unless `said`: it was logged before.
 
-        `doing`: "watch", or the name of the class of the action that failed.
+        `doing`: "watch", or the label of the action that failed.
         """
         self.failures.labels(doing).inc()
         if not said:
@@ -41,3 +42,22 @@ class ControllerMetrics:
     def failed_watch(self, error: EmuGpuError) -> None:
         """A list or a watch failed; the informer retries it."""
         self.failed("watch", error)
+
+
+class PhaseMetric:
+    """The number of objects of one kind by phase; an object without a phase is Pending."""
+
+    def __init__(self, name: str, kind: str, phases: Iterable[str], registry: CollectorRegistry) -> None:
+        self._gauge = Gauge(name, f"{kind} by phase", ["phase"], registry=registry)
+        for phase in phases:
+            self._gauge.labels(phase).set(0)
+
+    def moved(self, before: str | None, after: str | None) -> None:
+        """An object went from one phase to another; None: it doesn't exist."""
+        was, now = (phase if phase is None else phase or "Pending" for phase in (before, after))
+        if was == now:
+            return
+        if was is not None:
+            self._gauge.labels(was).dec()
+        if now is not None:
+            self._gauge.labels(now).inc()

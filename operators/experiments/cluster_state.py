@@ -32,8 +32,8 @@ class ClusterState:
     unready: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
 
-    def check_idle(self, place: str = "--on kubernetes") -> None:
-        """Raises InputError at `place` where a node is not ready, or others use the cluster."""
+    def check_idle(self, place: str) -> None:
+        """Raises InputError at `place` if a node is not ready, or other pods use the cluster."""
         if self.unready:
             raise InputError(place, f"nodes that are not ready: {list_some(self.unready)}; wait until they are")
         if self.users:
@@ -41,15 +41,13 @@ class ClusterState:
             raise InputError(place, problem)
 
 
-async def read_cluster_state(api: Api) -> ClusterState:
-    """Raises InputError where emugpu is not installed, and what Api raises."""
+async def read_cluster_state(api: Api, place: str = "the cluster") -> ClusterState:
+    """Raises InputError at `place` if emugpu is not installed, and what Api raises."""
     try:
         await api.list(EMUJOB)
         _, pools = await api.list(POOL)
     except NotThereError as error:
-        raise InputError(
-            "--on kubernetes", "the cluster doesn't know EmuJobs; install the chart (emugpu cluster up)"
-        ) from error
+        raise InputError(place, "the cluster doesn't know EmuJobs; install the chart (emugpu cluster up)") from error
     _, nodes = await api.list(NODE)
     _, pods = await api.list(POD)
     facts = [Node.read(document) for document in nodes]

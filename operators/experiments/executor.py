@@ -130,7 +130,7 @@ class Executor:
 
     def cluster_state(self) -> ClusterState:
         """Raises InputError where emugpu is not installed, ClusterError where the cluster can't be reached."""
-        return self._with_api(read_cluster_state)
+        return self._with_api(lambda api: read_cluster_state(api, "--on kubernetes"))
 
     def calibrate(self, probes: Mapping[str, ProbeJobs], gather_s: float, reporter: StepReporter) -> Calibration:
         """Runs the probe jobs, one probe after the other, with a scheduler that gathers events for `gather_s`.

@@ -1,4 +1,4 @@
-"""What the nodes of the pools offer, and whether a job could ever run there: so that one that can't is told at once."""
+"""What the nodes of the pools offer, and whether a job could ever run there, so that a job that can't is rejected at once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, InputError
 from emulator_runtime.domain.units import gib
+from emulator_runtime.node.layout import GPU_RESOURCE
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, batch_per_gpu, plan_step
 from operators.objects.emujob import Configuration, EmuJobSpec
 from operators.objects.node import Node
-from operators.objects.pool import DEFAULT_RESOURCE, Pool
+from operators.objects.pool import Pool
 from operators.pools.emulated_nodes import emulated_nodes
 
 
@@ -43,7 +44,7 @@ def offers_of(pools: Iterable[Pool], nodes: Sequence[Node]) -> tuple[NodeOffer, 
 class Fit:
     """The first configuration that could run somewhere, else why none can. `gpu_types`: on which types; empty: any.
 
-    `misstated`: no node is at fault, but what is said of the work itself.
+    `misstated`: the specification of the work is wrong; no node could run it.
     """
 
     configuration: Configuration | None
@@ -53,7 +54,7 @@ class Fit:
 
 
 def first_fit(spec: EmuJobSpec, offers: Sequence[NodeOffer], profiles: ProfileTable) -> Fit:
-    """Pure; says nothing of what is free at the moment."""
+    """Pure. Considers what the nodes have, not what is free at present."""
     problems, misstated = [], True
     for configuration in spec.configurations:
         problem = _misstated(spec, configuration, profiles)
@@ -80,12 +81,12 @@ def usable_types(
 def _types_of(
     spec: EmuJobSpec, configuration: Configuration, offers: Sequence[NodeOffer], profiles: ProfileTable
 ) -> tuple[Mapping[str, int], str]:
-    """The same of a configuration that isn't misstated."""
+    """As usable_types, for a configuration whose specification is right."""
     if not configuration.gpus:
         return {}, ""
     offered = {gpu_type for offer in offers for gpu_type, _ in offer.devices}
     if not offered:
-        return {}, f"no pool offers {DEFAULT_RESOURCE}; apply an EmuGPUPool"
+        return {}, f"no pool offers {GPU_RESOURCE}; apply an EmuGPUPool"
     wanted = offered & set(configuration.gpu_types) if configuration.gpu_types else offered
     if not wanted:
         return {}, f"needs {' or '.join(configuration.gpu_types)}; the pools offer {', '.join(sorted(offered))}"
@@ -95,15 +96,15 @@ def _types_of(
         try:
             types[gpu_type] = _memory_needed(spec, configuration, gpu_type, profiles)
         except BeyondProfileError as error:
-            told = _beyond(error.what, (error.first, error.last), configuration, spec.nodes)
-            problem = f"{told}, or apply a pool of a GPU type that was measured further"
+            limits = _beyond(error.what, (error.first, error.last), configuration, spec.nodes)
+            problem = f"{limits}, or apply a pool of a GPU type that was measured further"
         except EmuGpuError as error:
             problem = str(error)
     return (types, "") if types else ({}, problem)
 
 
 def _misstated(spec: EmuJobSpec, configuration: Configuration, profiles: ProfileTable) -> str:
-    """What is wrong with a model or its batch whichever GPUs there are; empty: nothing."""
+    """The mistake in a model or its batch size, on any GPU; empty: none."""
     model = configuration.model
     if not model or not configuration.gpus:
         return ""
@@ -121,7 +122,7 @@ def _misstated(spec: EmuJobSpec, configuration: Configuration, profiles: Profile
 
 
 def _measured(model: str, gpu_type: str, profiles: ProfileTable) -> tuple[int, int] | None:
-    """The smallest and the largest batch size on a GPU; None: it was measured at none of this type."""
+    """The smallest and the largest measured batch size on a GPU of this type; None: the model wasn't measured on it."""
     try:
         return profiles.measured_batches(model, gpu_type)
     except InputError:
@@ -129,11 +130,11 @@ def _measured(model: str, gpu_type: str, profiles: ProfileTable) -> tuple[int, i
 
 
 def _beyond(what: str, measured: tuple[int, int], configuration: Configuration, nodes: int) -> str:
-    """An EmuJob's batch is that of all its GPUs, and it can't be extrapolated."""
+    """The message for a batch size outside of the measured range. An EmuJob's batchSize is that of all its GPUs together."""
     gpus, (first, last) = configuration.gpus * nodes, measured
     batch = configuration.batch_size // gpus
-    told = f"{what} was measured at batch sizes {first} to {last} on a GPU, not at {batch}"
-    return f"batchSize: {told}; give {first * gpus} to {last * gpus} for {gpus} GPU{'s' * (gpus > 1)}"
+    measurement = f"{what} was measured at batch sizes {first} to {last} on a GPU, not at {batch}"
+    return f"batchSize: {measurement}; give {first * gpus} to {last * gpus} for {gpus} GPU{'s' * (gpus > 1)}"
 
 
 def _memory_needed(spec: EmuJobSpec, configuration: Configuration, gpu_type: str, profiles: ProfileTable) -> int:
@@ -147,7 +148,7 @@ def _memory_needed(spec: EmuJobSpec, configuration: Configuration, gpu_type: str
 def _problem(
     spec: EmuJobSpec, configuration: Configuration, types: Mapping[str, int], offers: Sequence[NodeOffer]
 ) -> str:
-    """Why there are not enough nodes; empty where there are."""
+    """Why there are not enough nodes; empty: there are enough."""
     kinds = Counter((offer.cpu_milli, offer.memory_bytes, offer.devices) for offer in offers)
     lacks = {kind: _lacks(configuration, types, NodeOffer("", *kind)) for kind in kinds}  # nodes of a pool are alike
     enough = sum(count for kind, count in kinds.items() if not lacks[kind])

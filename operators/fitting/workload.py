@@ -1,4 +1,4 @@
-"""EmuJobs and the pools' nodes as schedulers and the simulator know them: the same job and the same cluster in their words."""
+"""Converts EmuJobs and the pools' nodes into the types of the schedulers and the simulator."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from scheduler_sims.interface.costs import ClusterCosts
 def job_spec(
     job_id: str, spec: EmuJobSpec, submit_s: float, row: int, offers: Sequence[NodeOffer], profiles: ProfileTable
 ) -> domain.JobSpec:
-    """The EmuJob as submitted. `offers` say which GPU types a configuration that names none can use.
+    """The EmuJob as submitted. A configuration that names no GPU types can use those of `offers` on which it runs.
 
-    A configuration that no pool could run is left out, unless none could: then all are kept, and it's the scheduler that finds
-    no room. A job of several pods has as many tasks as `nodes`.
+    Configurations that no pool could run are omitted. If none could run, all are kept, and the scheduler reports that none fits.
+    A job of several pods has as many tasks as `nodes`.
     """
     usable = {c.name: usable_types(spec, c, offers, profiles) for c in spec.configurations}
     kept = [c for c in spec.configurations if not usable[c.name][1]] or list(spec.configurations)
@@ -44,7 +44,7 @@ def cluster_spec(pools: Iterable[Pool], nodes: Sequence[Node], costs: ClusterCos
 
 
 def cluster_of(nodes: Iterable[EmulatedNode], costs: ClusterCosts | None = None) -> ClusterSpec:
-    """The same of nodes whose devices are known."""
+    """As cluster_spec, for nodes whose devices are known."""
     found = (NodeSpec(n.name, n.cpu_milli, n.memory_bytes, tuple(entry.device for entry in n.gpus)) for n in nodes)
     return ClusterSpec(tuple(found), costs or ClusterCosts())
 

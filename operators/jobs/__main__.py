@@ -1,4 +1,4 @@
-"""`python -m operators.jobs` runs the controller of EmuJobs; of several replicas one acts."""
+"""`python -m operators.jobs` runs the controllers of EmuJobs and experiments, and the results feed. One replica acts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.controllers.leader_election import Candidate, Leader, LeadershipLostError, Terms
 from operators.controllers.status_server import loop_alive, status_server
-from operators.experiments.controller import inside
-from operators.jobs.controller import Controller, Dependencies
+from operators.experiments.controller import for_jobs_program
+from operators.jobs.controller import Controller, Dependencies, JobMetrics
 from operators.jobs.manifests import Images
-from operators.jobs.metrics import JobMetrics
 from operators.jobs.observer import Observer
 from operators.jobs.recording import Clocks, Links, Recording
 from operators.jobs.settings import Settings
@@ -68,9 +67,16 @@ async def _serve(settings: Settings) -> int:
     profiles = ProfileTable.bundled()
     observe = Observer(recording.results, profiles).look
     outcomes = recording.results.outcome
-    asked = (lambda: leader.holds), outcomes, observe, (lambda: recording.log_connected)
-    context = Dependencies(images, profiles, wall_ns, *asked)
-    controller = Controller(api, metrics, context)
+    dependencies = Dependencies(
+        images,
+        profiles,
+        wall_ns,
+        may_act=lambda: leader.holds,
+        outcomes=outcomes,
+        observe=observe,
+        log_connected=lambda: recording.log_connected,
+    )
+    controller = Controller(api, metrics, dependencies)
 
     experiments = _experiments(settings, api, metrics, leader)
 
@@ -130,11 +136,13 @@ def _results_feed(settings: Settings, api: Api, recording: Recording, leads: Cal
         raise ClusterError(f"{variable}: port {port} can't be opened: {error.strerror}; choose another one") from error
 
 
-def _experiments(settings: Settings, api: Api, metrics: JobMetrics, leader: Leader) -> inside.Controller | None:
+def _experiments(
+    settings: Settings, api: Api, metrics: JobMetrics, leader: Leader
+) -> for_jobs_program.Controller | None:
     """The controller of SchedulingExperiments, if runners have an image."""
     if not settings.experiment_image:
         return None
-    runners = inside.runner_settings(
+    runners = for_jobs_program.runner_settings(
         namespace=settings.namespace,
         account=settings.experiment_account,
         image=settings.experiment_image,
@@ -142,8 +150,8 @@ def _experiments(settings: Settings, api: Api, metrics: JobMetrics, leader: Lead
         pull_secrets=settings.experiment_pull_secrets,
         pod=(settings.variable("experiment_pod"), settings.experiment_pod),
     )
-    context = inside.Surroundings(runners, wall_ns, lambda: leader.holds)
-    return inside.Controller(api, inside.ExperimentMetrics(metrics.registry), context)
+    dependencies = for_jobs_program.Dependencies(runners, wall_ns, lambda: leader.holds)
+    return for_jobs_program.Controller(api, for_jobs_program.ExperimentMetrics(metrics.registry), dependencies)
 
 
 def _first(error: BaseException) -> BaseException:

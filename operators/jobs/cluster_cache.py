@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from emulator_runtime.node.layout import JOB_LABEL
 from operators.controllers.actions import SuspendJob, WriteStatus
 from operators.fitting.offers import NodeOffer, offers_of
 from operators.jobs.creation_attempts import RefusedCreation
@@ -14,10 +15,9 @@ from operators.jobs.resizing import ResizeRefusals
 from operators.kube.api import EMUJOB, JOB, NODE, POD, POOL, SERVICE, Json
 from operators.kube.documents import Key
 from operators.kube.informer import Followed
-from operators.kube.store import Heard, Index, Store
+from operators.kube.store import Index, OnChange, Store
 from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob, Service
-from operators.objects.names import JOB_LABEL
 from operators.objects.node import Node
 from operators.objects.pod import Pod
 from operators.objects.pool import Pool
@@ -28,18 +28,18 @@ Named = EmuJob | BatchJob | Service
 
 
 class ClusterCache:
-    """Caches of six kinds. `news` is called with the namespace/name of each EmuJob that a change is about, `heard` with each
+    """Caches of six kinds. `queue` is called with the namespace/name of each EmuJob that a change is about, `on_change` with each
     EmuJob before and after a change."""
 
-    def __init__(self, news: Callable[[str], None], heard: Heard[EmuJob], wall_ns: Callable[[], int]) -> None:
-        self._news, self._heard = news, heard
+    def __init__(self, queue: Callable[[str], None], on_change: OnChange[EmuJob], wall_ns: Callable[[], int]) -> None:
+        self._queue, self._on_change = queue, on_change
         self._pods_of: Index[Pod] = Index(_job_of)
-        self.emujobs: Store[EmuJob] = Store(lambda d: EmuJob.read(d, wall_ns()), self._heard_emujob)
-        self.jobs: Store[BatchJob] = Store(lambda d: BatchJob.read(d, wall_ns()), self._heard_job)
-        self.pods: Store[Pod] = Store(lambda d: pod_of_interest(d, wall_ns()), self._heard_pod)
-        self.services: Store[Service] = Store(Service.read, self._heard_named)
-        self.pools: Store[Pool] = Store(Pool.read, self._heard_place)
-        self.nodes: Store[Node] = Store(Node.read, self._heard_place)
+        self.emujobs: Store[EmuJob] = Store(lambda d: EmuJob.read(d, wall_ns()), self._changed_emujob)
+        self.jobs: Store[BatchJob] = Store(lambda d: BatchJob.read(d, wall_ns()), self._changed_job)
+        self.pods: Store[Pod] = Store(lambda d: pod_of_interest(d, wall_ns()), self._changed_pod)
+        self.services: Store[Service] = Store(Service.read, self._changed_named)
+        self.pools: Store[Pool] = Store(Pool.read, self._changed_place)
+        self.nodes: Store[Node] = Store(Node.read, self._changed_place)
         self.refusals = ResizeRefusals()
         self._vanished = False
         self._offers: tuple[NodeOffer, ...] | None = None
@@ -102,36 +102,36 @@ class ClusterCache:
         if store is not None:
             store.update("MODIFIED", document)
 
-    def _heard_emujob(self, before: EmuJob | None, after: EmuJob | None) -> None:
-        self._heard(before, after)
+    def _changed_emujob(self, before: EmuJob | None, after: EmuJob | None) -> None:
+        self._on_change(before, after)
         self._vanished |= after is None
         if after is None and before is not None:
             self.refusals.of(str(before.key), ())
-        self._heard_named(before, after)
+        self._changed_named(before, after)
 
-    def _heard_job(self, before: BatchJob | None, after: BatchJob | None) -> None:
+    def _changed_job(self, before: BatchJob | None, after: BatchJob | None) -> None:
         self._vanished |= after is None and before is not None and bool(before.demand.containers)
-        self._heard_named(before, after)
+        self._changed_named(before, after)
 
-    def _heard_pod(self, before: Pod | None, after: Pod | None) -> None:
-        self._pods_of.heard(before, after)
+    def _changed_pod(self, before: Pod | None, after: Pod | None) -> None:
+        self._pods_of.update(before, after)
         pods = [pod for pod in (before, after) if pod is not None]
         if after is None or after.over:  # a pod of an existing EmuJob is reported with that
             self._vanished |= any(_matters(pod) and self.emujobs.get(_job_of(pod)) is None for pod in pods)
         for name in {_job_of(pod) or (str(pod.key) if _matters(pod) else "") for pod in pods} - {""}:
-            self._news(name)
+            self._queue(name)
 
-    def _heard_named(self, before: Named | None, after: Named | None) -> None:
+    def _changed_named(self, before: Named | None, after: Named | None) -> None:
         found = after or before
         if found is not None:
-            self._news(str(found.key))
+            self._queue(str(found.key))
 
-    def _heard_place(self, _before: object, _after: object) -> None:
+    def _changed_place(self, _before: object, _after: object) -> None:
         self._offers = None
 
 
 def pod_of_interest(document: Mapping[str, Any], seen_ns: int) -> Pod:
-    """Of a pod that has nothing to do with emugpu only the name, so that none of its changes is news."""
+    """Of a pod that has nothing to do with emugpu only the name, so that none of its changes queues anything."""
     pod = Pod.read(document, seen_ns)
     return pod if _matters(pod) else Pod(Key(pod.key.namespace, pod.key.name, pod.key.uid))
 

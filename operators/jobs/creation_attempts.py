@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from operators.controllers.loop import LASTING
 from operators.kube.informer import Pauses
 
-LASTS = 2
-"""After this many consecutive failures a problem counts as lasting."""
 _SLOWER = 3
 """From then on the pauses are those after this many more failures."""
 
@@ -42,7 +41,7 @@ class CreationAttempts:
         """The API server has refused; returns whether the problem differs from the previous one."""
         before = self._known.get(job)
         times = before.times + 1 if before is not None and before.uid == uid else 1
-        pause_s = self._pauses.after(times if times < LASTS else times + _SLOWER)
+        pause_s = self._pauses.after(times if times < LASTING else times + _SLOWER)
         self._known[job] = _Series(uid, problem, times, now_s + pause_s)
         return times == 1 or before is None or before.problem != problem
 
@@ -51,7 +50,7 @@ class CreationAttempts:
         found = self._known.get(job)
         if found is None or found.uid != uid:
             return None
-        return RefusedCreation(found.problem if found.times >= LASTS else "", max(0.0, found.until_s - now_s))
+        return RefusedCreation(found.problem if found.times >= LASTING else "", max(0.0, found.until_s - now_s))
 
     def forget(self, job: str) -> None:
         """The object was created, or isn't wanted any more."""

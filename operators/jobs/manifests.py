@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.sensitivity import HostShare
-from emulator_runtime.node.layout import JOB_UID_LABEL
+from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL
 from emulator_runtime.workloads.command.arguments import CONFIGURATION_VARIABLE
 from operators.kube.api import Json
 from operators.objects.emujob import Configuration, EmuJob, EmuJobSpec
-from operators.objects.names import CONFIGURATION, CONTAINER, GATE, JOB_LABEL
+from operators.objects.names import CONFIGURATION, CONTAINER, GATE
 from operators.objects.node import HOSTNAME_LABEL
-from operators.objects.pool import DEFAULT_RESOURCE, HOST_RESOURCE
 from operators.pools.labels import OWN_PREFIX, label_value
 
 BACKOFF_LIMIT = 1000
@@ -161,7 +160,7 @@ def _resources(spec: EmuJobSpec, chosen: Configuration) -> Json:
     """
     requests, limits = spec.native.resources(HostShare(chosen.cpu_milli, chosen.memory_bytes))
     if chosen.gpus:
-        limits[DEFAULT_RESOURCE] = str(chosen.gpus)
+        limits[GPU_RESOURCE] = str(chosen.gpus)
     if not all(configuration.gpus for configuration in spec.configurations):
         limits[HOST_RESOURCE] = "1"
     return {"requests": requests} | ({"limits": limits} if limits else {})

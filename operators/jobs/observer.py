@@ -58,7 +58,7 @@ class Observer:
 
     def __init__(self, results: ResultKeeper, profiles: ProfileTable) -> None:
         self._results, self._profiles = results, profiles
-        self._told: dict[str, tuple[JobEvent, ...]] = {}
+        self._reported: dict[str, tuple[JobEvent, ...]] = {}
         self._specs: dict[str, tuple[int, EmuJobSpec | None]] = {}
         self._noted: dict[str, results_job.JobFacts] = {}
         self._last: dict[str, tuple[EmuJob, BatchJob | None]] = {}
@@ -136,10 +136,10 @@ class Observer:
 
     def _events(self, pods: Sequence[Pod]) -> None:
         seen = {pod.key.uid: tuple(events_of_pod(pod)) for pod in pods if pod.runs}
-        news = [event for uid, events in seen.items() if self._told.get(uid, ()) != events for event in events]
+        news = [event for uid, events in seen.items() if self._reported.get(uid, ()) != events for event in events]
         if news:
             self._results.tell(news)
-        self._told |= seen
+        self._reported |= seen
 
     def _gone(self, view: ClusterView, plain: Sequence[BatchJob]) -> None:
         """Jobs whose object doesn't exist any more, including those of earlier processes."""
@@ -152,7 +152,7 @@ class Observer:
             if pod.work_uid == pod.key.uid or pod.phase == "Running"
         }
         pods = {pod.key.uid for pod in view.pods}
-        self._told = {uid: events for uid, events in self._told.items() if uid in pods}
+        self._reported = {uid: events for uid, events in self._reported.items() if uid in pods}
         for facts in self._results.open_jobs():
             if (facts.namespace, facts.uid) not in present:
                 self._results.note(replace(facts, deleted_ns=view.now_ns))

@@ -15,13 +15,13 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.profiles.table import ProfileTable
-from operators.controllers.actions import CommonAction, DeleteJob, Plan, SuspendJob, report
-from operators.controllers.events import News
+from operators.controllers.actions import NOT_CARRIED_OUT, CommonAction, DeleteJob, Plan, SuspendJob, report
+from operators.controllers.events import Event
 from operators.fitting.offers import Fit, NodeOffer, first_fit
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.manifests import Images, job_document, service_document
 from operators.jobs.resizing import TROUBLES, Refusal, Resources, wanted_of
-from operators.jobs.status import NOT_CARRIED_OUT, JobObjects, Moment, Verdict, status_of
+from operators.jobs.status import JobObjects, Moment, Verdict, status_of
 from operators.kube.documents import Key, condition_of, text_at, whole_at
 from operators.kube.timestamps import rfc3339, rfc3339_micro, seconds_of
 from operators.objects.emujob import EmuJob, EmuJobSpec
@@ -60,7 +60,9 @@ class ResizePod:
     resources: Resources
 
 
-Action = CreateJob | CreateService | ResizePod | CommonAction
+OwnAction = CreateJob | CreateService | ResizePod
+"""Actions of this controller only."""
+Action = OwnAction | CommonAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The objects of an EmuJob's name. `job`: the Job of this name, whoever owns it; `pods`: all with the EmuJob's label.
+    """The objects of an EmuJob's name. `job`: the Job of this name, also if another object owns it.
 
-    `refusals`: the refusal of the last resize by uid of a pod. `refused_creation`: why the last attempt to create the Job or the
-    Service failed.
+    `pods`: all with the EmuJob's label. `refusals`: the refusal of the last resize by uid of a pod. `refused_creation`: why the
+    last attempt to create the Job or the Service failed.
     """
 
     job: BatchJob | None = None
@@ -90,30 +92,30 @@ class Observed:
     refused_creation: RefusedCreation | None = None
 
 
-def plan(facts: EmuJob, observed: Observed, context: Context) -> Plan[Action]:
+def plan(emujob: EmuJob, observed: Observed, context: Context) -> Plan[Action]:
     """Pure: equal observations give equal plans."""
-    if facts.deleting:
+    if emujob.deleting:
         return Plan()  # Kubernetes deletes its Job and Service, whose owner it is
     now = Moment(rfc3339(context.now_ns), rfc3339_micro(context.now_ns))
-    own = observed.job if observed.job is not None and observed.job.owner == facts.key.uid else None
+    own = observed.job if observed.job is not None and observed.job.owner == emujob.key.uid else None
     pods = [pod for pod in observed.pods if own is not None and pod.owner == own.key.uid]
     wait_s = _wait_for_the_log_s(own, observed.outcome, context)
     refused_creation = observed.refused_creation.problem if observed.refused_creation is not None else ""
-    left = _left(observed) if observed.job is None else ()
-    seen = JobObjects(own, pods, observed.outcome, wait_s > 0, observed.refusals, refused_creation, left)
+    orphaned = _orphaned(observed) if observed.job is None else ()
+    seen = JobObjects(own, pods, observed.outcome, wait_s > 0, observed.refusals, refused_creation, orphaned)
     try:
-        spec = facts.spec
+        spec = emujob.spec
     except InputError as error:
         accepted = ("False", "InvalidSpec", str(error))
-        told = report(facts.key, facts.status_json, status_of(facts, None, seen, accepted, now), _news)
-        return Plan(tuple(told), wait_s or None)
-    is_open = _is_open(facts, own)
+        reports = report(emujob.key, emujob.status_json, status_of(emujob, None, seen, accepted, now), _events)
+        return Plan(tuple(reports), wait_s or None)
+    is_open = _is_open(emujob, own)
     fit = first_fit(spec, context.offers, context.profiles) if is_open else Fit(spec.configurations[0])
     accepted = _accepted(fit, observed.job if is_open and own is None else None)
-    status = status_of(facts, spec, seen, accepted, now)
-    steps, again_s = _steps(facts, spec, observed, seen, (fit, status, context))
-    told = report(facts.key, facts.status_json, status, _news)
-    return Plan((*told, *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
+    status = status_of(emujob, spec, seen, accepted, now)
+    steps, again_s = _steps(emujob, spec, observed, seen, (fit, status, context))
+    reports = report(emujob.key, emujob.status_json, status, _events)
+    return Plan((*reports, *steps), min(wait_s, again_s or wait_s) if wait_s > 0 else again_s)
 
 
 def _wait_for_the_log_s(job: BatchJob | None, outcome: Outcome | None, context: Context) -> float:
@@ -124,9 +126,9 @@ def _wait_for_the_log_s(job: BatchJob | None, outcome: Outcome | None, context: 
     return _LAST_WORD_S - waited_s if 0 <= waited_s < _LAST_WORD_S else 0.0  # below 0: the clock was set back
 
 
-def _is_open(facts: EmuJob, job: BatchJob | None) -> bool:
+def _is_open(emujob: EmuJob, job: BatchJob | None) -> bool:
     """Whether it is still to be decided if the job can run: not once it runs or has ended."""
-    phase = facts.phase
+    phase = emujob.phase
     if phase == "Succeeded":
         return False
     if job is None:
@@ -144,7 +146,7 @@ def _accepted(fit: Fit, foreign: BatchJob | None) -> Verdict:
 
 
 def _steps(
-    facts: EmuJob,
+    emujob: EmuJob,
     spec: EmuJobSpec,
     observed: Observed,
     seen: JobObjects,
@@ -156,14 +158,14 @@ def _steps(
         return [SuspendJob(seen.job.key, suspend=True)] if seen.job is not None and _would_go_on(seen.job) else [], None
     service: list[Action] = []
     if spec.nodes > 1 and not observed.has_service and status["phase"] != "Rejected" and not later_s:
-        service = [CreateService(facts.key, service_document(facts))]
+        service = [CreateService(emujob.key, service_document(emujob))]
     if seen.job is None:
-        if observed.job is not None or seen.left or fit.configuration is None:
+        if observed.job is not None or seen.orphaned or fit.configuration is None:
             return service, None
         if later_s:
             return [], later_s
-        document = job_document(facts, spec, context.images, fit.configuration, fit.gpu_types)
-        return [*service, CreateJob(facts.key, document)], None
+        document = job_document(emujob, spec, context.images, fit.configuration, fit.gpu_types)
+        return [*service, CreateJob(emujob.key, document)], None
     if seen.job.deleting:
         return service, None
     if seen.rejected and not seen.job.complete:
@@ -174,13 +176,13 @@ def _steps(
     return [*service, *hold, *_resizes(spec, seen, context.now_ns)], later_s or None
 
 
-def _left(observed: Observed) -> tuple[Pod, ...]:
+def _orphaned(observed: Observed) -> tuple[Pod, ...]:
     """Live pods of a Job that is gone: another Job's pods would train beside them."""
     return tuple(sorted((pod for pod in observed.pods if not pod.over), key=lambda pod: pod.key.name))
 
 
 def _would_go_on(job: BatchJob) -> bool:
-    """Of a job that is over: Kubernetes would start another pod, because the previous one could not report the end."""
+    """Whether Kubernetes would start another pod of a job that has ended, because the previous one could not report the end."""
     return not (job.finished or job.suspended or job.deleting)
 
 
@@ -216,40 +218,40 @@ def _hold(spec: EmuJobSpec, seen: JobObjects) -> bool | None:
     return None if job.active or job.terminating or seen.live else False
 
 
-def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[News]:
+def _events(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:
     was, accepted = condition_of(before, "Accepted"), condition_of(after, "Accepted")
     if (was.get("status"), was.get("reason")) != (accepted["status"], accepted["reason"]):
         if accepted["status"] == "False":
-            yield News("Warning", accepted["reason"], accepted["message"])
+            yield Event("Warning", accepted["reason"], accepted["message"])
         elif was:
-            yield News("Normal", "Accepted", "the job can run now")
+            yield Event("Normal", "Accepted", "the job can run now")
     resized, former = condition_of(after, "Resized"), condition_of(before, "Resized")
     if resized.get("reason") in TROUBLES and resized["reason"] != former.get("reason"):
-        yield News("Warning", f"Resize{resized['reason']}", str(resized["message"]))
+        yield Event("Warning", f"Resize{resized['reason']}", str(resized["message"]))
     waits, waited = condition_of(after, "Scheduled"), condition_of(before, "Scheduled")
     if waits["reason"] == NOT_CARRIED_OUT and waits["message"] != waited.get("message"):
-        yield News("Warning", NOT_CARRIED_OUT, str(waits["message"]))
+        yield Event("Warning", NOT_CARRIED_OUT, str(waits["message"]))
     if waits["reason"] in SCHEDULING_PROBLEMS and waits["reason"] != waited.get("reason"):
-        yield News("Warning", str(waits["reason"]), str(waits["message"]))
+        yield Event("Warning", str(waits["reason"]), str(waits["message"]))
     predicted = condition_of(after, "Predicted")
     if predicted.get("status") == "False" and condition_of(before, "Predicted").get("status") != "False":
-        yield News("Warning", "PredictionUnreadable", str(predicted["message"]))
+        yield Event("Warning", "PredictionUnreadable", str(predicted["message"]))
     if whole_at(after, "rejections") > whole_at(before, "rejections"):
-        yield News("Warning", "NodeRejected", "a node rejected a pod; the Job is created again and keeps its progress")
+        yield Event("Warning", "NodeRejected", "a node rejected a pod; the Job is created again and keeps its progress")
     if whole_at(after, "preemptions") > whole_at(before, "preemptions"):
         often = "once" if after["preemptions"] == 1 else f"{after['preemptions']} times"
-        yield News("Normal", "Preempted", f"preempted {often}, {_progress(after)}")
+        yield Event("Normal", "Preempted", f"preempted {often}, {_progress(after)}")
     phase = after["phase"]
     if phase == text_at(before, "phase"):
         return
     if phase == "Running":
-        yield News("Normal", "Running", f"runs on {after.get('node', 'its nodes')}, {_progress(after)}")
+        yield Event("Normal", "Running", f"runs on {after.get('node', 'its nodes')}, {_progress(after)}")
     elif phase == "Succeeded":
         observed = after.get("observedJCTSeconds")
-        yield News("Normal", "Complete", _progress(after) + (f", {observed:.6g} s" if observed is not None else ""))
+        yield Event("Normal", "Complete", _progress(after) + (f", {observed:.6g} s" if observed is not None else ""))
     elif phase == "Failed":
         failed = condition_of(after, "Failed")
-        yield News("Warning", str(failed.get("reason", "Failed")), str(failed.get("message", "")))
+        yield Event("Warning", str(failed.get("reason", "Failed")), str(failed.get("message", "")))
 
 
 def _progress(status: Mapping[str, Any]) -> str:

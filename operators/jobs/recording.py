@@ -44,7 +44,7 @@ class Links:
 
 
 class Recording:
-    """`start`, `stop`; `results` may be asked and told at any time. Raises InputError for a setting that is wrong."""
+    """`start`, `stop`; `results` may be used at any time. Raises InputError for a setting that is wrong."""
 
     def __init__(self, settings: Settings, registry: CollectorRegistry, clocks: Clocks, links: Links) -> None:
         self._undo = ExitStack()
@@ -57,8 +57,15 @@ class Recording:
         )
         url = settings.redis_url
         changed, log = links.changed, bool(url)
-        times = clocks.wall_ns, clocks.monotonic_ns
-        self.results = Results(self._opened, ResultMetrics(registry), *times, changed=changed, keeping=keeping, log=log)
+        self.results = Results(
+            self._opened,
+            ResultMetrics(registry),
+            clocks.wall_ns,
+            clocks.monotonic_ns,
+            changed=changed,
+            keeping=keeping,
+            log=log,
+        )
         self._collector: Collector | None = None
         if url:
             client = client_of(url, settings.variable("redis_url"))
@@ -68,7 +75,7 @@ class Recording:
 
     @property
     def log_connected(self) -> bool:
-        """Whether what is told of a job comes here now, so that it is worth waiting for; true while nothing was tried yet."""
+        """Whether events of jobs arrive at present, so that waiting for one makes sense; true before the first read."""
         return not (self._collector is not None and self._collector.away) and not self.results.problem
 
     def feed(self) -> StoreFeed | None:
@@ -78,8 +85,8 @@ class Recording:
     def start(self) -> None:
         if self._collector is None:
             variable = Settings.variable("redis_url")
-            told = "times come from Kubernetes, in whole seconds, and progress is known at the end only"
-            print(f"jobs: {variable} is empty: {told}", file=sys.stderr, flush=True)
+            effect = "times come from Kubernetes, in whole seconds, and progress is known at the end only"
+            print(f"jobs: {variable} is empty: {effect}", file=sys.stderr, flush=True)
         if self._path is None:
             directory = self._undo.enter_context(tempfile.TemporaryDirectory(prefix="emugpu-jobs-"))
             self._path = Path(directory) / "results.db"

@@ -76,7 +76,7 @@ def resized(spec: EmuJobSpec, pods: Iterable[Pod], refusals: Mapping[str, Refusa
             return "False", "Refused", refusal.problem
         if wanted is None and reason in TROUBLES:
             return "False", reason, f"pod {pod.key.name}: {message}"
-        if wanted is not None or reason or not pod.sizing.heard:
+        if wanted is not None or reason or not pod.sizing.seen_by_kubelet:
             answer = ("False", RESIZE_IN_PROGRESS, "")
         elif answer[0] == "Unknown":
             amounts = _followed(spec, pod)[0]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
+from operators.controllers.actions import NOT_CARRIED_OUT
 from operators.jobs.resizing import Refusal, resized
 from operators.kube.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.kube.timestamps import rfc3339_micro, seconds_of
@@ -23,10 +24,8 @@ from operators.results.job import EVENT_LOG
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
 
-NOT_CARRIED_OUT = "NotCarriedOut"
-"""The API server refuses an object that must be created."""
 ORPHANED_POD = "PodLeft"
-"""An object that must be created waits for a pod that nobody deletes."""
+"""Reason: the Job can't be created while a pod of an earlier one lives."""
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
 
@@ -44,8 +43,8 @@ class JobObjects:
     """The objects of an EmuJob. `job`: its own Job; `pods`: those of this Job.
 
     `awaits_log`: the Job is complete, and the event of the last step's end may arrive any moment. `refusals`: of resizes, by uid
-    of a pod. `refused_creation`: why the API server refuses the Job or the Service; empty: it doesn't, or wasn't asked. `left`:
-    live pods of a Job that is gone.
+    of a pod. `refused_creation`: why the API server refuses the Job or the Service; empty: it doesn't, or wasn't asked.
+    `orphaned`: live pods of a Job that is gone.
     """
 
     job: BatchJob | None = None
@@ -54,7 +53,7 @@ class JobObjects:
     awaits_log: bool = False
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
     refused_creation: str = ""
-    left: Sequence[Pod] = ()
+    orphaned: Sequence[Pod] = ()
 
     @property
     def live(self) -> list[Pod]:
@@ -66,10 +65,10 @@ class JobObjects:
 
     @property
     def finished_unreported(self) -> bool:
-        """Its last step ended while it was being stopped: the event log has the end, and no pod was left to report it to
+        """Whether its last step ended while it was being stopped: the event log has the end, and no pod remained to report it to
         Kubernetes."""
-        told = self.outcome is not None and self.outcome.result.finished and self.outcome.result.told_by == EVENT_LOG
-        if not told or self.job is None or self.job.finished or any(pod.node for pod in self.live):
+        in_log = self.outcome is not None and self.outcome.result.finished and self.outcome.result.told_by == EVENT_LOG
+        if not in_log or self.job is None or self.job.finished or any(pod.node for pod in self.live):
             return False
         return self.job.suspended or bool(self.live)  # else its own end, or another pod, will follow
 
@@ -79,13 +78,13 @@ class JobObjects:
 
 
 def status_of(
-    facts: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, now: Moment
+    emujob: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, now: Moment
 ) -> dict[str, Any]:
     """The whole status; `spec` None: it can't be read."""
-    before = facts.status_json
+    before = emujob.status_json
     status: dict[str, Any] = {
-        "observedGeneration": facts.generation,
-        "submittedAt": text_at(before, "submittedAt") or _submitted(facts, now),
+        "observedGeneration": emujob.generation,
+        "submittedAt": text_at(before, "submittedAt") or _submitted(emujob, now),
         "preemptions": _preemptions(before, seen.job),
         "rejections": _rejections(before, seen),
     }
@@ -95,7 +94,7 @@ def status_of(
     if spec is not None or "steps" in before:
         status |= _progress(before, whole_at(before, "steps") if spec is None else spec.steps, known, phase)
     if spec is not None:
-        status |= _place(before, facts, spec, seen, phase)
+        status |= _place(before, emujob, spec, seen, phase)
     else:
         status |= {name: before[name] for name in ("gpus", "allocation", "node") if name in before}
     if seen.job is not None:
@@ -104,13 +103,13 @@ def status_of(
         status["failures"] = max(0, seen.job.failed - len(seen.rejected))
     else:
         status |= {name: before[name] for name in ("jobName", "job", "failures") if name in before}
-    status |= _numbers(before, facts, status, known)
-    prediction, _ = prediction_of(facts)
+    status |= _numbers(before, emujob, status, known)
+    prediction, _ = prediction_of(emujob)
     if "predictedJCTSeconds" in before:  # the one made at submission stays: a later one would know more
         status["predictedJCTSeconds"] = before["predictedJCTSeconds"]
     elif prediction is not None:
         status["predictedJCTSeconds"] = prediction.to_status()
-    status["conditions"] = _conditions(facts, spec, seen, accepted, phase=phase, now=now.seconds)
+    status["conditions"] = _conditions(emujob, spec, seen, accepted, phase=phase, now=now.seconds)
     return status
 
 
@@ -167,14 +166,14 @@ def _rejections(before: Mapping[str, Any], seen: JobObjects) -> int:
     return whole_at(before, "rejections") + new
 
 
-def _submitted(facts: EmuJob, now: Moment) -> str:
-    return rfc3339_micro(submission_ns(facts.created, facts.seen_ns)) if facts.seen_ns else now.micro
+def _submitted(emujob: EmuJob, now: Moment) -> str:
+    return rfc3339_micro(submission_ns(emujob.created, emujob.seen_ns)) if emujob.seen_ns else now.micro
 
 
-def prediction_of(facts: EmuJob) -> tuple[Prediction | None, str]:
+def prediction_of(emujob: EmuJob) -> tuple[Prediction | None, str]:
     """The prediction in its annotation, else why it can't be read; neither if there is none."""
     try:
-        found = Prediction.from_json(facts.predicted, f"EmuJob {facts.key}: annotation") if facts.predicted else None
+        found = Prediction.from_json(emujob.predicted, f"EmuJob {emujob.key}: annotation") if emujob.predicted else None
     except InputError as error:
         return None, str(error)
     return found, ""
@@ -185,11 +184,11 @@ def _known(before: Mapping[str, Any], outcome: Outcome | None) -> dict[str, Any]
     status."""
     if outcome is None:
         return {}
-    found, told = members_of(outcome), len(objects_in(before, "runs"))
+    found, runs_before = members_of(outcome), len(objects_in(before, "runs"))
     phase = text_at(before, "phase")
     over = phase in FINAL and bool(text_at(before, "finishedAt"))
     worse = phase == "Succeeded" and outcome.result.told_by != EVENT_LOG  # the event log has no ends of failures
-    return {} if over and (worse or len(found["runs"]) < told) else found
+    return {} if over and (worse or len(found["runs"]) < runs_before) else found
 
 
 def _times(before: Mapping[str, Any], seen: JobObjects, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,14 +205,14 @@ def _times(before: Mapping[str, Any], seen: JobObjects, known: Mapping[str, Any]
 
 def _progress(before: Mapping[str, Any], steps: int, known: Mapping[str, Any], phase: str) -> dict[str, Any]:
     """Steps as of the newest event, and its time; they never decrease."""
-    told, had = whole_at(known, "stepsDone"), whole_at(before, "stepsDone")
-    done = steps if phase == "Succeeded" else min(steps, max(told, had))
+    reported, previous = whole_at(known, "stepsDone"), whole_at(before, "stepsDone")
+    done = steps if phase == "Succeeded" else min(steps, max(reported, previous))
     progress = {"steps": steps, "stepsDone": done, "progress": f"{done}/{steps}"}
-    newest = text_at(known if told >= had else before, "stepsDoneAt") or text_at(before, "stepsDoneAt")
+    newest = text_at(known if reported >= previous else before, "stepsDoneAt") or text_at(before, "stepsDoneAt")
     return progress | ({"stepsDoneAt": newest} if newest else {})
 
 
-def _place(before: Mapping[str, Any], facts: EmuJob, spec: EmuJobSpec, seen: JobObjects, phase: str) -> dict[str, Any]:
+def _place(before: Mapping[str, Any], emujob: EmuJob, spec: EmuJobSpec, seen: JobObjects, phase: str) -> dict[str, Any]:
     """The allocation by its scheduler's annotation or by the pods; that of a finished job stays."""
     job, kept = seen.job, {name: before[name] for name in ("allocation", "node") if name in before}
     configuration = spec.configuration(job.configuration if job is not None else "")
@@ -221,7 +220,7 @@ def _place(before: Mapping[str, Any], facts: EmuJob, spec: EmuJobSpec, seen: Job
     if phase in FINAL or job is None or phase not in ("Starting", "Running"):
         return {"gpus": whole_at(before, "gpus") or gpus, **kept} if phase in FINAL else {"gpus": gpus}
     latest = next((pod.allocation for pod in seen.staying if pod.allocation), job.allocation)
-    allocation = read_allocation(latest, f"Job {facts.key}: {facts.key.name}")
+    allocation = read_allocation(latest, f"Job {emujob.key}: {emujob.key.name}")
     nodes = sorted({pod.node for pod in seen.pods if pod.node and not pod.rejected})
     if allocation is not None and spec.actuator != "none":
         gpus = spec.configuration(allocation.configuration).gpus * spec.nodes
@@ -238,7 +237,7 @@ _NUMBERS = ("observedJCTSeconds", "queueingDelaySeconds", "serviceSeconds", "slo
 
 
 def _numbers(
-    before: Mapping[str, Any], facts: EmuJob, status: Mapping[str, Any], known: dict[str, Any]
+    before: Mapping[str, Any], emujob: EmuJob, status: Mapping[str, Any], known: dict[str, Any]
 ) -> dict[str, Any]:
     """Job completion time and related figures: from events if there are any, else in whole seconds."""
     since = seconds_of(text_at(status, "submittedAt"))
@@ -253,12 +252,12 @@ def _numbers(
 
 
 def _conditions(
-    facts: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, *, phase: str, now: str
+    emujob: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, *, phase: str, now: str
 ) -> list[dict[str, Any]]:
     failure = (seen.job.failure_reason, seen.job.failure) if seen.job is not None else ("", "")
     verdicts: dict[str, Verdict] = {
         "Accepted": accepted,
-        "Scheduled": _scheduled(facts, spec, seen, phase),
+        "Scheduled": _scheduled(emujob, spec, seen, phase),
         "Progressing": _progressing(spec, seen, accepted, phase),
         "Complete": ("True", "AllStepsDone", "") if phase == "Succeeded" else ("False", "NotFinished", ""),
         "Failed": ("True", failure[0] or "JobFailed", failure[1]) if phase == "Failed" else ("False", "NotFailed", ""),
@@ -267,9 +266,9 @@ def _conditions(
         verdicts.pop("Failed")
     if spec is not None and spec.native.follow:
         verdicts["Resized"] = resized(spec, seen.staying, seen.refusals)
-    verdicts |= _measured(seen.outcome) | _predicted(facts)
-    made = [new_condition(facts.status_json, kind, v, facts.generation, now) for kind, v in verdicts.items()]
-    kept = [c for c in facts.status_json.get("conditions", ()) if c.get("type") not in verdicts]
+    verdicts |= _measured(seen.outcome) | _predicted(emujob)
+    made = [new_condition(emujob.status_json, kind, v, emujob.generation, now) for kind, v in verdicts.items()]
+    kept = [c for c in emujob.status_json.get("conditions", ()) if c.get("type") not in verdicts]
     return [*made, *kept]
 
 
@@ -281,15 +280,15 @@ def _measured(outcome: Outcome | None) -> dict[str, Verdict]:
     return {"Measured": ("False", "Doubtful", notes) if notes else ("True", "EventLog", "")}
 
 
-def _predicted(facts: EmuJob) -> dict[str, Verdict]:
+def _predicted(emujob: EmuJob) -> dict[str, Verdict]:
     """Whether the prediction of its scheduler could be read, if it made one."""
-    prediction, problem = prediction_of(facts)
+    prediction, problem = prediction_of(emujob)
     if problem:
         return {"Predicted": ("False", "Unreadable", problem)}
     return {} if prediction is None else {"Predicted": ("True", "AtSubmission", "")}
 
 
-def _scheduled(facts: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, phase: str) -> Verdict:
+def _scheduled(emujob: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, phase: str) -> Verdict:
     if phase in FINAL:
         return "False", "Finished", ""
     if phase == "Rejected":
@@ -303,7 +302,7 @@ def _scheduled(facts: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, phase: 
     if spec is not None and spec.suspend:
         return "False", "Held", "spec.suspend is true"
     if spec is not None and spec.actuator != "none" and not bound:
-        if (problem := read_problem(facts.scheduling_problem)) is not None:
+        if (problem := read_problem(emujob.scheduling_problem)) is not None:
             return "False", problem.reason, problem.message
         return "False", "WaitingForScheduler", f"scheduler {spec.scheduler} has not allocated anything"
     return "False", "WaitingForNodes", f"{bound} of {wanted} pods have a node"
@@ -311,10 +310,10 @@ def _scheduled(facts: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, phase: 
 
 def _held_up(seen: JobObjects) -> Verdict | None:
     """Why its Job isn't created."""
-    if seen.left:
-        staying = [pod.key for pod in seen.left if not pod.deleting]
+    if seen.orphaned:
+        staying = [pod.key for pod in seen.orphaned if not pod.deleting]
         if not staying:
-            return "False", "PodsEnding", f"pod {seen.left[0].key.name} of a Job that is gone is ending"
+            return "False", "PodsEnding", f"pod {seen.orphaned[0].key.name} of a Job that is gone is ending"
         names = " ".join(key.name for key in staying[:8])
         why = "belongs to a Job that was deleted without its pods, and two Jobs would train at once"
         fix = f"`kubectl delete pod -n {staying[0].namespace} {names}` lets the job go on"

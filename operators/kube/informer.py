@@ -9,6 +9,7 @@ from math import inf
 from typing import Any
 
 from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.retrying import growing_pause
 from operators.kube.api import Api, NotThereError, Resource
 from operators.kube.store import Store
 
@@ -25,7 +26,7 @@ class Pauses:
     longest: float = 60.0
 
     def after(self, failures: int) -> float:
-        return min(self.longest, self.first * 2.0 ** min(failures - 1, 30))
+        return growing_pause(failures, self.first, self.longest)
 
 
 @dataclass(frozen=True, slots=True)

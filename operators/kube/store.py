@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-Heard = Callable[[T | None, T | None], None]
+OnChange = Callable[[T | None, T | None], None]
 
 
 class Store(Generic[T]):
     """Facts by name, or `namespace/name`. Full objects are not cached: of a Node's 20 kB this package needs one.
 
-    `heard` is called for each object that was added, changed or deleted, with the facts before and after; None stands for
+    `on_change` is called for each object that was added, changed or deleted, with the facts before and after; None stands for
     "does not exist".
     """
 
     def __init__(
-        self, facts_of: Callable[[Mapping[str, Any]], T], heard: Heard[T] = lambda _before, _after: None
+        self, facts_of: Callable[[Mapping[str, Any]], T], on_change: OnChange[T] = lambda _before, _after: None
     ) -> None:
-        self._facts_of, self._heard = facts_of, heard
+        self._facts_of, self._on_change = facts_of, on_change
         self._items: dict[str, tuple[int, T]] = {}
         self._listed = 0
         self._gone: dict[str, int] = {}
@@ -39,7 +39,7 @@ class Store(Generic[T]):
         newer = {name: item for name, item in before.items() if item[0] > self._listed > 0}
         self._items = {full_name_of(d): (_version(d), self._facts_of(d)) for d in documents} | newer
         names = [*self._items, *(name for name in before if name not in self._items)]
-        return sum([self._tell(before.get(name), self._items.get(name)) for name in names]) > 0 or not was_synced
+        return sum([self._notify(before.get(name), self._items.get(name)) for name in names]) > 0 or not was_synced
 
     def update(self, kind: str, document: Mapping[str, Any]) -> bool:
         """Take one watch event or the answer to a write, unless the cache has a newer state; returns whether anything changed.
@@ -58,20 +58,20 @@ class Store(Generic[T]):
             self._items.pop(name, None)
         else:
             self._items[name] = version, self._facts_of(document)
-        return self._tell(known, self._items.get(name))
+        return self._notify(known, self._items.get(name))
 
     def forget(self, name: str) -> None:
-        self._tell(self._items.pop(name, None), None)
+        self._notify(self._items.pop(name, None), None)
 
-    def _tell(self, before: tuple[int, T] | None, after: tuple[int, T] | None) -> bool:
+    def _notify(self, before: tuple[int, T] | None, after: tuple[int, T] | None) -> bool:
         was, now = before[1] if before is not None else None, after[1] if after is not None else None
         if was != now:
-            self._heard(was, now)
+            self._on_change(was, now)
         return was != now
 
 
 class Index(Generic[T]):
-    """Facts by another name, such as pods by the name of their job; a Store calls `heard`. `name_of` empty: not indexed."""
+    """Facts by another name, such as pods by the name of their job; a Store calls `update`. `name_of` empty: not indexed."""
 
     def __init__(self, name_of: Callable[[T], str]) -> None:
         self._name_of = name_of
@@ -80,7 +80,7 @@ class Index(Generic[T]):
     def get(self, name: str) -> list[T]:
         return list(self._groups.get(name, ()))
 
-    def heard(self, before: T | None, after: T | None) -> None:
+    def update(self, before: T | None, after: T | None) -> None:
         if before is not None and (name := self._name_of(before)):
             self._groups[name].remove(before)
             if not self._groups[name]:

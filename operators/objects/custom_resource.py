@@ -2,7 +2,7 @@
 
 A specification is a pydantic model. What JSON Schema can say (types, bounds, patterns) is in the types of its fields; what it
 can't say is a `Rule`: CEL for the API server beside a function for this program, which also checks objects that were stored under
-an older schema. Specifications are read strictly; a status, which anybody may write, is read leniently.
+an older schema. Specifications are read strictly; a status, which other programs may write too, is read leniently.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def read_leniently(model: type[M], document: object) -> M:
 
 
 def _removed(document: Any, place: Sequence[str | int]) -> bool:
-    """Whether the value at this place, or the nearest object around it that is there, was taken out of the document."""
+    """Removes the value at this place, or the nearest existing object that contains it; returns whether there was one."""
     holders = [document]
     for step in place:
         holder = holders[-1]

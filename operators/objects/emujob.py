@@ -41,12 +41,11 @@ from operators.objects.forms import (
     quantity_type,
     text_type,
 )
-from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, SCHEDULER_NAME_FORM
+from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, SCHEDULER_NAME_FORM, Actuator, Phase
 from operators.objects.native import Native
 from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
 from operators.objects.template import Template
 
-ACTUATORS = ("none", "jobs", "gated", "binding")
 DEFAULT_CONFIGURATION = "default"
 DEFAULT_SCHEDULER = "default-scheduler"
 _FROZEN = "only spec.suspend and spec.weight can be changed; delete the EmuJob and make another one"
@@ -267,7 +266,7 @@ class Scheduling(Part):
             at="schedulerName",
         ),
     )
-    actuator: Literal["none", "jobs", "gated", "binding"] = served(
+    actuator: Actuator = served(
         "none",
         "How a job-level scheduler acts. none: there is none, a Kubernetes scheduler places the pods at once. jobs: it "
         "resumes and suspends the Job. gated: it removes the pods' scheduling gate. binding: it binds the pods.",
@@ -451,9 +450,6 @@ class RunStatus(Report):
     ended: StrictStr = Field(
         "", description="How: finished, released, gone, fenced, suspended, failed, or untold (no event said when)."
     )
-
-
-Phase = Literal["Pending", "Queued", "Starting", "Running", "Preempted", "Succeeded", "Failed", "Rejected"]
 
 
 class EmuJobStatus(Report):

@@ -27,13 +27,25 @@ from operators.objects.custom_resource import (
     served,
 )
 from operators.objects.forms import Conditions, Int32, Int64, Texts, TimeNs, text_type
+from operators.objects.names import SchedulerActuator
 
-ACTUATORS = ("jobs", "gated", "binding")
 LEAST_STRETCH = 0.0001
 """Below it no job is long enough to be compared with a cluster: its pods take seconds to start."""
 _COSTS = (
-    *("submit", "serialSubmit", "coalesce", "decide", "start", "warmUp", "serialStart", "sharedStart", "checkpoint"),
-    *("restore", "stop", "serialStop", "sharedStop", "finish"),
+    "submit",
+    "serialSubmit",
+    "coalesce",
+    "decide",
+    "start",
+    "warmUp",
+    "serialStart",
+    "sharedStart",
+    "checkpoint",
+    "restore",
+    "stop",
+    "serialStop",
+    "sharedStop",
+    "finish",
 )
 """What spec.costs can name, without the unit."""
 COSTS = {
@@ -244,7 +256,7 @@ class ExperimentSpec(Part):
         description="What scheduling actions take on this cluster, in seconds, for the predictions. Absent: measured with probe "
         "jobs beforehand (about two minutes).",
     )
-    actuator: Annotated[Literal["jobs", "gated", "binding"], IMMUTABLE] = served(
+    actuator: Annotated[SchedulerActuator, IMMUTABLE] = served(
         "jobs", "How the policies' jobs are started and stopped."
     )
     retries: Annotated[Int32, Interval(ge=0, le=10), IMMUTABLE] = served(
@@ -396,7 +408,7 @@ class Experiment:
     @cached_property
     def spec(self) -> ExperimentSpec:
         """Raises InputError that names the field."""
-        return parse_spec(self.spec_json, f"SchedulingExperiment {self.key}")
+        return parse_spec(self.spec_json)
 
     @cached_property
     def status(self) -> ExperimentStatus:

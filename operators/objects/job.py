@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from emulator_runtime.node.layout import JOB_LABEL
 from operators.kube.documents import Key, condition_holds, condition_of, key_of, object_at, text_at, texts_of, whole_at
 from operators.kube.timestamps import ns_of
-from operators.objects.names import ALLOCATION, CONFIGURATION, JOB_LABEL
+from operators.objects.names import ALLOCATION, CONFIGURATION
 from operators.objects.pod import NO_DEMAND, OWN_DOMAIN, Demand, controller_of, demand_of
 
 _LATE_NS = 3_000_000_000

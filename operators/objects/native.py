@@ -59,7 +59,7 @@ Written = Annotated[str, Scalar(_read_written, QUANTITY_SCHEMA)]
 
 
 def _check_names(amounts: Amounts) -> Amounts:
-    """The Job would be refused for a resource that nobody has, or that the operator adds to it."""
+    """Kubernetes would refuse the Job for a resource that no node has, or that the operator adds to it."""
     for name, text in amounts.items():
         domain, slash, own = name.rpartition("/")
         if name == ALIAS or (slash and (domain == OURS or domain.endswith(f".{OURS}"))):

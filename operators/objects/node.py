@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.inventory import Inventory
@@ -46,7 +46,7 @@ class Node:
     memory_bytes: int = 0
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Node:
+    def read(cls, document: Mapping[str, Any]) -> Self:
         """A Node as the API server sends it."""
         metadata, spec, status = (object_at(document, part) for part in ("metadata", "spec", "status"))
         labels = texts_of(metadata, "labels")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from emulator_runtime.node.layout import HOST_RESOURCE, JOB_UID_LABEL, work_uid
+from emulator_runtime.node.layout import HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL, work_uid
 from operators.kube.documents import (
     Key,
     condition_holds,
@@ -23,11 +23,9 @@ from operators.kube.documents import (
     texts_of,
     whole_at,
 )
-from operators.objects.names import ALLOCATION, CONTAINER, JOB_LABEL
+from operators.objects.names import ALLOCATION, CONTAINER, FINAL
 from operators.objects.native import RESIZABLE, exact_amounts
 
-OVER = ("Succeeded", "Failed")
-"""Phases of a pod that it never leaves."""
 OWN_DOMAIN = "emugpu.dev/"
 """Resources of emugpu's device plugins, and annotations of emugpu."""
 RESIZE_IN_PROGRESS = "InProgress"
@@ -56,13 +54,13 @@ class Sizing:
     """Requests and limits of the container `train` in CPUs and bytes, and the kubelet's answer to the last resize.
 
     `trouble`: reason (Infeasible, Deferred, Error, InProgress) and message while the container doesn't have what it requests;
-    `heard`: its kubelet has seen the present requests.
+    `seen_by_kubelet`: its kubelet has read the present requests.
     """
 
     requests: Mapping[str, Fraction] = field(default_factory=dict)
     limits: Mapping[str, Fraction] = field(default_factory=dict)
     trouble: tuple[str, str] = ("", "")
-    heard: bool = True
+    seen_by_kubelet: bool = True
 
 
 NO_DEMAND = Demand()
@@ -151,7 +149,7 @@ class Pod:
 
     @property
     def over(self) -> bool:
-        return self.phase in OVER
+        return self.phase in FINAL
 
     @property
     def emujob_uid(self) -> str:
@@ -190,7 +188,7 @@ class Pod:
 
     @property
     def might_be_manager(self) -> bool:
-        """Whether it looks like a node's sharing manager. Anybody can make such a pod in a namespace of their own: the caller
+        """Whether it looks like a node's sharing manager. Users can create such a pod in their own namespaces: the caller
         must know in which namespace emugpu's own pods are."""
         labelled = all(self.labels.get(name) == text for name, text in _MANAGER_LABELS.items())
         account = self.service_account.endswith(_MANAGER_ACCOUNT)
@@ -252,8 +250,8 @@ def sizing_of(pod: Mapping[str, Any]) -> Sizing:
     requests, limits = (_resizable(texts_of(resources, kind)) for kind in ("requests", "limits"))
     generation, status = whole_at(object_at(pod, "metadata"), "generation"), object_at(pod, "status")
     # 0: no kubelet has seen the pod yet, or the kubelet is too old to report it.
-    heard = whole_at(status, "observedGeneration") or generation
-    return Sizing(requests, limits, _resize_trouble(status), heard >= generation)
+    observed = whole_at(status, "observedGeneration") or generation
+    return Sizing(requests, limits, _resize_trouble(status), observed >= generation)
 
 
 def _resizable(amounts: Mapping[str, str]) -> dict[str, Fraction]:

@@ -12,9 +12,9 @@ from pydantic import Field, StrictBool, StrictStr
 
 from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.node.inventory import Compat, is_resource_name
-from emulator_runtime.node.layout import HOST_RESOURCE as HOST_RESOURCE
+from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE
 from emulator_runtime.profiles.catalogue import bundled_catalogue
-from operators.kube.documents import object_at, text_at, whole_at
+from operators.kube.documents import Key, object_at, text_at, whole_at
 from operators.objects.custom_resource import (
     Column,
     Definition,
@@ -29,8 +29,6 @@ from operators.objects.custom_resource import (
 from operators.objects.forms import Conditions, GpuType, Int32, Int64, quantity_type, text_type
 from operators.objects.selectors import Selector
 
-DEFAULT_RESOURCE = "emugpu.dev/emuGPU"
-"""The resource that pods request to get a GPU; HOST_RESOURCE (re-exported here) is for pods that need none."""
 _MOST_GPUS = 128
 
 _RESOURCE_NAME = Rule(
@@ -194,7 +192,7 @@ class PoolSpec(Part):
         description="The devices of each node, in the order of their indexes. None for nodes that offer emulated CPUs and memory "
         "alone.",
     )
-    resource_name: ResourceName = served(DEFAULT_RESOURCE, "The name that pods request.")
+    resource_name: ResourceName = served(GPU_RESOURCE, "The name that pods request.")
     shared: Sharing = Field(
         Sharing.model_construct(),
         alias="sharing",
@@ -292,6 +290,7 @@ class Pool:
     name: str
     uid: str
     created: str
+    version: str = field(default="", compare=False)
     generation: int = 1
     deleting: bool = False
     spec_json: Mapping[str, Any] = field(default_factory=dict)
@@ -307,11 +306,16 @@ class Pool:
             name=text_at(metadata, "name"),
             uid=text_at(metadata, "uid"),
             created=text_at(metadata, "creationTimestamp"),
+            version=text_at(metadata, "resourceVersion"),
             generation=whole_at(metadata, "generation"),
             deleting="deletionTimestamp" in metadata,
             spec_json=object_at(document, "spec"),
             status_json=object_at(document, "status"),
         )
+
+    @property
+    def key(self) -> Key:
+        return Key("", self.name, self.uid, self.version)
 
     @cached_property
     def spec(self) -> PoolSpec:

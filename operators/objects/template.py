@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Len
 from pydantic import Field, StrictBool, StrictInt
 
-from emulator_runtime.node.layout import JOB_UID_LABEL
+from emulator_runtime.node.layout import JOB_LABEL, JOB_UID_LABEL
 from operators.objects.custom_resource import Part, Rule, Schema
 from operators.objects.forms import (
     AnnotationValue,
@@ -25,10 +25,10 @@ from operators.objects.forms import (
     is_value,
     text_type,
 )
-from operators.objects.names import ALLOCATION, CONFIGURATION, JOB_LABEL
+from operators.objects.names import ALLOCATION, CONFIGURATION
 
 _BATCH = "batch.kubernetes.io/"
-"""Such labels are the Job's; annotations may be anybody's."""
+"""Labels with this prefix are reserved for the Job; annotations with it are not."""
 _MOST_ANNOTATIONS_BYTES = 256 * 1024
 _KEYS = "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 

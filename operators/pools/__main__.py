@@ -11,8 +11,7 @@ from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.timing.host import wall_ns
 from operators.controllers.status_server import loop_alive, status_server
 from operators.kube.client import KubeApi
-from operators.pools.controller import Controller
-from operators.pools.metrics import PoolMetrics
+from operators.pools.controller import Controller, PoolMetrics
 from operators.pools.settings import Settings
 
 _USAGE = """usage: python -m operators.pools

@@ -1,26 +1,52 @@
-"""The controller's life: list, watch, settle, reconcile, write; whatever fails is tried again with growing pauses.
-
-Level-triggered: a change only says "look again", and what is done depends on what is there, not on what happened. So lost
-or repeated events, restarts and a second controller for a moment do no harm.
-"""
+"""The controller of EmuGPUPools. All pools and nodes are reconciled together: which pool has a node depends on all pools."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-from emulator_runtime.domain.errors import EmuGpuError
-from operators.kube.api import NODE, POOL, Api, NotThereError
-from operators.kube.informer import Followed, Pauses, follow
+from prometheus_client import Gauge
+
+from operators.controllers.actions import Plan, WriteStatus
+from operators.controllers.loop import ControllerLoop, Reconciler
+from operators.controllers.metrics import ControllerMetrics
+from operators.controllers.writer import Author
+from operators.kube.api import NODE, POOL, Api, Json, applied
+from operators.kube.informer import Followed, Pauses
 from operators.kube.store import Store
 from operators.kube.timestamps import rfc3339
-from operators.objects.node import Node
+from operators.objects.node import FIELD_MANAGER, Node
 from operators.objects.pool import Pool
-from operators.pools.actions import PatchNode, PatchStatus
-from operators.pools.metrics import PoolMetrics
-from operators.pools.reconcile import reconcile
-from operators.pools.writer import write
+from operators.pools.reconcile import Action, PatchNode, reconcile
+
+AUTHOR = Author(FIELD_MANAGER, POOL, "EmuGPUPool", "pools")
+_ALL = "all"
+"""The only key of the queue."""
+_NUMBERS = ("nodes", "devices", "allocatable", "unhealthy")
+
+
+class PoolMetrics(ControllerMetrics):
+    """Metrics of every controller, and the numbers of each pool's status."""
+
+    def __init__(self) -> None:
+        super().__init__("pools", "one reconciliation")
+        self._pools = {
+            name: Gauge(f"emugpu_pool_{name}", f"status.{name} of the pool", ["pool"], registry=self.registry)
+            for name in _NUMBERS
+        }
+
+    def wrote(self, status: WriteStatus) -> None:
+        """Export the numbers of a pool's new status."""
+        for name, gauge in self._pools.items():
+            gauge.labels(status.key.name).set(status.status[name])
+
+    def forget_all_but(self, pools: Iterable[str]) -> None:
+        """Remove the numbers of pools that don't exist any more."""
+        kept = set(pools)
+        for gauge in self._pools.values():
+            for metric in list(gauge.collect()):
+                for sample in metric.samples:
+                    if sample.labels["pool"] not in kept:
+                        gauge.remove(sample.labels["pool"])
 
 
 class Controller:
@@ -29,59 +55,43 @@ class Controller:
     def __init__(
         self, api: Api, metrics: PoolMetrics, wall_ns: Callable[[], int], pauses: Pauses | None = None
     ) -> None:
-        self._api, self._metrics, self._wall_ns = api, metrics, wall_ns
-        self._pauses = pauses or Pauses()
+        self._metrics, self._wall_ns = metrics, wall_ns
         self._pools: Store[Pool] = Store(Pool.read)
         self._nodes: Store[Node] = Store(Node.read)
-        self._changed = asyncio.Event()
-        self._problem = "nothing was listed yet"
+        self._loop: ControllerLoop[PatchNode] = ControllerLoop(api, metrics, wall_ns, pauses=pauses)
 
     @property
     def problem(self) -> str:
-        """Why the cluster may not be as the pools say; empty where the last reconciliation came through."""
-        return self._problem
+        """Why nodes may not have the devices of their pools; empty: they have."""
+        return self._loop.problem
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for followed in (Followed(POOL, self._pools), Followed(NODE, self._nodes)):
-                failed = self._metrics.failed_watch
-                group.create_task(follow(self._api, followed, self._pauses, self._changed.set, failed))
-            group.create_task(self._work())
+        followed = Followed(POOL, self._pools), Followed(NODE, self._nodes)
+        await self._loop.run(
+            Reconciler(
+                author=AUTHOR,
+                followed=followed,
+                reconcile=self._reconcile,
+                write=patch_node,
+                wrote=self._wrote,
+                changed=lambda: self._loop.add(_ALL),
+            )
+        )
 
-    async def _work(self) -> None:
-        failures = 0
-        while True:
-            await self._changed.wait()
-            await asyncio.sleep(self._pauses.settle)
-            self._changed.clear()
-            if not (self._pools.synced and self._nodes.synced):
-                continue
-            with self._metrics.reconciles.time():
-                errors = await self._reconcile()
-            self._problem = str(errors[0]) if errors else ""
-            failures = failures + 1 if errors else 0
-            if failures:
-                await asyncio.sleep(self._pauses.after(failures))
-                self._changed.set()
-
-    async def _reconcile(self) -> list[EmuGpuError]:
-        """Do all that is to be done; one node's failure doesn't hold up the others."""
-        errors: list[EmuGpuError] = []
+    def _reconcile(self, _key: str) -> Sequence[Plan[Action]]:
         self._metrics.forget_all_but(pool.name for pool in self._pools.values())
-        for action in reconcile(self._pools.values(), self._nodes.values(), rfc3339(self._wall_ns())):
-            store: Store[Any] = self._nodes if isinstance(action, PatchNode) else self._pools
-            try:
-                document = await write(self._api, action, self._wall_ns())
-            except NotThereError:
-                # Deleted in the meantime, or another one by now: the watch tells soon.
-                if isinstance(action, (PatchNode, PatchStatus)):
-                    store.forget(action.name)
-                continue
-            except EmuGpuError as error:
-                self._metrics.failed(type(action).__name__, error)
-                errors.append(error)
-                continue
+        return reconcile(self._pools.values(), self._nodes.values(), rfc3339(self._wall_ns()))
+
+    def _wrote(self, action: Action, document: Json | None) -> None:
+        """Put the answer into the cache; the watch event that follows then changes nothing."""
+        if isinstance(action, WriteStatus):
             self._metrics.wrote(action)
-            if document is not None:
-                store.update("MODIFIED", document)
-        return errors
+        if document is not None:
+            (self._nodes if isinstance(action, PatchNode) else self._pools).update("MODIFIED", document)
+
+
+async def patch_node(api: Api, action: PatchNode) -> Json:
+    """The node after the write. Raises what Api raises."""
+    metadata = {"labels": dict(action.labels), "annotations": dict(action.annotations)}
+    document = applied(NODE, action.name, action.uid, metadata=metadata)
+    return await api.apply(NODE, action.name, document, FIELD_MANAGER)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.node.inventory import DeviceEntry, ResourceEntry
+from emulator_runtime.node.layout import GPU_RESOURCE
 from operators.objects.node import Node
-from operators.objects.pool import DEFAULT_RESOURCE, Pool, PoolSpec
+from operators.objects.pool import Pool, PoolSpec
 from operators.pools.assign import assign
 
 
@@ -33,12 +34,12 @@ class EmulatedNode:
     @property
     def gpus(self) -> list[DeviceEntry]:
         """The devices that an EmuJob can use: those of the default resource, each once however often it is shared."""
-        return [entry for r in self.resources if r.name == DEFAULT_RESOURCE for entry in r.devices]
+        return [entry for r in self.resources if r.name == GPU_RESOURCE for entry in r.devices]
 
     @property
     def shares(self) -> list[DeviceEntry]:
         """Such devices as often as pods can request them: one that four pods share is there four times."""
-        return [e for r in self.resources if r.name == DEFAULT_RESOURCE for e in r.devices for _ in range(r.replicas)]
+        return [e for r in self.resources if r.name == GPU_RESOURCE for e in r.devices for _ in range(r.replicas)]
 
 
 def emulated_nodes(pools: Iterable[Pool], nodes: Sequence[Node]) -> tuple[EmulatedNode, ...]:

@@ -1,6 +1,6 @@
-"""From the observed pools and nodes to actions: one pure function, called after every change (level-triggered).
+"""From the observed pools and nodes to plans: one pure function, called after every change (level-triggered).
 
-It plans nothing that is already so: a cluster at rest costs no requests, and a repeated call gives no actions.
+It plans nothing that is already so: a cluster at rest costs no requests, and a repeated call gives empty plans.
 """
 
 from __future__ import annotations
@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
+from operators.controllers.actions import CommonAction, Plan, RecordEvent, WriteStatus
+from operators.controllers.events import Event
 from operators.kube.documents import condition_of
 from operators.objects.node import Node
 from operators.objects.pool import Pool
-from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
 from operators.pools.assign import Assignment, Claim, assign
 from operators.pools.labels import labels_of
 from operators.pools.status import PoolNode, PoolSeen, pool_status
@@ -26,10 +28,23 @@ _EVENTS = (
 """Conditions whose transitions are events: the good status, and its text; empty: always the condition's message."""
 
 
-def reconcile(pools: Sequence[Pool], nodes: Sequence[Node], now: str) -> list[Action]:
-    """Nodes first (by name), then each pool's status with the events of its changes. `now`: RFC 3339."""
+@dataclass(frozen=True, slots=True)
+class PatchNode:
+    """Set these labels and annotations on the Node with this uid, and remove those of emugpu that aren't named."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+Action = PatchNode | CommonAction
+
+
+def reconcile(pools: Sequence[Pool], nodes: Sequence[Node], now: str) -> list[Plan[Action]]:
+    """A plan for each node (by name), then one for each pool: its status with the events of its changes. `now`: RFC 3339."""
     assignment = assign(pools, nodes)
-    actions: list[Action] = []
+    plans: list[Plan[Action]] = []
     members: defaultdict[str, list[PoolNode]] = defaultdict(list)
     for node in sorted(nodes, key=lambda node: node.name):
         claim = assignment.claims.get(node.name)
@@ -37,10 +52,12 @@ def reconcile(pools: Sequence[Pool], nodes: Sequence[Node], now: str) -> list[Ac
             members[claim.pool].append(PoolNode(node, claim.inventory))
         patch = _node_patch(node, claim)
         if patch is not None:
-            actions.append(patch)
+            plans.append(Plan((patch,)))
     for pool in sorted((p for p in pools if not p.deleting), key=lambda pool: pool.name):
-        actions += _pool_actions(pool, pool_status(pool, _seen(pool.name, members[pool.name], assignment), now))
-    return actions
+        actions = tuple(_pool_actions(pool, pool_status(pool, _seen(pool.name, members[pool.name], assignment), now)))
+        if actions:
+            plans.append(Plan(actions, owner=pool.key))
+    return plans
 
 
 def node_patch(node: Node, labels: Mapping[str, str], annotations: Mapping[str, str]) -> PatchNode | None:
@@ -77,7 +94,7 @@ def _node_patch(node: Node, claim: Claim | None) -> PatchNode | None:
 def _pool_actions(pool: Pool, status: Mapping[str, object]) -> Iterator[Action]:
     if status == pool.status_json:
         return
-    yield PatchStatus(pool.name, pool.uid, status)
+    yield WriteStatus(pool.key, status, label="PatchStatus")
     for kind, good, all_well in _EVENTS:
         before, after = condition_of(pool.status_json, kind), condition_of(status, kind)
         status_and_reason = after["status"], after["reason"]
@@ -85,8 +102,9 @@ def _pool_actions(pool: Pool, status: Mapping[str, object]) -> Iterator[Action]:
             continue
         if after["status"] == good and all_well and before.get("status") in (None, "Unknown", good):
             continue  # nothing was wrong before
-        event = "Normal" if after["status"] == good else "Warning"
-        yield RecordEvent(pool.name, pool.uid, event, str(after["reason"]), str(after["message"]) or all_well)
+        event_kind = "Normal" if after["status"] == good else "Warning"
+        event = Event(event_kind, str(after["reason"]), str(after["message"]) or all_well)
+        yield RecordEvent(pool.key, event, label="RecordEvent")
 
 
 def _keys(labels: Iterable[str], annotations: Iterable[str]) -> Iterator[str]:

@@ -8,9 +8,10 @@ from typing import Any
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.node.inventory import Inventory
+from emulator_runtime.node.layout import HOST_RESOURCE
 from operators.kube.documents import new_condition
 from operators.objects.node import Node
-from operators.objects.pool import HOST_RESOURCE, Pool
+from operators.objects.pool import Pool
 
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""

@@ -87,7 +87,7 @@ class Collector:
             self._thread.join(timeout_s)
 
     def attempt(self, block_ms: int | None = BLOCK_MS) -> int:
-        """Read, store and acknowledge one batch; returns the number of new events. Raises StoreAwayError, sqlite3.Error,
+        """Read, store and acknowledge one batch; returns the number of new events. Raises StoreUnavailableError, sqlite3.Error,
         ClusterError."""
         store, reader = self._opened()
         try:
@@ -207,7 +207,7 @@ def start_of(known: EntryId | None, given: EntryId, last: EntryId) -> EntryId | 
 
 
 def align(client: Client, place: str, group: str, position: Callable[[str], tuple[int, int] | None]) -> list[str]:
-    """Set the group back where needed; returns a sentence for each stream that was set back. Raises StoreAwayError."""
+    """Set the group back where needed; returns a sentence for each stream that was set back. Raises StoreUnavailableError."""
     messages = []
     with translated(place):
         for node in sorted(client.execute_command("SMEMBERS", NODES)):
@@ -234,7 +234,7 @@ def _given(client: Client, stream: str, group: str) -> EntryId | None:
 def malformed(client: Client, place: str, group: str, consumer: str) -> list[Delivery]:
     """Entries that were delivered to this consumer, haven't been acknowledged and are no events: somebody else wrote them.
 
-    The reader fails at each of them again and again, so they must be counted and acknowledged. Raises StoreAwayError.
+    The reader fails at each of them again and again, so they must be counted and acknowledged. Raises StoreUnavailableError.
     """
     found = []
     with translated(place):

@@ -73,13 +73,13 @@ class Start:
     allocation: Allocation
     at_ns: int
     steps_done: int
-    behind: int = 0
+    later_tasks: int = 0
     """Number of tasks that the plan starts after the tasks of this start."""
 
     def begin_ns(self, costs: ClusterCosts) -> int:
         """When the first step begins, if no other start is served first."""
         begin_ns = self.at_ns + to_ns(costs.begin_s(resumed=self.steps_done > 0))
-        return begin_ns + to_ns(costs.shared_start_s) * self.behind
+        return begin_ns + to_ns(costs.shared_start_s) * self.later_tasks
 
 
 class _Line:

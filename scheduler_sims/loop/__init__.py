@@ -1,1 +1,1 @@
-"""The scheduler loop: from events to views, from plans to actions, whichever cluster it drives."""
+"""The scheduler loop: turns events into views for a policy, and its plans into actions, on any cluster."""

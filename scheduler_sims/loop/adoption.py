@@ -1,4 +1,4 @@
-"""Takes a job that is in the cluster already into a loop's books: what it holds, what it has been through."""
+"""Enters a job that is already in the cluster into a loop's books, with its allocation and its history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from scheduler_sims.loop.ledger import Ledger
 
 
 def adopt(books: JobBooks, ledger: Ledger, job: PresentJob) -> Allocation | None:
-    """What it holds from now on, all devices named. Raises InputError, with nothing changed, where that can't be."""
+    """Enter the job; returns its allocation with all devices named.
+
+    Raises InputError, with nothing changed, if the ledger contradicts the allocation.
+    """
     job_id, resolved = job.spec.job_id, None
     if job.allocation is not None:
         resolved = ledger.resolve(job.allocation, held=True)
@@ -34,8 +37,8 @@ def adopt(books: JobBooks, ledger: Ledger, job: PresentJob) -> Allocation | None
     return resolved
 
 
-def anywhere(job: PresentJob) -> PresentJob:
-    """The same, on whichever devices of its nodes."""
+def on_any_devices(job: PresentJob) -> PresentJob:
+    """The job with the same nodes, but any devices of them."""
     if job.allocation is None:
         return job
     tasks = (

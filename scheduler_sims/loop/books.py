@@ -1,4 +1,4 @@
-"""The loop's books of jobs: what each job's view is now, and the records that a run leaves behind."""
+"""The loop's books of jobs: the current view of each job, and the records of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from scheduler_sims.record import HostSpan, JobRecord, Span
 
 @dataclass(slots=True)
 class _History:
-    """What one job has been through; `held_since_ns` while it holds resources, `divided_since_ns` since when as many CPUs."""
+    """The history of one job. `held_since_ns`: when it got its resources, None while it holds none. `divided_since_ns`: when
+    it got its present CPUs and host memory."""
 
     start_ns: int | None = None
     held_since_ns: int | None = None
@@ -55,15 +56,15 @@ class JobBooks:
         return tuple(self._records[row] for row in sorted(self._records))
 
     def record(self, row: int) -> JobRecord | None:
-        """Of the job in this row of the workload; None where it has not ended."""
+        """The record of the job in this row of the workload; None if the job has not ended."""
         return self._records.get(row)
 
     def renew(self, states: Iterable[NodeState]) -> None:
-        """The cluster has these nodes now; devices of former ones may still be held."""
+        """Add the devices of these nodes. Those of removed nodes stay known, since jobs may still hold them."""
         self._places |= {device.uuid: device for state in states for device in state.spec.devices}
 
     def submit(self, job: JobSpec) -> None:
-        """The job enters the system."""
+        """Enter a new job, which is queued."""
         self.specs[job.job_id] = job
         self._history[job.job_id] = _History()
         self.views[job.job_id] = JobView(
@@ -79,7 +80,7 @@ class JobBooks:
         )
 
     def adopt(self, job: PresentJob) -> None:
-        """The job enters the system with its past; whatever it holds comes by `starting`."""
+        """Enter a job with its history. If it holds an allocation, call `starting` next."""
         self.submit(job.spec)
         self.views[job.spec.job_id] = replace(
             self.views[job.spec.job_id],
@@ -89,7 +90,7 @@ class JobBooks:
         )
 
     def progressed(self, job_id: str, steps_done: int) -> None:
-        """So many steps of a waiting job turn out to be done."""
+        """Correct the number of finished steps of a queued job."""
         self.views[job_id] = replace(self.views[job_id], steps_done=steps_done)
 
     def starting(self, job_id: str, allocation: Allocation) -> None:
@@ -101,7 +102,7 @@ class JobBooks:
         self.views[job_id] = replace(self.views[job_id], phase=Phase.STOPPING)
 
     def resized(self, job_id: str, allocation: Allocation, at_ns: int) -> None:
-        """The job has the CPUs and host memory of `allocation` from now on."""
+        """From `at_ns` on the job has the CPUs and host memory of `allocation`."""
         view, history = self.views[job_id], self._history[job_id]
         if history.held_since_ns is not None:
             self._close_division(view, history.divided_since_ns, at_ns)
@@ -109,7 +110,7 @@ class JobBooks:
         self.views[job_id] = replace(view, allocation=allocation)
 
     def not_started(self, job_id: str) -> None:
-        """The cluster could not start the job just now: it is queued again."""
+        """The cluster refused the start for the moment: the job is queued again."""
         self.views[job_id] = replace(self.views[job_id], phase=Phase.QUEUED, allocation=None)
 
     def started(self, event: Event) -> None:
@@ -122,7 +123,7 @@ class JobBooks:
         self.views[event.job_id] = replace(view, phase=phase, running_since_s=to_s(event.at_ns))
 
     def released(self, event: Event) -> None:
-        """The job gave its resources back: it is queued again (stopped) or gone (finished, failed)."""
+        """The job has released its resources: it is queued again (stopped) or has left (finished, failed, removed)."""
         view = self.views[event.job_id]
         attained = self._close_span(view, event.at_ns)
         if event.what is not Happening.STOPPED:
@@ -140,7 +141,7 @@ class JobBooks:
         )
 
     def _close_span(self, view: JobView, end_ns: int) -> float:
-        """Notes where the job was; answers the GPU-seconds that it got."""
+        """Record the devices that the job held until `end_ns`; returns its GPU-seconds."""
         history = self._history[view.job_id]
         since_ns, history.held_since_ns = history.held_since_ns, None
         if since_ns is None or view.allocation is None:

@@ -1,4 +1,4 @@
-"""The difference between two plans: who stops, who starts, whose CPUs and memory change. Pure."""
+"""The difference between two plans: jobs to stop, jobs to start, and jobs whose CPUs and memory change. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From the plan in force to the next one: who stops, who starts where, and whose CPUs and memory change."""
+    """The actions that lead from the current plan to the next one: stops, starts and resizes, by job id."""
 
     stops: list[str]
     starts: dict[str, Allocation] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Change:
 
 
 def difference(base: Plan, plan: Plan) -> Change:
-    """What to do, in the plan's order."""
+    """The actions from `base` to `plan`, in the order of `plan`."""
     if plan.base is base:
         wanted, gone = dict(plan.started), [job for job in base.allocations if job in plan.stopped]
     elif plan.base is None:

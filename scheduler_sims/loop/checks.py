@@ -1,4 +1,4 @@
-"""Errors of policies: plans that contradict themselves or the workload, checked before anything is done."""
+"""Checks a policy's plan before any action: its types, and that it contradicts neither itself nor the workload."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduler_sims.interface.plan import Allocation, Plan, TaskPlacement
 
 
 class PlanRefusedError(PolicyError):
-    """A plan that can't be carried out because of one job. `never`: the allocation would not fit an empty cluster either."""
+    """A plan that can't be applied because of one job. `never`: the allocation would not fit an empty cluster either."""
 
     code = "plan-refused"
 
@@ -29,7 +29,7 @@ class PolicyFailedError(PolicyError):
 
 
 def check_types(plan: Plan) -> None:
-    """Raises PolicyError for the slips that a type checker would have found in the policy."""
+    """Raises PolicyError for mistakes that a type checker would find in the policy."""
     for job_id, allocation in plan.started.items():
         if not isinstance(allocation, Allocation):
             hint = "; place() found no room, so leave the job out" if allocation is None else ""
@@ -42,7 +42,7 @@ def check_types(plan: Plan) -> None:
 
 
 def check_allocation(spec: JobSpec | None, job_id: str, allocation: Allocation) -> None:
-    """A plan's allocation names a known job, one of its configurations, and enough of everything for it."""
+    """Raises PlanRefusedError unless the allocation is for a known job, in one of its configurations, with enough resources."""
     if spec is None:
         raise PlanRefusedError(job_id, f"the plan starts job {job_id!r}, which is not in the workload")
     try:
@@ -58,7 +58,7 @@ def check_allocation(spec: JobSpec | None, job_id: str, allocation: Allocation) 
 
 
 def _check_gang(configuration: Configuration, job_id: str, allocation: Allocation) -> None:
-    """All tasks are there, are alike, and each has a node of its own."""
+    """Raises PlanRefusedError unless all tasks are present and equal, each on a node of its own."""
     count = len(allocation.tasks)
     if not configuration.min_tasks <= count <= configuration.max_tasks:
         raise PlanRefusedError(

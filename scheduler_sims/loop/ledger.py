@@ -1,4 +1,4 @@
-"""Who holds what on the nodes: the loop's own books, from which views are made and against which plans are checked."""
+"""Which job holds which resources of the nodes. Views are made from this ledger, and plans are checked against it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduler_sims.interface.view import DeviceView, NodeView
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What an allocation lacks. `never`: it would lack it on an empty cluster too."""
+    """Why an allocation doesn't fit. `never`: it would not fit an empty cluster either."""
 
     text: str
     never: bool = False
@@ -35,12 +35,12 @@ class NodeLedger:
 
     @property
     def held(self) -> bool:
-        """Whether somebody holds anything of it."""
+        """Whether any job holds resources of the node."""
         whole = self.free_cpu_milli == self.spec.cpu_milli and self.free_memory_bytes == self.spec.memory_bytes
         return not whole or any(self._holders.values())
 
     def copy(self) -> NodeLedger:
-        """An independent copy, to try a plan on."""
+        """An independent copy on which a plan can be tried."""
         twin = NodeLedger(self.state)
         twin.free_cpu_milli, twin.free_memory_bytes = self.free_cpu_milli, self.free_memory_bytes
         twin._holders = {uuid: dict(holders) for uuid, holders in self._holders.items()}
@@ -53,7 +53,10 @@ class NodeLedger:
         return self._usable[uuid] - sum(memory for _, memory in self._holders[uuid].values())
 
     def resolve(self, task: TaskPlacement, *, held: bool = False) -> TaskPlacement | None:
-        """The task with all devices named, or None if it doesn't fit here now. `held`: it is there already."""
+        """The task with all devices named, or None if it doesn't fit the node now.
+
+        `held`: the task runs there already, so closed nodes and unhealthy devices are accepted.
+        """
         if task.cpu_milli > self.free_cpu_milli or task.memory_bytes > self.free_memory_bytes:
             return None
         if self.state.closed and not held:
@@ -79,7 +82,7 @@ class NodeLedger:
         return replace(task, shares=tuple(shares))
 
     def shortage(self, task: TaskPlacement) -> Shortage:
-        """Why `resolve` answers None for the task."""
+        """Why `resolve` returns None for the task."""
         spec = self.spec
         if self.state.closed:
             return Shortage("the node is not ready or cordoned")
@@ -127,7 +130,10 @@ class NodeLedger:
         self._view = None
 
     def _out_of_use(self) -> set[str]:
-        """The devices that nobody gets: unhealthy ones, and as many free ones as can't be had, from the last one on."""
+        """The devices that no job can get: unhealthy ones, and the last `absent` of the free ones.
+
+        Example: if the kubelet offers 6 of 8 free devices, `absent` is 2 and the last two are out of use.
+        """
         if self.state.closed:
             return set(self._types)
         if not self.state.absent:
@@ -164,11 +170,11 @@ class NodeLedger:
 
 
 class Ledger:
-    """The books of all nodes of a cluster."""
+    """The ledgers of all nodes of a cluster."""
 
     def __init__(self, nodes: Mapping[str, NodeLedger], borrowed: Iterable[str] = ()) -> None:
         self._nodes = dict(nodes)
-        self._borrowed = set(borrowed)  # nodes that a sketch shares with its original until it writes to them
+        self._borrowed = set(borrowed)  # nodes that a copy shares with its original until the copy changes them
 
     @classmethod
     def of(cls, cluster: ClusterSpec) -> Ledger:
@@ -179,9 +185,9 @@ class Ledger:
         return cls({state.spec.name: NodeLedger(state) for state in states})
 
     def renewed(self, states: Iterable[NodeState], holders: Mapping[str, Allocation]) -> Ledger:
-        """The books of these nodes, with the same holders (by job id): what they hold stays in the books until they go.
+        """A ledger of these nodes with the same holders (by job id), which keep their resources until they release them.
 
-        A node that is gone but has holders is closed; so is a device, which nobody else gets.
+        A removed node stays, closed, as long as a job holds resources of it; a removed device stays and counts as unhealthy.
         """
         found = {state.spec.name: state for state in states}
         for allocation in holders.values():
@@ -198,7 +204,7 @@ class Ledger:
         return ledger
 
     def without(self, leaving: Iterable[tuple[str, Allocation]]) -> Ledger:
-        """A copy in which these holders are gone: what will be free once they have stopped."""
+        """A copy without these holders: the resources that are free once they have stopped."""
         sketch = Ledger(self._nodes, borrowed=self._nodes)
         for job_id, allocation in leaving:
             sketch.release(job_id, allocation)
@@ -207,7 +213,7 @@ class Ledger:
     def resolve(self, allocation: Allocation, *, held: bool = False) -> Allocation | None:
         """The allocation with all devices named, or None if any task doesn't fit now.
 
-        `held`: its job has it already, so the health of devices doesn't matter.
+        `held`: the job runs there already, so the health of devices doesn't matter.
         """
         sketch = self.without([]) if len(allocation.tasks) > 1 else self
         tasks: list[TaskPlacement] = []
@@ -221,7 +227,7 @@ class Ledger:
         return replace(allocation, tasks=tuple(tasks))
 
     def shortage(self, allocation: Allocation) -> Shortage:
-        """Why `resolve` answers None: the nodes, and what the first task that doesn't fit lacks there.
+        """Why `resolve` returns None: the node of the first task that doesn't fit, and the resource that is short there.
 
         For example: "n1, where it does not fit beside the rest: it needs 8 CPUs, 2 of the node's 2 are free".
         """
@@ -243,12 +249,12 @@ class Ledger:
             self._own(task.node).release(job_id, task)
 
     def resize(self, job_id: str, old: Allocation, new: Allocation) -> None:
-        """A holder's CPUs and host memory are divided anew."""
+        """Change a holder's CPUs and host memory."""
         self.release(job_id, old)
         self.take(job_id, new)
 
     def open_nodes(self) -> tuple[NodeSpec, ...]:
-        """All nodes that somebody could be placed on or runs on."""
+        """The nodes that are open or have holders."""
         nodes = self._nodes.values()
         return tuple(node.spec for node in nodes if not node.state.closed or node.held)
 
@@ -263,7 +269,7 @@ class Ledger:
 
 
 def _with_lost(state: NodeState, before: NodeSpec, lost: set[str | None]) -> NodeState:
-    """The node with the devices that it doesn't have any more, in nobody's reach."""
+    """The node with its removed devices `lost`, as unhealthy ones."""
     kept = tuple(device for device in before.devices if device.uuid in lost)
     spec = replace(state.spec, devices=(*state.spec.devices, *kept))
     return replace(state, spec=spec, unhealthy=state.unhealthy | {device.uuid for device in kept})

@@ -1,8 +1,8 @@
 """The scheduler loop: events -> view -> plan -> difference -> actions, the same on every cluster.
 
-The loop never asks which cluster it drives. Events that come within `coalesce_s` are handled together, a plan takes
-effect `decide_s` later, a start that must wait for a stopping job is left to the next plan, and one that the cluster
-can't carry out just now is tried again.
+The loop doesn't know which cluster it drives. Events within `coalesce_s` are handled together. A plan takes effect `decide_s`
+after its decision began. A start that must wait for a stopping job is left to the next plan; a start that the cluster refuses
+for the moment is retried.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scheduler_sims.interface.estimates import Estimates
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.policy import Policy
 from scheduler_sims.interface.view import ClusterView, Phase
-from scheduler_sims.loop.adoption import adopt, anywhere
+from scheduler_sims.loop.adoption import adopt, on_any_devices
 from scheduler_sims.loop.books import JobBooks
 from scheduler_sims.loop.changes import Change, Division, difference
 from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError, check_allocation, check_types
@@ -34,17 +34,17 @@ from scheduler_sims.loop.wakes import Wakes, wake_ns
 from scheduler_sims.record import LagAccount
 
 RETRY_S = 1.0
-"""Emulated time until a start that the cluster refused for a moment is tried again."""
+"""Emulated time until a start is retried that the cluster refused for the moment."""
 
-MAX_FRUITLESS = 10_000
-"""So many plans in a row that start nothing while nothing runs, or stops that cost a run all its work, are too many."""
+MAX_IDLE_PLANS = 10_000
+"""Limit of consecutive plans that start nothing while no job runs, and of consecutive stops of runs without a finished step."""
 
 
 class SchedulerLoop:
-    """Drives one policy over one cluster until `ending` says so. `books` then has the records.
+    """Drives one cluster by one policy until `ending` is reached; afterwards `books` has the records.
 
-    Jobs come from `jobs`, known in advance, and from the cluster's events (Submitted). `state` is what the policy remembers; it
-    may be set before `run` to what an earlier loop had in it.
+    Jobs come from `jobs`, known in advance, and from the cluster's events (Submitted). `state` is the policy's memory; before
+    `run` it may be set to the state of an earlier loop.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SchedulerLoop:
         self._listeners = listeners or Listeners()
         self.books = JobBooks(jobs, spec, keeps_records=not ending.endless)
         self._at_once = Counter(job.submit_s for job in jobs)
-        self.books.waiting.sort(key=lambda job: (self._heard_ns(job), job.submit_s, job.row), reverse=True)
+        self.books.waiting.sort(key=lambda job: (self._arrival_ns(job), job.submit_s, job.row), reverse=True)
         self._ledger = Ledger.of(spec)
         self.state: object = None
         self._wake_ns: int | None = None
@@ -79,27 +79,27 @@ class SchedulerLoop:
         """Whether the policy is computing a plan."""
         self.decisions = 0
         self._decision = Decision(0.0, ())
-        """The next one to report; it also has the stops that nodes' changes made necessary before it."""
-        self._fruitless = 0
+        """The decision that is reported next; it includes the stops that changes of nodes required before it."""
+        self._idle_plans = 0
         self._wasted_stops = 0
         self._decide_lags = LagHistogram()
 
     @property
     def cluster_spec(self) -> ClusterSpec:
-        """The nodes as they are, with the costs that the policy knows."""
+        """The current nodes, with the costs that the policy gets."""
         return ClusterSpec(self._ledger.open_nodes(), self._costs)
 
     def adopt(self, job: PresentJob) -> Allocation | None:
-        """Takes a job with its past into the books. Returns what it holds. Raises InputError where that contradicts the books."""
+        """Enters a job with its history; returns its allocation. Raises InputError if the books contradict it."""
         allocation = adopt(self.books, self._ledger, job)
         self._changes.add(job.spec.job_id)
         return allocation
 
     def run(self) -> None:
-        """Run to the end. Raises PolicyError for a plan that can't be, ClusterError when the cluster breaks."""
+        """Run until the ending. Raises PolicyError for an invalid plan, ClusterError if the cluster fails."""
         self._cluster.prepare(self._jobs)
         while not self._over():
-            if not self._triggers:  # else: events came while the last plan was on its way
+            if not self._triggers:  # else: events came while the last plan took effect
                 self._wait_for_events()
             if self._triggers:
                 self._absorb_until(self._cluster.now_ns() + to_ns(self._costs.coalesce_s))
@@ -107,7 +107,7 @@ class SchedulerLoop:
         self._cluster.settle()
 
     def lag(self) -> dict[str, LagAccount]:
-        """How much later than `decide_s` plans were ready; empty where a decision takes no time of the cluster's clock."""
+        """How much later than `decide_s` plans took effect; empty if decisions take no time on the cluster's clock."""
         return {"decide": LagAccount.of(self._decide_lags)} if self._decide_lags.max_ns else {}
 
     # --- events ---------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class SchedulerLoop:
     def _wait_for_events(self) -> None:
         until_ns = self._next_deadline()
         if until_ns is None and not self._ending.endless and not self._anything_runs():
-            raise PolicyError(self._starvation())  # no deadline is ahead: events can only come from what runs
+            raise PolicyError(self._starvation())  # without a deadline, only running jobs cause events
         self._absorb(self._cluster.wait(until_ns))
 
     def _over(self) -> bool:
@@ -127,10 +127,10 @@ class SchedulerLoop:
             self._absorb(self._cluster.wait(end_ns if submit_ns is None else min(end_ns, submit_ns)))
 
     def _next_submit(self) -> int | None:
-        return self._heard_ns(self.books.waiting[-1]) if self.books.waiting else None
+        return self._arrival_ns(self.books.waiting[-1]) if self.books.waiting else None
 
-    def _heard_ns(self, job: JobSpec) -> int:
-        """When the loop hears of a submission."""
+    def _arrival_ns(self, job: JobSpec) -> int:
+        """When the loop learns of a submission: jobs of one instant together, `serial_submit_s` later for each further job."""
         others = max(0, self._at_once[job.submit_s] - 1)
         return to_ns(job.submit_s) + to_ns(self._costs.submit_s + self._costs.serial_submit_s * others)
 
@@ -142,7 +142,7 @@ class SchedulerLoop:
         for event in events:
             self._note(event)
         now_ns = self._cluster.now_ns()
-        while self.books.waiting and self._heard_ns(self.books.waiting[-1]) <= now_ns:
+        while self.books.waiting and self._arrival_ns(self.books.waiting[-1]) <= now_ns:
             job = self.books.waiting.pop()
             self.books.submit(job)
             self._changed(job.job_id, "submitted")
@@ -173,8 +173,8 @@ class SchedulerLoop:
             self._released(event)
 
     def _enter(self, job: PresentJob) -> None:
-        """A job whose devices are taken holds any devices of its nodes; if there are none, it is stopped."""
-        for attempt in (job, anywhere(job)):
+        """Enter a submitted job. If its devices are taken, it gets any devices of its nodes; if none are free, it is stopped."""
+        for attempt in (job, on_any_devices(job)):
             try:
                 self.adopt(attempt)
             except InputError:
@@ -185,7 +185,7 @@ class SchedulerLoop:
         self._decision.stopped.append(job.spec.job_id)
 
     def _renew(self, states: tuple[NodeState, ...]) -> None:
-        """Jobs on a node that is gone are stopped: Kubernetes would wait for it to come back."""
+        """Replace the nodes. Jobs on a removed node are stopped, since Kubernetes would wait for the node to return."""
         views = self.books.views.values()
         held = {view.job_id: view.allocation for view in views if view.allocation is not None}
         self._ledger = self._ledger.renewed(states, held)
@@ -195,13 +195,13 @@ class SchedulerLoop:
         self._triggers.add(str(Happening.NODES))
 
     def _released(self, event: Event) -> None:
-        """A run has ended: its resources are free again."""
+        """A run has ended: release its resources."""
         view = self.books.views[event.job_id]
         allocation = view.allocation
         gained = event.what is not Happening.STOPPED or event.steps_done > view.steps_done
         self._wasted_stops = 0 if gained else self._wasted_stops + 1
-        if self._wasted_stops > MAX_FRUITLESS:
-            raise PolicyError(f"the policy stopped jobs {MAX_FRUITLESS} times in a row before they had done a step")
+        if self._wasted_stops > MAX_IDLE_PLANS:
+            raise PolicyError(f"the policy stopped jobs {MAX_IDLE_PLANS} times in a row before they had done a step")
         self.books.released(event)
         if allocation is not None:
             self._ledger.release(event.job_id, allocation)
@@ -234,7 +234,7 @@ class SchedulerLoop:
         self._listeners.decided(decision)
 
     def _decide(self) -> None:
-        """Ask the policy, wait for the plan to take effect, act on the difference."""
+        """Ask the policy for a plan, wait until the plan takes effect, apply the difference."""
         if not self.books.views:
             self._triggers.clear()
             return
@@ -255,10 +255,13 @@ class SchedulerLoop:
         self._stop(change.stops)
         self._start(change.starts, self._resize(change.resizes))
         if not self._ending.endless:
-            self._check_fruitful(view)
+            self._check_idle_plans(view)
 
     def _change(self, base: Plan, plan: Plan) -> Change:
-        """In an endless loop nothing where nodes changed while the plan was made; jobs that left meanwhile start no more."""
+        """The actions of the plan.
+
+        In an endless loop a plan is dropped if nodes changed while it was made, and jobs that have left since are skipped.
+        """
         if not self._ending.endless:
             return difference(base, plan)
         if str(Happening.NODES) in self._triggers:
@@ -270,12 +273,12 @@ class SchedulerLoop:
             {job_id: wanted for job_id, wanted in change.resizes.items() if job_id in present},
         )
 
-    def _check_fruitful(self, view: ClusterView) -> None:
-        """A policy that only ever asks to be woken again would go on for ever."""
+    def _check_idle_plans(self, view: ClusterView) -> None:
+        """Raises PolicyError for a policy that only asks to be woken again, which would never end."""
         self._wakes.note(view.triggers, view.now_s)
         idle = view.triggers <= {"wake", "retry"} and not self.books.waiting and not self._anything_runs()
-        self._fruitless = self._fruitless + 1 if idle else 0
-        if self._fruitless > MAX_FRUITLESS:
+        self._idle_plans = self._idle_plans + 1 if idle else 0
+        if self._idle_plans > MAX_IDLE_PLANS:
             raise PolicyError(f"{self._starvation()} but the wakes that it asks for")
 
     def _ask(self, view: ClusterView) -> Plan:
@@ -283,7 +286,7 @@ class SchedulerLoop:
         try:
             return self._checked_plan(view)
         except PolicyError:
-            self._changes |= view.changes  # the next view must have them too
+            self._changes |= view.changes  # the next view must contain them too
             raise
         finally:
             self.asking = False
@@ -326,19 +329,19 @@ class SchedulerLoop:
         )
 
     def _stop(self, job_ids: Sequence[str]) -> None:
-        running = [job_id for job_id in job_ids if self._goes_on(job_id)]  # others ended while the plan was made
+        running = [job_id for job_id in job_ids if self._is_active(job_id)]  # the others ended while the plan was made
         for job_id in running:
             self.books.stopping(job_id)
             self._changes.add(job_id)
             self._cluster.stop(job_id, len(running) - 1)
         self._decision.stopped += running
 
-    def _goes_on(self, job_id: str) -> bool:
+    def _is_active(self, job_id: str) -> bool:
         view = self.books.views.get(job_id)
         return view is not None and view.phase in (Phase.STARTING, Phase.RUNNING)
 
     def _resize(self, wanted: dict[str, Allocation]) -> list[Division]:
-        """Divides CPUs and host memory anew, as far as stopping jobs leave them; answers what has to wait for those."""
+        """Apply new divisions of CPUs and host memory. Returns those that must wait for resources of stopping jobs."""
         due = []
         for job_id, allocation in wanted.items():
             view = self.books.views.get(job_id)
@@ -373,7 +376,7 @@ class SchedulerLoop:
         return True
 
     def _check_divisions(self, due: Sequence[Division]) -> None:
-        sketch = self._ledger.without([*self._leaving(), *((one.job_id, one.old) for one in due)])
+        sketch = self._ledger.without([*self._stopping(), *((one.job_id, one.old) for one in due)])
         for one in due:
             if sketch.resolve(one.new) is None:
                 raise PlanRefusedError(
@@ -383,23 +386,23 @@ class SchedulerLoop:
                 )
             sketch.take(one.job_id, one.new)
 
-    def _leaving(self) -> list[tuple[str, Allocation]]:
+    def _stopping(self) -> list[tuple[str, Allocation]]:
         views = self.books.views.items()
         return [(j, v.allocation) for j, v in views if v.phase is Phase.STOPPING and v.allocation is not None]
 
     def _start(self, starts: dict[str, Allocation], undivided: Sequence[Division]) -> None:
-        """Starts what finds its place free. `undivided`: what is still to be divided anew."""
+        """Start the jobs whose resources are free. `undivided`: divisions that wait for stopping jobs."""
         if not starts:
             return
         views = self.books.views
-        sketch = self._ledger.without([*self._leaving(), *((one.job_id, one.old) for one in undivided)])
+        sketch = self._ledger.without([*self._stopping(), *((one.job_id, one.old) for one in undivided)])
         for one in undivided:
             sketch.take(one.job_id, one.new)
         free, ready = self._ledger.without([]), dict[str, Allocation]()
         for job_id, allocation in starts.items():
             check_allocation(self.books.specs.get(job_id), job_id, allocation)
             if job_id not in views or not views[job_id].queued:
-                continue  # stopping still, or gone: a later plan starts it
+                continue  # it is still stopping, or has left; a later plan starts it
             planned = sketch.resolve(allocation)
             if planned is None:
                 shortage = sketch.shortage(allocation)
@@ -410,19 +413,19 @@ class SchedulerLoop:
             if resolved is not None:  # else: a stopping job still holds its place
                 free.take(job_id, resolved)
                 ready[job_id] = resolved
-        behind = sum(len(resolved.tasks) for resolved in ready.values())
+        later_tasks = sum(len(resolved.tasks) for resolved in ready.values())
         for job_id, resolved in ready.items():
-            behind -= len(resolved.tasks)
-            self._begin(job_id, resolved, behind)
+            later_tasks -= len(resolved.tasks)
+            self._begin(job_id, resolved, later_tasks)
 
-    def _begin(self, job_id: str, allocation: Allocation, behind: int) -> None:
-        """`behind`: how many tasks are started after it at once."""
+    def _begin(self, job_id: str, allocation: Allocation, later_tasks: int) -> None:
+        """`later_tasks`: number of tasks that the same plan starts after this job."""
         view = self.books.views[job_id]
         self.books.starting(job_id, allocation)
         self._changes.add(job_id)
         try:
             spec, now_ns = self.books.specs[job_id], self._cluster.now_ns()
-            self._cluster.start(Start(spec, allocation, now_ns, view.steps_done, behind))
+            self._cluster.start(Start(spec, allocation, now_ns, view.steps_done, later_tasks))
         except EmuGpuError as error:
             if not error.retry_helps:
                 raise

@@ -1,4 +1,4 @@
-"""The differences between a loop over one workload and a loop that serves a cluster for months: arguments of SchedulerLoop."""
+"""What differs between a loop over one workload and a loop that serves a cluster for months: arguments of SchedulerLoop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Progress = Callable[[int, float], None]
 Explain = Callable[[float, str, str], None]
 
 PATIENCE_S = 10.0
-"""Emulated time after which a policy that failed is asked again, where nothing else happens."""
+"""Emulated time after which a policy that failed is called again if no event comes first."""
 
 
 @dataclass(slots=True)
@@ -34,11 +34,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """When the loop returns. `endless`: jobs and nodes come and go, so that
+    """When the loop returns. `endless`: jobs and nodes come and go, so
 
-    - a policy that leaves jobs queued may be right (else it is stuck, and the loop raises PolicyError);
-    - the loop ends also in the middle of a decision's delay;
-    - a plan may name jobs that left while it was made, and one made for other nodes is dropped;
+    - a policy may leave all jobs queued (otherwise the loop raises PolicyError, since nothing could happen any more);
+    - the loop may end during a decision's delay;
+    - a plan may name jobs that left while it was made, and a plan for other nodes is dropped;
     - the records of jobs that ended are not kept.
     """
 
@@ -53,9 +53,10 @@ ALL_JOBS_ENDED = Ending(lambda books: books.done)
 class Listeners:
     """Callbacks, called by the loop's thread.
 
-    `progress`: jobs that ended and the time, after each batch of events. `explain`: time, job and a policy's reason.
+    `progress`: number of ended jobs and the time, after each batch of events. `explain`: time, job and a policy's reason.
     `submitted`: each job that the cluster reports, before any decision about it. `noted`: the books have changed.
-    `decided`: each decision. `failed`: an error of the policy or its plan; True: go on and ask again after PATIENCE_S.
+    `decided`: each decision. `failed`: an error of the policy or its plan; it returns
+    True to continue and call the policy again after PATIENCE_S.
     """
 
     progress: Progress = lambda _ended, _now_s: None

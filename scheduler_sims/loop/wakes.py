@@ -1,4 +1,4 @@
-"""When a policy wants to be asked again, and how often is too often: virtual time doesn't end such a run by itself."""
+"""When a policy is woken, and how often it may be: in virtual time a policy that always asks to be woken would never end."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.units import NS_PER_S, to_ns, to_s
 
 MAX_WAKES = 10_000
-"""So many wakes within WINDOW_S of emulated time, in which nothing else happens, are too many."""
+"""Limit of wakes within WINDOW_S of emulated time without any other event."""
 WINDOW_S = 1.0
 
 _NEVER_S = 2**62 / NS_PER_S
-"""Clocks don't go as far: 146 years."""
+"""Beyond the range of the clocks: 146 years."""
 
 
 def wake_ns(wake_at_s: float | None, now_s: float) -> int | None:
-    """A plan's wake_at_s on the cluster's clock; None where there is nothing to wait for. Raises PolicyError for a past one."""
+    """A plan's wake_at_s on the cluster's clock; None for no wake. Raises PolicyError for a time that is past."""
     if wake_at_s is None or wake_at_s == inf:
         return None
     if not wake_at_s > now_s:
@@ -25,17 +25,19 @@ def wake_ns(wake_at_s: float | None, now_s: float) -> int | None:
     if wake_at_s >= _NEVER_S:
         return None
     at_ns = to_ns(wake_at_s)
-    return at_ns + (to_s(at_ns) < wake_at_s)  # rounding must not wake the policy just before what it waits for
+    return at_ns + (
+        to_s(at_ns) < wake_at_s
+    )  # rounded up: the policy must not be woken before the time that it asked for
 
 
 class Wakes:
-    """Those in a row that nothing else came between."""
+    """Counts consecutive wakes without any other event."""
 
     def __init__(self) -> None:
         self._count, self._since_s = 0, 0.0
 
     def note(self, triggers: Set[str], now_s: float) -> None:
-        """The policy was asked for these reasons. Raises PolicyError where it is woken again and again for nothing."""
+        """Count a decision with these triggers. Raises PolicyError after more than MAX_WAKES wakes within WINDOW_S."""
         if triggers != {"wake"} or now_s - self._since_s >= WINDOW_S:
             self._count, self._since_s = 0, now_s
         self._count += 1

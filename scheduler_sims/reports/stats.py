@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import kendalltau
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -48,6 +47,8 @@ def kendall(left: Sequence[float], right: Sequence[float]) -> float | None:
     """
     if len(set(left)) < 2 or len(set(right)) < 2:
         return None
+    from scipy.stats import kendalltau  # takes a second, which programs that compare nothing need not wait for
+
     return float(kendalltau(left, right).statistic)
 
 

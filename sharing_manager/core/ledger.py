@@ -53,13 +53,13 @@ class Ledger:
             if self._leases.new_epoch:
                 grant.floor_ns = 0  # the value is a time of a clock that started at an earlier boot
             if grant.live:
-                self._admit_again(grant)
+                self._readmit(grant)
             self.grants.add(grant)
-            if grant.over:
+            if grant.ended:
                 self._leases.forget(grant.digest)
         self._restore_leases()
 
-    def _admit_again(self, grant: Grant) -> None:
+    def _readmit(self, grant: Grant) -> None:
         if not grant.of_owner and grant.state is not GrantState.ATTACHED:
             return
         try:
@@ -79,7 +79,7 @@ class Ledger:
         leases = sorted(self._leases.leases().items(), key=lambda item: item[1][1].start_ns)
         for digest, (step, lease) in leases:
             grant = self.grants.find(digest)
-            if grant is None or grant.over:
+            if grant is None or grant.ended:
                 self._leases.forget(digest)
                 continue
             grant.floor_ns = max(grant.floor_ns, lease.end_ns)
@@ -103,7 +103,7 @@ class Ledger:
         """The grant's job has connected. Its own number of completed steps, if it sent one, replaces the recorded
         number."""
         grant.floor_ns = max(grant.floor_ns, min(after_ns, self.clock.now_ns()))
-        grant.told_full = False
+        grant.oom_logged = False
         if steps_done is not None and steps_done != grant.steps_done:
             self.forget_lease(grant)
             self.progress_to(grant, steps_done)
@@ -111,12 +111,12 @@ class Ledger:
             grant.state = GrantState.ATTACHED
             self.record("attached", grant, ",".join(grant.devices))
 
-    def note_lease(self, grant: Grant, step: int, lease: Lease) -> None:
+    def record_lease(self, grant: Grant, step: int, lease: Lease) -> None:
         """Record a lease of the grant, before the job receives the answer."""
         grant.floor_ns = lease.end_ns
         grant.leased_ns += lease.end_ns - lease.start_ns
         grant.last_step, grant.last_lease = step, lease
-        self._leases.note(grant.digest, step, lease)
+        self._leases.record(grant.digest, step, lease)
 
     def forget_lease(self, grant: Grant) -> None:
         """Forget the answer: the next request for the same step gets a new lease. The device time stays used."""
@@ -124,7 +124,7 @@ class Ledger:
         if grant.digest in self._unlogged:
             self.record("progress", grant)
         if grant.last_lease is not None:
-            self._leases.note(grant.digest, VOID, grant.last_lease)
+            self._leases.record(grant.digest, VOID, grant.last_lease)
         grant.last_step, grant.last_lease = VOID, None
 
     def abandon_lease(self, grant: Grant) -> None:
@@ -144,8 +144,8 @@ class Ledger:
     def end(self, grant: Grant, state: GrantState, reason: str) -> None:
         """End a run, or the grant: it gives up its devices and memory."""
         self._yield_devices(grant, state, str(state), reason)
-        if grant.over:
-            self.log.forget(self.grants.ended(grant))
+        if grant.ended:
+            self.log.forget(self.grants.record_end(grant))
 
     def suspend(self, grant: Grant, reason: str) -> None:
         """Take the devices and memory from the grant until it attaches again."""

@@ -69,7 +69,7 @@ class Manager:
                 return has
             raise RefusedError(f"job {job_id!r} holds other devices of this node already")
         if len(set(wanted)) < len(wanted):
-            raise RefusedError(f"job {job_id!r} asks for the same device twice")
+            raise RefusedError(f"job {job_id!r} requests the same device twice")
         nonce = secrets.token_hex(16)
         digest = token_digest(derived_token(self._log.secret, nonce))
         now_ns = self._clock.now_ns()
@@ -178,8 +178,8 @@ class Manager:
         try:
             self._pool.reserve(grant.holder, grant.uuids, wanted)
         except OutOfMemoryError as error:
-            if not grant.told_full:  # log it once per run, however often the job asks
-                grant.told_full = True
+            if not grant.oom_logged:  # log it once per run, however often the job asks
+                grant.oom_logged = True
                 self._ledger.record("oom", grant, str(error))
             raise
 
@@ -216,7 +216,7 @@ class Manager:
         if grant.stopping:
             return STOP
         lease = self._pool.lease(grant.holder, grant.uuids, max(issue_ns, grant.floor_ns), duration_ns, now_ns)
-        self._ledger.note_lease(grant, step, lease)
+        self._ledger.record_lease(grant, step, lease)
         self._counters.add(lag_ns)
         return lease
 

@@ -44,7 +44,7 @@ class Pods:
         only the reply was lost. Raises RefusedError as `binding.decide` does, and DeviceLostError; then nothing has
         changed.
         """
-        if grant.over or (not grant.live and steps_done is not None):
+        if grant.ended or (not grant.live and steps_done is not None):
             check_bound(grant, identity)
             return grant
         ledger = self._ledger
@@ -73,7 +73,7 @@ class Pods:
         """Bind the grant to the pod, and make it a holder of its devices."""
         ledger, holder = self._ledger, grant.holder
         attached = grant.state is GrantState.ATTACHED
-        grant.bind(_job_key(grant, identity), _known_better(identity, grant.pod))
+        grant.bind(_job_key(grant, identity), _more_precise(identity, grant.pod))
         if attached and grant.holder == holder:
             return
         if attached:  # it was registered under another name
@@ -115,25 +115,25 @@ class Pods:
             grant = grants.find(digest)
             assert grant is not None
             self._displace(grant, GrantState.GONE, "its pod no longer holds the devices")
-        return replace(findings, stale=findings.stale | self.over(records))
+        return replace(findings, stale=findings.stale | self.ended(records))
 
-    def over(self, records: Iterable[GrantRecord]) -> frozenset[str]:
-        """The digests of those records whose grants are over."""
+    def ended(self, records: Iterable[GrantRecord]) -> frozenset[str]:
+        """The digests of those records whose grants have ended."""
         known = ((record.token_digest, self._ledger.grants.find(record.token_digest)) for record in records)
-        return frozenset(digest for digest, grant in known if grant is not None and grant.over)
+        return frozenset(digest for digest, grant in known if grant is not None and grant.ended)
 
-    def on_event(self, tell: Callable[[PodIdentity, ManagerEvent], None]) -> None:
-        """From now on, call `tell` with every event about a pod."""
-        self._ledger.on_pod_event = tell
+    def on_event(self, callback: Callable[[PodIdentity, ManagerEvent], None]) -> None:
+        """From now on, call `callback` with every event about a pod."""
+        self._ledger.on_pod_event = callback
 
     def end(self, grant: Grant, reason: str) -> None:
-        """End a grant, whatever its pod does."""
+        """End a grant, even if its pod still exists."""
         self._displace(grant, GrantState.GONE, reason)
 
     def end_all(self, reason: str) -> None:
         """End all pods' grants, because the node leaves the cluster."""
         for grant in list(self._ledger.grants.all()):
-            if grant.bound and not (grant.of_owner or grant.over):
+            if grant.bound and not (grant.of_owner or grant.ended):
                 self.end(grant, reason)
 
 
@@ -143,8 +143,8 @@ def _job_key(grant: Grant, identity: PodIdentity | None) -> str:
     return grant.job_id or f"grant/{grant.digest[:32]}"
 
 
-def _known_better(identity: PodIdentity | None, before: PodIdentity | None) -> PodIdentity | None:
-    """The identity now, unless only the earlier one names the container."""
+def _more_precise(identity: PodIdentity | None, before: PodIdentity | None) -> PodIdentity | None:
+    """The current identity, unless only the earlier one has the container's name."""
     if identity is None or (before is not None and before.container and not identity.container):
         return before
     return identity

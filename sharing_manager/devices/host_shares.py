@@ -17,18 +17,18 @@ class HostShares:
 
     def __init__(self) -> None:
         self._watched: dict[str, HostShare] = {}
-        self._glimpsed: Mapping[str, HostShare] = {}
+        self._listed: Mapping[str, HostShare] = {}
         self.on_change: Callable[[str, HostShare], None] = lambda *_: None
 
     def of(self, pod_uid: str) -> HostShare | None:
         """The pod's share; None if it is unknown."""
-        return self._watched.get(pod_uid) or self._glimpsed.get(pod_uid)
+        return self._watched.get(pod_uid) or self._listed.get(pod_uid)
 
-    def glimpsed(self, shares: Mapping[str, HostShare]) -> None:
+    def set_listed(self, shares: Mapping[str, HostShare]) -> None:
         """Shares from a list of the node's pods, which may be older than those from the watch."""
-        self._glimpsed = shares
+        self._listed = shares
 
-    def watched(self, shares: Mapping[str, HostShare]) -> None:
+    def set_watched(self, shares: Mapping[str, HostShare]) -> None:
         """The shares of all pods at the start of the watch. Pods that aren't in it have no share any more."""
         for pod_uid in self._watched.keys() - shares.keys():
             self.ended(pod_uid)

@@ -11,9 +11,8 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY
 from emulator_runtime.files import write_whole
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
+from emulator_runtime.node.layout import GPU_RESOURCE
 from emulator_runtime.node.time_slicing import apply_time_slicing
-
-OWN_RESOURCE = "emugpu.dev/emuGPU"
 
 
 def read_inventory(path: Path, node: str) -> Inventory | list[Device]:
@@ -59,8 +58,8 @@ def _device(entry: object, node: str, place: str) -> Device:
 
 
 def of_devices(devices: list[Device], node: str) -> Inventory:
-    """Make an inventory with these devices as one resource, under emugpu's own name."""
-    return Inventory(node, (ResourceEntry(OWN_RESOURCE, tuple(DeviceEntry(device) for device in devices)),))
+    """Make an inventory with these devices as one resource, GPU_RESOURCE."""
+    return Inventory(node, (ResourceEntry(GPU_RESOURCE, tuple(DeviceEntry(device) for device in devices)),))
 
 
 def read_sharing(path: Path) -> Mapping[str, object]:
@@ -109,9 +108,9 @@ def published(path: Path, node: str, report: Callable[[str], None]) -> Inventory
     try:
         inventory = read_inventory(path, node)
     except InputError as error:
-        report(f"{error}; waiting for the inventory to come anew")
+        report(f"{error}; waiting for a new one")
         return None
     if not isinstance(inventory, Inventory):
-        report(f"{path}: holds no inventory with resources; waiting for it to come anew")
+        report(f"{path}: holds no inventory with resources; waiting for a new one")
         return None
     return inventory

@@ -23,7 +23,7 @@ REPLACED = "another device has taken its place"
 class ManagedDevice:
     """One device with its arbiter, its memory book and the sum of its leases.
 
-    `reason` says why it is unhealthy, "" if it is healthy. `replaced_under` has the holders of the device that had this
+    `reason` says why it is unhealthy, "" if it is healthy. `replaced_for` has the holders of the device that had this
     UUID before.
     """
 
@@ -34,7 +34,7 @@ class ManagedDevice:
     leased_ns: int = 0
     reason: str = ""
     removed: bool = False
-    replaced_under: set[str] = field(default_factory=set)
+    replaced_for: set[str] = field(default_factory=set)
     resource: str = ""
     replicas: int = 1
     busy: BusyTime = field(default_factory=BusyTime)
@@ -43,9 +43,9 @@ class ManagedDevice:
     def healthy(self) -> bool:
         return not self.reason
 
-    def lost_to(self, holder: str) -> str:
+    def loss_reason(self, holder: str) -> str:
         """Why this holder has lost the device; "" if it hasn't."""
-        return self.reason or (REPLACED if holder in self.replaced_under else "")
+        return self.reason or (REPLACED if holder in self.replaced_for else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class DevicePool:
 
     def __init__(self, devices: Iterable[Device] = (), arbiter: Callable[[], Arbiter] | None = None) -> None:
         self._devices: dict[str, ManagedDevice] = {}
-        self._early: dict[str, list[tuple[str, Lease]]] = {}
+        self._absent: dict[str, list[tuple[str, Lease]]] = {}  # leases of devices that aren't in the inventory (yet)
         make = arbiter or (lambda: mode_of(1)(None))
         for device in devices:
             memory = MemoryBook(device.uuid, device.usable_memory_bytes)
@@ -90,25 +90,25 @@ class DevicePool:
         Holders of a device keep its time and memory. A device that is removed while it is held counts as lost until its
         holders have left. A device that returns, or becomes healthy, serves again, including its earlier holders.
         """
-        before = {uuid: self._lost(uuid) for uuid in self._devices}
+        before = {uuid: self._losses_by_holder(uuid) for uuid in self._devices}
         wanted = {
             entry.device.uuid: (entry, resource) for resource in inventory.resources for entry in resource.devices
         }
         for uuid, (entry, resource) in wanted.items():
-            self._have(uuid, entry, resource)
+            self._add_or_update(uuid, entry, resource)
         for uuid in self._devices.keys() - wanted.keys():
             self._remove(uuid)
         return list(self._losses(before))
 
-    def _have(self, uuid: str, entry: DeviceEntry, resource: ResourceEntry) -> None:
+    def _add_or_update(self, uuid: str, entry: DeviceEntry, resource: ResourceEntry) -> None:
         managed = self._devices.get(uuid)
         if managed is None:
             memory = MemoryBook(uuid, entry.device.usable_memory_bytes)
             managed = self._devices[uuid] = ManagedDevice(entry.device, mode_of(resource.replicas)(None), memory)
-            for holder, lease in self._early.pop(uuid, []):
+            for holder, lease in self._absent.pop(uuid, []):
                 managed.arbiter.occupy(holder, lease.start_ns, lease.end_ns)
         elif managed.device != entry.device:
-            managed.replaced_under |= managed.holders
+            managed.replaced_for |= managed.holders
             managed.device = entry.device
             managed.memory.resize(entry.device.usable_memory_bytes)
         managed.arbiter = mode_of(resource.replicas)(managed.arbiter.booking)
@@ -127,24 +127,24 @@ class DevicePool:
         managed = self._devices.pop(uuid)
         free_at_ns = managed.arbiter.free_at_ns()
         if free_at_ns:
-            self._early[uuid] = [("", Lease(free_at_ns, free_at_ns))]
+            self._absent[uuid] = [("", Lease(free_at_ns, free_at_ns))]
 
-    def _lost(self, uuid: str) -> dict[str, str]:
+    def _losses_by_holder(self, uuid: str) -> dict[str, str]:
         managed = self._devices[uuid]
-        return {holder: reason for holder in managed.holders if (reason := managed.lost_to(holder))}
+        return {holder: reason for holder in managed.holders if (reason := managed.loss_reason(holder))}
 
     def _losses(self, before: dict[str, dict[str, str]]) -> Iterator[Loss]:
         for uuid in self._devices:
-            now, known = self._lost(uuid), before.get(uuid, {})
-            fresh = {holder: reason for holder, reason in now.items() if holder not in known}
-            for reason in sorted(set(fresh.values())):
-                yield Loss(uuid, reason, frozenset(h for h, r in fresh.items() if r == reason))
+            now, known = self._losses_by_holder(uuid), before.get(uuid, {})
+            new = {holder: reason for holder, reason in now.items() if holder not in known}
+            for reason in sorted(set(new.values())):
+                yield Loss(uuid, reason, frozenset(h for h, r in new.items() if r == reason))
 
     def check(self, holder: str, uuids: Iterable[str]) -> None:
         """Raises DeviceLostError if a device is unhealthy, removed, or not the device that `holder` was given."""
         for uuid in uuids:
             managed = self._devices.get(uuid)
-            reason = managed.lost_to(holder) if managed is not None else REMOVED
+            reason = managed.loss_reason(holder) if managed is not None else REMOVED
             if reason:
                 raise DeviceLostError(f"device {uuid} is lost: {reason}; start again on another device")
 
@@ -152,7 +152,7 @@ class DevicePool:
         """Raises RefusedError if `admit` would refuse `holder` after the holders in `leaving` have left."""
         for uuid in uuids:
             arbiter = self._get(uuid).arbiter
-            with _naming(uuid):
+            with _with_uuid(uuid):
                 arbiter.check(holder, leaving)
 
     # --- holders ----------------------------------------------------------------------------------------------------
@@ -162,11 +162,11 @@ class DevicePool:
         another holder."""
         wanted = list(uuids)
         if len(set(wanted)) < len(wanted):
-            raise RefusedError(f"job {job_id!r} asks for the same device twice")
+            raise RefusedError(f"job {job_id!r} requests the same device twice")
         admitted: list[ManagedDevice] = []
         try:
             for device in [self._get(uuid) for uuid in wanted]:
-                with _naming(device.device.uuid):
+                with _with_uuid(device.device.uuid):
                     device.arbiter.admit(job_id)
                 device.holders.add(job_id)
                 admitted.append(device)
@@ -213,7 +213,7 @@ class DevicePool:
         for uuid in uuids:
             device = self._devices.get(uuid)
             if device is None:
-                self._early.setdefault(uuid, []).append((holder, lease))
+                self._absent.setdefault(uuid, []).append((holder, lease))
             else:
                 device.arbiter.occupy(holder, lease.start_ns, lease.end_ns)
 
@@ -228,8 +228,8 @@ class DevicePool:
                 if cut_ns > 0:
                     device.leased_ns = max(0, device.leased_ns - cut_ns)
                     device.busy.cut(device.arbiter.free_at_ns())
-            elif uuid in self._early:
-                self._early[uuid] = [_shortened(*early, holder, now_ns) for early in self._early[uuid]]
+            elif uuid in self._absent:
+                self._absent[uuid] = [_shortened(*booked, holder, now_ns) for booked in self._absent[uuid]]
 
     def leave(self, job_id: str, uuids: Iterable[str], now_ns: int) -> None:
         """Return the job's device time and memory and remove it from the holders."""
@@ -241,7 +241,7 @@ class DevicePool:
                 device.arbiter.leave(job_id, now_ns)
                 device.memory.release(job_id)
                 device.holders.discard(job_id)
-                device.replaced_under.discard(job_id)
+                device.replaced_for.discard(job_id)
                 if device.removed and not device.holders:
                     self._forget(uuid)
 
@@ -253,7 +253,7 @@ class DevicePool:
 
 
 @contextlib.contextmanager
-def _naming(uuid: str) -> Iterator[None]:
+def _with_uuid(uuid: str) -> Iterator[None]:
     """Put the device's UUID in front of an arbiter's error: the arbiter doesn't know its device."""
     try:
         yield

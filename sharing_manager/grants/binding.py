@@ -18,10 +18,10 @@ from sharing_manager.grants.identity import PodAllocation, PodIdentity
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The newest token that has attached to a device id: when it was minted, and which pod (or token) attached with it."""
+    """The newest token that has attached to a device id: when it was minted, and the pod (or token) that attached with it."""
 
     minted_ns: int
-    who: str
+    holder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Displaced:
     suspended: tuple[Grant, ...] = ()
 
 
-def who(grant: Grant, identity: PodIdentity | None) -> str:
+def holder_of(grant: Grant, identity: PodIdentity | None) -> str:
     """The pod's UID. If the pod is unknown, the token's digest, so that each token counts as a holder of its own."""
     return grant.digest if identity is None else identity.pod_uid
 
@@ -45,17 +45,19 @@ def decide(grant: Grant, identity: PodIdentity | None, others: Iterable[Grant], 
     pod or container, or one that a newer token has replaced.
     """
     check_bound(grant, identity)
-    self, wanted = who(grant, identity or grant.pod), set(grant.ids)
+    holder, wanted = holder_of(grant, identity or grant.pod), set(grant.ids)
     for device in grant.ids:
         mark = marks.get(device)
-        if mark is not None and mark.minted_ns > grant.minted_ns and mark.who != self:
-            raise RefusedError(f"device {device} has been given to another pod since; this token is void, end the pod")
+        if mark is not None and mark.minted_ns > grant.minted_ns and mark.holder != holder:
+            raise RefusedError(
+                f"device {device} has been given to another pod since; this token is void, delete the pod"
+            )
     overlapping = [other for other in others if other.digest != grant.digest and not wanted.isdisjoint(other.ids)]
-    bound = [other for other in overlapping if other.bound and not other.over and not other.of_owner]
+    bound = [other for other in overlapping if other.bound and not other.ended and not other.of_owner]
     return Displaced(
-        fenced=tuple(other for other in bound if who(other, other.pod) != self),
+        fenced=tuple(other for other in bound if holder_of(other, other.pod) != holder),
         suspended=tuple(
-            other for other in bound if who(other, other.pod) == self and other.state is GrantState.ATTACHED
+            other for other in bound if holder_of(other, other.pod) == holder and other.state is GrantState.ATTACHED
         ),
     )
 
@@ -95,4 +97,4 @@ def mark(grant: Grant, marks: dict[str, Mark]) -> None:
     for device in grant.ids:
         newest = marks.get(device)
         if newest is None or newest.minted_ns <= grant.minted_ns:
-            marks[device] = Mark(grant.minted_ns, who(grant, grant.pod))
+            marks[device] = Mark(grant.minted_ns, holder_of(grant, grant.pod))

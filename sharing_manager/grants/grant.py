@@ -62,7 +62,7 @@ class Grant:
     pod: PodIdentity | None = None
     pid: int = 0
     """The connected process in the manager's PID namespace; 0 if there is none, or it isn't visible."""
-    told_full: bool = False
+    oom_logged: bool = False
     """Whether the log has an out-of-memory event of this run."""
     uuids: tuple[str, ...] = field(init=False)
     """The physical devices, each once, even if the grant has several of its replicas."""
@@ -111,7 +111,7 @@ class Grant:
         return self.state in (GrantState.GRANTED, GrantState.ATTACHED)
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether nothing can attach to the grant any more."""
         return not self.live if self.of_owner else self.state in (GrantState.FENCED, GrantState.GONE)
 

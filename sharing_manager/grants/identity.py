@@ -1,4 +1,4 @@
-"""The identity of a peer: what the manager needs to know of a pod, and the interfaces that find it.
+"""The identity of a peer: the pod and container of a process, and the interfaces that find them.
 
 `sharing_manager.kubernetes` implements them. A local cluster doesn't: there the token alone identifies a job.
 """
@@ -16,8 +16,8 @@ from emulator_runtime.domain.errors import EmuGpuError
 class PodIdentity:
     """One container of one pod. `container` is "" if only the pod is known.
 
-    `job_key` names the work across pods: "<namespace>/<Job UID>/<completion index>" for a pod of a Job, else "<pod UID>". Where
-    several containers of the pod ask for devices, each has its own: the former with "/<container>" after it, or
+    `job_key` identifies a job across its pods: "<namespace>/<Job UID>/<completion index>" for a pod of a Job, else "<pod UID>".
+    If several containers of a pod request devices, each is a job of its own: "<key of the Job>/<container>", or
     "<namespace>/<pod UID>/<container>". A pod's creator can claim any Job UID and index; the API server guarantees the namespace.
     An `init_container` is not among the containers that the kubelet's PodResources service lists.
     """
@@ -38,7 +38,8 @@ class PodIdentity:
 class PodAllocation:
     """The device ids that the kubelet allocated to one container, as its PodResources service lists them.
 
-    A pod without devices is listed too (resource "", no ids). So a pod whose init container has devices is known to exist.
+    A pod without devices has one entry with resource "" and no ids: a pod whose init container has devices exists, though the
+    kubelet doesn't list that container.
     """
 
     namespace: str
@@ -60,17 +61,17 @@ class Identifier(Protocol):
         ...
 
 
-class Holders(Protocol):
-    """Finds which pods currently hold which devices."""
+class AllocationLister(Protocol):
+    """Lists which pods hold which devices."""
 
-    def holding(self, done: Callable[[list[PodAllocation] | None], None]) -> None:
+    def list_allocations(self, done: Callable[[list[PodAllocation] | None], None]) -> None:
         """Call `done` once, later, in the poller's thread, with a list that the kubelet sends after this call; with None
         if the kubelet doesn't answer (it may be restarting)."""
         ...
 
 
 class PodEvents(Protocol):
-    """Reports events to the owner of a pod (as Kubernetes Events)."""
+    """Reports events to the owner of a pod, as Kubernetes Events."""
 
     def record(self, identity: PodIdentity, reason: str, note: str, *, warning: bool) -> None:
         """Queue one event; never blocks, never raises. `reason` is a CamelCase word, `note` a sentence."""

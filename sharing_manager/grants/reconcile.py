@@ -30,7 +30,7 @@ class Findings:
     missed: frozenset[str] = frozenset()
 
 
-class _Held:
+class _Allocated:
     """The kubelet's list, indexed for look-ups."""
 
     def __init__(self, allocations: Iterable[PodAllocation]) -> None:
@@ -65,14 +65,14 @@ def reconcile(
     `missed` is the result of the previous comparison, `connected` has the digests of grants with a connection, and
     `wall_ns` is the current time on the clock of `GrantRecord.minted_ns`.
     """
-    held = _Held(allocations)
-    absent = {g.digest for g in grants if g.bound and not (g.of_owner or g.over) and held.missing(g, connected)}
-    nobodys = {record.token_digest for record in unbound if held.ids.isdisjoint(record.device_ids)}
+    allocated = _Allocated(allocations)
+    absent = {g.digest for g in grants if g.bound and not (g.of_owner or g.ended) and allocated.missing(g, connected)}
+    unallocated = {record.token_digest for record in unbound if allocated.ids.isdisjoint(record.device_ids)}
     aged = {record.token_digest for record in unbound if wall_ns - record.minted_ns > YOUNG_NS}
     return Findings(
         gone=frozenset(absent.intersection(missed)),
-        stale=frozenset(nobodys.intersection(missed, aged) | (_replaced(unbound) & aged)),
-        missed=frozenset(absent | nobodys),
+        stale=frozenset(unallocated.intersection(missed, aged) | (_replaced(unbound) & aged)),
+        missed=frozenset(absent | unallocated),
     )
 
 

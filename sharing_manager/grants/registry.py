@@ -1,4 +1,4 @@
-"""All grants of a node in memory, indexed by digest and by job. Of those that are over, only the latest are kept."""
+"""All grants of a node in memory, indexed by digest and by job. Of the ended ones, only the latest are kept."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from collections.abc import Iterable, Iterator
 from sharing_manager.grants.binding import Mark, mark
 from sharing_manager.grants.grant import Grant
 
-KEPT = 1000
-"""Number of grants that are kept after they are over. A job whose last reply was lost asks again within seconds; people
-look at such a grant within a day."""
-_AT_ONCE = 50
+MAX_ENDED = 1000
+"""Number of ended grants that are kept. A job whose last reply was lost repeats its request within seconds; people look at
+such a grant within a day."""
+_BATCH = 50
+"""Old grants are forgotten in batches of at least this size."""
 
 
 class Registry:
     """Grants by digest, and owners' grants by job. `marks` has the newest token that attached to each device id."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
+    def __init__(self, max_ended: int = MAX_ENDED) -> None:
+        self._max_ended = max_ended
         self._by_digest: dict[str, Grant] = {}
         self._by_job: dict[str, Grant] = {}
-        self._over: deque[Grant] = deque()
+        self._ended_grants: deque[Grant] = deque()
         self.marks: dict[str, Mark] = {}
 
     def add(self, grant: Grant) -> None:
@@ -30,8 +31,8 @@ class Registry:
             self._by_job[grant.job_id] = grant
         elif grant.bound:
             self.attached(grant)
-        if grant.over:
-            self._over.append(grant)
+        if grant.ended:
+            self._ended_grants.append(grant)
 
     def remove(self, grant: Grant) -> None:
         self._by_digest.pop(grant.digest, None)
@@ -42,15 +43,15 @@ class Registry:
         """Record that a pod has attached with this grant."""
         mark(grant, self.marks)
 
-    def ended(self, grant: Grant) -> list[str]:
-        """Record that the grant is over. Returns the digests of older grants that are forgotten now. The grants that
+    def record_end(self, grant: Grant) -> list[str]:
+        """Record that the grant has ended. Returns the digests of older grants that are forgotten now. The grants that
         hold the newest token of a device are kept; otherwise an older token could attach again."""
-        self._over.append(grant)
-        if len(self._over) < self._kept + _AT_ONCE:
+        self._ended_grants.append(grant)
+        if len(self._ended_grants) < self._max_ended + _BATCH:
             return []
-        oldest = [self._over.popleft() for _ in range(len(self._over) - self._kept)]
-        staying = [old for old in oldest if self._is_mark(old)]
-        self._over.extendleft(reversed(staying))
+        oldest = [self._ended_grants.popleft() for _ in range(len(self._ended_grants) - self._max_ended)]
+        kept = [old for old in oldest if self._is_mark(old)]
+        self._ended_grants.extendleft(reversed(kept))
         forgotten = [old for old in oldest if not self._is_mark(old)]
         for old in forgotten:
             self.remove(old)

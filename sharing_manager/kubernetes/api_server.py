@@ -18,14 +18,18 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from random import Random
 from urllib.parse import urlencode
 
 from emulator_runtime.domain.errors import ClusterError, InputError
 from emulator_runtime.domain.units import MIB, to_ns
+from emulator_runtime.retrying import Backoff
 from emulator_runtime.timing.host import monotonic_ns
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MAX_BODY_BYTES = 64 * MIB
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+"""Limits of the pauses between failed requests (host seconds)."""
 _CHUNK_BYTES = 65536
 
 _FIXES = {
@@ -191,6 +195,11 @@ class ApiServer:
         fix = _FIXES.get(response.status)
         text = f"API server: {what}: {response.status} {response.reason}" + (f"; {fix}" if fix else "")
         return ApiServerError(text, response.status)
+
+
+def request_backoff(name: str) -> Backoff:
+    """The pauses between failed requests of one thread. `name`: of the node and the thread, so that nodes don't retry in step."""
+    return Backoff(Random(name), first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S)
 
 
 def _document(text: bytes) -> object:

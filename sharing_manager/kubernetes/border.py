@@ -1,4 +1,4 @@
-"""The border as one object: each thread waits for one other program, and all results are passed on in one way.
+"""The manager's connections to Kubernetes as one object. Each thread waits for one other program:
 
 | thread | waits for | if it hangs, this is delayed |
 |---|---|---|
@@ -27,7 +27,7 @@ from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from sharing_manager.devices.host_shares import HostShares
-from sharing_manager.grants.identity import Holders, Identifier, PodAllocation, PodEvents
+from sharing_manager.grants.identity import AllocationLister, Identifier, PodAllocation, PodEvents
 from sharing_manager.kubernetes.api_server import ApiServer, Endpoint, Timeouts
 from sharing_manager.kubernetes.events import EventSender, Subject
 from sharing_manager.kubernetes.node_watch import NodeWatch
@@ -35,7 +35,7 @@ from sharing_manager.kubernetes.objects import NodeFacts, PodFacts
 from sharing_manager.kubernetes.pod_resources import KubeletError, PodResources
 from sharing_manager.kubernetes.pod_watch import PodWatch, ShareReader
 from sharing_manager.kubernetes.pods import PodDirectory
-from sharing_manager.kubernetes.problem_log import Complaint
+from sharing_manager.kubernetes.problem_log import ProblemLog
 
 FROM_ANNOTATION = "kubernetes"
 """The setting `inventory` when the inventory is an annotation of the Node."""
@@ -90,8 +90,8 @@ class KubernetesBorder:
         self._node, self._poller, self._api, self._kubelet, self._poll_s = node, poller, api, kubelet, poll_s
         self._stopping = threading.Event()
         self._wake = threading.Event()
-        self._ask = threading.Event()
-        self._asked: list[OnAnswer] = []
+        self._kubelet_wake = threading.Event()
+        self._requests: list[OnAnswer] = []
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._pods = PodDirectory(api, node, poller, self._wake.set, proc) if api else None
@@ -100,15 +100,15 @@ class KubernetesBorder:
         self._node_uid = ""  # the Node that had this annotation
         self._was_in_use = False
         self._new_since_ns: int | None = None
-        self._inventory_complaint = Complaint(f"node {node}: the inventory is right again")
-        self._kubelet_complaint = Complaint(f"node {node}: the kubelet says again who holds which devices")
+        self._inventory_problem = ProblemLog(f"node {node}: the inventory is valid again")
+        self._kubelet_problem = ProblemLog(f"node {node}: the kubelet lists the pods' devices again")
 
     @property
     def identifier(self) -> Identifier | None:
         return self._pods
 
     @property
-    def holders(self) -> Holders | None:
+    def allocation_lister(self) -> AllocationLister | None:
         """None if no kubelet is configured."""
         return self if self._kubelet else None
 
@@ -137,14 +137,14 @@ class KubernetesBorder:
                 watch = NodeWatch(self._api, self._node, lambda node: self._on_node(node, take))
                 self._run("node-watch", lambda: watch.run(self._stopping))
         if self._kubelet and on_allocations is not None:
-            kubelet, hand_over = self._kubelet, on_allocations
-            self._run("kubelet", lambda: self._poll_kubelet(kubelet, hand_over))
+            kubelet, receive = self._kubelet, on_allocations
+            self._run("kubelet", lambda: self._poll_kubelet(kubelet, receive))
 
     def stop(self) -> None:
         """End the threads; may be called twice. A thread that still waits for a connection ends with the process."""
         self._stopping.set()
         self._wake.set()
-        self._ask.set()
+        self._kubelet_wake.set()
         if self._api:
             self._api.close()
         if self._kubelet:
@@ -153,18 +153,18 @@ class KubernetesBorder:
         for thread in self._threads:
             thread.join(max(0, give_up_ns - monotonic_ns()) / NS_PER_S)
 
-    def holding(self, done: OnAnswer) -> None:
-        """See Holders. Not for a border without a kubelet."""
+    def list_allocations(self, done: OnAnswer) -> None:
+        """See AllocationLister. Not for a border without a kubelet."""
         with self._lock:
-            self._asked.append(done)
-        self._ask.set()
+            self._requests.append(done)
+        self._kubelet_wake.set()
 
     def status(self) -> BorderStatus:
         """May be called in any thread."""
         events = self._events
         return BorderStatus(
-            inventory_problem=self._inventory_complaint.text,
-            kubelet_problem=self._kubelet_complaint.text,
+            inventory_problem=self._inventory_problem.current,
+            kubelet_problem=self._kubelet_problem.current,
             events_queued=events.queued if events else 0,
             events_dropped=events.dropped if events else 0,
         )
@@ -192,9 +192,9 @@ class KubernetesBorder:
         read = ShareReader(self._node)
 
         def listed(pods_of_node: list[PodFacts]) -> None:
-            seen = {pod.uid: read(pod.notes) for pod in pods_of_node if pod.notes is not None}
+            seen = {pod.uid: read(pod.allocated) for pod in pods_of_node if pod.allocated is not None}
             known = {uid: share for uid, share in seen.items() if share is not None}
-            self._poller.call_soon(partial(shares.glimpsed, known))
+            self._poller.call_soon(partial(shares.set_listed, known))
 
         pods.on_listed = listed
         self._run("pod-watch", lambda: watch.run(self._stopping))
@@ -206,56 +206,56 @@ class KubernetesBorder:
             soonest_ns = min((due for due in dues if due is not None), default=None)
             self._wake.wait(None if soonest_ns is None else max(0, soonest_ns - monotonic_ns()) / NS_PER_S)
 
-    def _poll_kubelet(self, kubelet: PodResources, hand_over: OnAllocations) -> None:
-        """List regularly, and when asked. A list on request goes only to those who asked: a grant ends if it is missing
-        in two consecutive regular lists, and lists on request could be a moment apart."""
+    def _poll_kubelet(self, kubelet: PodResources, receive: OnAllocations) -> None:
+        """List regularly, and on request. A list on request goes only to its requesters: a grant ends if it is missing in
+        two consecutive regular lists, and lists on request may follow each other at once."""
         next_ns = monotonic_ns()
         while not self._stopping.is_set():
-            self._ask.clear()
+            self._kubelet_wake.clear()
             with self._lock:
-                asked, self._asked = self._asked, []
+                requests, self._requests = self._requests, []
             allocations: list[PodAllocation] | None = None
             try:
                 allocations = kubelet.list()
             except KubeletError as error:
-                self._kubelet_complaint.say(str(error))
+                self._kubelet_problem.report(str(error))
             else:
-                self._kubelet_complaint.over()
-            for done in asked:
+                self._kubelet_problem.clear()
+            for done in requests:
                 self._poller.call_soon(partial(done, allocations))
             if monotonic_ns() >= next_ns:
                 next_ns = monotonic_ns() + to_ns(self._poll_s)
                 if allocations is not None:
-                    self._poller.call_soon(partial(hand_over, allocations))
-            self._ask.wait(max(0, next_ns - monotonic_ns()) / NS_PER_S)
+                    self._poller.call_soon(partial(receive, allocations))
+            self._kubelet_wake.wait(max(0, next_ns - monotonic_ns()) / NS_PER_S)
 
     def _on_node(self, node: NodeFacts, take: OnInventory) -> None:
         """A Node without the annotation is in no pool, so it has no devices. An invalid annotation is reported and
         changes nothing."""
         if node.inventory == self._annotation:
-            self._inventory_complaint.over()
+            self._inventory_problem.clear()
             self._node_uid, self._new_since_ns = node.uid, None
             return
         if self._awaits_annotation(node):
-            what = "was made anew and has" if self._annotation else "has"
-            text = f"node {node.name}: {what} no annotation {INVENTORY_ANNOTATION} yet; its devices stay"
-            self._inventory_complaint.say(text)
+            what = "was created again and has" if self._annotation else "has"
+            text = f"node {node.name}: {what} no annotation {INVENTORY_ANNOTATION} yet; its devices are kept"
+            self._inventory_problem.report(text)
             return
         try:
             inventory = self._inventory(node.inventory)
         except InputError as error:
-            if self._events and str(error) != self._inventory_complaint.text:
-                note = f"{error}; the last good inventory stays"
-                self._events.tell(Subject("Node", node.name, node.uid), "InvalidInventory", note, warning=True)
-            self._inventory_complaint.say(str(error))
+            if self._events and str(error) != self._inventory_problem.current:
+                note = f"{error}; the last valid inventory is kept"
+                self._events.send(Subject("Node", node.name, node.uid), "InvalidInventory", note, warning=True)
+            self._inventory_problem.report(str(error))
             return
         self._annotation, self._node_uid, self._new_since_ns = node.inventory, node.uid, None
         self._was_in_use = False
-        self._inventory_complaint.over()
+        self._inventory_problem.clear()
         self._poller.call_soon(partial(take, inventory))
 
     def _awaits_annotation(self, node: NodeFacts) -> bool:
-        """Whether to wait for the annotation: the pool controller writes it on a recreated Node after a moment.
+        """Whether to wait for the annotation, which the pool controller writes on a recreated Node after a moment.
 
         Removing the devices until then would end all jobs on the node. The same applies to the first look after a restart
         of the manager, which can't know whether this is the Node that its devices came from. After NEW_NODE_S, the next

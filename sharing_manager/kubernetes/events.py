@@ -1,7 +1,7 @@
 """Kubernetes Events, so that `kubectl describe pod` shows what the manager did to a pod.
 
-Events are delivered on best effort and must never flood the API server: the same event is sent once in five minutes, after
-a burst at most one event a second is sent, and an event that can't be delivered within a minute is dropped and counted.
+Events are delivered on best effort and must never flood the API server: the same event is sent once in five minutes; after
+a burst at most one event a second is sent; an event that can't be delivered within a minute is dropped and counted.
 
 Source: Kubernetes API, events.k8s.io/v1 Event: required fields, lengths (pkg/apis/core/validation/events.go).
 """
@@ -13,24 +13,25 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from random import Random
 
 from emulator_runtime.domain.units import NS_PER_S, to_ns
 from emulator_runtime.timing.host import monotonic_ns
 from sharing_manager.grants.identity import PodIdentity
-from sharing_manager.kubernetes.api_server import ApiServer, ApiServerError
-from sharing_manager.kubernetes.problem_log import BackOff, Complaint
+from sharing_manager.kubernetes.api_server import ApiServer, ApiServerError, request_backoff
+from sharing_manager.kubernetes.problem_log import ProblemLog
 
 REPEAT_S = 300.0
 """Minimum time between two identical events about an object (host seconds)."""
 BURST, PER_S = 25, 1.0
+"""Rate limit (a token bucket): events at once, and events per second after that."""
 MAX_QUEUED = 200
 DELIVER_S = 60.0
+"""Maximum time that an event waits for delivery (host seconds)."""
 CONTROLLER = "emugpu.dev/sharing-manager"
 _MAX_KEYS = 4096
 _NOTE_CHARS = 1000
 """The API's limit is 1024 bytes. Notes are mostly ASCII; longer ones are cut to that many bytes below."""
-_HOPELESS = frozenset({400, 403, 404, 409, 413, 422})
+_FINAL_REFUSALS = frozenset({400, 403, 404, 409, 413, 422})
 """Refusals that a retry doesn't change: no permission, a namespace that is being deleted, an invalid or duplicate event."""
 
 
@@ -50,7 +51,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class PendingEvent:
     """One event to send. `wall_ns`: nanoseconds since 1970. `repeats`: how often the same event was suppressed before."""
 
     subject: Subject
@@ -61,53 +62,53 @@ class Happening:
     repeats: int = 0
 
 
-def event_object(happening: Happening, node: str) -> dict[str, object]:
+def event_object(event: PendingEvent, node: str) -> dict[str, object]:
     """The object to create. Events about cluster-wide objects belong to the namespace `default` (events.go)."""
-    subject = happening.subject
+    subject = event.subject
     namespace = subject.namespace or "default"
     regarding = {"apiVersion": "v1", "kind": subject.kind, "name": subject.name, "uid": subject.uid}
     if subject.namespace:
         regarding["namespace"] = subject.namespace
     if subject.container:
         regarding["fieldPath"] = f"spec.containers{{{subject.container}}}"
-    note = happening.note
-    if happening.repeats:
-        note = f"{note} ({happening.repeats} more of these in the last minutes)"
+    note = event.note
+    if event.repeats:
+        note = f"{note} ({event.repeats} more of these in the last minutes)"
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": f"{subject.name[:230].rstrip('.-')}.{happening.wall_ns:x}", "namespace": namespace},
-        "eventTime": _micro_time(happening.wall_ns),
+        "metadata": {"name": f"{subject.name[:230].rstrip('.-')}.{event.wall_ns:x}", "namespace": namespace},
+        "eventTime": _micro_time(event.wall_ns),
         "reportingController": CONTROLLER,
         "reportingInstance": node[:128],
-        "action": happening.reason,
-        "reason": happening.reason,
+        "action": event.reason,
+        "reason": event.reason,
         "regarding": regarding,
         "note": note[:_NOTE_CHARS].encode()[:1024].decode(errors="ignore"),
-        "type": "Warning" if happening.warning else "Normal",
+        "type": "Warning" if event.warning else "Normal",
     }
 
 
-def event_path(happening: Happening) -> str:
-    return f"/apis/events.k8s.io/v1/namespaces/{happening.subject.namespace or 'default'}/events"
+def event_path(event: PendingEvent) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{event.subject.namespace or 'default'}/events"
 
 
 class EventGate:
     """Decides which events are sent. Pure: time is an argument (host nanoseconds)."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[tuple[Subject, str, str], tuple[int, int]] = OrderedDict()
+        self._sent: OrderedDict[tuple[Subject, str, str], tuple[int, int]] = OrderedDict()
 
     def admit(self, subject: Subject, reason: str, note: str, now_ns: int) -> int | None:
         """None if the same event was sent recently, else how often it was suppressed since then."""
         key = (subject, reason, note)
-        told_ns, repeats = self._told.pop(key, (None, 0))
-        if told_ns is not None and now_ns - told_ns < to_ns(REPEAT_S):
-            self._told[key] = (told_ns, repeats + 1)
+        sent_ns, repeats = self._sent.pop(key, (None, 0))
+        if sent_ns is not None and now_ns - sent_ns < to_ns(REPEAT_S):
+            self._sent[key] = (sent_ns, repeats + 1)
             return None
-        self._told[key] = (now_ns, 0)
-        while len(self._told) > _MAX_KEYS:
-            self._told.popitem(last=False)
+        self._sent[key] = (now_ns, 0)
+        while len(self._sent) > _MAX_KEYS:
+            self._sent.popitem(last=False)
         return repeats
 
 
@@ -118,19 +119,19 @@ class EventSender:
         self._api, self._node, self._wake, self._wall_ns = api, node, wake, wall_ns
         self._lock = threading.Lock()
         self._gate = EventGate()
-        self._queue: deque[tuple[int, Happening]] = deque()
+        self._queue: deque[tuple[int, PendingEvent]] = deque()
         self._dropped = 0
         self._last_wall_ns = 0
-        self._paid_ns = 0  # when the rate PER_S will have made up for all events sent so far
+        self._paid_ns = 0  # when the bucket is full again
         self._retry_ns = 0
-        self._back_off = BackOff(Random(f"{node}/events"))
-        self._complaint = Complaint(f"node {node}: the API server takes events again")
+        self._backoff = request_backoff(f"{node}/events")
+        self._problems = ProblemLog(f"node {node}: the API server takes events again")
 
     def record(self, identity: PodIdentity, reason: str, note: str, *, warning: bool) -> None:
         """See PodEvents."""
-        self.tell(Subject.of_pod(identity), reason, note, warning=warning)
+        self.send(Subject.of_pod(identity), reason, note, warning=warning)
 
-    def tell(self, subject: Subject, reason: str, note: str, *, warning: bool) -> None:
+    def send(self, subject: Subject, reason: str, note: str, *, warning: bool) -> None:
         """Queue an event about any object; never blocks, never raises."""
         now_ns = monotonic_ns()
         with self._lock:
@@ -142,7 +143,7 @@ class EventSender:
                 self._dropped += 1
             # unique, as it is part of the event's name
             self._last_wall_ns = max(self._wall_ns(), self._last_wall_ns + 1)
-            self._queue.append((now_ns, Happening(subject, reason, note, warning, self._last_wall_ns, repeats)))
+            self._queue.append((now_ns, PendingEvent(subject, reason, note, warning, self._last_wall_ns, repeats)))
         self._wake()
 
     @property
@@ -159,24 +160,24 @@ class EventSender:
         with self._lock:
             if not self._queue:
                 return None
-            since_ns, happening = self._queue[0]
+            since_ns, event = self._queue[0]
         due_ns = max(self._paid_ns - to_ns((BURST - 1) / PER_S), self._retry_ns)
         if now_ns < due_ns:
             return due_ns
         try:
-            self._api.post(event_path(happening), event_object(happening, self._node))
+            self._api.post(event_path(event), event_object(event, self._node))
         except ApiServerError as error:
-            if error.status not in _HOPELESS and now_ns - since_ns < to_ns(DELIVER_S):
-                self._retry_ns = monotonic_ns() + to_ns(self._back_off.next_s())
+            if error.status not in _FINAL_REFUSALS and now_ns - since_ns < to_ns(DELIVER_S):
+                self._retry_ns = monotonic_ns() + to_ns(self._backoff.next_s())
                 return self._retry_ns
-            self._complaint.say(f"node {self._node}: an event about {happening.subject.name} is dropped: {error}")
+            self._problems.report(f"node {self._node}: an event about {event.subject.name} is dropped: {error}")
             self._dropped += 1
         else:
-            self._complaint.over()
-            self._back_off.reset()
+            self._problems.clear()
+            self._backoff.reset()
         self._paid_ns = max(self._paid_ns, now_ns) + to_ns(1 / PER_S)
         with self._lock:
-            if self._queue and self._queue[0][1] is happening:
+            if self._queue and self._queue[0][1] is event:
                 self._queue.popleft()
             return now_ns if self._queue else None
 

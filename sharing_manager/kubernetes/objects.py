@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION
-from emulator_runtime.node.layout import INVENTORY_ANNOTATION, work_uid
+from emulator_runtime.node.layout import INVENTORY_ANNOTATION, JOB_LABEL, work_uid
 from sharing_manager.grants.identity import PodIdentity
 from sharing_manager.kubernetes.api_server import ApiServerError
 from sharing_manager.kubernetes.cgroup import PodCgroup
 
-JOB_LABEL = "emugpu.dev/job"
-"""On a pod: the name of its EmuJob."""
 _INDEX_LABEL = "batch.kubernetes.io/job-completion-index"  # only an annotation until Kubernetes 1.27
-_STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"  # holds the UID by which the kubelet names a static pod's cgroup
+_MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+"""On the mirror pod of a static pod: the UID in the name of the static pod's cgroup. See `_cgroup_uid`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +30,9 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class PodNotes:
-    """What job-level schedulers wrote on a pod. `name` is `<namespace>/<name>`; `allocation` is None if there is no
-    annotation."""
+class AllocatedPod:
+    """A pod and the allocation that a scheduler has written on it as an annotation; `allocation` is None if there is none.
+    `name` is `<namespace>/<name>`."""
 
     uid: str
     name: str
@@ -60,20 +59,20 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ContainerFacts:
-    """A container of a pod's spec; `listed`: the kubelet's PodResources service has it (all but ordinary init containers).
+    """A container of a pod's spec. `listed`: the kubelet's PodResources service lists it (all but ordinary init containers).
 
-    `asks`: it has a limit on an extended resource, which may be devices of ours.
+    `requests_resource`: it requests an extended resource, which may be emulated GPUs.
     """
 
     name: str
     listed: bool
-    asks: bool = False
+    requests_resource: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """One pod. `started` maps container ids to containers, as far as the kubelet has reported them. `notes` is for pods
-    of EmuJobs."""
+    """One pod. `started` maps container ids to containers, as far as the kubelet has reported them. `cgroup_uid`: the UID in
+    the name of the pod's cgroup, which for a static pod isn't `uid`. `allocated`: None for a pod that belongs to no EmuJob."""
 
     uid: str
     namespace: str
@@ -82,7 +81,7 @@ class PodFacts:
     containers: tuple[ContainerFacts, ...]
     started: dict[str, ContainerFacts]
     cgroup_uid: str
-    notes: PodNotes | None = None
+    allocated: AllocatedPod | None = None
 
     def container(self, container_id: str) -> ContainerFacts | None:
         """The container with this id; a pod's only container is known without a report. None if it isn't known yet."""
@@ -104,8 +103,8 @@ class PodFacts:
         )
 
     def _job_key(self, container: ContainerFacts | None) -> str:
-        """Where several containers ask for devices, each has work of its own."""
-        if container is None or sum(each.asks for each in self.containers) < 2:
+        """If several containers of the pod request devices, each of them is a job of its own."""
+        if container is None or sum(each.requests_resource for each in self.containers) < 2:
             return self.job_key
         of_job = self.job_key != self.uid
         return f"{self.job_key if of_job else f'{self.namespace}/{self.uid}'}/{container.name}"
@@ -128,45 +127,57 @@ def change(document: object) -> Change:
         status = code if isinstance(code, int) else 0
         raise ApiServerError(f"API server: the watch ended: {_text(item, 'message') or 'no reason given'}", status)
     if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
-        raise ApiServerError(f"API server: a watch brought something unknown: {kind or document!r:.60}")
-    return Change(kind, item, _need(item, "metadata", "resourceVersion"))
+        raise ApiServerError(f"API server: a watch event has an unknown type: {kind or document!r:.60}")
+    return Change(kind, item, _required(item, "metadata", "resourceVersion"))
 
 
 def node(item: object) -> NodeFacts:
     """Raises ApiServerError for a Node without name or UID."""
     inventory = _at(item, "metadata", "annotations", INVENTORY_ANNOTATION)
     return NodeFacts(
-        name=_need(item, "metadata", "name"),
-        uid=_need(item, "metadata", "uid"),
+        name=_required(item, "metadata", "name"),
+        uid=_required(item, "metadata", "uid"),
         inventory=inventory if isinstance(inventory, str) else None,
     )
 
 
-def pod_notes(item: object) -> PodNotes:
+def allocated_pod(item: object) -> AllocatedPod:
     """Raises ApiServerError for a Pod without name, namespace or UID."""
     allocation = _at(item, "metadata", "annotations", ALLOCATION_ANNOTATION)
-    return PodNotes(
-        uid=_need(item, "metadata", "uid"),
-        name=f"{_need(item, 'metadata', 'namespace')}/{_need(item, 'metadata', 'name')}",
+    return AllocatedPod(
+        uid=_required(item, "metadata", "uid"),
+        name=f"{_required(item, 'metadata', 'namespace')}/{_required(item, 'metadata', 'name')}",
         allocation=allocation if isinstance(allocation, str) else None,
     )
 
 
 def pod(item: object) -> PodFacts:
     """Raises ApiServerError for a Pod without name, namespace or UID."""
-    uid = _need(item, "metadata", "uid")
+    uid = _required(item, "metadata", "uid")
     containers = tuple(_containers(item))
     by_name = {container.name: container for container in containers}
     return PodFacts(
         uid=uid,
-        namespace=_need(item, "metadata", "namespace"),
-        name=_need(item, "metadata", "name"),
+        namespace=_required(item, "metadata", "namespace"),
+        name=_required(item, "metadata", "name"),
         job_key=_job_key(item) or uid,
         containers=containers,
         started={id_: by_name[name] for id_, name in _started(item) if name in by_name},
-        cgroup_uid=_text(item, "metadata", "annotations", _STATIC_POD_ANNOTATION) or uid,
-        notes=pod_notes(item) if _text(item, "metadata", "labels", JOB_LABEL) else None,
+        cgroup_uid=_cgroup_uid(item, uid),
+        allocated=allocated_pod(item) if _text(item, "metadata", "labels", JOB_LABEL) else None,
     )
+
+
+def _cgroup_uid(item: object, uid: str) -> str:
+    """The UID in the name of the pod's cgroup.
+
+    Any user who may create pods may set the mirror annotation, with the UID of another namespace's pod. The API server only
+    requires spec.nodeName with it, and that it never changes (kubernetes/kubernetes#45775); NodeRestriction restricts
+    kubelets only. So the annotation counts only if the kubelet has reported a container of the pod: it never runs a pod that
+    was created with the annotation, the API server clears the status of a new pod, and users may not write pods/status.
+    """
+    reported = next(_started(item), None) is not None
+    return (_text(item, "metadata", "annotations", _MIRROR_ANNOTATION) if reported else "") or uid
 
 
 def _containers(item: object) -> Iterator[ContainerFacts]:
@@ -174,30 +185,34 @@ def _containers(item: object) -> Iterator[ContainerFacts]:
         for spec in _items(item, "spec", kind):
             sidecar = _text(spec, "restartPolicy") == "Always"
             limits = _at(spec, "resources", "limits")
-            asks = isinstance(limits, dict) and any("/" in name for name in limits)
-            yield ContainerFacts(_text(spec, "name"), listed=kind == "containers" or sidecar, asks=asks)
+            requests_resource = isinstance(limits, dict) and any("/" in name for name in limits)
+            yield ContainerFacts(
+                _text(spec, "name"), listed=kind == "containers" or sidecar, requests_resource=requests_resource
+            )
 
 
 def _started(item: object) -> Iterator[tuple[str, str]]:
     """Container ids (`<runtime>://<id>` in the API, here without the runtime) with the names of their containers."""
     for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
         for status in _items(item, "status", kind):
-            _, found, container_id = _text(status, "containerID").partition("://")
-            if found:
+            _, separator, container_id = _text(status, "containerID").partition("://")
+            if separator:
                 yield container_id, _text(status, "name")
 
 
 def _job_key(item: object) -> str:
-    """Empty for a pod that works for no job. The namespace comes first: the rest is the claim of the pod's creator."""
+    """Empty for a pod that belongs to no job. The namespace, which the API server guarantees, comes first: the pod's creator can
+    choose the rest."""
     labels = _at(item, "metadata", "labels")
     texts = {name: text for name, text in labels.items() if isinstance(text, str)} if isinstance(labels, dict) else {}
     uid = work_uid(texts, _batch_job_uid(item))
     index = texts.get(_INDEX_LABEL) or _text(item, "metadata", "annotations", _INDEX_LABEL) or "0"
-    return f"{_need(item, 'metadata', 'namespace')}/{uid}/{index}" if uid else ""
+    return f"{_required(item, 'metadata', 'namespace')}/{uid}/{index}" if uid else ""
 
 
 def _batch_job_uid(item: object) -> str:
-    """The uid of the batch Job that controls this pod. Other APIs have a kind Job as well, whose pods share no work."""
+    """The uid of the batch Job that controls this pod. A kind Job of another API group doesn't count: its pods have no common
+    progress."""
     owners = _items(item, "metadata", "ownerReferences")
     jobs = (o for o in owners if _text(o, "kind") == "Job" and _text(o, "apiVersion").startswith("batch/"))
     return next((_text(job, "uid") for job in jobs if _at(job, "controller") is True), "")
@@ -211,17 +226,17 @@ def _at(value: object, *path: str) -> object:
 
 
 def _text(value: object, *path: str) -> str:
-    found = _at(value, *path)
-    return found if isinstance(found, str) else ""
+    text = _at(value, *path)
+    return text if isinstance(text, str) else ""
 
 
 def _items(value: object, *path: str) -> list[object]:
-    found = _at(value, *path)
-    return found if isinstance(found, list) else []
+    items = _at(value, *path)
+    return items if isinstance(items, list) else []
 
 
-def _need(value: object, *path: str) -> str:
-    found = _text(value, *path)
-    if not found:
-        raise ApiServerError(f"API server: an object came without {'.'.join(path)}")
-    return found
+def _required(value: object, *path: str) -> str:
+    text = _text(value, *path)
+    if not text:
+        raise ApiServerError(f"API server: an object has no {'.'.join(path)}")
+    return text

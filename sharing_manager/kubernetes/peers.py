@@ -22,15 +22,15 @@ _GONE = "gone"
 
 class PeerNames:
     """Names of peers; the processes of one container have the same name. With `by_user`, the processes of one user
-    outside of all pods count as one peer. Otherwise they have no name, for a manager that doesn't identify pods and accepts
-    any process with a token."""
+    outside of all pods count as one peer; otherwise they have no name (for a manager that doesn't identify pods and accepts
+    any process with a token)."""
 
     def __init__(
         self, now: Callable[[], int] = monotonic_ns, proc: Path = Path("/proc"), *, by_user: bool = True
     ) -> None:
         self._now, self._proc, self._by_user = now, proc, by_user
-        self._around = tuple(pod.pod_uid for pod in self._pods("self") or ())
-        self._seen: dict[int, str] = {}
+        self._own_pods = tuple(pod.pod_uid for pod in self._pods("self") or ())
+        self._names: dict[int, str] = {}
         self._since_ns = now()
 
     def name(self, peer: Peer) -> str:
@@ -40,28 +40,28 @@ class PeerNames:
             return ""
         now_ns = self._now()
         if now_ns - self._since_ns >= KEEP_NS:
-            self._seen.clear()
+            self._names.clear()
             self._since_ns = now_ns
-        if peer.pid not in self._seen:
-            self._seen[peer.pid] = self._look(peer)
-        return self._seen[peer.pid]
+        if peer.pid not in self._names:
+            self._names[peer.pid] = self._read_name(peer)
+        return self._names[peer.pid]
 
     def check(self, connection: Connection) -> None:
         """Raises unless the process that connected still runs in the same container: a child may connect, end, leave the
         connection to its parent, and its pid may then be reused by another pod. Raises RefusedError if the process has
         ended, and ManagerUnavailableError if its name has changed; then a new connection helps."""
-        present = self._look(connection.peer)
-        if present == _GONE or connection.connector_has_ended:
+        current = self._read_name(connection.peer)
+        if current == _GONE or connection.connector_has_ended:
             raise RefusedError(
-                f"process {connection.peer.pid}, which opened this connection, has ended; connect from the process that trains"
+                f"process {connection.peer.pid}, which opened this connection, has ended; connect from the training process"
             )
-        if present != connection.group:
-            self._seen.pop(connection.peer.pid, None)
+        if current != connection.group:
+            self._names.pop(connection.peer.pid, None)
             raise ManagerUnavailableError(
-                f"process {connection.peer.pid} is not in the container that opened this connection; connect anew"
+                f"process {connection.peer.pid} is not in the container that opened this connection; connect again"
             )
 
-    def _look(self, peer: Peer) -> str:
+    def _read_name(self, peer: Peer) -> str:
         pods = self._pods(str(peer.pid))
         if pods is None:
             return _GONE
@@ -74,7 +74,7 @@ class PeerNames:
         """The first pod below the pods that contain this manager itself (on a node that is a pod of another cluster).
         Further pods on the path are ignored, since a container may create cgroups below its own."""
         for depth, pod in enumerate(pods):
-            if depth >= len(self._around) or pod.pod_uid != self._around[depth]:
+            if depth >= len(self._own_pods) or pod.pod_uid != self._own_pods[depth]:
                 return pod
         return pods[-1] if pods else None
 

@@ -59,9 +59,7 @@ class PodResources:
         except grpc.RpcError as error:
             why = f"{error.code().name}: {error.details()}"
             fix = "is the kubelet running, and its directory pod-resources mounted?"
-            raise KubeletError(
-                f"{self._path}: the kubelet doesn't say who holds which devices: {why}; {fix}"
-            ) from error
+            raise KubeletError(f"{self._path}: the kubelet doesn't list the pods' devices: {why}; {fix}") from error
         pods = answer.pod_resources
         if self._own_pod and not any(pod.name == self._own_pod for pod in pods):
             fix = "it has restarted and waits for the API server, or EMUGPU_MANAGER_POD is wrong"

@@ -1,46 +1,28 @@
-"""Shared by the border's threads: pauses after failures, and log lines about problems."""
+"""Log lines about problems that last: one when a problem begins or changes, and one when it is solved."""
 
 from __future__ import annotations
 
 import logging
-from random import Random
 
-FIRST_S, MOST_S = 0.2, 10.0
-"""The first and the longest pause after a failure (host seconds)."""
-
-logger = logging.getLogger("sharing_manager.kubernetes")
+_log = logging.getLogger(__name__)
 
 
-class BackOff:
-    """Pauses that double with each failure, plus up to a quarter at random, so that nodes don't retry in step."""
+class ProblemLog:
+    """One kind of problem. `solved` is logged when it ends."""
 
-    def __init__(self, chance: Random, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
-        self._chance, self._first_s, self._most_s = chance, first_s, most_s
-        self.reset()
+    def __init__(self, solved: str) -> None:
+        self._solved = solved
+        self.current = ""
+        """The problem as it was last reported; "" if there is none."""
 
-    def reset(self) -> None:
-        self._next_s = self._first_s
+    def report(self, problem: str) -> None:
+        """The problem exists. The same text in a row is logged once."""
+        if problem != self.current:
+            _log.warning("%s", problem)
+        self.current = problem
 
-    def next_s(self) -> float:
-        """The next pause in seconds, from `first_s` to `most_s`."""
-        wait_s = min(self._most_s, self._next_s * (1 + self._chance.random() / 4))
-        self._next_s = min(self._most_s, 2 * self._next_s)
-        return wait_s
-
-
-class Complaint:
-    """A recurring problem, which is logged when it begins, changes or ends, and not each time."""
-
-    def __init__(self, recovered: str) -> None:
-        self._recovered = recovered
-        self.text = ""
-
-    def say(self, text: str) -> None:
-        if text != self.text:
-            logger.warning("%s", text)
-        self.text = text
-
-    def over(self) -> None:
-        if self.text:
-            logger.info("%s", self._recovered)
-        self.text = ""
+    def clear(self) -> None:
+        """The problem doesn't exist (any more)."""
+        if self.current:
+            _log.info("%s", self._solved)
+        self.current = ""

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from random import Random
 from threading import Event
 from typing import Protocol
 
 from emulator_runtime.domain.units import to_ns
 from emulator_runtime.timing.host import monotonic_ns
 from sharing_manager.kubernetes import objects
-from sharing_manager.kubernetes.api_server import ApiServer, ApiServerError
-from sharing_manager.kubernetes.problem_log import BackOff, Complaint
+from sharing_manager.kubernetes.api_server import ApiServer, ApiServerError, request_backoff
+from sharing_manager.kubernetes.problem_log import ProblemLog
 
 _WATCH_S = 120
 _STEADY_S = 5.0
@@ -50,8 +49,8 @@ class Watch:
         self._api, self._follower = api, follower
         self._path, self._selection = path, query
         self._problem = f"node {node}: can't follow {what}"
-        self._back_off = BackOff(Random(f"{node}/{what}"))
-        self._complaint = Complaint(f"node {node}: the API server answers again")
+        self._backoff = request_backoff(f"{node}/{what}")
+        self._problems = ProblemLog(f"node {node}: the API server answers again")
         self._version = ""
 
     def run(self, stopping: Event) -> None:
@@ -65,11 +64,11 @@ class Watch:
                 if stopping.is_set():
                     return
                 if error.status != _GONE:  # normal: the server keeps its history for a limited time
-                    self._complaint.say(f"{self._problem}: {error}")
+                    self._problems.report(f"{self._problem}: {error}")
             if monotonic_ns() - since_ns >= to_ns(_STEADY_S):
-                self._back_off.reset()
+                self._backoff.reset()
             else:
-                stopping.wait(self._back_off.next_s())
+                stopping.wait(self._backoff.next_s())
 
     def _follow(self) -> None:
         """Watch until the server ends the stream."""
@@ -84,13 +83,13 @@ class Watch:
                 self._version = change.resource_version
                 if change.kind != "BOOKMARK":
                     self._follower.changed(change.item, deleted=change.kind == "DELETED")
-                    self._complaint.over()
+                    self._problems.clear()
 
     def _list(self) -> None:
         listing = objects.listing(self._api.get(self._path, self._selection, _LIST))
         problem = self._follower.listed(listing.items)
         if problem:
-            self._complaint.say(problem)
+            self._problems.report(problem)
         else:
-            self._complaint.over()
+            self._problems.clear()
         self._version = listing.resource_version

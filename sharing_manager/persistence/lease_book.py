@@ -37,7 +37,7 @@ class LeaseBook(Protocol):
     new_epoch: bool
     """True if the times in the event log belong to another clock, because the host has booted since."""
 
-    def note(self, digest: str, step: int, lease: Lease) -> None:
+    def record(self, digest: str, step: int, lease: Lease) -> None:
         """Replace the grant's last lease by this one."""
         ...
 
@@ -58,7 +58,7 @@ class MemoryLeases:
     def __init__(self) -> None:
         self._leases: dict[str, tuple[int, Lease]] = {}
 
-    def note(self, digest: str, step: int, lease: Lease) -> None:
+    def record(self, digest: str, step: int, lease: Lease) -> None:
         self._leases[digest] = (step, lease)
 
     def forget(self, digest: str) -> None:
@@ -77,7 +77,7 @@ class LeaseFile:
     def __init__(self, path: Path, epoch: str) -> None:
         header = _SLOT.pack(_MAGIC, *struct.unpack("=4q", hashlib.sha256(epoch.encode()).digest()))
         self._path = path
-        with self._troubles():
+        with self._translated():
             former = path.read_bytes()[: _SLOT.size] if path.exists() else b""
             if former != header:
                 path.unlink(missing_ok=True)
@@ -92,7 +92,7 @@ class LeaseFile:
             else:
                 self._slot_of[slot[0]] = offset
 
-    def note(self, digest: str, step: int, lease: Lease) -> None:
+    def record(self, digest: str, step: int, lease: Lease) -> None:
         """Raises ClusterError if the disk is full."""
         offset = self._slot_of.get(digest)
         if offset is None:
@@ -138,7 +138,7 @@ class LeaseFile:
     def _map(self, size: int) -> mmap.mmap:
         """Map the file with at least this size. Its disk space is allocated first: a store to a page without disk space
         would kill the process (SIGBUS)."""
-        with self._troubles():
+        with self._translated():
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.posix_fallocate(descriptor, 0, size)
@@ -147,7 +147,7 @@ class LeaseFile:
                 os.close(descriptor)
 
     @contextlib.contextmanager
-    def _troubles(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -1,7 +1,7 @@
 """Attaches jobs: checks the token first, then makes the slow look-ups (pod, progress), then asks the manager to decide.
 
-    token known? -> which pod is it? -> does the pod hold the devices? -> how far is the job? -> Manager
-     (a file)        (Identifier)        (Holders, the kubelet)            (ProgressStore)
+    token known? -> which pod is it? -> does the pod hold the devices? -> what is the job's progress? -> Manager
+     (a file)        (Identifier)        (AllocationLister: the kubelet)     (ProgressStore)
 
 Each look-up answers asynchronously, in the poller's thread. The connection is paused meanwhile, so it has at most one
 look-up at a time. A connection without a valid token costs no more than one attempt to open a file.
@@ -19,7 +19,7 @@ from emulator_runtime.node.grant_files import GrantFiles
 from sharing_manager.core.manager import Manager
 from sharing_manager.grants.binding import check_bound, check_held
 from sharing_manager.grants.grant import Grant
-from sharing_manager.grants.identity import Holders, Identifier, PodAllocation, PodIdentity
+from sharing_manager.grants.identity import AllocationLister, Identifier, PodAllocation, PodIdentity
 from sharing_manager.persistence.progress import ProgressStore
 
 MAX_PENDING = 512
@@ -30,14 +30,14 @@ asked to retry."""
 @dataclass(frozen=True, slots=True)
 class AttachRequest:
     """The fields of an attach request. `version` is the protocol version. `steps_done` is None for a process that has
-    just started. With `follows_host`, the job receives its share of the node's CPUs and memory, now and after each change."""
+    just started. With `wants_shares`, the job receives its share of the node's CPUs and memory, now and after each change."""
 
     version: int
     token: str
     job_id: str | None
     steps_done: int | None
     after_ns: int
-    follows_host: bool = False
+    wants_shares: bool = False
 
 
 Done = Callable[[Grant], None]
@@ -53,22 +53,22 @@ class Attaching:
         files: GrantFiles | None = None,
         identifier: Identifier | None = None,
         progress: ProgressStore | None = None,
-        holders: Holders | None = None,
-        missing: Callable[[], str] = lambda: "",
+        allocation_lister: AllocationLister | None = None,
+        not_ready: Callable[[], str] = lambda: "",
         check_peer: Callable[[Connection], None] = lambda _: None,
     ) -> None:
-        """`missing` returns what the manager itself still waits for, "" for nothing. `check_peer` raises if the process
-        that opened a connection has ended: another process may have its pid by then, and the identity that was found may be
-        that one's."""
+        """`not_ready` returns what the manager itself still waits for, "" for nothing. `check_peer` raises if the process
+        that opened a connection has ended: another process may have its pid by then, and the identity may be that of the
+        other process."""
         self._manager = manager
         self._files = files
         self._identifier = identifier
         self._progress = progress
-        self._holders = holders
-        self._missing = missing
+        self._allocation_lister = allocation_lister
+        self._not_ready = not_ready
         self._check_peer = check_peer
         self._pending: dict[str, Connection] = {}
-        self.holder: Callable[[Grant], Connection | None] = lambda _: None
+        self.connection_of: Callable[[Grant], Connection | None] = lambda _: None
         """Returns the connection that currently uses a grant, if there is one."""
         self.failures: Counter[str] = Counter()
 
@@ -77,7 +77,7 @@ class Attaching:
         """Number of look-ups in progress."""
         return len(self._pending)
 
-    def waits(self, connection: Connection) -> bool:
+    def is_pending(self, connection: Connection) -> bool:
         """Whether this connection has presented a valid token and waits for the answer."""
         return connection in self._pending.values()
 
@@ -86,8 +86,8 @@ class Attaching:
         part are sent on the connection. Raises RefusedError, DeviceLostError, ManagerUnavailableError."""
         try:
             grant = self._grant(request.token)
-            if missing := self._missing():
-                raise ManagerUnavailableError(f"{missing}; come again")
+            if reason := self._not_ready():
+                raise ManagerUnavailableError(f"{reason}; try again")
             if grant.of_owner:
                 self._check_holder(grant, connection)
                 done(self._manager.attach(request.token, request.job_id, request.steps_done, request.after_ns))
@@ -104,13 +104,13 @@ class Attaching:
         has no processes yet. Raises RefusedError; errors of the later part are sent on the connection.
         """
         grant = self._grant(token)
-        if grant.over:
+        if grant.ended:
             raise _unknown()
         if grant.pod is None or self._identifier is None:
             done(grant)
             return
         connection.pause()
-        self.identify(connection, lambda who: _show(connection, grant, who, done))
+        self.identify(connection, lambda identity: _show(connection, grant, identity, done))
 
     def closed(self, connection: Connection) -> None:
         """The connection was closed: forget its pending look-up."""
@@ -129,7 +129,7 @@ class Attaching:
     def _check_holder(self, grant: Grant, connection: Connection) -> None:
         """Raises RefusedError if another process uses the grant: both would get the same leases, and would share one
         device as if each had its own. A lost connection of the same process doesn't count."""
-        holder = self.holder(grant) if grant.live else None
+        holder = self.connection_of(grant) if grant.live else None
         if holder is None or holder.peer.pid == connection.peer.pid or holder.peer_is_gone:
             return
         raise RefusedError(
@@ -142,11 +142,11 @@ class Attaching:
         return None if record is None else Grant.of_record(record)
 
     def _look_up(self, attempt: _Attempt) -> None:
-        former = self._pending.pop(attempt.grant.digest, None)
-        if former is not None:
-            former.close()  # the later connection replaces the earlier one, as it does for an attached grant
+        previous = self._pending.pop(attempt.grant.digest, None)
+        if previous is not None:
+            previous.close()  # the later connection replaces the earlier one, as for an attached grant
         if len(self._pending) >= MAX_PENDING:
-            raise ManagerUnavailableError("too many jobs attach at once; come again")
+            raise ManagerUnavailableError("too many jobs attach at once; try again")
         self._pending[attempt.grant.digest] = attempt.connection
         attempt.connection.pause()
         attempt.identify()
@@ -159,21 +159,21 @@ class Attaching:
         if self._identifier is None:
             done(None)
         else:
-            self._identifier.identify(connection.peer.pid, lambda who: done(self._confirmed(connection, who)))
+            self._identifier.identify(connection.peer.pid, lambda identity: done(self._confirmed(connection, identity)))
 
-    def _confirmed(self, connection: Connection, who: PodIdentity | EmuGpuError) -> PodIdentity | EmuGpuError:
+    def _confirmed(self, connection: Connection, identity: PodIdentity | EmuGpuError) -> PodIdentity | EmuGpuError:
         try:
-            if isinstance(who, PodIdentity):
+            if isinstance(identity, PodIdentity):
                 self._check_peer(connection)
         except EmuGpuError as error:
             return error
-        return who
+        return identity
 
-    def holding(self, done: Callable[[list[PodAllocation] | None], None]) -> None:
-        if self._holders is None:
+    def list_allocations(self, done: Callable[[list[PodAllocation] | None], None]) -> None:
+        if self._allocation_lister is None:
             done(None)
         else:
-            self._holders.holding(done)
+            self._allocation_lister.list_allocations(done)
 
     def lookup(self, job_key: str, done: Callable[[int | EmuGpuError | None], None]) -> None:
         if self._progress is None:
@@ -192,7 +192,7 @@ class Attaching:
     def check(self, grant: Grant, identity: PodIdentity | None) -> None:
         self._manager.pods.check(grant, identity)
 
-    def ends(self, attempt: _Attempt) -> bool:
+    def finish(self, attempt: _Attempt) -> bool:
         """Finish the look-up. False if its connection was closed or replaced in the meantime."""
         if self._pending.get(attempt.grant.digest) is not attempt.connection:
             return False
@@ -204,36 +204,36 @@ class Attaching:
 class _Attempt:
     """One attachment in progress."""
 
-    desk: Attaching
+    attaching: Attaching
     connection: Connection
     grant: Grant
     request: AttachRequest
     done: Done
 
     def identify(self) -> None:
-        self.desk.identify(self.connection, self._identified)
+        self.attaching.identify(self.connection, self._identified)
 
     def _identified(self, identity: PodIdentity | EmuGpuError | None) -> None:
         if isinstance(identity, EmuGpuError):
-            self._finish(lambda: _fail(identity))
-        elif self.grant.bound or self.grant.over:  # the node's own log has the progress of a bound grant
-            self._finish(lambda: self.desk.attach(self, identity, None))
+            self._finish(lambda: _raise(identity))
+        elif self.grant.bound or self.grant.ended:  # the node's own log has the progress of a bound grant
+            self._finish(lambda: self.attaching.attach(self, identity, None))
         else:
             self._look_up(identity)
 
     def _look_up(self, identity: PodIdentity | None) -> None:
-        if self._refused(lambda: self.desk.check(self.grant, identity)):
+        if self._refused(lambda: self.attaching.check(self.grant, identity)):
             return
         if identity is None:
-            self._finish(lambda: self.desk.attach(self, None, None))
+            self._finish(lambda: self.attaching.attach(self, None, None))
         else:
-            self.desk.holding(lambda allocations: self._seen(identity, allocations))
+            self.attaching.list_allocations(lambda allocations: self._allocations_listed(identity, allocations))
 
-    def _seen(self, identity: PodIdentity, allocations: list[PodAllocation] | None) -> None:
+    def _allocations_listed(self, identity: PodIdentity, allocations: list[PodAllocation] | None) -> None:
         """Check the kubelet's list. Without an answer (None) the check is skipped: while the kubelet is down it starts
         no containers, so this container received its token earlier."""
         if not self._refused(lambda: check_held(self.grant, identity, allocations or ())):
-            self.desk.lookup(identity.job_key, lambda steps: self._looked_up(identity, steps))
+            self.attaching.lookup(identity.job_key, lambda steps: self._progress_found(identity, steps))
 
     def _refused(self, check: Callable[[], None]) -> bool:
         """Whether this check has ended the attempt."""
@@ -241,35 +241,35 @@ class _Attempt:
             check()
         except EmuGpuError as error:
             refusal = error
-            self._finish(lambda: _fail(refusal))
+            self._finish(lambda: _raise(refusal))
             return True
         return False
 
-    def _looked_up(self, identity: PodIdentity, steps: int | EmuGpuError | None) -> None:
+    def _progress_found(self, identity: PodIdentity, steps: int | EmuGpuError | None) -> None:
         if isinstance(steps, EmuGpuError):
-            self._finish(lambda: _fail(steps))
+            self._finish(lambda: _raise(steps))
         else:
-            self._finish(lambda: self.desk.attach(self, identity, steps))
+            self._finish(lambda: self.attaching.attach(self, identity, steps))
 
     def _finish(self, attach: Callable[[], Grant]) -> None:
-        if not self.desk.ends(self):
+        if not self.attaching.finish(self):
             return
         try:
             self.done(attach())
         except EmuGpuError as error:
-            self.desk.failures[error.code] += 1
+            self.attaching.failures[error.code] += 1
             self.connection.refuse(error)
         self.connection.resume()
 
 
-def _show(connection: Connection, grant: Grant, who: PodIdentity | EmuGpuError | None, done: Done) -> None:
+def _show(connection: Connection, grant: Grant, identity: PodIdentity | EmuGpuError | None, done: Done) -> None:
     """The peer is identified: show it the grant, or send the error."""
     if not connection.open:
         return
     try:
-        if isinstance(who, EmuGpuError):
-            raise who
-        check_bound(grant, who)
+        if isinstance(identity, EmuGpuError):
+            raise identity
+        check_bound(grant, identity)
         done(grant)
     except EmuGpuError as error:
         connection.refuse(error)
@@ -280,5 +280,5 @@ def _unknown() -> RefusedError:
     return RefusedError("unknown token: it was never granted on this node, or its grant has ended")
 
 
-def _fail(error: EmuGpuError) -> Grant:
+def _raise(error: EmuGpuError) -> Grant:
     raise error

@@ -23,8 +23,8 @@ from sharing_manager.service.time_budgets import GuardCounts
 from sharing_manager.telemetry.model import DeviceTelemetry, NodeTelemetry
 
 MAX_LEASE_NS = to_ns(MAX_SECONDS)
-MAX_STRANGERS = 64
-"""Maximum number of connections that have not presented a valid token. A well-behaved job presents its token at once.
+MAX_UNIDENTIFIED = 64
+"""Maximum number of connections that haven't presented a valid token. A job normally presents its token at once.
 Above this number, the peer with the most such connections loses its oldest one."""
 _OK: Message = {"ok": True}
 
@@ -36,21 +36,21 @@ class JobService:
         self,
         manager: Manager,
         attaching: Attaching | None = None,
-        guarded: GuardCounts | None = None,
+        guard_counts: GuardCounts | None = None,
         shares: HostShares | None = None,
     ) -> None:
-        """`guarded` has the counts of the guard in front of this service, for telemetry. `shares` has the host shares by
+        """`guard_counts` has the counts of the guard in front of this service, for telemetry. `shares` has the host shares by
         pod."""
         self._manager = manager
-        self._guarded = guarded or GuardCounts()
+        self._guard_counts = guard_counts or GuardCounts()
         self._shares = shares or HostShares()
         self._shares.on_change = self._share_changed
-        self._followers: set[Connection] = set()
+        self._share_subscribers: set[Connection] = set()
         self._attaching = attaching or Attaching(manager)
-        self._attaching.holder = lambda grant: self._holders.get(grant.digest)
+        self._attaching.connection_of = lambda grant: self._connections.get(grant.digest)
         self._grants: dict[Connection, Grant] = {}
-        self._holders: dict[str, Connection] = {}
-        self._strangers: dict[Connection, None] = {}  # connections without a valid token, oldest first
+        self._connections: dict[str, Connection] = {}
+        self._unidentified: dict[Connection, None] = {}  # connections without a valid token, oldest first
         manager.pods.on_displaced = self._displaced
         self._handlers: Mapping[str, Callable[[Grant, Message], Message]] = {
             "lease": self._lease,
@@ -62,13 +62,13 @@ class JobService:
 
     def on_open(self, connection: Connection) -> None:
         """A peer has connected."""
-        self._strangers[connection] = None
+        self._unidentified[connection] = None
         # connections with a pending attachment have presented a valid token
-        if len(self._strangers) - self._attaching.pending > MAX_STRANGERS:
-            strangers = [one for one in self._strangers if not self._attaching.waits(one)]
-            counts = Counter(_peer(stranger) for stranger in strangers)
+        if len(self._unidentified) - self._attaching.pending > MAX_UNIDENTIFIED:
+            unidentified = [one for one in self._unidentified if not self._attaching.is_pending(one)]
+            counts = Counter(_peer(connection) for connection in unidentified)
             most = max(counts.values())
-            next(stranger for stranger in strangers if counts[_peer(stranger)] == most).close()
+            next(connection for connection in unidentified if counts[_peer(connection)] == most).close()
 
     def on_message(self, connection: Connection, message: Message) -> None:
         """Answer one request. Raises EmuGpuError; the connection turns it into an error reply."""
@@ -86,33 +86,33 @@ class JobService:
             raise ProtocolError(f"field 'op' must be one of attach, query, {', '.join(self._handlers)}")
         grant = self._grants.get(connection)
         if grant is None:
-            raise RefusedError("this connection has shown no token yet: send op attach first")
+            raise RefusedError("this connection has presented no token yet: send op attach first")
         connection.send(handler(grant, message))
 
     def on_close(self, connection: Connection) -> None:
-        self._strangers.pop(connection, None)
-        self._followers.discard(connection)
+        self._unidentified.pop(connection, None)
+        self._share_subscribers.discard(connection)
         self._attaching.closed(connection)
         grant = self._grants.pop(connection, None)
-        if grant is not None and self._holders.get(grant.digest) is connection:
-            del self._holders[grant.digest]
+        if grant is not None and self._connections.get(grant.digest) is connection:
+            del self._connections[grant.digest]
             self._manager.detached(grant)
 
     @property
     def attached(self) -> frozenset[str]:
         """Digests of the grants that have a connection."""
-        return frozenset(self._holders)
+        return frozenset(self._connections)
 
     def telemetry(self) -> NodeTelemetry:
         """The manager's telemetry, completed by the counts of connections."""
         return replace(
             self._manager.telemetry(),
-            connections=len(self._grants) + len(self._strangers),
-            attached=len(self._holders),
+            connections=len(self._grants) + len(self._unidentified),
+            attached=len(self._connections),
             pending_attaches=self._attaching.pending,
             attach_failures=dict(self._attaching.failures),
-            turned_away_total=self._guarded.turned_away,
-            held_total=self._guarded.held,
+            rejected_total=self._guard_counts.rejected,
+            paused_total=self._guard_counts.paused,
         )
 
     # --- attaching --------------------------------------------------------------------------------------------------
@@ -120,8 +120,8 @@ class JobService:
     def _attach(self, connection: Connection, message: Message) -> None:
         version = whole(message, "version")
         if version not in VERSIONS:
-            spoken = " and ".join(str(v) for v in VERSIONS)
-            raise ProtocolError(f"protocol version {version} is not spoken here, only {spoken}")
+            supported = " and ".join(str(v) for v in VERSIONS)
+            raise ProtocolError(f"protocol version {version} is not supported, only {supported}")
         if connection in self._grants:
             raise RefusedError("this connection is attached already")
         request = AttachRequest(
@@ -130,7 +130,7 @@ class JobService:
             job_id=text(message, "job_id") if version == 1 or "job_id" in message else None,
             steps_done=whole(message, "steps_done") if "steps_done" in message else None,
             after_ns=whole(message, "after_ns", 0),
-            follows_host=message.get("host") is True,
+            wants_shares=message.get("host") is True,
         )
         self._attaching.start(connection, request, lambda grant: self._attached(connection, request, grant))
 
@@ -142,11 +142,11 @@ class JobService:
         if not grant.live:
             connection.send(reply | {"ended": str(grant.state)})
             return
-        self._strangers.pop(connection, None)
-        former = self._holders.get(grant.digest)
-        self._grants[connection], self._holders[grant.digest] = grant, connection
-        if former is not None:
-            former.close()  # a job that reconnects replaces its own lost connection
+        self._unidentified.pop(connection, None)
+        previous = self._connections.get(grant.digest)
+        self._grants[connection], self._connections[grant.digest] = grant, connection
+        if previous is not None:
+            previous.close()  # a job that reconnects replaces its own lost connection
         grant.pid = connection.peer.pid
         connection.prefer()
         devices = [
@@ -154,21 +154,21 @@ class JobService:
             for d in self._manager.devices_of(grant)
         ]
         reply |= {"devices": devices}
-        if request.follows_host:
-            self._followers.add(connection)
+        if request.wants_shares:
+            self._share_subscribers.add(connection)
             if grant.pod is not None and (share := self._shares.of(grant.pod.pod_uid)) is not None:
                 reply |= {"host": {"cpu_milli": share.cpu_milli, "memory_bytes": share.memory_bytes}}
         connection.send(reply)
 
     def _share_changed(self, pod_uid: str, share: HostShare) -> None:
         """Send the new share to the pod's processes that asked for updates; others would take the message for a reply."""
-        for connection in list(self._followers):
+        for connection in list(self._share_subscribers):
             pod = self._grants[connection].pod
             if pod is not None and pod.pod_uid == pod_uid:
                 connection.send(resize_message(share))
 
     def _displaced(self, grant: Grant) -> None:
-        connection = self._holders.get(grant.digest)
+        connection = self._connections.get(grant.digest)
         if connection is not None:
             connection.close()
 

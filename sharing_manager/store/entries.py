@@ -48,9 +48,9 @@ class EntryId(NamedTuple):
 class Entry:
     """An event of a node, covering the steps [from_step, steps_done) of its job.
 
-    `at_ns` is the manager's (possibly emulated) clock, `wall_ns` the host's wall clock since 1970; 0: not known.
-    `job_key` names the work within `namespace`: "<Job UID>/<completion index>".
-    `absorbed`: so many older entries of this job went into this one for want of room.
+    `at_ns` is the manager's (possibly emulated) clock, `wall_ns` the host's wall clock since 1970; 0: unknown.
+    `job_key` identifies the job within `namespace`: "<Job UID>/<completion index>".
+    `absorbed`: the number of older entries of this job that were merged into this one because the outbox was full.
     """
 
     node: str

@@ -73,7 +73,7 @@ class Outbox:
                 self._db.execute("insert or ignore into outbox (one, epoch) values (1, ?)", (now_ms(),))
                 self.batch(1)  # fails if the file isn't an event log
             except sqlite3.Error as error:
-                fix = "the sharing manager must have made it; move it away to start afresh"
+                fix = "the sharing manager must have made it; move it away to start recount"
                 raise ClusterError(f"{path}: can't use this file as outbox: {error}; {fix}") from error
             undo.pop_all()
 
@@ -124,8 +124,8 @@ class Outbox:
 
     def oldest(self) -> int | None:
         """The number of the oldest event in the file; None if it is empty."""
-        found: int | None = self._db.execute("select min(sequence) from events").fetchone()[0]
-        return found
+        oldest: int | None = self._db.execute("select min(sequence) from events").fetchone()[0]
+        return oldest
 
     def merged(self) -> int:
         """Number of entries that were merged into later ones because the spool was full."""
@@ -144,21 +144,21 @@ class Outbox:
             entries = self._entries("e.sequence > ?", (at,), CHUNK_ROWS)
             if not entries:
                 break
-            found = [absorb for entry in entries if (absorb := compactor.feed(entry)) is not None]
-            self._apply(found)
-            freed += sum(size_of(absorb.gone) for absorb in found)
+            merges = [absorb for entry in entries if (absorb := compactor.feed(entry)) is not None]
+            self._apply(merges)
+            freed += sum(size_of(absorb.gone) for absorb in merges)
             at = entries[-1].sequence
         return freed
 
-    def _apply(self, found: list[Absorb]) -> None:
+    def _apply(self, merges: list[Absorb]) -> None:
         with transaction(self._db):
-            for absorb in found:
+            for absorb in merges:
                 gone, into = absorb.gone.sequence, absorb.into
                 self._db.execute("delete from events where sequence = ?", (gone,))
                 self._db.execute("delete from outbox_absorbed where sequence = ?", (gone,))
                 self._db.execute("update events set from_step = ? where sequence = ?", (into.from_step, into.sequence))
                 self._db.execute("insert or replace into outbox_absorbed values (?, ?)", (into.sequence, into.absorbed))
-            self._db.execute("update outbox set merged = merged + ?", (len(found),))
+            self._db.execute("update outbox set merged = merged + ?", (len(merges),))
 
     def prune(self, up_to: int) -> int:
         """Delete shipped entries up to this number, at most CHUNK_ROWS. Returns how many were deleted."""
@@ -195,12 +195,14 @@ class Outbox:
     # --- SQLite -----------------------------------------------------------------------------------------------------
 
     def _entries(self, where: str, parameters: tuple[int, ...], rows: int) -> list[Entry]:
-        found = self._db.execute(
+        rows_found = self._db.execute(
             f"select {', '.join(f'e.{name}' for name in _COLUMNS)}, coalesce(a.entries, 0) from events e"
             f" left join outbox_absorbed a on a.sequence = e.sequence where {where} order by e.sequence limit ?",
             (*parameters, rows),
         )
-        stored = (Entry(self._node, *row) for row in found.fetchall())  # the columns are in the order of the fields
+        stored = (
+            Entry(self._node, *row) for row in rows_found.fetchall()
+        )  # the columns are in the order of the fields
         return [_without_namespace(entry) for entry in stored]
 
 

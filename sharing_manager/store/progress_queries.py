@@ -1,6 +1,6 @@
-"""Asks Redis for the progress of jobs, and decides when its answer can't be trusted.
+"""Reads the progress of jobs from Redis, and decides when the answer can't be trusted.
 
-An answer that is too low makes a job repeat steps. Redis knows too little in two cases: after it lost data, until the nodes
+An answer that is too low makes a job repeat steps. Redis lacks progress in two cases: after it lost data, until the nodes
 have sent it again; and while it refuses writes, because the nodes can't send it.
 """
 
@@ -14,18 +14,18 @@ import redis
 from emulator_runtime.domain.units import NS_PER_S
 from sharing_manager.store.client import Client
 from sharing_manager.store.entries import PROGRESS
-from sharing_manager.store.redis_errors import StoreAwayError, translated
+from sharing_manager.store.redis_errors import StoreUnavailableError, translated
 
 SETTLE_S = 15.0
 """How long Redis isn't trusted after its start, or after it refused writes (host seconds). The longest pause between a
 node's attempts is 5 s, so by then each node has connected and sent the progress of its jobs."""
 
 
-class Ask(Protocol):
-    """The interface for asking; RedisQuestion asks a real Redis."""
+class ProgressQuery(Protocol):
+    """Reads the progress of jobs; RedisProgressQuery reads it from a real Redis."""
 
     def __call__(self, job_keys: list[str], /) -> list[int | None]:
-        """The completed steps for each job key; None for a key that Redis doesn't know. Raises StoreAwayError."""
+        """The completed steps for each job key; None for a key that Redis doesn't know. Raises StoreUnavailableError."""
         ...
 
     def distrust(self) -> None:
@@ -33,8 +33,8 @@ class Ask(Protocol):
         ...
 
 
-class RedisQuestion:
-    """An Ask for one thread; `distrust` may be called in any."""
+class RedisProgressQuery:
+    """A ProgressQuery for one thread; `distrust` may be called in any."""
 
     def __init__(self, client: Client, place: str, now_ns: Callable[[], int], *, settle_s: float | None = None) -> None:
         self._client, self._place, self._now_ns = client, place, now_ns
@@ -44,7 +44,7 @@ class RedisQuestion:
     def __call__(self, job_keys: list[str], /) -> list[int | None]:
         try:
             with translated(self._place):
-                self._must_be_settled()
+                self._check_settled()
                 scores = self._scores(job_keys)
         except BaseException:
             self._client.connection_pool.disconnect()  # the next attempt connects to the current primary
@@ -54,13 +54,15 @@ class RedisQuestion:
     def distrust(self) -> None:
         self._refused_ns = self._now_ns()
 
-    def _must_be_settled(self) -> None:
-        wait = "jobs wait until the nodes have told it how far they are"
+    def _check_settled(self) -> None:
+        wait = "jobs wait until the nodes have sent their progress again"
         uptime_s = self._uptime_s()
         if uptime_s is not None and uptime_s < self._settle_s:
-            raise StoreAwayError(self._place, "young", f"it started {uptime_s} s ago and may have lost data: {wait}")
+            raise StoreUnavailableError(
+                self._place, "young", f"it started {uptime_s} s ago and may have lost data: {wait}"
+            )
         if self._refused_ns is not None and self._now_ns() - self._refused_ns < self._settle_s * NS_PER_S:
-            raise StoreAwayError(self._place, "settling", f"it refused writes a moment ago: {wait}")
+            raise StoreUnavailableError(self._place, "settling", f"it refused writes a moment ago: {wait}")
 
     def _uptime_s(self) -> int | None:
         """None if the configured user may not run INFO."""

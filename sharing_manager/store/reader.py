@@ -30,13 +30,13 @@ class Delivery(NamedTuple):
 
 
 class GroupReader:
-    """One consumer. Raises StoreAwayError if Redis can't be asked; then the same call may be repeated."""
+    """One consumer. Raises StoreUnavailableError if Redis is unavailable; then the same call may be repeated."""
 
     def __init__(self, client: Client, place: str, group: str, consumer: str) -> None:
         self._client, self._place, self._group, self._consumer = client, place, group, consumer
-        self._given: dict[str, EntryId] = {}
+        self._delivered: dict[str, EntryId] = {}
         """The newest id delivered from each stream. After a fail-over Redis may deliver older ones again."""
-        self._left: dict[str, str] = {}
+        self._unacknowledged: dict[str, str] = {}
         """Streams with unacknowledged events of an earlier run, and the id after which to continue with them."""
 
     def read(self, count: int = 100, block_ms: int | None = None) -> list[Delivery]:
@@ -44,11 +44,11 @@ class GroupReader:
         wait)."""
         with translated(self._place):
             self._join_new_streams()
-            for stream in list(self._left):
-                deliveries = self._again(stream, count)
+            for stream in list(self._unacknowledged):
+                deliveries = self._redelivered(stream, count)
                 if deliveries:
                     return deliveries
-            return self._fresh(count, block_ms)
+            return self._new(count, block_ms)
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
         """Mark these as processed, so that they aren't delivered again."""
@@ -64,10 +64,10 @@ class GroupReader:
     def _join_new_streams(self) -> None:
         names: Iterable[str] = self._client.execute_command("SMEMBERS", NODES)
         for stream in sorted(stream_of(name) for name in names):
-            if stream not in self._given:
+            if stream not in self._delivered:
                 self._join(stream)
                 self._take_over(stream)
-                self._given[stream], self._left[stream] = _FIRST, "0-0"
+                self._delivered[stream], self._unacknowledged[stream] = _FIRST, "0-0"
 
     def _join(self, stream: str) -> None:
         """Create the group; a new one begins with the oldest event."""
@@ -88,36 +88,36 @@ class GroupReader:
 
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def _again(self, stream: str, count: int) -> list[Delivery]:
+    def _redelivered(self, stream: str, count: int) -> list[Delivery]:
         """The next events that were delivered before. When there are none, the stream continues with new ones."""
-        reply = self._ask(stream, self._left[stream], count)
+        reply = self._read_stream(stream, self._unacknowledged[stream], count)
         if not reply:
-            del self._left[stream]
+            del self._unacknowledged[stream]
             return []
-        self._left[stream] = reply[-1][0]
+        self._unacknowledged[stream] = reply[-1][0]
         deliveries = [_delivery(stream, *item) for item in reply]
-        self._given[stream] = max(self._given[stream], deliveries[-1].id)
+        self._delivered[stream] = max(self._delivered[stream], deliveries[-1].id)
         return deliveries
 
-    def _ask(self, stream: str, start: str, count: int) -> list[tuple[str, Mapping[str, str] | None]]:
+    def _read_stream(self, stream: str, start: str, count: int) -> list[tuple[str, Mapping[str, str] | None]]:
         reply = self._group_read(["COUNT", count], {stream: start})
         return reply.get(stream, [])
 
-    def _fresh(self, count: int, block_ms: int | None) -> list[Delivery]:
-        if not self._given:
+    def _new(self, count: int, block_ms: int | None) -> list[Delivery]:
+        if not self._delivered:
             return []
         options: list[str | int] = ["COUNT", count]
         if block_ms is not None:
             options += ["BLOCK", max(1, block_ms)]
         while True:
-            reply = self._group_read(options, dict.fromkeys(self._given, ">"))
+            reply = self._group_read(options, dict.fromkeys(self._delivered, ">"))
             deliveries = [_delivery(stream, *item) for stream, items in reply.items() for item in items]
-            self.acknowledge(delivery for delivery in deliveries if delivery.id <= self._given[delivery.stream])
-            fresh = [delivery for delivery in deliveries if delivery.id > self._given[delivery.stream]]
-            for delivery in fresh:
-                self._given[delivery.stream] = delivery.id
-            if fresh or not deliveries:
-                return fresh
+            self.acknowledge(delivery for delivery in deliveries if delivery.id <= self._delivered[delivery.stream])
+            new = [delivery for delivery in deliveries if delivery.id > self._delivered[delivery.stream]]
+            for delivery in new:
+                self._delivered[delivery.stream] = delivery.id
+            if new or not deliveries:
+                return new
 
     def _group_read(self, options: list[str | int], starts: dict[str, str]) -> dict[str, list[Any]]:
         arguments: list[str | int] = [

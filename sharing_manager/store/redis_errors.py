@@ -14,12 +14,12 @@ import redis
 from emulator_runtime.domain.errors import ManagerUnavailableError
 
 
-class StoreAwayError(ManagerUnavailableError):
-    """Redis can't be used now. `trouble` is the kind of problem, so that each kind is reported once."""
+class StoreUnavailableError(ManagerUnavailableError):
+    """Redis is unavailable, or refuses a command. `kind` is the kind of problem; each kind is reported once."""
 
-    def __init__(self, place: str, trouble: str, problem: str) -> None:
+    def __init__(self, place: str, kind: str, problem: str) -> None:
         super().__init__(f"{place}: {problem}")
-        self.trouble = trouble
+        self.kind = kind
 
 
 class StreamMovedError(Exception):
@@ -73,7 +73,7 @@ _IN_PIPELINE = "of pipeline caused error: "
 _SMALLER_ID = "equal or smaller"
 
 
-def explain(place: str, error: Exception) -> StoreAwayError:
+def explain(place: str, error: Exception) -> StoreUnavailableError:
     """The error as one line. `place` is the URL without its password."""
     text = " ".join(str(error).rpartition(_IN_PIPELINE)[2].split())
     word = next((word for cls, word in _BY_CLASS if isinstance(error, cls)), "")
@@ -81,19 +81,21 @@ def explain(place: str, error: Exception) -> StoreAwayError:
         word = "NOAUTH"
     problem = _BY_PREFIX.get(word or text.partition(" ")[0])
     if problem is not None:
-        return StoreAwayError(place, *problem)
+        return StoreUnavailableError(place, *problem)
     if isinstance(error, redis.TimeoutError | TimeoutError):
-        return StoreAwayError(place, "timeout", "it doesn't answer in time: look whether it hangs or is overloaded")
+        return StoreUnavailableError(
+            place, "timeout", "it doesn't answer in time: look whether it hangs or is overloaded"
+        )
     if isinstance(error, redis.ConnectionError | OSError):
-        return StoreAwayError(place, "away", f"it can't be reached ({text}): start it, or correct the address")
+        return StoreUnavailableError(place, "away", f"it can't be reached ({text}): start it, or correct the address")
     if "syntax error" in text or "unknown command" in text:
-        return StoreAwayError(place, "old", f"it doesn't know a command ({text}): Redis 6.2 or later is needed")
-    return StoreAwayError(place, text, f"it answers {text!r}")
+        return StoreUnavailableError(place, "old", f"it doesn't know a command ({text}): Redis 6.2 or later is needed")
+    return StoreUnavailableError(place, text, f"it answers {text!r}")
 
 
 @contextlib.contextmanager
 def translated(place: str) -> Iterator[None]:
-    """Translate errors of redis-py into StoreAwayError, or into StreamMovedError if Redis refused an id."""
+    """Translate errors of redis-py into StoreUnavailableError, or into StreamMovedError if Redis refused an id."""
     try:
         yield
     except (redis.RedisError, redis.exceptions.RedisClusterException, OSError) as error:

@@ -9,7 +9,7 @@ import redis
 
 from sharing_manager.store.client import client_of, place_of
 from sharing_manager.store.entries import NODES, PROGRESS, SEEN, Entry, EntryId, furthest, stream_of
-from sharing_manager.store.redis_errors import StoreAwayError, translated
+from sharing_manager.store.redis_errors import StoreUnavailableError, translated
 from sharing_manager.store.trimming import Trimmed, make_room
 
 _MAX_SEQUENCE = 2**64 - 1
@@ -17,7 +17,7 @@ _MOST_AT_ONCE = 1000
 
 
 class Link(Protocol):
-    """What shipping needs of Redis. Each call may raise StoreAwayError, `append` also StreamMovedError."""
+    """What shipping needs of Redis. Each call may raise StoreUnavailableError, `append` also StreamMovedError."""
 
     place: str
 
@@ -40,13 +40,13 @@ class RedisLink:
         self._opening = False
 
     def open(self) -> list[str]:
-        """Connect, and register this node. Returns problems of the server's settings; raises StoreAwayError for a
+        """Connect, and register this node. Returns warnings about the server's settings; raises StoreUnavailableError for a
         replica."""
         self._opening = True
         try:
             with translated(self.place):
                 self._client.execute_command("SADD", NODES, self._node)
-                return complaints(self.place, self._info())
+                return risky_settings(self.place, self._info())
         finally:
             self._opening = False
 
@@ -121,17 +121,17 @@ def _raise_progress(pipeline: Any, known: list[tuple[str, int, int]]) -> None:
         pipeline.execute_command("ZADD", SEEN, "GT", *[part for key, _, seen_ms in known for part in (seen_ms, key)])
 
 
-def complaints(place: str, info: dict[str, Any]) -> list[str]:
-    """Problems of settings with which Redis may lose data. Raises StoreAwayError for a server that can't be written.
+def risky_settings(place: str, info: dict[str, Any]) -> list[str]:
+    """Warnings about settings with which Redis may lose data. Raises StoreUnavailableError for a read-only replica.
 
     Source: redis.io, "Key eviction" and "Redis persistence".
     """
     if info.get("role") == "slave":
-        raise StoreAwayError(place, "read-only", "it is a read-only replica: give the address of the primary")
+        raise StoreUnavailableError(place, "read-only", "it is a read-only replica: give the address of the primary")
     problems = []
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
-        problems.append(f"maxmemory-policy {policy} lets it throw progress away; set noeviction")
+        problems.append(f"maxmemory-policy {policy} lets Redis delete progress; set noeviction")
     if info.get("aof_enabled", 1) == 0:
-        problems.append("appendonly no lets it forget events when it ends; set appendonly yes")
+        problems.append("appendonly no lets Redis lose events when it ends; set appendonly yes")
     return [f"{place}: {'; '.join(problems)}"] if problems else []

@@ -23,8 +23,8 @@ from sharing_manager.settings import LEAST_SPOOL_BYTES, LEAST_STREAM_LENGTH
 from sharing_manager.store.client import client_of
 from sharing_manager.store.lookups import RedisProgress
 from sharing_manager.store.outbox import Outbox
-from sharing_manager.store.progress_queries import RedisQuestion
-from sharing_manager.store.redis_errors import MEMORY, StoreAwayError
+from sharing_manager.store.progress_queries import RedisProgressQuery
+from sharing_manager.store.redis_errors import MEMORY, StoreUnavailableError
 from sharing_manager.store.redis_link import Link, RedisLink
 from sharing_manager.store.shipper import BATCH_ROWS, Bounds, Counts, Shipper
 
@@ -63,7 +63,7 @@ class StoreStatus:
     created)."""
 
     connected: bool = False
-    trouble: str = ""
+    problem: str = ""
     """Kind of the current problem ("away", "auth", "memory", ...); "" if there is none."""
     backlog_rows: int = 0
     backlog_bytes: int = 0
@@ -93,7 +93,7 @@ class RedisStore:
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._drain_until_ns = 0
         self._status = StoreStatus()
-        self._complaint = ""
+        self._reported = ""
         self._thread = threading.Thread(target=self._run, name="emugpu-shipper", daemon=True)
 
     @property
@@ -134,14 +134,14 @@ class RedisStore:
 
     def _failed(self, error: Exception) -> None:
         """Report the error, once in a row. Nothing is shipped until the file has been opened again."""
-        self._status = replace(self._status, connected=False, trouble="failure")
-        line = f"shipping failed unexpectedly ({error!r}); it begins again"
+        self._status = replace(self._status, connected=False, problem="failure")
+        line = f"shipping failed unexpectedly ({error!r}); it is started again"
         if isinstance(error, EmuGpuError):
             line = f"{error}; no events are shipped until then"
         elif isinstance(error, sqlite3.Error):
             line = f"the event log can't be read for shipping ({error}); it is opened again"
-        if line != self._complaint:
-            self._complaint = line
+        if line != self._reported:
+            self._reported = line
             self._report(line)
 
     def _serve(self, outbox: Outbox) -> None:
@@ -158,11 +158,11 @@ class RedisStore:
             pause_s = self._attempt(shipper)
             shipper.make_room()
             self._publish(shipper, outbox.merged())
-            self._complaint = ""
+            self._reported = ""
             if shipper.connected:
                 self._backoff.reset()
             self._pause(shipper, pause_s)
-        while not shipper.trouble and monotonic_ns() < self._drain_until_ns and self._attempt(shipper) == 0:
+        while not shipper.problem and monotonic_ns() < self._drain_until_ns and self._attempt(shipper) == 0:
             pass
         self._publish(shipper, outbox.merged())
 
@@ -170,9 +170,9 @@ class RedisStore:
         """Ship a batch. Returns the pause before the next one, 0 if there are more entries."""
         try:
             shipped = shipper.attempt()
-        except StoreAwayError as error:
-            shipper.away(error)
-            if error.trouble == MEMORY:
+        except StoreUnavailableError as error:
+            shipper.failed(error)
+            if error.kind == MEMORY:
                 self._lookups.distrust()
             return self._backoff.next_s()
         return _IDLE_S if not shipped else 0 if shipped == BATCH_ROWS else _GATHER_S
@@ -195,7 +195,7 @@ class RedisStore:
 def _status(shipper: Shipper, counts: Counts, merged: int, oldest_age_s: float) -> StoreStatus:
     return StoreStatus(
         connected=shipper.connected,
-        trouble=shipper.trouble,
+        problem=shipper.problem,
         backlog_rows=shipper.backlog.rows,
         backlog_bytes=shipper.backlog.size_bytes,
         oldest_age_s=oldest_age_s,
@@ -216,15 +216,15 @@ def connect(
     InputError for an invalid URL, spool size or stream length, and ClusterError for a file that can't be used.
     """
     link = RedisLink(settings.redis_url, URL_VARIABLE, settings.node)
-    asking = client_of(settings.redis_url, URL_VARIABLE)
+    query_client = client_of(settings.redis_url, URL_VARIABLE)
 
     def open_outbox() -> Outbox:
         return Outbox(settings.state_file, settings.node, lambda: wall_ns() // 1_000_000)
 
     open_outbox().close()
     chance = Random(f"{settings.node}/redis")
-    question = RedisQuestion(asking, link.place, monotonic_ns)
-    progress = RedisProgress(question, open_outbox, poller, Backoff(chance, longest_s=2.0), monotonic_ns)
+    query = RedisProgressQuery(query_client, link.place, monotonic_ns)
+    progress = RedisProgress(query, open_outbox, poller, Backoff(chance, longest_s=2.0), monotonic_ns)
     return RedisStore(
         open_outbox,
         link,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from emulator_runtime.domain.units import NS_PER_S
 from sharing_manager.store.entries import furthest
 from sharing_manager.store.outbox import Backlog, Outbox, size_of
-from sharing_manager.store.redis_errors import MEMORY, PERMISSION, StoreAwayError, StreamMovedError
+from sharing_manager.store.redis_errors import MEMORY, PERMISSION, StoreUnavailableError, StreamMovedError
 from sharing_manager.store.redis_link import Link
 from sharing_manager.store.resume import Position, Resumption, resume
 from sharing_manager.store.trimming import Trimmed
@@ -79,67 +79,67 @@ class Shipper:
         self.backlog = outbox.backlog()
         self.counts = Counts()
         self.connected = False
-        self.trouble = ""
-        self._heard_ns = 0
+        self.problem = ""
+        self._confirmed_ns = 0
         self._marks: list[tuple[int, int]] = []
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     # --- shipping ---------------------------------------------------------------------------------------------------
 
     def attempt(self) -> int:
-        """Connect if necessary, and ship one batch. Returns the number of entries. Raises StoreAwayError."""
+        """Connect if necessary, and ship one batch. Returns the number of entries. Raises StoreUnavailableError."""
         try:
             if not self.connected:
                 self._connect()
-            elif self._now_ns() - self._heard_ns >= CHECK_S * NS_PER_S:
+            elif self._now_ns() - self._confirmed_ns >= CHECK_S * NS_PER_S:
                 self._resume()
             shipped = self._ship()
         except StreamMovedError:
-            shipped = self._ship_where_it_moved()
+            shipped = self._ship_after_move()
         if self._trim_is_due():
             self._trim()
         return shipped
 
-    def _ship_where_it_moved(self) -> int:
+    def _ship_after_move(self) -> int:
         try:
             self._resume()
             return self._ship()
         except StreamMovedError as error:
             fix = "give each node a name of its own (EMUGPU_MANAGER_NODE)"
-            problem = f"another manager writes into the stream of this node's name all the time; {fix}"
-            raise StoreAwayError(self._link.place, "second-writer", problem) from error
+            problem = f"another manager keeps writing to the stream of this node's name; {fix}"
+            raise StoreUnavailableError(self._link.place, "second-writer", problem) from error
 
-    def away(self, error: StoreAwayError) -> None:
+    def failed(self, error: StoreUnavailableError) -> None:
         """An attempt failed: the next one must make a new connection."""
         self.connected = False
-        new = error.trouble != self.trouble
+        new = error.kind != self.problem
         if new:
-            self.trouble = error.trouble
+            self.problem = error.kind
             self._report(f"{error}; events wait on this node")
-        if error.trouble == MEMORY:
-            self._free_memory(tell=new)
+        if error.kind == MEMORY:
+            self._free_memory(report=new)
         self._link.close()
 
     def _connect(self) -> None:
-        complaints = self._link.open()
+        warnings = self._link.open()
         self._resume()
-        if self.trouble:
-            self._tell_progress_first()
+        if self.problem:
+            self._send_progress_first()
         self.connected = True
         self.counts.connections += 1
-        for complaint in complaints:
-            self._say_once(complaint)
-        if self.trouble:
-            self.trouble = ""
-            self._report(f"{self._link.place}: back; {self.backlog.rows} events to ship")
+        for warning in warnings:
+            self._report_once(warning)
+        if self.problem:
+            self.problem = ""
+            self._report(f"{self._link.place}: connected again; {self.backlog.rows} events to ship")
 
-    def _tell_progress_first(self) -> None:
+    def _send_progress_first(self) -> None:
         """Send the waiting jobs' progress before the entries: jobs that moved to another node wait for it."""
         self._link.raise_progress([(*known, self._now_ms()) for known in self._outbox.waiting_progress()])
 
-    def _say_once(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
+    def _report_once(self, line: str) -> None:
+        if line not in self._reported:
+            self._reported.add(line)
             self._report(line)
 
     def _resume(self) -> None:
@@ -148,24 +148,24 @@ class Shipper:
         own = self._link.highest_of(self._position.epoch) if newer else None
         resumption = resume(self._position, last, own, self._now_ms())
         if resumption.behind:
-            self._redis_forgot(resumption)
+            self._prepare_to_resend(resumption)
         elif resumption.note:
-            self._say_once(f"{self._link.place}: {resumption.note}")
+            self._report_once(f"{self._link.place}: {resumption.note}")
         if resumption.position != self._position:
             self._confirm_progress(resumption.position.shipped)
             self._outbox.resume_at(resumption.position)
             self._position = resumption.position
             self.backlog, self._counted = self._outbox.backlog(), self._outbox.newest()
             self._marks.clear()
-        self._heard_ns = self._now_ns()
+        self._confirmed_ns = self._now_ns()
 
     def _confirm_progress(self, up_to: int) -> None:
-        """Send the progress of entries that Redis has without having confirmed them: a single command of their
-        transaction may have failed."""
+        """Send the progress of entries that Redis has but hasn't confirmed: a single command of their transaction may
+        have failed."""
         known = furthest(self._outbox.between(self._position.shipped, up_to))
         self._link.raise_progress([(key, *steps) for key, steps in known.items()])
 
-    def _redis_forgot(self, resumption: Resumption) -> None:
+    def _prepare_to_resend(self, resumption: Resumption) -> None:
         """Prepare to send again what this node still has. For the lost entries, send at least the progress of the jobs."""
         oldest = self._outbox.oldest() or self._position.shipped + 1
         lost = max(0, min(oldest - 1, self._position.shipped) - resumption.position.shipped)
@@ -186,12 +186,12 @@ class Shipper:
         self._link.append(self._position.epoch, entries)
         self._outbox.mark_shipped(last)
         self._position = replace(self._position, shipped=last)
-        self._heard_ns = self._now_ns()
+        self._confirmed_ns = self._now_ns()
         self.counts.shipped += len(entries)
         self._shipped_since_trim += len(entries)
         size = self.backlog.size_bytes - sum(size_of(entry) for entry in entries)
         self.backlog = Backlog(max(0, self.backlog.rows - len(entries)), max(0, size), self.backlog.oldest_wall_ns)
-        self.measure(afresh=len(entries) < BATCH_ROWS)
+        self.measure(recount=len(entries) < BATCH_ROWS)
         return len(entries)
 
     # --- room in Redis ----------------------------------------------------------------------------------------------
@@ -204,31 +204,31 @@ class Shipper:
         )
 
     def _trim(self, *, urgent: bool = False) -> Trimmed | None:
-        """Trim the stream. None if the configured user may not do that. Raises StoreAwayError for any other error."""
+        """Trim the stream. None if the configured user may not do that. Raises StoreUnavailableError for any other error."""
         self._trimmed_ns, self._shipped_since_trim = self._now_ns(), 0
         try:
             return self._link.make_room(self._stream_length, urgent=urgent)
-        except StoreAwayError as error:
-            if error.trouble != PERMISSION:
+        except StoreUnavailableError as error:
+            if error.kind != PERMISSION:
                 raise
-            self._say_once(f"{error}; events are shipped all the same, but the stream grows until Redis is full")
+            self._report_once(f"{error}; events are still shipped, but the stream grows until Redis is full")
             return None
 
-    def _free_memory(self, *, tell: bool) -> None:
+    def _free_memory(self, *, report: bool) -> None:
         """Trim on the connection on which writes were refused; Redis never refuses to delete."""
-        with contextlib.suppress(StoreAwayError):  # already reported; the next attempt tries again
+        with contextlib.suppress(StoreUnavailableError):  # already reported; the next attempt tries again
             done = self._trim(urgent=True)
-            if done is not None and tell:
+            if done is not None and report:
                 self._report(
                     f"{self._link.place}: {done.stream}: {done.removed} entries deleted to make room; {done.reason}"
                 )
 
     # --- room on this node ------------------------------------------------------------------------------------------
 
-    def measure(self, *, afresh: bool = False) -> Backlog:
-        """Update `backlog`. Only new entries are counted, unless `afresh` (which is cheap for a small backlog)."""
+    def measure(self, *, recount: bool = False) -> Backlog:
+        """Update `backlog`. Only new entries are counted, unless `recount` (which is cheap for a small backlog)."""
         newest = self._outbox.newest()
-        if afresh:
+        if recount:
             self.backlog = self._outbox.backlog()
         elif newest > self._counted:
             new = self._outbox.backlog(after=max(self._counted, self._position.shipped))
@@ -245,13 +245,13 @@ class Shipper:
             return
         excess = self.backlog.size_bytes - round((1 - _ROOM_SHARE) * self._spool_bytes)
         all_freed = self._outbox.compact(excess) >= excess
-        size = self.measure(afresh=True).size_bytes
+        size = self.measure(recount=True).size_bytes
         if all_freed or size <= self._spool_bytes:
             self._compact_above_bytes = self._spool_bytes
             return
         self._compact_above_bytes = round(size * (1 + _ROOM_SHARE))  # otherwise each call would search in vain
         fix = f"raise the spool's size ({self._spool_bytes} bytes) or bring Redis back"
-        self._report(f"the spool holds {size} bytes of events that may not be lost; {fix}")
+        self._report(f"the spool holds {size} bytes of events that can't be merged or deleted; {fix}")
 
     def _prune(self) -> None:
         """Delete entries that were shipped at least TAIL_S ago, one chunk per call, except for the last TAIL_ROWS."""

@@ -27,8 +27,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str], now_ns: Callable[[], i
     parser = argparse.ArgumentParser(prog="python -m sharing_manager.store.trim", description=__doc__)
     parser.add_argument("--url", default=environ.get(URL_VARIABLE, ""), help=f"Redis (default: ${URL_VARIABLE})")
     parser.add_argument("--node", action="append", help="only this node's stream; may be given again (default: all)")
-    parser.add_argument("--max-length", type=int, help="where no group reads a stream, leave about so many entries")
-    parser.add_argument("--forget-days", type=float, help="also forget progress of jobs not heard of for so many days")
+    parser.add_argument("--max-length", type=int, help="if no group reads a stream, keep about this many entries")
+    parser.add_argument(
+        "--forget-days", type=float, help="also delete the progress of jobs without an event for this many days"
+    )
     options = parser.parse_args(argv)
     try:
         _check(options)

@@ -40,7 +40,7 @@ def slowest(groups: Mapping[str, Group]) -> tuple[EntryId, str] | None:
 
 def make_room(client: Client, place: str, node: str, length: int, *, urgent: bool = False) -> Trimmed:
     """Trim one node's stream if it has more than `length` entries. With `urgent`, Redis is out of memory: if no group
-    reads the stream, only its newer half is kept, but at least LEAST_LENGTH entries. Raises StoreAwayError."""
+    reads the stream, only its newer half is kept, but at least LEAST_LENGTH entries. Raises StoreUnavailableError."""
     with translated(place):
         entries = int(client.execute_command("XLEN", stream_of(node)))
     if urgent:
@@ -51,7 +51,7 @@ def make_room(client: Client, place: str, node: str, length: int, *, urgent: boo
 
 
 def trim(client: Client, place: str, node: str, *, max_length: int | None = None) -> Trimmed:
-    """Trim one node's stream. `max_length` applies only if no group reads it. Raises StoreAwayError.
+    """Trim one node's stream. `max_length` applies only if no group reads it. Raises StoreUnavailableError.
 
     XTRIM's `~` deletes only whole blocks, which is cheap; up to a hundred more entries stay. Without LIMIT 0 it would stop
     after a hundred blocks (redis.io, XTRIM), and a busy node fills as many in a second.
@@ -65,14 +65,14 @@ def trim(client: Client, place: str, node: str, *, max_length: int | None = None
         if last is not None:
             return _trim_acknowledged(client, stream, *last)
         if max_length is None:
-            return Trimmed(stream, 0, "no group reads it; --max-length would trim it all the same")
+            return Trimmed(stream, 0, "no group reads it; give --max-length to trim it")
         removed = int(client.execute_command("XTRIM", stream, "MAXLEN", "~", max_length, "LIMIT", 0))
         return Trimmed(stream, removed, f"no group reads it; about {max_length} entries stay")
 
 
 def _trim_acknowledged(client: Client, stream: str, limit: EntryId, group: str) -> Trimmed:
     removed = int(client.execute_command("XTRIM", stream, "MINID", "~", str(limit), "LIMIT", 0))
-    fix = f"let it read on, or delete it if nobody uses it any more (XGROUP DESTROY {stream} {group})"
+    fix = f"start its reader, or delete the group if it isn't used any more (XGROUP DESTROY {stream} {group})"
     reason = f"all groups have acknowledged what is before {limit}; group {group!r} needs the rest: {fix}"
     return Trimmed(stream, removed, reason)
 
@@ -86,7 +86,7 @@ def _group(client: Client, stream: str, group: Mapping[str, Any]) -> Group:
 def forget_progress(client: Client, place: str, before_ms: int) -> int:
     """Delete the progress of jobs without an event since `before_ms`. Returns the number of jobs.
 
-    A job that resumes at the same moment loses nothing: its next event has all its steps. Raises StoreAwayError.
+    A job that resumes at the same moment loses nothing: its next event has all its steps. Raises StoreUnavailableError.
     """
     with translated(place):
         keys = client.execute_command("ZRANGEBYSCORE", SEEN, "-inf", f"({before_ms}")

@@ -84,11 +84,9 @@ def border_figures(status: BorderFigures) -> list[Figure]:
     """Metrics of the connections to the API server and the kubelet."""
     return [
         Figure("emugpu_kubernetes_events_queued", "Kubernetes Events that wait to be sent.", status.events_queued),
-        Figure("emugpu_kubernetes_events_dropped", "Kubernetes Events given up.", status.events_dropped, counter=True),
-        Figure(
-            "emugpu_inventory_valid", "1: the Node's inventory annotation is in force.", not status.inventory_problem
-        ),
-        Figure("emugpu_kubelet_up", "1: the kubelet says who holds which devices.", not status.kubelet_problem),
+        Figure("emugpu_kubernetes_events_dropped", "Kubernetes Events dropped.", status.events_dropped, counter=True),
+        Figure("emugpu_inventory_valid", "1: the Node's inventory annotation is valid.", not status.inventory_problem),
+        Figure("emugpu_kubelet_up", "1: the kubelet lists which pods hold which devices.", not status.kubelet_problem),
     ]
 
 
@@ -97,14 +95,15 @@ def store_figures(status: StoreFigures) -> list[Figure]:
     return [
         Figure("emugpu_redis_up", "1: Redis answers.", status.connected),
         Figure("emugpu_event_backlog", "Events that Redis doesn't have yet.", status.backlog_rows),
-        Figure("emugpu_event_backlog_bytes", "Their size.", status.backlog_bytes),
-        Figure("emugpu_event_backlog_age_seconds", "Age of the oldest of them.", status.oldest_age_s),
+        Figure("emugpu_event_backlog_bytes", "Size of these events.", status.backlog_bytes),
+        Figure("emugpu_event_backlog_age_seconds", "Age of the oldest of these events.", status.oldest_age_s),
         Figure(
-            "emugpu_events_merged", "Events that went into a later one for want of room.", status.merged, counter=True
+            "emugpu_events_merged",
+            "Events merged into a later one because the outbox was full.",
+            status.merged,
+            counter=True,
         ),
-        Figure(
-            "emugpu_events_lost", "Events that Redis forgot and this node no longer has.", status.lost, counter=True
-        ),
+        Figure("emugpu_events_lost", "Events that Redis lost and this node no longer has.", status.lost, counter=True),
     ]
 
 
@@ -119,14 +118,14 @@ def _node_figures(node: NodeTelemetry) -> list[Figure]:
         Figure("emugpu_pending_attaches", "Connections that are being identified.", node.pending_attaches),
         Figure(
             "emugpu_connections_turned_away",
-            "Connections of a container that has too many.",
-            node.turned_away_total,
+            "Connections rejected because their container has too many.",
+            node.rejected_total,
             counter=True,
         ),
         Figure(
             "emugpu_connections_held",
-            "How often a connection had to wait for its container's share of the manager's time.",
-            node.held_total,
+            "How often a connection was paused because its container's time budget was used up.",
+            node.paused_total,
             counter=True,
         ),
     ]

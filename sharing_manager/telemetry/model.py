@@ -45,8 +45,8 @@ class NodeTelemetry:
     """A node at `at_ns` (the manager's clock). Totals count from the manager's start.
 
     `request_lag_ns` is the sum of the lags from issue to arrival of lease requests, `request_lag_max_ns` the longest of
-    them. `attach_failures` counts refused attachments by error code, `turned_away_total` the rejected connections of
-    containers with too many, `held_total` how often a connection had to wait (sharing_manager/service/time_budgets.py).
+    them. `attach_failures` counts refused attachments by error code, `rejected_total` the connections rejected because their
+    container has too many, `paused_total` how often a connection was paused (sharing_manager/service/time_budgets.py).
     """
 
     at_ns: int
@@ -60,5 +60,5 @@ class NodeTelemetry:
     attached: int = 0
     pending_attaches: int = 0
     attach_failures: Mapping[str, int] = field(default_factory=dict)
-    turned_away_total: int = 0
-    held_total: int = 0
+    rejected_total: int = 0
+    paused_total: int = 0

@@ -29,10 +29,10 @@ from random import Random
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
+from emulator_runtime.node.layout import JOB_LABEL
 from operators.jobs.manifests import Images, job_document
 from operators.kube.documents import Key, condition_holds, object_at, text_at, texts_of
 from operators.objects.emujob import EmuJob
-from operators.objects.names import JOB_LABEL
 from tests.benchmarks.emujobs_report import (
     ALONE,
     BENCHMARK,

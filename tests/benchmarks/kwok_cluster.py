@@ -29,7 +29,7 @@ import yaml
 from cluster_harness.cache import Cache, content_key, default_root
 from cluster_harness.programs import module_key
 from emulator_runtime.domain.errors import ClusterError
-from operators.objects.pool import DEFAULT_RESOURCE
+from emulator_runtime.node.layout import GPU_RESOURCE
 from tests.support.api_server import ADMIN_TOKEN, ApiServer
 
 KWOK = "sigs.k8s.io/kwok/cmd/kwok@v0.8.0"
@@ -248,7 +248,7 @@ def named(name: str, **members: Any) -> dict[str, Any]:
 
 def node_document(name: str) -> dict[str, Any]:
     """A node with 8 emulated GPUs, as a kubelet with our device plugin would have registered it."""
-    amounts = {"cpu": "96", "memory": "512Gi", "pods": "110", DEFAULT_RESOURCE: str(GPUS)}
+    amounts = {"cpu": "96", "memory": "512Gi", "pods": "110", GPU_RESOURCE: str(GPUS)}
     condition = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
     return {
         "apiVersion": "v1",

@@ -165,8 +165,8 @@ class OurManager:
         stack.callback(server.close)
         variable = "EMUGPU_MANAGER_LIFELINE_FD"
         self._child = Child(server, "sharing_manager.__main__", directory / "stderr", environment, fd_variable=variable)
-        stack.callback(self._child.make_sure_it_ended, END_S)
-        stack.callback(self._child.ask_to_end)
+        stack.callback(self._child.kill_after, END_S)
+        stack.callback(self._child.terminate)
         self._admin = self._connect_admin()
         stack.callback(self._admin.close)
 
@@ -176,7 +176,7 @@ class OurManager:
                 return Channel.connect(self._directory / "admin.sock")
             except ManagerUnavailableError:
                 if not self._child.alive:
-                    raise SystemExit(f"the manager did not start: {self._child.how_it_ended()}") from None
+                    raise SystemExit(f"the manager did not start: {self._child.exit_description()}") from None
                 time.sleep(0.01)
 
     def pids(self) -> list[int]:

@@ -70,8 +70,8 @@ def start(stack: ExitStack, directory: Path, node: str) -> list[RabbitDesign]:
     stack.callback(server.close)
     arguments = [str(port), str(directory), node]
     manager = Child(server, "tests.benchmarks.rabbitmq_peer", directory / "peer-stderr", {}, arguments)
-    stack.callback(manager.make_sure_it_ended, END_S)
-    stack.callback(manager.ask_to_end)
+    stack.callback(manager.kill_after, END_S)
+    stack.callback(manager.terminate)
     pids = [broker.pid, manager.pid]
     return [
         RabbitDesign("RabbitMQ, reply queue", port, pids),

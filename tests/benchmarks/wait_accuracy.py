@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import prepare_waiting, set_realtime_priority, shorten_slice
 from emulator_runtime.timing.stream import DeviceStream, OwnDevice
 from emulator_runtime.timing.waiter import DEFAULT_SPIN_NS, Waiter
+from tests.support.private_clock import private_clock
 
 WAITS = {1: 600, 5: 400, 20: 200, 100: 60}  # requested ms: how often per method
 QUICK_SHARE = 40
@@ -168,7 +168,7 @@ def measure_steps(method: str, share: int) -> dict[str, Any]:
     step = plain_step()
     if method != PLAIN:
         settings(ours=True)
-        stream = DeviceStream(HostClock.starting_now(), OwnDevice())
+        stream = DeviceStream(private_clock(), OwnDevice())
         step = stream.step
         stream.synchronize()
     start = time.monotonic_ns()

@@ -185,7 +185,8 @@ RIGHTS = {
         ("", "configmaps", "get patch", "emugpu-scheduler-las"),
     ],
     "emugpu-experiments": [
-        ("emugpu.dev", "schedulingexperiments", "get patch", ""),
+        ("emugpu.dev", "schedulingexperiments", "get", ""),
+        ("emugpu.dev", "schedulingexperiments/status", "patch", ""),
         ("emugpu.dev", "emujobs", "list watch get create patch delete", ""),
         ("emugpu.dev", "emugpupools", "list watch", ""),
         ("batch", "jobs", "list watch get patch", ""),

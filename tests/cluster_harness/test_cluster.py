@@ -20,7 +20,7 @@ from cluster_harness.product.chart import NAMESPACE, POOL_LABEL
 from cluster_harness.programs import CLIENTS, Clients
 from cluster_harness.request.flags import plan
 from cluster_harness.requirements.host import CAPABILITY_BITS, PROGRAMS, Host, Volume
-from cluster_harness.requirements.table import GO_VERSION
+from cluster_harness.requirements.requirements import GO_VERSION
 from cluster_harness.requirements.work import OFFLINE, REGISTRY, Work
 from cluster_harness.up import Request
 from emulator_runtime.domain.errors import ClusterError, InputError

@@ -1,4 +1,4 @@
-"""Allocate and GetPreferredAllocation over the socket: what a container gets, and every way to be refused."""
+"""Allocate and GetPreferredAllocation over the socket: a container's reply, and every reason for a refusal."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def test_refusals(served, kubelet, resource, grants):
     for ids, text in [
         (["GPU-x"], "unknown device 'GPU-x': the node's inventory has changed since; create the pod again"),
         ([first, f"{second}::0"], "unknown device"),
-        ([first, first], "must name its devices once each"),
-        ([], "must name its devices once each"),
+        ([first, first], "must name each device once"),
+        ([], "must name each device once"),
     ]:
         error = refusal(kubelet, EMUGPU, ids)
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -153,7 +153,7 @@ def test_shared_devices_one_at_a_time(node, kubelet, resource, grants):
     ids = list(shared.by_id())
     error = refusal(kubelet, SHARED, ids[:2])
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "may ask for 1 shared device at most, not 2 (failRequestsGreaterThanOne)" in error.details()
+    assert "may request at most 1 shared device, not 2 (failRequestsGreaterThanOne)" in error.details()
     reply = kubelet.allocate(SHARED, ids[4:5])
     record = grants.read(reply.envs["EMUGPU_TOKEN"])
     assert json.loads((grants.edev_dir(record.grant_id) / "1").read_text())["replica"] == 1

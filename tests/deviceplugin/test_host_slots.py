@@ -1,4 +1,4 @@
-"""Places on a node for containers without a GPU: when they are offered, what an Allocate gives, and that GPUs stay alone."""
+"""Host slots: when a node offers them, what Allocate replies, and that GPUs are unaffected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from deviceplugin.daemon import offers_of
 from deviceplugin.resources.gpus import GpuOffer
-from deviceplugin.resources.host_slots import HOST_PLACES, PlaceOffer
+from deviceplugin.resources.host_slots import HOST_SLOTS, HostSlotOffer
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.grant_files import GrantFiles
 from emulator_runtime.node.inventory import Inventory
@@ -38,41 +38,41 @@ def test_every_node_that_is_in_use_offers_places(resource, more, host, names):
 
 
 def test_a_pool_without_gpus_offers_places_alone_and_a_node_without_a_pool_nothing():
-    assert offers_of(Inventory("worker1", (), pool="cpu"), host=True, nvidia_smi=True) == [PlaceOffer()]
+    assert offers_of(Inventory("worker1", (), pool="cpu"), host=True, nvidia_smi=True) == [HostSlotOffer()]
     assert offers_of(Inventory("worker1", ()), host=True, nvidia_smi=True) == []
 
 
 def test_places_are_no_devices():
-    places = PlaceOffer()
+    places = HostSlotOffer()
     announced = list(places.announced())
-    assert len({one.device_id for one in announced}) == HOST_PLACES == 110
+    assert len({one.device_id for one in announced}) == HOST_SLOTS == 110
     assert all(one.healthy and one.numa_node is None for one in announced)
     assert places.device_counts == (0, 0)
     assert places.device_files(["place-0"]) == {}
 
 
 def test_preferred_places():
-    places = PlaceOffer(4)
+    places = HostSlotOffer(4)
     assert places.preferred(["place-3", "place-1", "place-2"], [], 2) == ["place-1", "place-2"]
     assert places.preferred(["place-3", "place-1"], ["place-3"], 2) == ["place-3", "place-1"]
     assert places.preferred(["place-9"], [], 1) == []
-    with pytest.raises(InputError, match="2 places must be included in an allocation of 1"):
+    with pytest.raises(InputError, match="2 host slots must be included in an allocation of 1"):
         places.preferred([], ["place-0", "place-1"], 1)
 
 
 @pytest.mark.parametrize(
     ("requested", "problem"),
     [
-        ([], "must name its places once each"),
-        (["place-1", "place-1"], "must name its places once each"),
-        (["place-110"], "unknown place 'place-110'"),
-        (["EMU-1"], "unknown place 'EMU-1'"),
+        ([], "must name each host slot once"),
+        (["place-1", "place-1"], "must name each host slot once"),
+        (["place-110"], "unknown host slot 'place-110'"),
+        (["EMU-1"], "unknown host slot 'EMU-1'"),
     ],
 )
 def test_places_that_cannot_be_had(requested, problem):
     with pytest.raises(InputError, match=problem):
-        PlaceOffer().checked_ids(requested)
-    assert PlaceOffer().checked_ids(["place-10", "place-9"]) == ("place-9", "place-10")
+        HostSlotOffer().checked_ids(requested)
+    assert HostSlotOffer().checked_ids(["place-10", "place-9"]) == ("place-9", "place-10")
 
 
 def test_what_one_container_gets_of_a_gpu_and_a_place_does_not_collide(node, resource):
@@ -81,7 +81,7 @@ def test_what_one_container_gets_of_a_gpu_and_a_place_does_not_collide(node, res
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("")
     found = []
-    for offer, edev in ((GpuOffer("worker1", resource(1)), "gpu"), (PlaceOffer(), "place")):
+    for offer, edev in ((GpuOffer("worker1", resource(1)), "gpu"), (HostSlotOffer(), "place")):
         first = next(iter(offer.announced())).device_id
         variables = offer.environment([first], f"token of {offer.name}")
         mounts = offer.mounts(node.layout, node.layout.root / edev, lambda path: path.is_file())
@@ -110,7 +110,7 @@ def test_allocate_mints_a_grant_without_devices(node, kubelet, resource, grants)
     with pytest.raises(grpc.RpcError) as refused:
         kubelet.allocate(HOST, ["place-300"])
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "unknown place 'place-300'" in refused.value.details()
+    assert "unknown host slot 'place-300'" in refused.value.details()
 
 
 @pytest.mark.processes

@@ -1,4 +1,4 @@
-"""The daemon as a process against a kubelet: registered, registered again, changed, ended."""
+"""The device plugin as a process with a fake kubelet: registration, its repetition, changes of the inventory, the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from deviceplugin.plugin import Seen, socket_name, why_again
+from deviceplugin.plugin import SessionState, reason_to_register, socket_name
 from deviceplugin.service import Stream
 
 EMUGPU = "emugpu.dev/emuGPU"
@@ -73,7 +73,7 @@ def test_kubelet_away_for_a_while(served, kubelet, node, in_time):
     began = time.monotonic()
     kubelet.wait_for(lambda: len(kubelet.devices(EMUGPU)) == 8)
     assert in_time(most_s=4, since_s=began)  # sooner than the next retry
-    assert node.log.count("there is no kubelet") == 1  # waiting is quiet
+    assert node.log.count("the kubelet has no socket there") == 1  # waiting is quiet
 
 
 def test_own_socket_deleted(served, kubelet, node):
@@ -144,7 +144,7 @@ def test_inventory_and_kubelet_that_come_later(node, kubelet, resource, eventual
     node.start()
     eventually(lambda: "isn't there; waiting for the sharing manager" in node.log)
     node.publish(resource(2))
-    eventually(lambda: "waiting for it" in node.log)
+    eventually(lambda: "; waiting" in node.log)
     kubelet.start()
     kubelet.wait_for(lambda: len(kubelet.devices(EMUGPU)) == 2)
 
@@ -208,15 +208,15 @@ def test_modes_of_the_node_directory(served, node):
 
 
 def test_why_again():
-    start = Seen((1, 1, 1), (1, 2, 1), Stream.NONE, 0)
-    assert why_again(start, replace(start, age_s=29)) is None
-    assert why_again(start, replace(start, stream=Stream.OPEN, age_s=1e6)) is None
-    assert why_again(start, replace(start, stream=Stream.OPEN, kubelet=None)) is None
-    assert why_again(start, replace(start, kubelet=(1, 1, 2))) == "there is a new kubelet"
-    assert why_again(start, replace(start, socket=None)) == "our socket was removed"
-    assert why_again(start, replace(start, socket=(1, 2, 9))) == "our socket was removed"
-    assert why_again(start, replace(start, stream=Stream.ENDED)) == "the kubelet has closed its stream"
-    assert why_again(start, replace(start, age_s=31)) == "the kubelet hasn't asked for the devices"
+    start = SessionState((1, 1, 1), (1, 2, 1), Stream.NONE, 0)
+    assert reason_to_register(start, replace(start, age_s=29)) is None
+    assert reason_to_register(start, replace(start, stream=Stream.OPEN, age_s=1e6)) is None
+    assert reason_to_register(start, replace(start, stream=Stream.OPEN, kubelet=None)) is None
+    assert reason_to_register(start, replace(start, kubelet=(1, 1, 2))) == "there is a new kubelet"
+    assert reason_to_register(start, replace(start, socket=None)) == "the plugin's socket was removed"
+    assert reason_to_register(start, replace(start, socket=(1, 2, 9))) == "the plugin's socket was removed"
+    assert reason_to_register(start, replace(start, stream=Stream.ENDED)) == "the kubelet has closed its stream"
+    assert reason_to_register(start, replace(start, age_s=31)) == "the kubelet hasn't opened its stream"
 
 
 def test_socket_names_differ_and_fit():

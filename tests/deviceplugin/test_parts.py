@@ -1,4 +1,4 @@
-"""The program's edges: settings, start-up failures, metrics and probes, generated code, what CDI leaves behind."""
+"""Settings, failures at the start, metrics and probes, generated code, removal of CDI specs."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_metrics_and_probes(node, kubelet, resource, eventually):
         assert line in text
     taken = program(NODE_DIR=str(node.layout.root), KUBELET_DIR=str(node.kubelet_dir), METRICS_PORT=str(port))
     assert taken.returncode == 2
-    assert f"EMUGPU_PLUGIN_METRICS_PORT: port {port} can't be had: Address already in use" in taken.stderr
+    assert f"EMUGPU_PLUGIN_METRICS_PORT: can't listen on port {port}: Address already in use" in taken.stderr
     node.publish()
     eventually(lambda: "emugpu_plugin_devices{" not in fetch(port, "/metrics")[1])
     assert process.poll() is None

@@ -1,4 +1,4 @@
-"""Threads that must not end because something odd happened."""
+"""Pauses between attempts, and threads that must not end because of an error."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import threading
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.retrying import Backoff, keep_running
@@ -63,3 +65,17 @@ def test_a_report_that_fails_does_not_end_it(run):
 def test_what_ends_the_process_ends_it(run):
     with pytest.raises(SystemExit):
         run(SystemExit(1))
+
+
+@given(st.integers(), st.floats(0.01, 1.0), st.integers(1, 100))
+def test_pauses_double_up_to_a_limit_and_begin_again_after_a_success(seed: int, first_s: float, failures: int) -> None:
+    backoff = Backoff(Random(seed), first_s=first_s, longest_s=10.0)
+    for number in range(failures):
+        most_s = min(10.0, first_s * 2**number)
+        assert most_s / 2 <= backoff.next_s() <= most_s
+    backoff.reset()
+    assert backoff.next_s() <= first_s
+
+
+def test_programs_with_other_names_do_not_retry_in_step() -> None:
+    assert len({Backoff(Random(f"node-{number}/watch")).next_s() for number in range(13)}) == 13

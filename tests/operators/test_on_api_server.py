@@ -19,14 +19,15 @@ from emulator_runtime.timing.host import wall_ns
 from operators.chart_hooks.cleanup import NodePods, cleanup
 from operators.chart_hooks.prepare import Settings as PrepareSettings
 from operators.chart_hooks.prepare import prepare
+from operators.controllers.actions import RecordEvent
+from operators.controllers.events import Event
+from operators.controllers.writer import write_common
 from operators.kube.api import CRD, NODE, POD, POOL, ApiAwayError, NotThereError, applied
 from operators.kube.client import KubeApi
+from operators.kube.documents import Key
 from operators.kube.informer import Pauses
 from operators.kube.kubeconfig import from_document
-from operators.pools.actions import RecordEvent
-from operators.pools.controller import Controller
-from operators.pools.metrics import PoolMetrics
-from operators.pools.writer import write
+from operators.pools.controller import AUTHOR, Controller, PoolMetrics
 from tests.support.api_server import ApiServer
 from tests.support.controllers import running, until
 
@@ -454,7 +455,8 @@ def test_errors_of_the_server_become_ours(cluster: ApiServer) -> None:
             async for _ in api.watch(POOL, "1"):
                 raise AssertionError("no change can be told from so long ago")
         with pytest.raises(ClusterError, match="create events: "):
-            await write(api, RecordEvent("p", "u", "neither", "R", "n"), wall_ns())
+            event = Event("neither", "R", "n")
+            await write_common(api, RecordEvent(Key("", "p", "u"), event), AUTHOR, wall_ns())
         await api.delete(POOL, "never-was")
         await api.close()
 

@@ -1,4 +1,4 @@
-"""The daemon of a cluster's node as a process, with the node directory and an inventory file: pods come with their tokens."""
+"""The daemon of a cluster's node as a process, with a node directory and an inventory file; pods present their tokens."""
 
 import contextlib
 import json
@@ -197,7 +197,7 @@ def test_the_inventory_changes_while_a_job_runs(node):
     _, errors = node.process.communicate(timeout=ENDED_S)
     assert node.process.returncode == 0
     errors = "".join(said) + errors
-    assert "what was in force before stays" in errors
+    assert "the previous state stays in force" in errors
     assert "pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0)" in errors
     assert "Traceback" not in errors
 
@@ -248,7 +248,7 @@ def test_where_pods_are_identified_who_is_in_none_has_16_connections(start_node)
         client.close()
     node.process.terminate()
     _, errors = node.process.communicate(timeout=ENDED_S)
-    assert "has 16 connections open; more of them are turned away" in errors
+    assert "has 16 connections open; further ones are rejected" in errors
 
 
 def test_an_idle_manager_ends_at_a_signal(node):
@@ -356,7 +356,7 @@ def test_a_job_that_comes_before_the_inventory_is_patient(start_node, short_dire
         KUBERNETES_SERVICE_PORT="1",
     )
     client = ManagerClient(node.layout.manager_socket, node.mint(UUID), patience_s=0.2)
-    with pytest.raises(ManagerUnavailableError, match="the inventory has not come yet to this node; come again"):
+    with pytest.raises(ManagerUnavailableError, match="the inventory isn't known yet on this node; try again"):
         client.attach(5)
     client.close()
 

@@ -1,4 +1,4 @@
-"""The daemon as a process: its contract on both sockets, its life, and whatever may come in at its sockets."""
+"""The daemon of a local cluster as a process: both sockets, its life, and invalid input."""
 
 import contextlib
 import itertools
@@ -113,7 +113,7 @@ BAD_JOB_REQUESTS = [
     ({"op": ["attach"]}, ProtocolError, "field 'op' must be one of"),
     ({}, ProtocolError, "field 'op' must be one of"),
     ({"op": "attach"}, ProtocolError, "field 'version'"),
-    ({"op": "attach", "version": 3}, ProtocolError, "protocol version 3 is not spoken here, only 1 and 2"),
+    ({"op": "attach", "version": 3}, ProtocolError, "protocol version 3 is not supported, only 1 and 2"),
     ({"op": "attach", "version": 1, "token": "x"}, ProtocolError, "field 'job_id'"),
     ({"op": "attach", "version": 2, "token": "x"}, RefusedError, "unknown token"),
     ({"op": "query"}, ProtocolError, "field 'token'"),

@@ -1,4 +1,4 @@
-"""Grants of places on the node: a container without a GPU attaches, waits and reports, and its place is nowhere a device."""
+"""Grants of host slots: a container without a GPU attaches, waits and reports, and never counts as a device."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from sharing_manager.grants.binding import check_held
 from sharing_manager.grants.grant import GrantState
 from sharing_manager.grants.identity import PodAllocation
 from sharing_manager.grants.reconcile import YOUNG_NS
-from sharing_manager.kubernetes.pod_events import notes_for
+from sharing_manager.kubernetes.pod_events import event_reporter
 from sharing_manager.persistence.event_log import ManagerEvent
 
 HOST = "emugpu.dev/host"
@@ -72,8 +72,8 @@ def test_the_next_pod_on_a_place_fences_the_one_before(pods, pod, mint):
     old = pods.attach(mint("t1", "place-0"), pod("a"))
     new = pods.attach(mint("t2", "place-0"), pod("b"))
     assert (old.state, new.live) == (GrantState.FENCED, True)
-    assert pods.attach("t1", pod("a")).over  # and it comes to nothing any more
-    with pytest.raises(RefusedError, match="this token is void, end the pod"):
+    assert pods.attach("t1", pod("a")).ended  # and it comes to nothing any more
+    with pytest.raises(RefusedError, match="this token is void, delete the pod"):
         pods.attach(earlier, pod("c"))
 
 
@@ -127,5 +127,5 @@ def test_the_pods_owner_is_told_that_it_runs_without_a_gpu(pod):
         def record(self, identity, reason, note, *, warning):
             told.append((reason, note))
 
-    notes_for(Events())(pod("a"), ManagerEvent(0, "attached", "j", 0))
-    assert told == [("EmuGPUAttached", "container main begins on CPUs alone")]
+    event_reporter(Events())(pod("a"), ManagerEvent(0, "attached", "j", 0))
+    assert told == [("EmuGPUAttached", "container main starts on CPUs only")]

@@ -1,4 +1,4 @@
-"""The parts of a node's daemon wired together: what Kubernetes and Redis say reaches the manager, and the other way round."""
+"""The parts of a node's daemon together: input from Kubernetes and Redis reaches the manager, and events reach them."""
 
 import pytest
 
@@ -135,16 +135,16 @@ def attach(daemon, pod, *devices, name="a"):
 
 
 def ready(daemon):
-    return daemon.cluster._waits_for
+    return daemon.cluster._not_ready_reason
 
 
 def test_a_node_has_nothing_until_the_api_server_has_spoken(start, border, uuids):
     daemon = start()
-    assert ready(daemon) == "the inventory has not come yet"
-    assert (daemon.cluster.missing(), border.in_use) == ("the inventory has not come yet to this node", False)
+    assert ready(daemon) == "the inventory isn't known yet"
+    assert (daemon.cluster.not_ready(), border.in_use) == ("the inventory isn't known yet on this node", False)
     assert not daemon.layout.inventory_file.exists()
     border.on_inventory(inventory())
-    assert (ready(daemon), daemon.cluster.missing()) == ("", "")
+    assert (ready(daemon), daemon.cluster.not_ready()) == ("", "")
     assert read_inventory(daemon.layout.inventory_file, "n1") == inventory()
     assert [d.device.uuid for d in daemon.pool.all()] == uuids[:2]
 
@@ -156,7 +156,7 @@ def test_a_restarted_daemon_has_what_it_published_and_the_pods_it_knew(start, bo
     assert first.manager.grants() == [grant]
     first.close()
     second = start()
-    assert (ready(second), second.cluster.missing(), border.in_use) == ("", "", True)
+    assert (ready(second), second.cluster.not_ready(), border.in_use) == ("", "", True)
     assert [d.holders for d in second.pool.all()] == [{grant.holder}, set()]
     assert border.remembered == [pod("a")]
 
@@ -167,17 +167,17 @@ def test_a_restarted_daemon_that_cant_read_what_it_published_says_why_and_waits(
     first.close()
     first.layout.inventory_file.write_text("{")
     second = start()
-    assert "is not JSON" in caplog.text and "waiting for the inventory to come anew" in caplog.text
-    assert (second.cluster.missing() != "", border.in_use) == (True, False)
+    assert "is not JSON" in caplog.text and "waiting for a new one" in caplog.text
+    assert (second.cluster.not_ready() != "", border.in_use) == (True, False)
     border.on_inventory(inventory())
-    assert second.cluster.missing() == ""
+    assert second.cluster.not_ready() == ""
 
 
 def test_a_restarted_daemon_of_a_node_in_no_pool_had_no_devices(start, border):
     first = start()
     border.on_inventory(Inventory("n1", ()))
     first.close()
-    assert (start().cluster.missing(), border.in_use) == ("", False)
+    assert (start().cluster.not_ready(), border.in_use) == ("", False)
 
 
 def test_a_node_of_a_pool_without_gpus_is_in_use(start, border, monkeypatch):
@@ -189,9 +189,9 @@ def test_a_node_of_a_pool_without_gpus_is_in_use(start, border, monkeypatch):
     assert (ready(first), list(read_inventory(first.layout.inventory_file, "n1").entries())) == ("", [])
     first.close()
     second = start()
-    assert (second.cluster.missing(), border.in_use) == ("", True)
+    assert (second.cluster.not_ready(), border.in_use) == ("", True)
     border.on_inventory(Inventory("n1", (), cleanup=True))
-    now_ns[0] += in_cluster.FAREWELL_NS
+    now_ns[0] += in_cluster.REMOVAL_DELAY_NS
     second.cluster.turn()
     assert (list(second.layout.root.iterdir()), second.left) == ([], 0)
     border.on_inventory(Inventory("n1", (), pool="cpu"))
@@ -207,10 +207,10 @@ def test_what_concerns_a_pod_is_told_to_its_owner(start, border, pod, uuids):
     daemon.manager.finish(grant, 3)
     attach(daemon, pod, uuids[0], name="b")
     assert border.notes == [
-        ("ns/a/main", "EmuGPUAttached", f"container main begins on {uuids[0]}", False),
+        ("ns/a/main", "EmuGPUAttached", f"container main starts on {uuids[0]}", False),
         ("ns/a/main", "EmuGPULost", f"device {uuids[0]} is lost: XID 79", True),
         ("ns/a/main", "EmuGPUFenced", "a newer pod has attached to its devices", True),
-        ("ns/b/main", "EmuGPUAttached", f"container main begins on {uuids[0]}", False),
+        ("ns/b/main", "EmuGPUAttached", f"container main starts on {uuids[0]}", False),
     ]
 
 
@@ -252,7 +252,7 @@ def test_sharing_that_doesnt_fit_is_told_and_the_last_inventory_stays(start, bor
     daemon = start(sharing_config=str(tmp_path / "sharing.yaml"))
     border.on_inventory(inventory())
     assert ready(daemon) != ""
-    assert "what was in force before stays" in caplog.text
+    assert "the previous state stays in force" in caplog.text
     (tmp_path / "sharing.yaml").write_text("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}")
     border.on_inventory(inventory())
     assert read_inventory(daemon.layout.inventory_file, "n1").resources[0].replicas == 2
@@ -267,10 +267,10 @@ def test_cleaning_up(start, border, pod, uuids, monkeypatch):
     border.on_inventory(Inventory("n1", (), cleanup=True))
     assert (grant.state, ready(daemon)) == (GrantState.GONE, "emugpu has been removed from this node")
     assert read_inventory(daemon.layout.inventory_file, "n1").resources == ()  # for the device plugin to see
-    assert daemon.cluster.due_ns() == now_ns[0] + in_cluster.FAREWELL_NS
+    assert daemon.cluster.due_ns() == now_ns[0] + in_cluster.REMOVAL_DELAY_NS
     daemon.cluster.turn()
     assert daemon.layout.inventory_file.exists()
-    now_ns[0] += in_cluster.FAREWELL_NS
+    now_ns[0] += in_cluster.REMOVAL_DELAY_NS
     daemon.cluster.turn()
     assert list(daemon.layout.root.iterdir()) == []
     assert daemon.cluster.due_ns() is None
@@ -289,7 +289,7 @@ def test_cleaning_up_goes_on_when_the_annotation_is_taken_away_early(start, bord
     border.on_inventory(Inventory("n1", (), cleanup=True))
     border.on_inventory(Inventory("n1", ()))
     assert daemon.left == 0
-    now_ns[0] += in_cluster.FAREWELL_NS
+    now_ns[0] += in_cluster.REMOVAL_DELAY_NS
     daemon.cluster.turn()
     assert list(daemon.layout.root.iterdir()) == []
 
@@ -302,7 +302,7 @@ def test_a_node_that_is_wanted_again_before_it_was_cleaned_up_just_goes_on(start
     border.on_inventory(Inventory("n1", (), cleanup=True))
     border.on_inventory(inventory(count=1))
     assert (daemon.left, ready(daemon), daemon.cluster.due_ns()) == (0, "", None)
-    now_ns[0] += in_cluster.FAREWELL_NS
+    now_ns[0] += in_cluster.REMOVAL_DELAY_NS
     daemon.cluster.turn()
     assert read_inventory(daemon.layout.inventory_file, "n1") == inventory(count=1)
     assert [d.device.uuid for d in daemon.pool.all()] == uuids[:1]
@@ -343,5 +343,7 @@ def test_a_daemon_without_kubernetes_says_so(tmp_path, start, border, caplog):
     publish(path, inventory())
     daemon = start(kubernetes="0", inventory=str(path))
     assert daemon.cluster.identifier is None
-    assert "pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0): whoever has a token may use it" in caplog.text
+    assert (
+        "pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0): any process with a token may use it" in caplog.text
+    )
     assert ready(daemon) == ""

@@ -1,4 +1,4 @@
-"""What the daemon of a node reads and writes there: inventories in both formats, what it publishes, tools for containers."""
+"""Files of a node: inventories in both formats, the published inventory, tools for containers."""
 
 import json
 import os
@@ -54,8 +54,8 @@ def test_published_is_whole_readable_and_written_only_when_it_changes(tmp_path, 
     path.write_text("{")
     assert published(path, "n1", said.append) is None
     assert said == [
-        f"{path}: node: must be n2, as EMUGPU_MANAGER_NODE says, not n1; waiting for the inventory to come anew",
-        f"{path}: holds no inventory with resources; waiting for it to come anew",
+        f"{path}: node: must be n2, as EMUGPU_MANAGER_NODE says, not n1; waiting for a new one",
+        f"{path}: holds no inventory with resources; waiting for a new one",
         said[2],
     ]
     assert "is not JSON" in said[2]

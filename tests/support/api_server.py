@@ -1,4 +1,4 @@
-"""A real API server for tests: what an admission policy or a server-side apply does can't be known from a fake.
+"""A real API server for tests, because a fake doesn't evaluate admission policies or server-side apply.
 
 `ApiServer` starts etcd and kube-apiserver on loopback ports from a directory of binaries (`kube-apiserver`, and `etcd` or
 `server`, as `go install` calls it) and stops both. There is no kubelet and no controller manager: nodes and pods are objects.
@@ -26,7 +26,7 @@ START_S = 60.0
 
 
 class ApiServer:
-    """One control plane without nodes; use it as a context manager. Raises ClusterError where it doesn't come up.
+    """One control plane without nodes; use it as a context manager. Raises ClusterError if it doesn't start.
 
     `users`: user names by token, beside the administrator's; a service account's is system:serviceaccount:<namespace>:<name>.
     `flags`: further flags of the API server, or others in place of ours.
@@ -43,7 +43,7 @@ class ApiServer:
         self._directory = directory
         self._processes: list[subprocess.Popen[bytes]] = []
         self.programs: dict[str, int] = {}
-        """Process ids by name."""
+        """Process ids by program name."""
         self.port = _free_port()
 
     @property
@@ -66,7 +66,7 @@ class ApiServer:
         self.stop()
 
     def stop(self) -> None:
-        """End all processes, the last started first; waits for them."""
+        """End all processes in reverse order of their start, and wait for them."""
         for process in reversed(self._processes):
             process.kill()
             process.wait()
@@ -82,7 +82,7 @@ class ApiServer:
         content_type: str = "application/json",
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
-        """One request as the administrator, or as who `headers` impersonate; the HTTP status and the decoded reply."""
+        """One request as the administrator, or as the user whom `headers` impersonate: HTTP status and decoded reply."""
         common = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": content_type}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
@@ -161,7 +161,7 @@ class ApiServer:
         return url
 
     def run(self, name: str, binary: Path, flags: Mapping[str, object]) -> subprocess.Popen[bytes]:
-        """Start one more program of the control plane, which ends with it; its output goes to <name>.log."""
+        """Start another program of the control plane, which is ended with it; its output goes to <name>.log."""
         command = [str(binary), *(f"--{flag}={value}" for flag, value in flags.items())]
         environment = {**os.environ, "HOME": str(self._directory)}
         with (self._directory / f"{name}.log").open("wb") as log:

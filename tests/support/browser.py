@@ -35,12 +35,12 @@ Json = dict[str, Any]
 
 
 def browser_path() -> str | None:
-    """The browser's program; None where this machine has none."""
+    """The browser's program; None if this machine has none."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 class Browser:
-    """One browser with one page; use it as a context manager. Raises ClusterError where it doesn't answer.
+    """One browser with one page; use it as a context manager. Raises ClusterError if it doesn't answer.
 
     `complaints` has what the page's console said as errors and what the page threw, in order.
     """
@@ -100,7 +100,7 @@ class Browser:
     # --- what tests do --------------------------------------------------------------------------------------------------
 
     def goto(self, url: str) -> None:
-        """Returns when the page and what it names are loaded; at once where only the part behind the # changes."""
+        """Load a page; returns when it and its resources are loaded, or at once if only the fragment (after #) changes."""
         self.events.clear()
         loader = self.call("Page.navigate", url=url).get("loaderId")
         if loader:  # the page before may still say that it is loaded
@@ -108,14 +108,14 @@ class Browser:
             self._until(lambda event: event["method"] == "Page.loadEventFired", came)
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page; of a promise, what it comes to. Raises ClusterError where it throws."""
+        """The value of an expression in the page; promises are awaited. Raises ClusterError if the expression throws."""
         found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in found:
             raise ClusterError(f"{script}: {found['exceptionDetails'].get('exception', {}).get('description', '?')}")
         return found["result"].get("value")
 
     def until(self, script: str, within_s: float = WITHIN_S) -> None:
-        """Returns when this expression is true, be it in the page that follows this one. Raises ClusterError after `within_s`."""
+        """Wait until this expression is true, also on a page that replaces this one. Raises ClusterError after `within_s`."""
         deadline = monotonic_ns() + to_ns(within_s)
         while not self._now(script):
             if monotonic_ns() > deadline:
@@ -126,7 +126,7 @@ class Browser:
             sleep_ns(20_000_000)
 
     def _now(self, script: str) -> bool:
-        """Whether it is true; it isn't yet where the page was left while it was asked."""
+        """Whether the expression is true; False if the page was left during the evaluation."""
         try:
             return bool(self.run(script))
         except ClusterError as error:
@@ -135,27 +135,27 @@ class Browser:
             raise
 
     def press(self, key: str, code: int = 0, text: str = "") -> None:
-        """A key down and up; `code`: its Windows key code, which some default actions need."""
+        """Press and release a key; `code`: its Windows key code, which some default actions need."""
         common: Json = {"key": key, "code": key, "windowsVirtualKeyCode": code}
         self.call("Input.dispatchKeyEvent", type="keyDown", **common, **({"text": text} if text else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def look(self, *, dark: bool = False, width: int = 1280, height: int = 900) -> None:
-        """The size of the window, and the colours that the system prefers."""
+        """Set the size of the window and the preferred colour scheme."""
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=features)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", **size)
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """A PNG of the page, or of the part in sight."""
+        """A PNG of the whole page, or of its visible part."""
         data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
         path.write_bytes(base64.b64decode(data))
 
     # --- the protocol ---------------------------------------------------------------------------------------------------
 
     def call(self, method: str, **parameters: Any) -> Json:
-        """One command and its result. Raises ClusterError where it is refused or not answered."""
+        """Send one command; returns its result. Raises ClusterError if it is refused or not answered."""
         self._number += 1
         message: Json = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -173,7 +173,7 @@ class Browser:
             self._note(reply)
 
     def _until(self, wanted: Callable[[Json], bool], since: int = 0) -> int:
-        """The place of the first such event since `goto`, not before the place `since`."""
+        """The index of the first such event after `goto`, at least `since`."""
         while True:
             for place in range(since, len(self.events)):
                 if wanted(self.events[place]):
@@ -207,12 +207,12 @@ class Browser:
 
 
 def _is_of(event: Json, loader: str) -> bool:
-    """Whether this says that the page shows what was asked for."""
+    """Whether this event says that the requested page is loaded."""
     return bool(event["method"] == "Page.frameNavigated" and event["params"]["frame"]["loaderId"] == loader)
 
 
 def _high_pipe() -> tuple[int, int]:
-    """Descriptors above those that the browser gets, so that none is overwritten on the way."""
+    """A pipe whose descriptors are above those that the browser gets, so that none is overwritten."""
     low = os.pipe()
     read, write = (fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10) for descriptor in low)
     for descriptor in low:

@@ -1,4 +1,4 @@
-"""An API server in memory, for tests of controllers: it keeps the rules that controllers rely on, and fails on request.
+"""An API server in memory, for tests of controllers. It follows the rules that controllers rely on, and fails on request.
 
 tests/operators/kube/test_api_contract.py runs the same cases against this one and against a real kube-apiserver.
 """
@@ -48,11 +48,11 @@ class FakeApi:
         self._store(resource, "MODIFIED" if known else "ADDED", copy.deepcopy(document))
 
     def remove(self, resource: Resource, name: str) -> None:
-        """The object is gone at once, finalizers or not."""
+        """Remove the object at once, regardless of finalizers."""
         self._store(resource, "DELETED", self._all(resource)[name])
 
     def stored(self, resource: Resource, name: str) -> Json:
-        """The object itself."""
+        """The stored object."""
         return self._all(resource)[name]
 
     def compact(self) -> None:
@@ -61,7 +61,7 @@ class FakeApi:
         self._changes.clear()
 
     async def wake(self) -> None:
-        """Let the watches look."""
+        """Wake the watches."""
         async with self._news:
             self._news.notify_all()
 
@@ -177,7 +177,7 @@ class FakeApi:
         await self.wake()
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: there is no connection."""
 
     # --- storage ----------------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class FakeApi:
         return copy.deepcopy(made)
 
     async def _changed(self, operation: str, resource: Resource, before: Json, after: Json) -> Json:
-        """The object after a write, which is gone where it was the last finalizer that the write removed."""
+        """Store the object after a write, or remove it if the write removed the last finalizer of a deleted object."""
         metadata = after["metadata"]
         self.log.append((operation, resource.plural, metadata["name"]))
         if metadata.get("generation") and before.get("spec") != after.get("spec"):
@@ -232,13 +232,13 @@ class FakeApi:
 
 
 def _without_status(resource: Resource, document: Json) -> Json:
-    """The document as a write of the main resource takes it."""
+    """The document after a write of the main resource."""
     ignored = "status" if resource.plural in _WITH_STATUS else ""
     return {name: value for name, value in document.items() if name != ignored}
 
 
 def _apply_metadata(metadata: Json, given: Mapping[str, Any], manager: str) -> None:
-    """Labels and annotations that this manager applied before and doesn't name now are removed."""
+    """Remove labels and annotations that this field manager applied before and doesn't name any more."""
     owned: dict[str, dict[str, Any]] = {}
     before: Mapping[str, Any] = next(
         (entry for entry in metadata.get("managedFields", ()) if entry["manager"] == manager), {}
@@ -256,7 +256,7 @@ def _apply_metadata(metadata: Json, given: Mapping[str, Any], manager: str) -> N
 
 
 def _merged(found: Any, patch: Any) -> Any:
-    """A strategic merge as far as it is needed: maps member by member, containers by name, other lists replaced.
+    """A strategic merge, as far as tests need it: maps member by member, containers by name; other lists are replaced.
 
     In a list, `{"$patch": "delete", "name": ...}` removes the element of this name.
     """
@@ -278,7 +278,7 @@ def _merged(found: Any, patch: Any) -> Any:
 
 
 def _content(document: Json) -> Json:
-    """The object without what the API server itself counts."""
+    """The object without the members that the API server sets."""
     metadata = {key: value for key, value in document["metadata"].items() if key != "resourceVersion"}
     return {**document, "metadata": {key: value for key, value in metadata.items() if value != {} and value != []}}
 

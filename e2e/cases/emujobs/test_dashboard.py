@@ -1,4 +1,4 @@
-"""The API and the dashboard in a real cluster: Kubernetes' tokens and rights, a job as it runs, its events, the pages."""
+"""The API and the dashboard on a real cluster: tokens and permissions of Kubernetes, a running job, its events, the pages."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ STEPS, STEP_S = 200, 0.05
 
 @pytest.fixture
 def address(admin: Kubectl) -> Iterator[str]:
-    """The Service's, by a port that kubectl forwards."""
+    """The URL of the Service, through `kubectl port-forward`."""
     command = [admin.program, "--namespace", SYSTEM, "port-forward", "service/emugpu-api", ":80"]
     environ = os.environ | {"KUBECONFIG": str(admin.kubeconfig)}
     program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ)
     try:
         assert program.stdout is not None
-        said = program.stdout.readline()
-        found = re.search(r"Forwarding from (127\.0\.0\.1:\d+)", said)
-        assert found, said + program.stdout.read()
-        reading = threading.Thread(target=program.stdout.read)  # a line for each connection
+        line = program.stdout.readline()
+        found = re.search(r"Forwarding from (127\.0\.0\.1:\d+)", line)
+        assert found, line + program.stdout.read()
+        reading = threading.Thread(target=program.stdout.read)  # kubectl prints a line for each connection
         reading.start()
         try:
             yield f"http://{found[1]}"
@@ -47,7 +47,7 @@ def address(admin: Kubectl) -> Iterator[str]:
 
 
 def asked(address: str, path: str, token: str = "", method: str = "GET") -> tuple[int, Any]:
-    """Status and JSON."""
+    """The reply: HTTP status and JSON."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(f"{address}/api/v1{path}", headers=headers, method=method)
     try:
@@ -58,7 +58,7 @@ def asked(address: str, path: str, token: str = "", method: str = "GET") -> tupl
 
 
 def account(kubectl: Kubectl, name: str, *verbs: str) -> str:
-    """The token of a new account that may do this with EmuJobs of its namespace."""
+    """The token of a new service account that may use these verbs on EmuJobs of its namespace."""
     kubectl("create", "serviceaccount", name)
     if verbs:
         kubectl("create", "role", name, f"--verb={','.join(verbs)}", "--resource=emujobs.emugpu.dev")
@@ -75,8 +75,8 @@ def emujob(name: str, **spec: Any) -> Object:
     }
 
 
-def until_told(address: str, token: str, uid: str, after: str, namespace: str, found: list[str]) -> None:
-    """Reads the stream of events until this job has succeeded; its phases go into `found`."""
+def read_phases(address: str, token: str, uid: str, after: str, namespace: str, phases: list[str]) -> None:
+    """Reads the event stream until this job has succeeded; appends its phases to `phases`."""
     request = urllib.request.Request(
         f"{address}/api/v1/events?namespace={namespace}&after={after}", headers={"Authorization": f"Bearer {token}"}
     )
@@ -85,9 +85,9 @@ def until_told(address: str, token: str, uid: str, after: str, namespace: str, f
             if not line.startswith(b"data: "):
                 continue
             told = json.loads(line.removeprefix(b"data: "))
-            if told.get("uid") == uid and told["phase"] not in found[-1:]:
-                found.append(told["phase"])
-            if found[-1:] == ["Succeeded"]:
+            if told.get("uid") == uid and told["phase"] not in phases[-1:]:
+                phases.append(told["phase"])
+            if phases[-1:] == ["Succeeded"]:
                 return
 
 
@@ -122,7 +122,7 @@ def test_a_job_is_told_of_as_it_runs(kubectl: Kubectl, address: str) -> None:
     kubectl.apply(emujob("runs"))
     uid = kubectl.get("emujob", "runs")["metadata"]["uid"]
     phases: list[str] = []
-    until_told(address, token, uid, state["items"][0]["event"], kubectl.namespace, phases)
+    read_phases(address, token, uid, state["items"][0]["event"], kubectl.namespace, phases)
     assert phases[-2:] == ["Running", "Succeeded"], phases
 
     def complete() -> Object | None:
@@ -142,7 +142,7 @@ def test_a_job_is_told_of_as_it_runs(kubectl: Kubectl, address: str) -> None:
 
 
 def test_pages_of_a_cluster(kubectl: Kubectl, admin: Kubectl, address: str, tmp_path: Path) -> None:
-    """Where this machine has a browser. EMUGPU_E2E_SHOTS names a directory for pictures of the pages."""
+    """Needs a browser on this machine. EMUGPU_E2E_SHOTS names a directory for screenshots."""
     program = browser_path()
     if program is None:
         pytest.skip("this machine has no Chromium")

@@ -1,4 +1,4 @@
-"""EmuJobs on a real cluster: what happens to one, from the submission to its end, under Kubernetes' own Job controller."""
+"""The life of an EmuJob on a real cluster, with Kubernetes' own Job controller: submission, runs, preemption, failures, end."""
 
 from __future__ import annotations
 
@@ -49,8 +49,10 @@ def allocation(node: str, configuration: str = "default", cpu_milli: int = 1000)
 
 
 def allocate(kubectl: Kubectl, name: str, node: str, configuration: str = "default", gpus: int = 1) -> None:
-    """What a job-level scheduler does with actuator `jobs`: one patch. A limit that isn't needed goes (null): a kubelet turns
-    away a pod with a limit of 0 where no device is healthy."""
+    """The patch with which a job-level scheduler (actuator `jobs`) starts a job.
+
+    A limit that isn't needed is removed (null), because a kubelet without healthy devices rejects a pod with a limit of 0.
+    """
     notes = {
         "emugpu.dev/configuration": configuration,
         "emugpu.dev/allocation": allocation(node, configuration),
@@ -76,7 +78,7 @@ def test_a_job_from_submission_to_its_end(kubectl: Kubectl, ledger: Ledger) -> N
     wait_phase(kubectl, "plain", "Running")
     done = wait_phase(kubectl, "plain", "Succeeded", within_s=90)
     assert (done["progress"], done["failures"], done["preemptions"]) == ("100/100", 0, 0)
-    assert 5 <= done["observedJCTSeconds"] < 60  # there as soon as the phase says Succeeded
+    assert 5 <= done["observedJCTSeconds"] < 60  # set as soon as the phase is Succeeded
     assert done["node"]
     uid = kubectl.get("emujob", "plain")["metadata"]["uid"]
     events = eventually("all steps are reported", lambda: finished(ledger, uid))
@@ -91,12 +93,12 @@ def finished(ledger: Ledger, uid: str) -> Any:
 
 
 def test_a_scheduler_moves_a_job_between_nodes(kubectl: Kubectl, ledger: Ledger, workers: list[Node]) -> None:
-    """Preempted twice, once onto another node: no step is lost or doubled, and nothing of it is a failure."""
+    """Preempted twice, once moved to another node: no step is lost or repeated, and preemptions don't count as failures."""
     first, second = workers[0].name, workers[1].name
     kubectl.apply(emujob("moved", steps=600, scheduler={"actuator": "jobs", "name": "case"}))
     wait_phase(kubectl, "moved", "Queued")
     time.sleep(2)
-    assert pods_of(kubectl, "moved") == []  # it waits for its scheduler, and for nobody else
+    assert pods_of(kubectl, "moved") == []  # only its scheduler can start it
     for node in (first, second, first):
         allocate(kubectl, "moved", node)
         running = wait_phase(kubectl, "moved", "Running")
@@ -126,7 +128,7 @@ def test_one_of_several_configurations_is_chosen_at_the_start(kubectl: Kubectl, 
 
 
 def test_a_job_changes_between_cpus_and_a_gpu(kubectl: Kubectl, ledger: Ledger, workers: list[Node]) -> None:
-    """Preempted twice: on CPUs alone, on a GPU of another node, on CPUs again; each step is done once, and nothing fails."""
+    """Preempted twice: runs without a GPU, on a GPU of another node, without a GPU again. Each step is done once; no failures."""
     cpu = {"name": "cpu", "resources": {"emuGPU": 0, "cpu": 4}, "profile": {"stepTime": "50ms"}}
     gpu = {"name": "gpu", "resources": {"cpu": 1}, "profile": {"stepTime": "20ms", "memory": "1Gi"}}
     job = emujob("either-way", steps=600, configurations=[gpu, cpu], scheduler={"actuator": "jobs", "name": "case"})
@@ -153,21 +155,21 @@ def test_a_job_changes_between_cpus_and_a_gpu(kubectl: Kubectl, ledger: Ledger, 
     events = eventually("all steps are reported", lambda: finished(ledger, uid))
     check_every_step_once(events, 600)
     attached = [(event.node, bool(event.detail)) for event in events if event.kind == "attached"]
-    assert sorted(attached) == sorted([(first, False), (second, True), (first, False)])  # a place is no device
+    assert sorted(attached) == sorted([(first, False), (second, True), (first, False)])  # a host slot is no device
 
 
 def pace(events: Any, first: int, last: int) -> float:
-    """Seconds of a step, by when the manager heard of these."""
-    heard = sorted((event.steps_done, event.at_ns) for event in events if first <= event.steps_done <= last)
-    (step, at_ns), (later, later_ns) = heard[0], heard[-1]
-    assert later > step, heard
+    """The mean step time (seconds), by the manager's times of these events."""
+    reports = sorted((event.steps_done, event.at_ns) for event in events if first <= event.steps_done <= last)
+    (step, at_ns), (later, later_ns) = reports[0], reports[-1]
+    assert later > step, reports
     return float((later_ns - at_ns) / 1e9 / (later - step))
 
 
 def test_a_job_that_is_given_more_goes_faster_from_the_next_step_on(
     kubectl: Kubectl, ledger: Ledger, workers: list[Node]
 ) -> None:
-    """Four times the CPUs in mid-run: the same pod goes on, its steps take a quarter."""
+    """A running job gets four times the CPUs: the same pod continues, and its steps take a quarter of the time."""
     node = workers[0].name
     sensitivity = {"cpu": [{"amount": 1, "speed": 1}, {"amount": 4, "speed": 4}]}
     scheduler = {"actuator": "jobs", "name": "case"}
@@ -199,7 +201,7 @@ def test_a_job_that_is_given_more_goes_faster_from_the_next_step_on(
 
 
 def test_what_a_pod_really_asks_for_follows_its_share(kubectl: Kubectl, workers: list[Node]) -> None:
-    """Resized in place, without a restart; what no node has is refused and told, and changes nothing."""
+    """Resized in place, without a restart. A size that no node has is refused with a message and changes nothing."""
     node, name = workers[0].name, "stretched"
     native = {"native": {"follow": {"cpu": "50m", "memory": "0.01"}}, "resources": {"cpu": 1, "memory": "8Gi"}}
     kubectl.apply(emujob(name, steps=4000, scheduler={"actuator": "jobs", "name": "case"}, **native))
@@ -209,7 +211,7 @@ def test_what_a_pod_really_asks_for_follows_its_share(kubectl: Kubectl, workers:
     (before,) = pods_of(kubectl, name)
 
     def has(cpu: str, reason: str) -> bool:
-        """What its container asks for, and what the EmuJob says of it."""
+        """The requests of the container, and the EmuJob's status about its size."""
         (pod,) = pods_of(kubectl, name)
         asked = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
         conditions = status(kubectl, name)["conditions"]
@@ -225,7 +227,7 @@ def test_what_a_pod_really_asks_for_follows_its_share(kubectl: Kubectl, workers:
     (pod,) = pods_of(kubectl, name)
     assert pod["status"]["containerStatuses"][0]["resources"]["requests"]["cpu"] == "200m"
     assert status(kubectl, name)["allocation"]["cpu"] == "4000m"
-    divide(10_000_000)  # 500 real CPUs
+    divide(10_000_000)  # that is, 500 real CPUs
     eventually("too much", lambda: has("200m", "Refused") or has("500", "Infeasible"))
     divide(2000)
     eventually("less", lambda: has("100m", "AsAllocated"))
@@ -258,12 +260,12 @@ def test_a_hold_is_kept_and_ended(kubectl: Kubectl) -> None:
 
 
 def test_what_is_wrong_is_refused_at_once(kubectl: Kubectl) -> None:
-    """What can't run here is told later, see test_story."""
+    """Only schema errors are refused; test_story.py covers EmuJobs that no node can run."""
     assert "spec.stepTime in body should match" in kubectl.refusal(emujob("wrong", stepTime="soon"))
 
 
 def bind(kubectl: Kubectl, pod: str, node: str) -> None:
-    """What a scheduler of pods does with actuator `binding`; nobody but the kubelet checks if it fits."""
+    """Bind a pod as a scheduler with the actuator `binding` does; only the kubelet checks whether it fits."""
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -275,13 +277,13 @@ def bind(kubectl: Kubectl, pod: str, node: str) -> None:
 
 
 def waiting_pod(kubectl: Kubectl, name: str) -> str:
-    """A pod of the job that no node has yet; empty: none."""
+    """The name of a pod of the job that is bound to no node; empty if there is none."""
     found = [pod for pod in pods_of(kubectl, name) if pod["status"]["phase"] == "Pending"]
     return str(found[0]["metadata"]["name"]) if found and not found[0]["spec"].get("nodeName") else ""
 
 
 def bind_until_it_runs(kubectl: Kubectl, name: str, workers: list[Node]) -> None:
-    """Bind each pod that waits to the next node: other cases' pods may hold a node's devices at that moment."""
+    """Bind each unbound pod to the next node in turn, because pods of other cases may hold a node's devices at the moment."""
     nodes = itertools.cycle(workers)
 
     def running() -> bool:
@@ -296,7 +298,7 @@ def bind_until_it_runs(kubectl: Kubectl, name: str, workers: list[Node]) -> None
 def test_a_pod_that_its_node_turns_away_is_no_failure(
     kubectl: Kubectl, ledger: Ledger, workers: list[Node], admin: Kubectl
 ) -> None:
-    """Bound to a node whose devices are taken, the pod is rejected; the Job is made anew and goes on where it was."""
+    """A pod bound to a node without free devices is rejected; a new Job resumes from the last step."""
     devices = int(admin.get("node", workers[0].name)["status"]["allocatable"]["emugpu.dev/emuGPU"])
     scheduler = {"actuator": "binding", "name": "case", "schedulerName": "case"}
     kubectl.apply(emujob("turned", steps=100, resources={"emuGPU": devices}, scheduler=scheduler))
@@ -324,8 +326,8 @@ def at_s(time_text: str) -> float:
     return datetime.fromisoformat(time_text).timestamp()
 
 
-def told_to_its_end(kubectl: Kubectl, name: str) -> Object:
-    """The status once the event log has told the end of the job."""
+def reported_end(kubectl: Kubectl, name: str) -> Object:
+    """The status after the event log has reported the job's end."""
 
     def seen() -> Object | None:
         found = status(kubectl, name)
@@ -337,7 +339,7 @@ def told_to_its_end(kubectl: Kubectl, name: str) -> Object:
 
 
 def check_runs(found: Object, steps: int, count: int) -> None:
-    """Each step in one run, and the figures are those of the runs."""
+    """Checks that each step belongs to exactly one run, and that the figures agree with the runs."""
     runs = found["runs"]
     assert len(runs) == count, runs
     assert [run["fromStep"] for run in runs] == [0, *(run["toStep"] for run in runs[:-1])], runs
@@ -354,7 +356,7 @@ def check_runs(found: Object, steps: int, count: int) -> None:
 
 
 def preempted_once(kubectl: Kubectl, name: str, first: str, second: str) -> None:
-    """Runs for some seconds on `first`, then goes on on `second`."""
+    """Run the job for some seconds on node `first`, then on node `second`."""
     wait_phase(kubectl, name, "Queued")
     allocate(kubectl, name, first)
     wait_phase(kubectl, name, "Running")
@@ -366,7 +368,7 @@ def preempted_once(kubectl: Kubectl, name: str, first: str, second: str) -> None
 
 
 def test_the_figures_of_a_preempted_job(kubectl: Kubectl, workers: list[Node]) -> None:
-    """What a scheduler predicted and what was observed: both are in the status, with each run to the microsecond."""
+    """The status has the scheduler's prediction, the observed JCT, and each run with times to the microsecond."""
     job = emujob("figures", steps=400, scheduler={"actuator": "jobs", "name": "case"})
     predicted = {"seconds": 12.5, "by": "case", "at": "2026-01-01T00:00:00.000001Z"}
     job["metadata"]["annotations"] = {"emugpu.dev/predicted": json.dumps(predicted)}
@@ -380,8 +382,8 @@ def test_the_figures_of_a_preempted_job(kubectl: Kubectl, workers: list[Node]) -
         assert found.get("stepsDone", 0) >= steps
         steps = found.get("stepsDone", 0)
         time.sleep(0.3)
-    assert max(told) < 8, told  # as of the newest event, at least every 5 s
-    found = told_to_its_end(kubectl, "figures")
+    assert max(told) < 8, told  # progress is reported at least every 5 s
+    found = reported_end(kubectl, "figures")
     check_runs(found, 400, 2)
     assert [run["node"] for run in found["runs"]] == [workers[0].name, workers[1].name]
     assert (found["preemptions"], found["runs"][0]["ended"]) == (1, "released")
@@ -392,7 +394,7 @@ def test_the_figures_of_a_preempted_job(kubectl: Kubectl, workers: list[Node]) -
 
 
 def restarted(admin: Kubectl, component: str) -> None:
-    """Its pod is killed and gone with all that it had; another one takes its place."""
+    """The pod is killed and deleted with its local data; a new pod continues the job."""
     within, label = admin.within(SYSTEM), f"app.kubernetes.io/component={component}"
     before = {pod["metadata"]["uid"] for pod in within.list("pods", "-l", label)}
     within("delete", "pods", "-l", label, "--force", "--grace-period=0")
@@ -408,15 +410,15 @@ def restarted(admin: Kubectl, component: str) -> None:
 @pytest.mark.alone
 @pytest.mark.long
 def test_the_figures_stay_right_whatever_is_killed(kubectl: Kubectl, admin: Kubectl, workers: list[Node]) -> None:
-    """The controller with its store, then Redis with all events, while a job runs, waits and runs again."""
+    """While a job runs, waits and runs again, the controller loses its store, then Redis all its events."""
     kubectl.apply(emujob("tough", steps=600, scheduler={"actuator": "jobs", "name": "case"}))
     wait_phase(kubectl, "tough", "Queued")
     submitted = status(kubectl, "tough")["submittedAt"]
     preempted_once(kubectl, "tough", workers[0].name, workers[1].name)
     wait_phase(kubectl, "tough", "Running")
-    restarted(admin, "jobs")  # what it had is read again from Redis
+    restarted(admin, "jobs")  # reads all events from Redis again
     eventually("it is looked at again", lambda: status(kubectl, "tough")["stepsDone"] > 150, within_s=60)
-    restarted(admin, "redis")  # what it had is in the controller's store, what comes waits on the nodes
-    found = told_to_its_end(kubectl, "tough")
+    restarted(admin, "redis")  # old events are in the controller's store, new ones wait on the nodes
+    found = reported_end(kubectl, "tough")
     check_runs(found, 600, 2)
     assert (found["submittedAt"], found["preemptions"], found["failures"]) == (submitted, 1, 0)

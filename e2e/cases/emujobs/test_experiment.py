@@ -1,4 +1,4 @@
-"""An experiment while its operator, its scheduler and Redis are killed ten times at random moments: its results stay right.
+"""The results of an experiment are right although its operator, its scheduler and Redis are killed ten times at random moments.
 
 EMUGPU_E2E_SEED chooses other moments. What was killed when is printed.
 """
@@ -41,14 +41,14 @@ KILLS = (
     *("the scheduler",) * 3,
     *("Redis's process",) * 3,
 )
-"""Redis's pod has its data with it, and the operator's pod its store: without volumes for them, who kills both loses what the
-nodes have forgotten."""
+"""Redis and the operator keep their data in their pods here, without volumes. Killing both pods would lose the events that the
+nodes have deleted, so Redis is only killed as a process."""
 LOG_S = 0.05
-"""What a status and the event log may differ by: a clock's offset above that is reported."""
+"""The largest allowed difference between a status and the event log; larger clock offsets are reported."""
 
 
 def seconds_and_gpus() -> Iterator[tuple[float, float, int]]:
-    """Submission, run time and GPUs of each job; the same in every run. Long ones come first, so that short ones preempt."""
+    """Submission, run time and GPUs of each job, the same in every run. Long jobs come first, so that short ones preempt them."""
     chance = random.Random("ten kills/jobs")
     for number in range(JOBS):
         shortest, longest = (35, 75) if number < JOBS // 2 else (8, 25)
@@ -65,7 +65,7 @@ def workload() -> str:
 
 
 def cluster_file(spec: ClusterSpec) -> str:
-    """The nodes that are there, as a file describes them."""
+    """The nodes of the cluster as a cluster file."""
     nodes = [
         f"- {{name: {node.name}, gpus: {len(node.devices)}, gpu_type: {node.gpu_type}, cpus: {node.cpu_milli / 1000:g}}}"
         for node in spec.nodes
@@ -86,24 +86,24 @@ def nodes_of(kubeconfig: Path) -> ClusterSpec:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A running `emugpu compare --on kubernetes` under SRTF, which leaves its files in `folder`."""
+    """A running `emugpu compare --on kubernetes` under SRTF, which writes its files to `folder`."""
 
     process: subprocess.Popen[bytes]
     folder: Path
 
     def finish(self, within_s: float) -> dict[str, float]:
-        """Waits for its end. Observed JCT, seconds, of each job that has finished."""
-        assert self.process.wait(within_s) == 0, self.said()
+        """Waits for the end; returns the observed JCT (seconds) of each finished job."""
+        assert self.process.wait(within_s) == 0, self.output()
         with (self.folder / "out" / "jobs.csv").open(encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if row["cluster"] == "kubernetes"]
         return {row["job_id"]: float(row["jct_s"]) for row in rows if row["status"] == "finished"}
 
-    def said(self) -> str:
+    def output(self) -> str:
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
 
     @property
     def scheduler(self) -> int:
-        """The process id of its scheduler program; 0: there is none at the moment."""
+        """The process id of the scheduler program; 0 if there is none at the moment."""
         for path in Path("/proc").glob("[0-9]*"):
             try:
                 parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
@@ -133,13 +133,13 @@ def comparison(kubectl: Kubectl, folder: Path, *options: str) -> Iterator[Compar
 
 
 def namespaces(admin: Kubectl) -> list[str]:
-    """Of experiments."""
+    """The namespaces of experiments."""
     return [found["metadata"]["name"] for found in admin.list("namespaces", "-l", EXPERIMENT_LABEL)]
 
 
 @pytest.fixture
-def arena(admin: Kubectl) -> Iterator[Callable[[], Kubectl]]:
-    """kubectl in the only experiment's namespace, as soon as it is there. The namespace goes in the end, whatever it holds."""
+def run_namespace(admin: Kubectl) -> Iterator[Callable[[], Kubectl]]:
+    """kubectl in the namespace of the only experiment, as soon as it exists. The namespace is deleted at the end."""
     assert not namespaces(admin)
     try:
         yield lambda: admin.within(eventually("the experiment's namespace", lambda: namespaces(admin))[0])
@@ -152,21 +152,21 @@ def test_ten_kills_change_no_result(
     lab: Lab,
     admin: Kubectl,
     ledger: Ledger,
-    arena: Callable[[], Kubectl],
+    run_namespace: Callable[[], Kubectl],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with comparison(admin, tmp_path / "quiet") as quiet:
         undisturbed = quiet.finish(within_s=600)
     assert len(undisturbed) == JOBS
-    assert not namespaces(admin)  # compare has cleared up
+    assert not namespaces(admin)  # compare has deleted them
     with comparison(admin, tmp_path / "killed", "--keep") as killed:
-        told = ten_kills(killed, arena(), Victims(lab, admin, killed))
+        kills = ten_kills(killed, run_namespace(), Victims(lab, admin, killed))
         disturbed = killed.finish(within_s=900)
     with capsys.disabled():
-        print("\n" + "\n".join([*told, mean_of("without kills", undisturbed), mean_of("with them", disturbed)]))
+        print("\n" + "\n".join([*kills, mean_of("without kills", undisturbed), mean_of("with them", disturbed)]))
     assert set(disturbed) == set(undisturbed)
-    within = arena()
+    within = run_namespace()
     check_jobs(within, ledger, disturbed)
     within("delete", "emujobs", "--all", "--timeout=60s")
     admin("delete", "namespace", within.namespace, "--timeout=120s", timeout_s=150)
@@ -175,7 +175,7 @@ def test_ten_kills_change_no_result(
 
 @dataclass(frozen=True)
 class Victims:
-    """Who may be killed: each method answers how many were there to be killed."""
+    """What can be killed; each method returns the number of processes or pods that it killed."""
 
     lab: Lab
     admin: Kubectl
@@ -203,19 +203,19 @@ class Victims:
 
 
 def ten_kills(killed: Comparison, within: Kubectl, victims: Victims) -> list[str]:
-    """While jobs run; a sentence for each. Nobody waits until what was killed is back, but it is killed only where it is."""
+    """Kill programs while jobs run; returns a sentence for each kill. Waits for a program that is still down."""
     chance = random.Random(os.environ.get("EMUGPU_E2E_SEED", "ten kills/moments"))
     strikes = list(KILLS)
     chance.shuffle(strikes)
     eventually("jobs run", lambda: phases(within).count("Running") >= 2, within_s=120)
-    began_s, told = time.monotonic(), []
+    began_s, kills = time.monotonic(), []
     for victim in strikes:
         time.sleep(chance.uniform(2, 14))
         eventually(f"{victim} is there to be killed", lambda victim=victim: victims.strike(victim), within_s=60)
-        told.append(f"{time.monotonic() - began_s:6.1f} s: {victim} is killed; {', '.join(counts(phases(within)))}")
-    assert killed.process.poll() is None, killed.said()
-    assert phases(within).count("Succeeded") < JOBS, "the last kill came too late; " + "; ".join(told)
-    return told
+        kills.append(f"{time.monotonic() - began_s:6.1f} s: {victim} is killed; {', '.join(counts(phases(within)))}")
+    assert killed.process.poll() is None, killed.output()
+    assert phases(within).count("Succeeded") < JOBS, "the last kill came too late; " + "; ".join(kills)
+    return kills
 
 
 def phases(kubectl: Kubectl) -> list[str]:
@@ -231,11 +231,11 @@ def mean_of(title: str, jct_s: Mapping[str, float]) -> str:
 
 
 def check_jobs(kubectl: Kubectl, ledger: Ledger, jct_s: Mapping[str, float]) -> None:
-    """Each job's steps, figures and times, by its status, by the nodes' event log and by Kubernetes."""
+    """Checks that each job's steps, figures and times agree in its status, in the event log and in Kubernetes."""
     steps = {f"job-{n}": round(length_s / STEP_S) for n, (_, length_s, _) in enumerate(seconds_and_gpus())}
     found = {job["metadata"]["name"]: job for job in kubectl.list("emujobs")}
     assert set(found) == set(steps)
-    logs = eventually("the log tells all ends", lambda: told_to_the_end(ledger, found, steps), within_s=180, show=False)
+    logs = eventually("the log has all ends", lambda: complete_logs(ledger, found, steps), within_s=180, show=False)
     for name, job in found.items():
         status = job["status"]
         assert (status["phase"], status["failures"]) == ("Succeeded", 0), job
@@ -246,10 +246,10 @@ def check_jobs(kubectl: Kubectl, ledger: Ledger, jct_s: Mapping[str, float]) -> 
     assert max(len(job["status"]["runs"]) for job in found.values()) > 1, "no job was preempted: nothing is proved"
 
 
-def told_to_the_end(
+def complete_logs(
     ledger: Ledger, jobs: Mapping[str, Object], steps: Mapping[str, int]
 ) -> dict[str, list[Reported]] | None:
-    """All events of each job, once all its steps are in them; Redis may still be getting again what it has lost."""
+    """All events of each job, when they cover all its steps. Redis may still be receiving events again that it lost."""
     events = ledger.events()
     logs = {name: [e for e in events if e.job_key.startswith(job["metadata"]["uid"])] for name, job in jobs.items()}
     known = {name: sum(e.steps_done - e.from_step for e in log) for name, log in logs.items()}
@@ -258,12 +258,12 @@ def told_to_the_end(
 
 
 def check_times(job: Object, log: Sequence[Reported], pods: Sequence[Object]) -> None:
-    """The end is that of the event log, and Kubernetes' times, in whole seconds, don't contradict."""
+    """Checks that the end is the event log's, and that Kubernetes' times (whole seconds) agree with it."""
     status, created_s = job["status"], at_s(job["metadata"]["creationTimestamp"])
     submitted_s, finished_s = at_s(status["submittedAt"]), at_s(status["finishedAt"])
     (end,) = [event for event in log if event.kind == "finished"]
     assert finished_s == pytest.approx(end.wall_ns / 1e9, abs=LOG_S)
-    assert 0 <= submitted_s - created_s < 4, job  # seen within 3 s of its creation, else counted from that
+    assert 0 <= submitted_s - created_s < 4, job  # observed within 3 s of its creation; otherwise the creation counts
     states = [container["state"] for pod in pods for container in pod["status"].get("containerStatuses", ())]
     last_s = max(at_s(state["terminated"]["finishedAt"]) for state in states if "terminated" in state)
     assert -1 < last_s - finished_s < 5, (job, states)  # the process ends after its last step

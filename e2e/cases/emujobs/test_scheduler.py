@@ -1,4 +1,4 @@
-"""`emugpu scheduler` on a real cluster: jobs wait, run and are preempted as the policy says, whoever is killed."""
+"""`emugpu scheduler` on a real cluster: jobs wait, run and are preempted as the policy decides, also when programs are killed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def emujob(name: str, seconds: float, row: int, actuator: str, **spec: Any) -> O
 
 @contextmanager
 def scheduler(kubectl: Kubectl, policy: str, log: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
-    """The program, ended when the block is."""
+    """Runs the scheduler program until the end of the block."""
     command = [sys.executable, "-m", "emugpu", "scheduler", "--policy", policy, "--name", "case", *more]
     where = ["--kubeconfig", str(kubectl.kubeconfig), "--namespace", kubectl.namespace]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -69,7 +69,7 @@ def wait_all_done(kubectl: Kubectl, count: int, log: Path, within_s: float = 240
 
 
 def check_steps(kubectl: Kubectl, ledger: Ledger, steps: dict[str, int]) -> None:
-    """Every step of every job was trained once, whatever happened to it."""
+    """Checks that each step of each job was done once."""
     for name, wanted in steps.items():
         uid = kubectl.get("emujob", name)["metadata"]["uid"]
 
@@ -85,7 +85,7 @@ def began(found: dict[str, Object]) -> list[str]:
 
 
 def test_jobs_run_in_order_of_submission(kubectl: Kubectl, ledger: Ledger, workers: list[Node], tmp_path: Path) -> None:
-    """Six jobs under FIFO, each on a whole node; the program ends by itself when all are done, and says what it did."""
+    """Six jobs under FIFO, each on a whole node; the program ends when all are done and prints a summary."""
     seconds = {f"j{row}": length for row, length in enumerate((6, 4, 5, 3, 2, 2))}
     kubectl.create(*(emujob(name, length, row, "jobs") for row, (name, length) in enumerate(seconds.items())))
     log = tmp_path / "log"
@@ -100,12 +100,12 @@ def test_jobs_run_in_order_of_submission(kubectl: Kubectl, ledger: Ledger, worke
     check_steps(kubectl, ledger, {name: round(length / STEP_S) for name, length in seconds.items()})
 
 
-@pytest.mark.long  # with one job preempted: test_story
+@pytest.mark.long  # test_story.py covers one preempted job
 @pytest.mark.parametrize("actuator", ["jobs", "gated", "binding"])
 def test_short_jobs_go_first_and_a_killed_scheduler_goes_on(
     kubectl: Kubectl, ledger: Ledger, tmp_path: Path, actuator: str
 ) -> None:
-    """Long jobs give way to short ones (SRTF). The scheduler is killed in the middle, another one takes over what runs."""
+    """Short jobs preempt long ones (SRTF). The scheduler is killed in between, and another one takes over the running jobs."""
     seconds = {"long0": 25.0, "long1": 22.0, "short0": 3.0, "short1": 2.0, "short2": 4.0, "short3": 3.0}
     jobs = [emujob(name, length, row, actuator) for row, (name, length) in enumerate(seconds.items())]
     log = tmp_path / "log"
@@ -132,7 +132,7 @@ def test_short_jobs_go_first_and_a_killed_scheduler_goes_on(
 
 
 def test_a_job_that_fits_on_cpus_alone_runs_there(kubectl: Kubectl, ledger: Ledger, tmp_path: Path) -> None:
-    """While both nodes' GPUs are taken, a job that has no GPU in its only configuration runs beside them."""
+    """While both nodes' GPUs are taken, a job whose only configuration has no GPU runs beside them."""
     jobs = [emujob(f"j{row}", 12, row, "jobs") for row in range(2)]
     on_cpu = {
         "configurations": [{"name": "cpu", "resources": {"emuGPU": 0, "cpu": 1}, "profile": {"stepTime": "0.1s"}}]

@@ -1,4 +1,4 @@
-"""A SchedulingExperiment on the cluster: it waits for its turn, outlives its runner, is held and goes on, and leaves nothing."""
+"""A SchedulingExperiment waits for its turn, survives its runner, can be suspended and resumed, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ pytestmark = [pytest.mark.alone, pytest.mark.long]
 
 LENGTHS_S = (20, 20, 5, 5)
 NAMESPACES_S = 150.0
-"""An experiment's namespace may take so long to go: its pods end first."""
+"""The longest time until an experiment's namespace is deleted: its pods end first."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def runner_image() -> None:
-    """On the nodes."""
+    """Loads the runner's image onto the nodes."""
     command = [sys.executable, "-m", "emugpu", "cluster", "load", "--name", CLUSTER, "emugpu-scheduler"]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environ, check=False)
@@ -32,7 +32,7 @@ def runner_image() -> None:
 
 @pytest.fixture
 def experiments(kubectl: Kubectl) -> Iterator[Kubectl]:
-    """kubectl in a namespace whose experiments go before it does."""
+    """kubectl in a namespace; its experiments are deleted before the namespace."""
     try:
         yield kubectl
     finally:
@@ -71,7 +71,7 @@ def becomes(kubectl: Kubectl, name: str, phase: str, within_s: float = 120.0) ->
 
 
 def observing(kubectl: Kubectl, name: str) -> bool:
-    """Whether its jobs are on the cluster now."""
+    """Whether the experiment has jobs on the cluster now."""
     progress = status(kubectl, name).get("progress", {})
     return bool(progress.get("stage") == "Observing" and progress.get("jobs") == len(LENGTHS_S))
 
@@ -97,12 +97,12 @@ def test_an_experiment_waits_outlives_its_runner_is_held_and_leaves_its_report(
     eventually("one policy is complete", lambda: status(experiments, "first").get("done") == 1, within_s=240)
     hold(experiments, "first", suspend=True)
     becomes(experiments, "first", "Suspended")
-    becomes(experiments, "second", "Running", within_s=NAMESPACES_S)  # its turn: nothing of the first is left
+    becomes(experiments, "second", "Running", within_s=NAMESPACES_S)  # its turn: all objects of the first are deleted
     assert len(namespaces(admin)) <= 1
 
     eventually("the second is observed", lambda: observing(experiments, "second"), within_s=120)
     experiments("delete", "schedulingexperiment", "second", "--timeout=180s", timeout_s=200)
-    assert namespaces(admin) == []  # gone with what it had on the cluster
+    assert namespaces(admin) == []  # deleted with everything in it
 
     hold(experiments, "first", suspend=False)
     done = becomes(experiments, "first", "Succeeded", within_s=400)
@@ -118,7 +118,7 @@ def test_an_experiment_waits_outlives_its_runner_is_held_and_leaves_its_report(
 
 
 def check_results(done: Object) -> None:
-    """Both policies complete, and near what was predicted (starts cost what they cost here: this is no measurement)."""
+    """Both policies complete with JCTs near the predicted ones. No measurement: starts have the costs of this machine."""
     assert (done["policies"], done["done"], done["best"]) == (2, 2, "srtf")
     assert [(each["name"], each["kind"], each.get("failedJobs", 0)) for each in done["results"]] == [
         ("fifo", "Policy", 0),

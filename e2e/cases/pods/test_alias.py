@@ -1,4 +1,4 @@
-"""`emuGPU: n` as the user writes it, in every kind of object that makes pods; a wrong count gets a sentence."""
+"""`emuGPU: n` becomes the full resource name in every kind of object that creates pods; a wrong count is refused."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_kind_takes_the_short_name(kubectl: Kubectl, kind: str, resources:
     if kind == "DaemonSet":
         pod["spec"]["nodeSelector"] = {"none": "none"}
     kubectl.apply(object_of(kind, pod))
-    kubectl.apply(object_of(kind, pod))  # a second apply of the same manifest changes nothing and fails nothing
+    kubectl.apply(object_of(kind, pod))  # applying the same manifest again succeeds and changes nothing
     spec = pod_spec_of(kubectl.get(kind, "alias"))
     for containers, count in ((spec["containers"], "2"), (spec["initContainers"], "1")):
         found = containers[0]["resources"]
@@ -90,7 +90,7 @@ def test_a_contradiction_is_explained(kubectl: Kubectl, kind: str) -> None:
 
 
 def test_an_edited_count_wins_over_what_stands_there(kubectl: Kubectl) -> None:
-    """What reaches the API server then is the new count beside the full name with the old one."""
+    """After such a change the API server receives the new count under `emuGPU` and the old one under the full name."""
     for count in ("1", "3"):
         kubectl.apply(object_of("Deployment", template(container(limits={"emuGPU": count}))))
         resources = pod_spec_of(kubectl.get("Deployment", "alias"))["containers"][0]["resources"]

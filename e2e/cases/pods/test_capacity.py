@@ -1,4 +1,4 @@
-"""Devices are counted like real ones: allocatable on the node, exhausted by pods, free again when a pod ends."""
+"""Devices are counted like real ones: allocatable on nodes, used by pods, free when a pod has ended."""
 
 from __future__ import annotations
 

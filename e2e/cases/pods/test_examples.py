@@ -1,4 +1,4 @@
-"""The examples, as they stand. That of time slicing is in test_sharing."""
+"""The examples, unchanged. The example of time slicing is tested in test_sharing.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No device ever has two exclusive holders, whatever 200 random pods and force-deletions do."""
+"""No device has two exclusive holders at once, with 200 random pods of which some are force-deleted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDS = ("finished", "released", "failed", "fenced", "suspended", "gone")
 
 
 def holder_spans(events: list[Reported]) -> dict[str, list[tuple[int, int, str]]]:
-    """(begin, end, job key) of each holder, by device. One node's clock is monotonic, so its spans can be compared."""
+    """(begin, end, job key) of each holder, by device. A node has one monotonic clock, so its spans can be compared."""
     open_: dict[tuple[str, str], tuple[int, list[str]]] = {}
     spans: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for event in events:

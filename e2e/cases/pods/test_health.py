@@ -1,4 +1,4 @@
-"""A device turns unhealthy: allocatable falls, its job gets the error, recovery returns it."""
+"""An unhealthy device: allocatable decreases, its job gets an error, and the device is offered again after it has recovered."""
 
 from __future__ import annotations
 

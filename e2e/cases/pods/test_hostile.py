@@ -1,4 +1,4 @@
-"""A hostile pod on the same node: it gets nothing of its neighbour's, and the neighbour's steps stay what they are."""
+"""A hostile pod on the same node: it gets no access to its neighbour's devices, and the neighbour's step times don't change."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def test_a_hostile_neighbour_gets_and_stops_nothing(kubectl: Kubectl, workers: l
 
 @pytest.mark.long
 def test_a_hostile_neighbour_delays_no_step(kubectl: Kubectl, workers: list[Node]) -> None:
-    """Apart from the one above, since the last hundredth of the steps shows whatever else runs on the machine."""
+    """A separate, long case, because the slowest 1% of the steps also shows any other load of the machine."""
     assert beside_an_attacker(kubectl, workers, steps=400)["p99"] == pytest.approx(profiled_step_s(), rel=0.01)
 
 
 def test_a_newcomer_gets_in_during_the_attack(kubectl: Kubectl, workers: list[Node]) -> None:
-    """Its process attaches and its nvidia-smi is answered, though the attacker's processes stand in the queue of the socket."""
+    """A new pod attaches and nvidia-smi works in it, although the attacker's connections fill the queue of the socket."""
     attack(kubectl, workers[0], stolen="0" * 64)
     kubectl.wait_phase("hostile", "Running")
     eventually("the attack", lambda: '"files"' in kubectl.logs("hostile"))
@@ -79,7 +79,7 @@ def test_a_newcomer_gets_in_during_the_attack(kubectl: Kubectl, workers: list[No
 
 
 def test_a_copied_token_stays_its_owners(kubectl: Kubectl, workers: list[Node]) -> None:
-    """Also before the owner has shown it: who may is what the kubelet says."""
+    """A token is refused in another pod even before its owner has used it, because the kubelet says which pod owns it."""
     for name in ("owner", "thief"):
         kubectl.apply(command_pod(name, "sleep", "1000", nodeSelector={"kubernetes.io/hostname": workers[0].name}))
     for name in ("owner", "thief"):
@@ -93,14 +93,14 @@ def test_a_copied_token_stays_its_owners(kubectl: Kubectl, workers: list[Node]) 
 
 
 def beside_an_attacker(kubectl: Kubectl, workers: list[Node], *, steps: int) -> dict[str, float]:
-    """The step times (seconds) of a run beside a pod that attacks in all ways at once."""
+    """Statistics of the step times (seconds) of a job beside a pod that attacks in all ways at once."""
     node = {"kubernetes.io/hostname": workers[0].name}
     neighbour = train_pod(
         "neighbour", "--model", "resnet50", "--batch-size", "64", "--steps", str(steps), nodeSelector=node
     )
     neighbour["spec"]["containers"][0]["resources"]["requests"] = {
         "cpu": "500m"
-    }  # more than the attacker's, as is usual
+    }  # more than the attacker's, as a training pod usually has
     kubectl.apply(neighbour)
     kubectl.wait_phase("neighbour", "Running")
     token = kubectl.inside("neighbour", "sh", "-c", "echo $EMUGPU_TOKEN").strip()
@@ -116,9 +116,9 @@ def beside_an_attacker(kubectl: Kubectl, workers: list[Node], *, steps: int) -> 
 
 
 def attack(kubectl: Kubectl, worker: Node, *, stolen: str) -> None:
-    """Start the pod `hostile`, which shows this token and then does all it can; out of memory it begins anew."""
-    again_and_again = ("sh", "-c", 'while true; do python3 -c "$0" "$1"; done', ATTACK, stolen)
+    """Start the pod `hostile`, which tries this token and then all attacks. It restarts when it runs out of memory."""
+    forever = ("sh", "-c", 'while true; do python3 -c "$0" "$1"; done', ATTACK, stolen)
     node = {"kubernetes.io/hostname": worker.name}
-    hostile = command_pod("hostile", *again_and_again, nodeSelector=node, restartPolicy="Always")
+    hostile = command_pod("hostile", *forever, nodeSelector=node, restartPolicy="Always")
     hostile["spec"]["containers"][0]["resources"]["limits"] |= {"cpu": "200m", "memory": "256Mi"}
     kubectl.apply(hostile)

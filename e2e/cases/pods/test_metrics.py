@@ -1,4 +1,4 @@
-"""What Prometheus sees: devices at work, with the pod that works on them; requests that were allocated."""
+"""Metrics for Prometheus: busy devices with the pods that use them, and allocated requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One device shared by three jobs (Salus, MLSys 2020): a third each, and memory for all or a refusal.
+"""One device shared by three jobs (Salus, MLSys 2020): each gets a third of the time; a job whose memory doesn't fit is refused.
 
 The example of time slicing runs beside it on another node, as it stands: each change of the pools takes its time.
 """
@@ -38,7 +38,7 @@ def test_three_jobs_and_one_too_many(
     for number in range(3):
         kubectl.wait_phase(f"job{number}", "Succeeded", within_s=240)
     summaries = [kubectl.summary(f"job{number}") for number in range(3)]
-    for summary in summaries:  # the median, because the first and the last steps have fewer neighbours
+    for summary in summaries:  # the median: the first and last steps share the device with fewer jobs
         assert summary["step_s"]["median"] == pytest.approx(3 * profiled_step_s(), rel=0.02)
     kubectl.wait_jobs(["time-slicing"], within_s=240)
     for pod in kubectl.list("pods", "-l", "job-name=time-slicing"):
@@ -46,7 +46,7 @@ def test_three_jobs_and_one_too_many(
 
 
 def start_the_example(kubectl: Kubectl) -> str:
-    """Three pods on one device; answers its node, once they are there."""
+    """Create three pods that share one device; returns their node when all of them run."""
     kubectl("apply", "-f", str(EXAMPLES / "time-slicing/jobs.yaml"))
 
     def places() -> set[str] | None:

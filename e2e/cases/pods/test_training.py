@@ -1,4 +1,4 @@
-"""A pod trains at the pace of the profiled GPU; what the simulator predicts is what happens."""
+"""A pod trains at the profiled speed of its GPU, and its JCT is the one that the simulator predicts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def profiled_step_s() -> float:
 
 @contextlib.contextmanager
 def busy_cores(processes: int) -> Iterator[None]:
-    """Keep cores of this machine busy with ordinary work."""
+    """Keep cores of this machine busy with processes of normal priority."""
     script = "while True: sum(range(10000))"
     spinning = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(processes)]
     try:
@@ -44,7 +44,8 @@ def busy_cores(processes: int) -> Iterator[None]:
 def test_a_run_is_as_profiled_and_as_predicted(
     kubectl: Kubectl, ledger: Ledger, tmp_path: Path, busy: int, steps: int, p95_within: float
 ) -> None:
-    """Steps take what the profile says; `kubectl apply` to the last step is the simulated JCT plus the measured start-up."""
+    """Step times are those of the profile; the time from `kubectl apply` to the last step is the simulated JCT plus the measured
+    start-up."""
     predicted_s = simulated_jct_s(tmp_path, steps)
     with busy_cores(busy):
         submitted_ns = time.time_ns()
@@ -70,7 +71,7 @@ def finished(events: list[Reported]) -> list[Reported] | None:
 
 
 def simulated_jct_s(directory: Path, steps: int) -> float:
-    """What `emugpu simulate` says of this one job on this GPU."""
+    """The JCT that `emugpu simulate` predicts for this job on this GPU."""
     workload, cluster = directory / "workload.csv", directory / "cluster.yaml"
     workload.write_text(f"job_id,num_gpus,model,batch_size,steps\ntrain,1,resnet50,64,{steps}\n", encoding="utf-8")
     cluster.write_text("nodes:\n  - {name: v100, count: 1, gpus: 1, gpu_type: V100, cpus: 8}\n", encoding="utf-8")
@@ -86,7 +87,7 @@ def test_four_devices_divide_the_batch(kubectl: Kubectl) -> None:
     summary = kubectl.summary("four")
     assert len(summary["devices"]) == 4
     assert summary["step_s"]["mean"] == pytest.approx(summary["profiled_step_s"], rel=0.01)
-    assert summary["profiled_step_s"] > profiled_step_s()  # the batch per device is 64, and an all-reduce comes on top
+    assert summary["profiled_step_s"] > profiled_step_s()  # the same batch of 64 per device, plus an all-reduce
 
 
 def test_nvidia_smi_in_the_pod(kubectl: Kubectl, workers: list[Node]) -> None:

@@ -1,4 +1,4 @@
-"""The webhook does what the policy does: for clusters before Kubernetes 1.36."""
+"""The admission webhook replaces the admission policy on clusters before Kubernetes 1.36."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_upgrade_keeps_the_certificate(webhook: None, admin: Kubectl, helm: H
 
 
 def test_kube_system_does_without(webhook: None, admin: Kubectl) -> None:
-    """Its pods must start also when the webhook is down."""
+    """Pods of kube-system must start even if the webhook is down."""
     configurations = admin.list("mutatingwebhookconfigurations", "-l", "app.kubernetes.io/name=emugpu")
     for webhook_ in configurations[0]["webhooks"]:
         excluded = webhook_["namespaceSelector"]["matchExpressions"][0]

@@ -1,4 +1,4 @@
-"""kill -9 of everything on the way, at random moments, while Jobs run: containers live on, no step is lost or doubled."""
+"""kill -9 of the node's daemons at random moments while Jobs run: containers survive, and each step is done once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VICTIMS = {
 
 
 def kills() -> int:
-    """How often each program is killed: 3 in the smoke set, 20 in the long one."""
+    """Number of kills of each program: 3 in the smoke set, 20 in the long one."""
     return int(os.environ.get("EMUGPU_E2E_KILLS", "3"))
 
 
@@ -76,7 +76,7 @@ def test_jobs_survive_all_kills(
 
 
 def strike(victim: str, chance: random.Random, admin: Kubectl, workers: list[Node]) -> int:
-    """How many processes were killed: none where it is still down from the strike before."""
+    """Number of killed processes; 0 if the program is still down from the previous kill."""
     if victim != "redis":
         return chance.choice(workers).kill9(VICTIMS[victim])
     pod = admin.within(SYSTEM).try_("get", "pod", "emugpu-redis-0", "-o", "jsonpath={.spec.nodeName}")

@@ -1,4 +1,4 @@
-"""The release's life: misspelt values, unknown types and conflicts are named; an upgrade in mid-run fails no job."""
+"""Installation and upgrade: messages name misspelt values, unknown GPU types and conflicts; no job fails during an upgrade."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_two_pools_on_one_node(admin: Kubectl, workers: list[Node]) -> None:
 
 @pytest.mark.alone
 def test_an_upgrade_in_mid_run(kubectl: Kubectl, admin: Kubectl, helm: Callable[..., str], ledger: Ledger) -> None:
-    """All our pods are replaced; the job reconnects and loses no step."""
+    """All pods of emugpu are replaced; the job reconnects and loses no step."""
     steps = 220
     kubectl.create(train_job("through", "--step-time-s", "0.1", "--memory", "1GiB", "--steps", str(steps), pods=4))
     eventually("all run", lambda: sum(p["status"]["phase"] == "Running" for p in kubectl.list("pods")) == 4)

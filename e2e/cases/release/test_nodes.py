@@ -1,4 +1,4 @@
-"""Nodes that are drained, deleted and back, or rebooted: Jobs finish with their progress, devices keep their UUIDs."""
+"""Nodes that are drained, deleted and registered again, or rebooted: Jobs resume and finish, devices keep their UUIDs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def uuids_of(node: Node) -> list[str]:
 
 
 def start_on(kubectl: Kubectl, node: Node) -> str:
-    """A job that begins on this node and may go on elsewhere. Answers its UID."""
+    """Start a job on this node that may continue on others; returns its UID."""
     prefer = {
         "nodeAffinity": {
             "preferredDuringSchedulingIgnoredDuringExecution": [

@@ -1,4 +1,7 @@
-"""Last of all: an uninstall leaves nothing on nodes or in the API but what NOTES names; then everything is put back."""
+"""The last case (pytest runs files by name): an uninstall leaves nothing on nodes or in the API except what NOTES names.
+
+Afterwards the release is installed again.
+"""
 
 from __future__ import annotations
 

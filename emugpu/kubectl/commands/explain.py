@@ -24,8 +24,8 @@ from emugpu.kubectl.story import Objects, StoryLine, story, without_repetitions
 from emugpu.kubectl.wait_reasons import WAITING, pods_of, reasons
 from emugpu.smi.devices import clean
 from emulator_runtime.domain.errors import UnknownNameError
+from emulator_runtime.node.layout import JOB_LABEL
 from operators.kube.api import EMUJOB, EVENT, NODE, POD, Api, Json, NotThereError
-from operators.objects.names import JOB_LABEL
 
 _DAY_S = 86400.0
 

@@ -12,9 +12,9 @@ from emugpu.kubectl.cluster import Cluster
 from emugpu.kubectl.job_views import JobView, jobs_in
 from emugpu.kubectl.output import Answer, Cell, count, number, phase, seconds, timestamp
 from emulator_runtime.domain.errors import UnknownNameError
+from operators.objects.names import PHASES
 from operators.objects.selectors import normalized_selector
 
-PHASES = ("Pending", "Queued", "Starting", "Running", "Preempted", "Succeeded", "Failed", "Rejected")
 _HEADINGS = (
     "NAME",
     "PHASE",

@@ -12,7 +12,7 @@ from emulator_runtime.domain.units import NS_PER_S, gib
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.timing.lag import LagHistogram
 from emulator_runtime.workloads.ranks.group import Start
-from emulator_runtime.workloads.records import StepLog, StepRecord, StepTimesSeen
+from emulator_runtime.workloads.records import ObservedStepTimes, StepLog, StepRecord
 from emulator_runtime.workloads.step_costs.request import StepPlan, TrainRequest
 
 LOG_EVERY_NS = 5 * NS_PER_S
@@ -57,7 +57,7 @@ class TrainReport:
         self._samples = plan.batch_per_gpu * start.gpus
         self.tell("; ".join(parts))
 
-    def shared_anew(self, step: int, host: HostShare, plan: StepPlan) -> None:
+    def share_changed(self, step: int, host: HostShare, plan: StepPlan) -> None:
         """Print the new CPUs and memory of the job, which apply from this step on."""
         memory = f" and {gib(host.memory_bytes)}" if host.memory_bytes else ""
         share = f"{host.cpu_milli / 1000:g} CPUs{memory}"
@@ -122,7 +122,7 @@ class TrainSummary:
     steps_done: int
     steps_run: int
     plan: StepPlan | None
-    seen: StepTimesSeen
+    seen: ObservedStepTimes
     lags: LagHistogram
     samples_per_step: int = 0
     reason: str = ""

@@ -41,7 +41,7 @@ from emulator_runtime.workloads.command.arguments import add_arguments, chosen, 
 from emulator_runtime.workloads.command.pod_place import PodPlace, pod_place
 from emulator_runtime.workloads.command.report import TrainReport, TrainSummary
 from emulator_runtime.workloads.pod import pod_access
-from emulator_runtime.workloads.pod_training import PodTraining, Surroundings
+from emulator_runtime.workloads.pod_training import Dependencies, PodTraining
 from emulator_runtime.workloads.ranks.group import Alone, Group
 from emulator_runtime.workloads.ranks.leader import Leader
 from emulator_runtime.workloads.ranks.member import Member
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     group = _group(args, request, stop, place, report)
     training = PodTraining(
         request,
-        Surroundings(
+        Dependencies(
             connect=lambda patience_s: ManagerClient(
                 access.manager, access.token, patience_s=patience_s, follow_host=request.uses_host
             ),
@@ -183,6 +183,6 @@ def _group(
         barrier_timeout_s=number(args.step_timeout_s, "--step-timeout-s", BARRIER_TIMEOUT_S, above=0.0),
         check_joining=lambda: stop.check(0.0),
         check_waiting=stop.check,
-        told=report.tell,
+        notify=report.tell,
     )
     return Member(options) if place.rank else Leader(options)

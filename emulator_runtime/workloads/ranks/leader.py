@@ -16,9 +16,9 @@ from emulator_runtime.workloads.ranks.group import Crossing, Start
 from emulator_runtime.workloads.ranks.link import SLICE_S, RankLink
 from emulator_runtime.workloads.ranks.options import RANK_PROTOCOL, RankOptions
 
-_TELL_EVERY_NS = 10 * NS_PER_S
+_NOTIFY_EVERY_NS = 10 * NS_PER_S
 _BACKLOG = 512
-_MAX_STRANGERS = 512
+_MAX_UNIDENTIFIED = 512
 """Maximum number of connections without a join message; more come from port scans, and the oldest is closed."""
 
 
@@ -36,9 +36,9 @@ class Leader:
 
     def join(self, progress: int, gpus: int) -> Start:
         """Wait until every rank has connected. A rank that disconnects meanwhile may connect again."""
-        strangers: list[RankLink] = []
+        unidentified: list[RankLink] = []
         give_up_ns = monotonic_ns() + round(self._options.join_timeout_s * NS_PER_S)
-        tell_ns = monotonic_ns() + _TELL_EVERY_NS
+        notify_ns = monotonic_ns() + _NOTIFY_EVERY_NS
         try:
             while len(self._links) < self.nodes - 1:
                 self._options.check_joining()
@@ -48,17 +48,17 @@ class Leader:
                         f"{self._missing()} did not come within {self._options.join_timeout_s:g} s; do all pods of the "
                         f"job run, and is --nodes {self.nodes} right?"
                     )
-                if now_ns > tell_ns:
-                    self._options.told(f"waiting for {self._missing()}")
-                    tell_ns = now_ns + _TELL_EVERY_NS
-                self._meet(strangers)
+                if now_ns > notify_ns:
+                    self._options.notify(f"waiting for {self._missing()}")
+                    notify_ns = now_ns + _NOTIFY_EVERY_NS
+                self._meet(unidentified)
         finally:
-            for link in strangers:
+            for link in unidentified:
                 link.close()
             self._listener.close()
         messages = [message for message, _ in self._joined.values()]
         start = Start(min([progress, *(m["progress"] for m in messages)]), gpus + sum(m["gpus"] for m in messages))
-        self._tell_all({"op": "start", "first": start.first, "gpus": start.gpus}, self._joined)
+        self._send_to_all({"op": "start", "first": start.first, "gpus": start.gpus}, self._joined)
         return start
 
     def barrier(self, steps_done: int, end_ns: int, *, stop: bool) -> Crossing:
@@ -74,7 +74,7 @@ class Leader:
         stopping = ["rank 0"] if stop else [f"rank {rank}" for rank, (m, _) in replies.items() if m.get("stop")]
         crossing = Crossing(max(end_ns, *ends), stopping[0] if stopping else "")
         go: Message = {"op": "go", "steps_done": steps_done, "end_ns": crossing.end_ns, "stop": crossing.stop}
-        self._tell_all(go, replies)
+        self._send_to_all(go, replies)
         return crossing
 
     def check(self) -> None:
@@ -90,7 +90,7 @@ class Leader:
 
     def farewell(self) -> None:
         """Wait until all ranks have recorded their last step."""
-        self._tell_all({"op": "bye"}, self._gather("finished"))
+        self._send_to_all({"op": "bye"}, self._gather("finished"))
 
     def leave(self, reason: str) -> None:
         self._abort(f"rank 0 left: {reason}")
@@ -102,14 +102,14 @@ class Leader:
 
     # --- joining ----------------------------------------------------------------------------------------------------
 
-    def _meet(self, strangers: list[RankLink]) -> None:
+    def _meet(self, unidentified: list[RankLink]) -> None:
         """Accept connections, read join messages, and remove ranks that disconnected."""
-        wait_readable([self._listener, *strangers, *self._links.values()], SLICE_S)
+        wait_readable([self._listener, *unidentified, *self._links.values()], SLICE_S)
         with contextlib.suppress(BlockingIOError, ConnectionError):
-            strangers.append(RankLink(self._accept(), "a rank that has not said who it is"))
-        if len(strangers) > _MAX_STRANGERS:
-            strangers.pop(0).close()
-        for link in list(strangers):
+            unidentified.append(RankLink(self._accept(), "a rank that has not said who it is"))
+        if len(unidentified) > _MAX_UNIDENTIFIED:
+            unidentified.pop(0).close()
+        for link in list(unidentified):
             try:
                 link.poll()
                 if (taken := link.take()) is None:
@@ -119,7 +119,7 @@ class Leader:
                 with contextlib.suppress(ClusterError):
                     link.send({"op": "abort", "reason": str(error)})
                 link.close()
-            strangers.remove(link)
+            unidentified.remove(link)
         for rank, link in list(self._links.items()):
             try:
                 link.poll()
@@ -186,7 +186,7 @@ class Leader:
                 )
             wait_readable(self._links.values(), SLICE_S)
 
-    def _tell_all(self, message: Message, replies: dict[int, tuple[Message, int]]) -> None:
+    def _send_to_all(self, message: Message, replies: dict[int, tuple[Message, int]]) -> None:
         """Send the same message to all, with the timestamps from which each rank estimates its clock offset."""
         for rank, link in self._links.items():
             try:

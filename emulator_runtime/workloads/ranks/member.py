@@ -17,7 +17,7 @@ from emulator_runtime.workloads.ranks.options import RankOptions
 
 _CONNECT_TIMEOUT_S = 5.0
 _PAUSE_SLICES = 5
-_TELL_EVERY_NS = 10 * NS_PER_S
+_NOTIFY_EVERY_NS = 10 * NS_PER_S
 _LEAST_NS = -(2**62)
 
 
@@ -39,7 +39,7 @@ class Member:
         """Connect to rank 0 and wait for the start. Each attempt looks up the name again: rank 0's pod may start later, and
         the cluster's DNS caches a failed look-up for up to half a minute."""
         give_up_ns = monotonic_ns() + round(self._options.join_timeout_s * NS_PER_S)
-        tell_ns = monotonic_ns() + _TELL_EVERY_NS
+        notify_ns = monotonic_ns() + _NOTIFY_EVERY_NS
         while True:
             self._options.check_joining()
             try:
@@ -56,9 +56,9 @@ class Member:
                     f"rank 0 at {self._options.address} can't be reached for {self._options.join_timeout_s:g} s ({cause}); "
                     "does its pod run, and is there a headless Service with publishNotReadyAddresses?"
                 )
-            if now_ns > tell_ns:
-                self._options.told(f"waiting for rank 0 at {self._options.address}: {cause}")
-                tell_ns = now_ns + _TELL_EVERY_NS
+            if now_ns > notify_ns:
+                self._options.notify(f"waiting for rank 0 at {self._options.address}: {cause}")
+                notify_ns = now_ns + _NOTIFY_EVERY_NS
             for _ in range(_PAUSE_SLICES):
                 self._options.check_joining()
                 sleep_ns(round(SLICE_S * NS_PER_S))

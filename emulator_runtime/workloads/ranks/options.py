@@ -18,7 +18,7 @@ BARRIER_TIMEOUT_S = 1800.0
 class RankOptions:
     """Options of a rank. `work` describes the training, so that pods of different jobs reject each other.
 
-    `check_joining` and `check_waiting` are called while this rank waits and may raise. `told` is called with lines for the
+    `check_joining` and `check_waiting` are called while this rank waits and may raise. `notify` is called with lines for the
     user. Times are host seconds.
     """
 
@@ -31,7 +31,7 @@ class RankOptions:
     barrier_timeout_s: float = BARRIER_TIMEOUT_S
     check_joining: Callable[[], None] = field(default=lambda: None)
     check_waiting: Callable[[], None] = field(default=lambda: None)
-    told: Callable[[str], None] = field(default=lambda line: None)
+    notify: Callable[[str], None] = field(default=lambda line: None)
 
     @property
     def address(self) -> str:

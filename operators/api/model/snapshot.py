@@ -13,14 +13,13 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
+from operators.objects.names import Phase
+
 Clock = Literal["wall", "emulated"]
-Phase = Literal["Pending", "Queued", "Starting", "Running", "Preempted", "Succeeded", "Failed", "Rejected"]
-PHASES: tuple[Phase, ...] = get_args(Phase)
 Kind = Literal["EmuJob", "Job", "Pod"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 WAITING: tuple[Phase, ...] = ("Pending", "Queued", "Preempted")
 HOLDING: tuple[Phase, ...] = ("Starting", "Running")
-ENDED: tuple[Phase, ...] = ("Succeeded", "Failed")
 
 Seconds = Annotated[float | None, Field(description="Seconds; null: not known yet.")]
 Place = Annotated[

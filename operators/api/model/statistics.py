@@ -11,7 +11,8 @@ from typing import Annotated
 from pydantic import Field
 
 from operators.api.model.natural_order import place_order
-from operators.api.model.snapshot import ENDED, HOLDING, Job, JobRun, Snapshot
+from operators.api.model.snapshot import HOLDING, Job, JobRun, Snapshot
+from operators.objects.names import FINAL
 
 MOST_POINTS = 600
 """Points per line; a screen can't show more."""
@@ -159,14 +160,14 @@ def summarised(jobs: Iterable[Job]) -> Summary:
     predicted = [job.predicted_jct_s for job in done if job.predicted_jct_s is not None]
     errors = [job.error for job in done if job.error is not None]
     ends = [job.finished_s for job in every if job.finished_s is not None]
-    all_ended = bool(every) and all(job.phase in ENDED for job in every) and bool(ends)
+    all_ended = bool(every) and all(job.phase in FINAL for job in every) and bool(ends)
     first = min((job.submitted_s for job in every), default=0.0)
     return Summary(
         jobs=len(every),
         finished=len(done),
         failed=sum(job.phase == "Failed" for job in every),
         running=sum(job.phase in HOLDING for job in every),
-        waiting=sum(job.phase not in (*HOLDING, *ENDED) for job in every),
+        waiting=sum(job.phase not in (*HOLDING, *FINAL) for job in every),
         mean_jct_s=mean(jcts),
         quantiles_s={f"{share:g}": value for share in QUANTILES if (value := quantile(jcts, share)) is not None},
         mean_queueing_delay_s=mean([job.queueing_delay_s for job in done if job.queueing_delay_s is not None]),
@@ -183,7 +184,7 @@ def summarised(jobs: Iterable[Job]) -> Summary:
 def whole_window(snapshot: Snapshot, jobs: Sequence[Job]) -> Window:
     """From the first submission to the last end, or until now if a job has not ended."""
     since = min((job.submitted_s for job in jobs), default=snapshot.now_s)
-    going = any(job.phase not in (*ENDED, "Rejected") for job in jobs)
+    going = any(job.phase not in (*FINAL, "Rejected") for job in jobs)
     ends = [job.finished_s for job in jobs if job.finished_s is not None]
     until = snapshot.now_s if going or not ends else max(ends)
     return Window(since, max(since, until), snapshot.now_s)

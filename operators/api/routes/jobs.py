@@ -18,7 +18,7 @@ from operators.api.authentication.callers import (
     scope_of,
     writable_job,
 )
-from operators.api.model.snapshot import Job, Phase
+from operators.api.model.snapshot import Job
 from operators.api.model.visibility import matching, visible
 from operators.api.replies.bodies import (
     JobField,
@@ -31,6 +31,7 @@ from operators.api.replies.bodies import (
 )
 from operators.api.replies.problems import StoreAwayError, documented
 from operators.kube.api import NotThereError
+from operators.objects.names import Phase
 
 MOST_ON_A_PAGE = 10_000
 _CURSOR = re.compile(r"(-?[0-9]{1,20})\.([-0-9A-Za-z]{1,64})", re.ASCII)

@@ -11,14 +11,14 @@ from typing import Any
 
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.node.inventory import split_device_id
-from operators.api.model.snapshot import ENDED, HOLDING, KINDS, Condition, Job, JobRun, Kind, Phase, Progress
+from operators.api.model.snapshot import HOLDING, KINDS, Condition, Job, JobRun, Kind, Progress
 from operators.api.model.statistics import error_of
 from operators.api.sources.experiments import membership
 from operators.kube.timestamps import seconds_of
 from operators.objects.emujob import EmuJob, RunStatus
 from operators.objects.forms import Condition as StatusCondition
 from operators.objects.forms import condition
-from operators.objects.names import RUN_NAMESPACE_PREFIX
+from operators.objects.names import FINAL, RUN_NAMESPACE_PREFIX, Phase
 from operators.results.events import BEGINS, FINISHED, JobEvent
 from operators.results.job import JobResult
 from operators.results.predicted import Prediction
@@ -66,7 +66,7 @@ def record_of(document: Mapping[str, Any]) -> JobRecord:
         nodes=status.allocation.nodes or tuple(filter(None, status.node.split(","))),
         devices=_holding(runs) or status.allocation.devices or (runs[-1].devices if runs else ()),
         started_s=_seconds(status.started_ns),
-        finished_s=_seconds(status.finished_ns) if phase in ENDED else None,
+        finished_s=_seconds(status.finished_ns) if phase in FINAL else None,
         jct_s=jct_s if phase == "Succeeded" else None,
         predicted_jct_s=predicted_s,
         predicted_by=status.predicted.by,

@@ -14,8 +14,9 @@ from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from operators.api.model.natural_order import CPU, natural, place_order
-from operators.api.model.snapshot import Device, Experiment, Job, JobRun, Node, Phase, Run
+from operators.api.model.snapshot import Device, Experiment, Job, JobRun, Node, Run
 from operators.api.model.statistics import error_of
+from operators.objects.names import Phase
 from scheduler_sims.reports.comparison import SIMULATED
 from scheduler_sims.reports.files import JobRow, read_jobs_csv
 from scheduler_sims.reports.spans_file import SpanRow, read_spans_csv

@@ -1,43 +1,79 @@
-"""The controller's life: follow experiments, their runners and the namespaces of their runs, and plan all anew after each change.
+"""The controller of SchedulingExperiments: follows experiments, their runners and the namespaces of their runs.
 
-There are few experiments, and whose turn it is depends on all of them, so all are looked at together.
+There are few experiments, and which one may run depends on all of them, so all are reconciled together.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from emulator_runtime.domain.errors import EmuGpuError, InputError
-from operators.controllers.leader_election import LeadershipLostError
-from operators.experiments.controller.metrics import ExperimentMetrics
-from operators.experiments.controller.names import UID_LABEL
-from operators.experiments.controller.objects import (
-    ExperimentFacts,
-    RunNamespace,
-    RunnerFacts,
-    experiment_facts,
-    run_namespace_of,
-    runner_facts,
+from prometheus_client import CollectorRegistry, Gauge
+
+from operators.controllers.actions import Plan
+from operators.controllers.loop import ControllerLoop, Reconciler
+from operators.controllers.metrics import ControllerMetrics, PhaseMetric
+from operators.controllers.writer import Author, exactly
+from operators.experiments.controller.objects import RunNamespace, RunnerJob, run_namespace_of, runner_job_of
+from operators.experiments.controller.plan import (
+    Action,
+    CreateRunner,
+    DeleteExperiment,
+    DeleteRunNamespace,
+    OwnAction,
+    SetFinalizer,
+    number_before,
+    orphans,
+    plan,
+    turn,
+    wants_to_run,
 )
-from operators.experiments.controller.plan import Action, orphans, plan
 from operators.experiments.controller.runner_job import RunnerSettings
-from operators.experiments.controller.status import Seen
-from operators.experiments.controller.turns import FINAL, turn
-from operators.experiments.controller.writer import write
-from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, ConflictError, NotThereError
-from operators.kube.informer import Followed, Pauses, follow
+from operators.experiments.controller.status import Observed
+from operators.experiments.run_namespace import request_deletion
+from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, Json
+from operators.kube.documents import object_at, objects_in, text_at
+from operators.kube.informer import Followed, Pauses
 from operators.kube.store import Store
-from operators.objects.experiment import parse_spec
+from operators.objects.experiment import Experiment
+from operators.objects.names import EXPERIMENT_UID_LABEL
 
+FIELD_MANAGER = "emugpu-experiments"
+"""The controller owns fields under this name (Kubernetes API concepts, server-side apply)."""
+AUTHOR = Author(FIELD_MANAGER, EXPERIMENT, "SchedulingExperiment", "experiments")
+PHASES = ("Pending", "Queued", "Starting", "Running", "Suspended", "Succeeded", "Failed")
+_ALL = "all"
+"""The only key of the queue."""
 _LONGEST_WAIT_S = 60.0
 
 
+class ExperimentMetrics(ControllerMetrics):
+    """Metrics of every controller, experiments by phase, and the errors of their predictions."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__("experiments", "one reconciliation of all SchedulingExperiments", registry)
+        self.phases = PhaseMetric("emugpu_experiments", "SchedulingExperiments", PHASES, registry)
+        self._errors = Gauge(
+            "emugpu_experiment_prediction_error_ratio",
+            "(predicted - observed) / observed of a policy in an existing SchedulingExperiment, by figure",
+            ["namespace", "experiment", "policy", "figure"],
+            registry=registry,
+        )
+
+    def export_errors(self, experiments: Iterable[Experiment]) -> None:
+        """Those of all experiments that exist."""
+        self._errors.clear()
+        for experiment in experiments:
+            for column in objects_in(experiment.status_json, "results"):
+                for figure, text in object_at(column, "errors").items():
+                    labels = (experiment.key.namespace, experiment.key.name, text_at(column, "name"), figure)
+                    self._errors.labels(*labels).set(float(text))
+
+
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the controller is given: where and as what runners run, and whether it may act now."""
+class Dependencies:
+    """The settings of runners, the wall clock, and whether the controller may act now."""
 
     settings: RunnerSettings
     wall_ns: Callable[[], int]
@@ -48,100 +84,80 @@ class Controller:
     """`run` never ends by itself; it is cancelled."""
 
     def __init__(
-        self, api: Api, metrics: ExperimentMetrics, surroundings: Surroundings, pauses: Pauses | None = None
+        self, api: Api, metrics: ExperimentMetrics, dependencies: Dependencies, pauses: Pauses | None = None
     ) -> None:
-        self._api, self._metrics, self._around = api, metrics, surroundings
-        self._pauses = pauses or Pauses()
-        self._experiments: Store[ExperimentFacts] = Store(experiment_facts)
-        self._runners: Store[RunnerFacts] = Store(runner_facts)
-        self._namespaces: Store[RunNamespace] = Store(run_namespace_of)
-        here = {"labels": UID_LABEL, "namespace": surroundings.settings.namespace}
-        labelled = {"labels": UID_LABEL}
-        self._followed = (
-            Followed(EXPERIMENT, self._experiments),
-            Followed(JOB, self._runners, here),
-            Followed(NAMESPACE, self._namespaces, labelled),
+        self._metrics, self._dependencies = metrics, dependencies
+        self._loop: ControllerLoop[OwnAction] = ControllerLoop(
+            api, metrics, dependencies.wall_ns, may_act=dependencies.may_act, pauses=pauses
         )
-        self._moved = asyncio.Event()
-        self._failures = 0
-        self.problem = ""
+        self._experiments: Store[Experiment] = Store(Experiment.read, self._count)
+        self._runners: Store[RunnerJob] = Store(runner_job_of)
+        self._namespaces: Store[RunNamespace] = Store(run_namespace_of)
+        self._previous: dict[str, Mapping[str, Any]] = {}
+        """Statuses at the last reconciliation, by uid."""
+
+    @property
+    def problem(self) -> str:
+        """Why experiments may not go on; empty: they do."""
+        return self._loop.problem
 
     async def run(self) -> None:
         """Raises LeadershipLostError (in a group) when it may not act any more."""
-        async with asyncio.TaskGroup() as group:
-            for followed in self._followed:
-                group.create_task(
-                    follow(self._api, followed, self._pauses, self._moved.set, self._metrics.failed_watch)
-                )
-            group.create_task(self._work())
+        runners = {"labels": EXPERIMENT_UID_LABEL, "namespace": self._dependencies.settings.namespace}
+        await self._loop.run(
+            Reconciler(
+                author=AUTHOR,
+                followed=(
+                    Followed(EXPERIMENT, self._experiments),
+                    Followed(JOB, self._runners, runners),
+                    Followed(NAMESPACE, self._namespaces, {"labels": EXPERIMENT_UID_LABEL}),
+                ),
+                reconcile=self._reconcile,
+                write=write,
+                changed=lambda: self._loop.add(_ALL),
+            )
+        )
 
-    async def _work(self) -> None:
-        again_s = _LONGEST_WAIT_S
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(again_s):
-                    await self._moved.wait()
-            await asyncio.sleep(self._pauses.settle)
-            self._moved.clear()
-            if not all(followed.store.synced for followed in self._followed):
-                continue
-            with self._metrics.reconciles.time():
-                again_s = await self._look()
-
-    async def _look(self) -> float:
-        """Do all that is to be done now; when to look again, in seconds."""
+    def _reconcile(self, _key: str) -> Sequence[Plan[Action]]:
         experiments = self._experiments.values()
-        self._metrics.seen(experiments)
+        self._metrics.export_errors(experiments)
         runners = {runner.owner: runner for runner in self._runners.values()}
         namespaces: dict[str, list[RunNamespace]] = {}
         for namespace in self._namespaces.values():
             namespaces.setdefault(namespace.owner, []).append(namespace)
-        ready = {facts.key.uid for facts in experiments if _is_ready(facts)}
+        ready = {experiment.key.uid for experiment in experiments if wants_to_run(experiment)}
         chosen = turn(experiments, runners, namespaces, ready)
-        self.problem, again_s = "", _LONGEST_WAIT_S
-        left = orphans([facts.key.uid for facts in experiments], self._runners.values(), self._namespaces.values())
-        plans: list[tuple[list[Action], float | None]] = [(left, None)]
-        now_ns = self._around.wall_ns()
-        for facts in experiments:
-            uid = facts.key.uid
-            before = _before(facts, experiments, ready)
-            seen = Seen(runners.get(uid), namespaces.get(uid, ()), uid == chosen, before)
-            found = plan(facts, seen, self._around.settings, now_ns)
-            plans.append(([*found.actions], found.again_s))
-        for actions, wanted_s in plans:
-            error = await self._carry_out(actions)
-            if error is not None:
-                self.problem = str(error)
-            again_s = min(again_s, wanted_s if wanted_s is not None else again_s)
-        self._failures = self._failures + 1 if self.problem else 0
-        return min(again_s, self._pauses.after(self._failures)) if self._failures else again_s
+        uids = [experiment.key.uid for experiment in experiments]
+        removals = orphans(uids, self._runners.values(), self._namespaces.values())
+        plans: list[Plan[Action]] = [Plan((removal,)) for removal in removals]
+        for experiment in experiments:
+            uid = experiment.key.uid
+            observed = Observed(
+                runner=runners.get(uid),
+                namespaces=namespaces.get(uid, ()),
+                turn=uid == chosen,
+                before=number_before(experiment, experiments, ready),
+                previous=self._previous.get(uid),
+            )
+            plans.append(plan(experiment, observed, self._dependencies.settings, self._dependencies.wall_ns()))
+        self._previous = {experiment.key.uid: experiment.status_json for experiment in experiments}
+        return [replace(each, again_s=min(_LONGEST_WAIT_S, each.again_s or _LONGEST_WAIT_S)) for each in plans]
 
-    async def _carry_out(self, actions: list[Action]) -> EmuGpuError | None:
-        """Each action only after the one before came through: an event tells what is written already."""
-        for action in actions:
-            if not self._around.may_act():
-                raise LeadershipLostError("another replica may act now; ending")
-            try:
-                await write(self._api, action, self._around.wall_ns())
-            except (ConflictError, NotThereError):
-                return None  # what was planned is old; the watch brings what it is now
-            except EmuGpuError as error:
-                self._metrics.failed(type(action).__name__, error)
-                return error
-            self._metrics.writes.labels(type(action).__name__).inc()
-        return None
+    def _count(self, before: Experiment | None, after: Experiment | None) -> None:
+        was, now = (experiment.phase if experiment is not None else None for experiment in (before, after))
+        self._metrics.phases.moved(was, now)
 
 
-def _is_ready(facts: ExperimentFacts) -> bool:
-    """Whether it wants to run."""
-    try:
-        return not parse_spec(facts.spec).suspend and not facts.deleting and facts.phase not in FINAL
-    except InputError:
-        return False
-
-
-def _before(facts: ExperimentFacts, all_of_them: list[ExperimentFacts], ready: set[str]) -> int:
-    """How many that want to run came earlier."""
-    mine = facts.created, facts.key.namespace, facts.key.name
-    others = [e for e in all_of_them if e.key.uid in ready and e.key.uid != facts.key.uid]
-    return sum((e.created, e.key.namespace, e.key.name) < mine for e in others)
+async def write(api: Api, action: OwnAction) -> Json | None:
+    """The object after the write; None after a deletion. Raises what Api raises."""
+    match action:
+        case SetFinalizer(key, finalizers):
+            document = {"metadata": {**exactly(key), "finalizers": list(finalizers)}}
+            return await api.patch(EXPERIMENT, key.name, document, FIELD_MANAGER)
+        case CreateRunner(document):
+            return await api.create(JOB, dict(document), FIELD_MANAGER)
+        case DeleteRunNamespace(key):
+            await request_deletion(api, key.name)
+        case DeleteExperiment(key):
+            await api.delete(EXPERIMENT, key.name, key.namespace, uid=key.uid)
+    return None

@@ -1,44 +1,21 @@
-"""Experiments, runners and run namespaces as the controller reads them from the API's JSON."""
+"""Runners and namespaces of runs as the controller reads them from the API's JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from operators.experiments.controller.names import FINALIZER, PROGRESS, UID_LABEL
-from operators.experiments.controller.progress import RunnerProgress, progress_of
 from operators.kube.documents import Key, condition_holds, condition_of, key_of, object_at, text_at, texts_of, whole_at
+from operators.objects.names import EXPERIMENT_UID_LABEL
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentFacts:
-    """One SchedulingExperiment; `created` is RFC 3339. `begun`: it has the finalizer. `finalizers`: all of them."""
+class RunnerJob:
+    """A runner's Job. `owner`: the experiment's uid. Numbers of pods: `pods` live or are ending, `ready` run, `died` failed.
 
-    key: Key
-    created: str = ""
-    generation: int = 1
-    deleting: bool = False
-    finalizers: tuple[str, ...] = ()
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    status: Mapping[str, Any] = field(default_factory=dict)
-    progress: RunnerProgress = field(default_factory=RunnerProgress)
-
-    @property
-    def begun(self) -> bool:
-        return FINALIZER in self.finalizers
-
-    @property
-    def phase(self) -> str:
-        return text_at(self.status, "phase")
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerFacts:
-    """A runner's Job. `owner`: the experiment's uid. `pods`: how many live or are ending; `died`: how many failed.
-
-    `failure`: why it has failed for good; `started`: when its present pods were wanted, `ended`: when it failed or was complete,
-    both RFC 3339. `ready`: how many pods run.
+    `failure`: why it failed for good; `started`: when its present pods were requested, `ended`: when it failed or was complete,
+    both RFC 3339.
     """
 
     key: Key
@@ -73,29 +50,13 @@ class RunNamespace:
     deleting: bool = False
 
 
-def experiment_facts(document: Mapping[str, Any]) -> ExperimentFacts:
-    """A SchedulingExperiment as the API server sends it."""
-    metadata = object_at(document, "metadata")
-    finalizers = metadata.get("finalizers")
-    return ExperimentFacts(
-        key=key_of(document),
-        created=text_at(metadata, "creationTimestamp"),
-        generation=whole_at(metadata, "generation"),
-        deleting="deletionTimestamp" in metadata,
-        finalizers=tuple(str(each) for each in finalizers) if isinstance(finalizers, list) else (),
-        spec=object_at(document, "spec"),
-        status=object_at(document, "status"),
-        progress=progress_of(texts_of(metadata, "annotations").get(PROGRESS, "")),
-    )
-
-
-def runner_facts(document: Mapping[str, Any]) -> RunnerFacts:
+def runner_job_of(document: Mapping[str, Any]) -> RunnerJob:
     """A Job as the API server sends it."""
     metadata, status = object_at(document, "metadata"), object_at(document, "status")
     failed = condition_of(status, "Failed") if condition_holds(status, "Failed") else {}
-    return RunnerFacts(
+    return RunnerJob(
         key=key_of(document),
-        owner=texts_of(metadata, "labels").get(UID_LABEL, ""),
+        owner=texts_of(metadata, "labels").get(EXPERIMENT_UID_LABEL, ""),
         deleting="deletionTimestamp" in metadata,
         suspended=object_at(document, "spec").get("suspend") is True,
         pods=whole_at(status, "active") + whole_at(status, "terminating"),
@@ -113,4 +74,4 @@ def run_namespace_of(document: Mapping[str, Any]) -> RunNamespace:
     """A Namespace as the API server sends it."""
     metadata = object_at(document, "metadata")
     labels = texts_of(metadata, "labels")
-    return RunNamespace(key_of(document), labels.get(UID_LABEL, ""), "deletionTimestamp" in metadata)
+    return RunNamespace(key_of(document), labels.get(EXPERIMENT_UID_LABEL, ""), "deletionTimestamp" in metadata)

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from operators.experiments.controller.names import OWNER, UID_LABEL, experiment_id, runner_name
-from operators.experiments.controller.objects import ExperimentFacts
 from operators.kube.api import Json
-from operators.objects.experiment import ExperimentSpec
+from operators.objects.experiment import Experiment, ExperimentSpec
+from operators.objects.names import EXPERIMENT_OWNER, EXPERIMENT_UID_LABEL, experiment_id, runner_name
 
 EXIT_FINAL = 2
 """The exit status of a runner that need not be restarted."""
@@ -39,18 +38,18 @@ class RunnerSettings:
     placement: Mapping[str, Any] = field(default_factory=dict)
 
 
-def runner_document(facts: ExperimentFacts, spec: ExperimentSpec, settings: RunnerSettings) -> Json:
+def runner_document(experiment: Experiment, spec: ExperimentSpec, settings: RunnerSettings) -> Json:
     """The Job to create: never two pods at once, and evictions don't count as failures."""
     disruption = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "Ignore"}
     final = {"onExitCodes": {"operator": "In", "values": [EXIT_FINAL]}, "action": "FailJob"}
-    name, uid = runner_name(facts.key.name, facts.key.uid), facts.key.uid
+    name, uid = runner_name(experiment.key.name, experiment.key.uid), experiment.key.uid
     labels = {
         "app.kubernetes.io/name": "emugpu",
         "app.kubernetes.io/component": "experiment",
         "app.kubernetes.io/managed-by": "emugpu-jobs",
-        UID_LABEL: uid,
+        EXPERIMENT_UID_LABEL: uid,
     }
-    notes = {OWNER: f"{facts.key.namespace}/{facts.key.name}"}
+    notes = {EXPERIMENT_OWNER: f"{experiment.key.namespace}/{experiment.key.name}"}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -61,17 +60,17 @@ def runner_document(facts: ExperimentFacts, spec: ExperimentSpec, settings: Runn
             "podFailurePolicy": {"rules": [disruption, final]},
             "ttlSecondsAfterFinished": KEEP_S,
             "suspend": False,
-            "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": _pod_spec(facts, settings)},
+            "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": _pod_spec(experiment, settings)},
         },
     }
 
 
-def _pod_spec(facts: ExperimentFacts, settings: RunnerSettings) -> Json:
+def _pod_spec(experiment: Experiment, settings: RunnerSettings) -> Json:
     variables = {
-        "NAMESPACE": facts.key.namespace,
-        "NAME": facts.key.name,
-        "UID": facts.key.uid,
-        "ID": experiment_id(facts.key.uid),
+        "NAMESPACE": experiment.key.namespace,
+        "NAME": experiment.key.name,
+        "UID": experiment.key.uid,
+        "ID": experiment_id(experiment.key.uid),
     }
     container = {
         "name": "runner",

@@ -1,17 +1,19 @@
-"""The status of a SchedulingExperiment, from the observed state of its runner and its runs. Pure and idempotent."""
+"""The controller's part of a SchedulingExperiment's status, from the observed state of its runner and its runs. Pure, idempotent.
+
+The other part is the runner's (runner/status_writer.py): progress, figures and the report. Server-side apply keeps the two apart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from operators.experiments.controller.objects import ExperimentFacts, RunNamespace, RunnerFacts
-from operators.experiments.controller.progress import RunnerProgress
-from operators.experiments.controller.turns import FINAL
-from operators.kube.documents import new_condition, objects_in, text_at, whole_at
+from operators.experiments.controller.objects import RunNamespace, RunnerJob
+from operators.kube.documents import new_condition, objects_in, text_at
 from operators.kube.timestamps import ns_of
-from operators.objects.experiment import ExperimentSpec
+from operators.objects.experiment import Experiment, ExperimentSpec, Progress
+from operators.objects.names import FINAL
 
 Verdict = tuple[str, str, str]
 SLOW_S = 60.0
@@ -19,19 +21,34 @@ SLOW_S = 60.0
 SILENT_S = 30.0
 """Maximum wait for the final progress after the runner's Job is complete: the two watches are independent."""
 _DOING = {"Predicting": "predicted", "Observing": "observed"}
+OWN_MEMBERS = (
+    "observedGeneration",
+    "phase",
+    "policies",
+    "doing",
+    "runner",
+    "startedAt",
+    "finishedAt",
+    "conditions",
+)
+"""Members of the status that the controller writes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The observed state of one experiment. `turn`: it may run; `before`: how many run before it."""
+class Observed:
+    """The observed state of one experiment. `turn`: it may run; `before`: how many run before it.
 
-    runner: RunnerFacts | None = None
+    `previous`: its status at the last reconciliation of this process, for events about what its runner has written since.
+    """
+
+    runner: RunnerJob | None = None
     namespaces: Sequence[RunNamespace] = ()
     turn: bool = False
     before: int = 0
+    previous: Mapping[str, Any] | None = None
 
     @property
-    def still(self) -> bool:
+    def idle(self) -> bool:
         """Whether nothing of it uses the cluster."""
         return not self.namespaces and (self.runner is None or not self.runner.works)
 
@@ -44,17 +61,17 @@ class End:
     message: str = ""
 
 
-def silence_left_s(runner: RunnerFacts, now_ns: int) -> float:
+def silence_left_s(runner: RunnerJob, now_ns: int) -> float:
     """Seconds until a complete runner that has not reported Done counts as failed."""
     return SILENT_S - (now_ns - (ns_of(runner.ended) or now_ns)) / 1e9
 
 
-def end_of(progress: RunnerProgress, runner: RunnerFacts | None, now_ns: int) -> End | None:
+def end_of(progress: Progress, runner: RunnerJob | None, now_ns: int) -> End | None:
     """None: it goes on."""
     if runner is None or runner.deleting or not runner.finished:
         return None
     if runner.complete:
-        if progress.is_done:
+        if progress.stage == "Done":
             return End()
         if silence_left_s(runner, now_ns) > 0:
             return None
@@ -67,41 +84,34 @@ def end_of(progress: RunnerProgress, runner: RunnerFacts | None, now_ns: int) ->
     )
 
 
+def own_members(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The controller's part of a whole status."""
+    return {name: value for name, value in status.items() if name in OWN_MEMBERS}
+
+
 def status_of(
-    facts: ExperimentFacts, spec: ExperimentSpec | None, seen: Seen, accepted: Verdict, now: str, now_ns: int
+    experiment: Experiment, spec: ExperimentSpec | None, observed: Observed, accepted: Verdict, now: str, now_ns: int
 ) -> dict[str, Any]:
-    """The whole status. `spec` None: it is invalid, `accepted` says why."""
-    before, progress = facts.status, facts.progress
-    end = end_of(progress, seen.runner, now_ns) if facts.phase not in FINAL else None
-    phase = _phase(facts, spec, seen, end)
+    """The controller's part of the status. `spec` None: it is invalid, `accepted` says why."""
+    before, progress = experiment.status_json, experiment.status.progress
+    end = end_of(progress, observed.runner, now_ns) if experiment.phase not in FINAL else None
+    phase = _phase(experiment, spec, observed, end)
     members: dict[str, Any] = {
-        "observedGeneration": facts.generation,
+        "observedGeneration": experiment.generation,
         "phase": phase,
         "policies": len(spec.columns) if spec is not None else None,
-        "done": progress.done,
-        "doing": _slow_start(phase, seen, now_ns) or _sentence(phase, progress, seen),
-        "progress": _progress(progress) if phase == "Running" else None,
-        "attempts": progress.attempt,
-        "runner": seen.runner.key.name if seen.runner is not None else text_at(before, "runner"),
-        "nodes": progress.nodes,
-        "gpus": progress.gpus,
-        "best": progress.best,
-        "error": progress.error,
-        "calibration": dict(progress.calibration),
-        "results": [dict(each) for each in progress.results],
-        "report": dict(progress.report),
+        "doing": _slow_start(phase, observed, now_ns) or _sentence(phase, progress, observed),
+        "runner": observed.runner.key.name if observed.runner is not None else text_at(before, "runner"),
         "startedAt": text_at(before, "startedAt") or (now if phase == "Running" else ""),
         "finishedAt": text_at(before, "finishedAt") or (now if phase in FINAL else ""),
     }
-    conditions = _conditions(facts, seen, accepted, (phase, end), now)
-    kept = {"done"} if spec is not None else set()
-    shown = {name: value for name, value in members.items() if value not in (None, "", {}, [], 0) or name in kept}
-    return {**shown, "conditions": conditions}
+    conditions = _conditions(experiment, observed, accepted, (phase, end), now)
+    return {**{name: value for name, value in members.items() if value not in (None, "", 0)}, "conditions": conditions}
 
 
-def _slow_start(phase: str, seen: Seen, now_ns: int) -> str:
+def _slow_start(phase: str, observed: Observed, now_ns: int) -> str:
     """Why a runner reports no progress: usually a missing image, which the Job's status doesn't show."""
-    runner = seen.runner
+    runner = observed.runner
     started_ns = ns_of(runner.started) if runner is not None else None
     if phase != "Starting" or runner is None or runner.ready or started_ns is None:
         return ""
@@ -111,63 +121,58 @@ def _slow_start(phase: str, seen: Seen, now_ns: int) -> str:
     return f"its runner's pod does not start (is its image on the nodes?); {look}"
 
 
-def doing(progress: RunnerProgress) -> str:
+def doing(progress: Progress) -> str:
     """What the runner is doing, as a sentence for people."""
     if progress.stage == "Calibrating":
-        return f"calibrating, {progress.ended} of {progress.jobs} probe jobs"
+        return f"calibrating, {progress.jobs_ended} of {progress.jobs} probe jobs"
     if progress.stage not in _DOING:
         return ""
     again = f" (repeat {progress.repeat})" if progress.repeat > 1 else ""
-    return f"{progress.column}: {_DOING[progress.stage]}{again}, {progress.ended} of {progress.jobs} jobs"
+    return f"{progress.policy}: {_DOING[progress.stage]}{again}, {progress.jobs_ended} of {progress.jobs} jobs"
 
 
-def _phase(facts: ExperimentFacts, spec: ExperimentSpec | None, seen: Seen, end: End | None) -> str:
-    if facts.phase in FINAL:
-        return facts.phase
+def _phase(experiment: Experiment, spec: ExperimentSpec | None, observed: Observed, end: End | None) -> str:
+    if experiment.phase in FINAL:
+        return experiment.phase
     if end is not None:
         return "Failed" if end.reason else "Succeeded"
     if spec is None:
         return "Failed"
     if spec.suspend:
         return "Suspended"
-    if seen.runner is None or seen.runner.suspended or not seen.turn:
+    if observed.runner is None or observed.runner.suspended or not observed.turn:
         return "Queued"
-    return "Running" if facts.progress.stage else "Starting"
+    return "Running" if experiment.status.progress.stage else "Starting"
 
 
-def _sentence(phase: str, progress: RunnerProgress, seen: Seen) -> str:
+def _sentence(phase: str, progress: Progress, observed: Observed) -> str:
     if phase == "Queued":
         return (
             "next"
-            if seen.turn
-            else f"waits for its turn, {seen.before} before it"
-            if seen.before
+            if observed.turn
+            else f"waits for its turn, {observed.before} before it"
+            if observed.before
             else "waits for its turn"
         )
     if phase == "Suspended":
-        return "suspended by spec.suspend" if seen.still else "is being stopped"
+        return "suspended by spec.suspend" if observed.idle else "is being stopped"
     if phase == "Starting":
         return "its runner is being started"
     return (doing(progress) or "preparing") if phase == "Running" else ""
 
 
-def _progress(progress: RunnerProgress) -> dict[str, Any]:
-    members = {"stage": progress.stage, "policy": progress.column, "repeat": progress.repeat, "at": progress.at}
-    counts = {"jobsEnded": progress.ended, "jobs": progress.jobs} if progress.jobs else {}
-    return {name: value for name, value in members.items() if value} | counts
-
-
 def _conditions(
-    facts: ExperimentFacts, seen: Seen, accepted: Verdict, outcome: tuple[str, End | None], now: str
+    experiment: Experiment, observed: Observed, accepted: Verdict, outcome: tuple[str, End | None], now: str
 ) -> list[dict[str, Any]]:
     phase, end = outcome
     verdicts: dict[str, Verdict] = {"Accepted": accepted}
     if phase == "Running":
-        verdicts["Running"] = "True", facts.progress.stage, doing(facts.progress)
+        progress = experiment.status.progress
+        verdicts["Running"] = "True", progress.stage or "", doing(progress)
     else:
-        verdicts["Running"] = "False", phase, _sentence(phase, facts.progress, seen)
-    if facts.phase not in FINAL:  # the conditions of an ended experiment are final
-        failed = _failed_jobs(facts.progress)
+        verdicts["Running"] = "False", phase, _sentence(phase, experiment.status.progress, observed)
+    if experiment.phase not in FINAL:  # the conditions of an ended experiment are final
+        failed = sum(column.failed_jobs for column in experiment.status.results)
         message = f"{failed} jobs did not finish; the report names them" if failed else ""
         done = phase == "Succeeded"
         verdicts["Complete"] = (
@@ -176,13 +181,10 @@ def _conditions(
         verdicts["Failed"] = (
             ("True", end.reason, end.message) if end is not None and end.reason else _not_failed(accepted, phase)
         )
-    made = [new_condition(facts.status, kind, verdict, facts.generation, now) for kind, verdict in verdicts.items()]
-    return [*made, *(dict(c) for c in objects_in(facts.status, "conditions") if c.get("type") not in verdicts)]
+    before, generation = experiment.status_json, experiment.generation
+    made = [new_condition(before, kind, verdict, generation, now) for kind, verdict in verdicts.items()]
+    return [*made, *(dict(c) for c in objects_in(before, "conditions") if c.get("type") not in verdicts)]
 
 
 def _not_failed(accepted: Verdict, phase: str) -> Verdict:
     return ("True", accepted[1], accepted[2]) if phase == "Failed" else ("False", "NotFailed", "")
-
-
-def _failed_jobs(progress: RunnerProgress) -> int:
-    return sum(whole_at(each, "failedJobs") for each in progress.results)

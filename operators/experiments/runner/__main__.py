@@ -13,7 +13,7 @@ from emulator_runtime.domain.errors import EmuGpuError, InputError, PolicyError
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments.controller.runner_job import EXIT_FINAL
 from operators.experiments.runner.inputs import Settings
-from operators.experiments.runner.runner import Runner, RunnerSurroundings
+from operators.experiments.runner.runner import Runner, RunnerDependencies
 from operators.experiments.runner.status_writer import StatusWriter
 from operators.kube.api import ForbiddenError, NotThereError
 from operators.kube.client import KubeApi
@@ -53,10 +53,10 @@ def _attempt(settings: Settings) -> int:
     target = connection()
     with tempfile.TemporaryDirectory(prefix="emugpu-experiment-") as temporary:
         os.chdir(temporary)  # errors about workload.csv and cluster.yaml name them without a path
-        surroundings = RunnerSurroundings(lambda: KubeApi(target), wall_ns, _say, Path(temporary))
-        with StatusWriter(settings, surroundings.connect, wall_ns) as writer:
+        dependencies = RunnerDependencies(lambda: KubeApi(target), wall_ns, _say, Path(temporary))
+        with StatusWriter(settings, dependencies.connect, wall_ns) as writer:
             try:
-                Runner(settings, surroundings, writer).run()
+                Runner(settings, dependencies, writer).run()
             except EmuGpuError as error:
                 writer.update(problem=str(error)[:1024])
                 raise

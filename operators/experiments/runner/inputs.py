@@ -18,6 +18,8 @@ from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import load_cluster
 from scheduler_sims.interface.costs import ClusterCosts
 
+RUNNER_MANAGER = "emugpu-experiment-runner"
+"""Field manager of what runners write."""
 WORKLOAD, CLUSTER = Path("workload.csv"), Path("cluster.yaml")
 """In the working directory; errors about them say these names."""
 

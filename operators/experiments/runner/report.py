@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from operators.experiments.controller.names import KIND, REPORT_KEYS, RUNNER_MANAGER, report_name
-from operators.experiments.runner.inputs import Settings
+from operators.experiments.runner.inputs import RUNNER_MANAGER, Settings
 from operators.experiments.saved import SavedComparison, packed, unpacked
-from operators.kube.api import CONFIG_MAP, Api, Json, NotThereError
+from operators.kube.api import CONFIG_MAP, EXPERIMENT, Api, Json, NotThereError
 from operators.kube.documents import object_at, objects_in, texts_of
+from operators.objects.names import REPORT_KEYS, report_name
 
 MAX_BYTES = 900 * 1024
 """Of all values together; Kubernetes allows 1 MiB with names and metadata."""
@@ -58,7 +58,7 @@ async def save(
 
 
 def _document(settings: Settings, saved: SavedComparison, files: Mapping[str, str]) -> tuple[Json, str]:
-    owner = {"apiVersion": "emugpu.dev/v1alpha1", "kind": KIND, "name": settings.name, "uid": settings.uid}
+    owner = {"apiVersion": EXPERIMENT.api_version, "kind": EXPERIMENT.kind, "name": settings.name, "uid": settings.uid}
     texts, binary, left_out = next(
         found
         for found in _choices(saved, files)

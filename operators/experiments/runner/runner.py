@@ -12,8 +12,6 @@ from emulator_runtime.domain.errors import InputError
 from operators.experiments import run_namespace
 from operators.experiments.cluster_state import read_cluster_state
 from operators.experiments.comparison import Comparison, Step
-from operators.experiments.controller.names import OWNER, UID_LABEL
-from operators.experiments.controller.progress import DONE
 from operators.experiments.executor import Connection, Executor, ExecutorSettings, StepReporter
 from operators.experiments.runner.inputs import Inputs, Settings, load, read
 from operators.experiments.runner.report import JOBS, SUMMARY, read_saved, save
@@ -21,6 +19,7 @@ from operators.experiments.runner.results import decimal, results_of
 from operators.experiments.runner.status_writer import StatusWriter
 from operators.experiments.saved import SavedComparison
 from operators.kube.api import NAMESPACE, Api, selector_of
+from operators.objects.names import EXPERIMENT_OWNER, EXPERIMENT_UID_LABEL
 from scheduler_sims.loop.strategies import Explain
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import write_jobs_csv, write_summary
@@ -31,7 +30,7 @@ NUMBERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class RunnerSurroundings:
+class RunnerDependencies:
     """What a runner uses. `directory`: its working directory, used by nobody else."""
 
     connect: Callable[[], Connection]
@@ -44,8 +43,8 @@ class RunnerSurroundings:
 class Runner:
     """Call `run` once."""
 
-    def __init__(self, settings: Settings, surroundings: RunnerSurroundings, writer: StatusWriter) -> None:
-        self._settings, self._surroundings, self._writer = settings, surroundings, writer
+    def __init__(self, settings: Settings, dependencies: RunnerDependencies, writer: StatusWriter) -> None:
+        self._settings, self._dependencies, self._writer = settings, dependencies, writer
         self._saved = SavedComparison()
         self._has_report = False
         self._inputs: Inputs | None = None
@@ -57,7 +56,7 @@ class Runner:
         self._inputs, self._has_report = inputs, before is not None
         attempt = (before.attempts if before is not None else 0) + 1
         self._writer.update(attempt=attempt, stage="Preparing")
-        self._ask(lambda api: remove_leftovers(api, self._settings.uid, self._surroundings.wall_ns))
+        self._ask(lambda api: remove_leftovers(api, self._settings.uid, self._dependencies.wall_ns))
         state = self._ask(read_cluster_state)
         digest = inputs.digest(state)
         if before is not None and before.inputs and before.inputs != digest:
@@ -67,28 +66,28 @@ class Runner:
         self._saved = replace(before or SavedComparison(), inputs=digest, attempts=attempt)
         self._save({})
         jobs = len(experiment.workload.jobs)
-        self._writer.update(columns=plan.columns, jobs=jobs, nodes=len(state.spec.nodes), gpus=state.spec.gpus)
+        self._writer.update(jobs=jobs, nodes=len(state.spec.nodes), gpus=state.spec.gpus)
         executor = Executor(self._settings.id, self._executor_settings(inputs), NUMBERS * (attempt - 1) + 1)
         comparison = Comparison(plan, executor, _Reporter(self._writer), self._changed, self._saved)
         comparison.prepare(experiment, state)
         comparison.run()
         self._changed(comparison)
-        self._writer.update(stage=DONE, column="", repeat=0, ended=0)
+        self._writer.update(stage="Done", column="", repeat=0, ended=0)
         self._writer.flush()
 
     def _executor_settings(self, inputs: Inputs) -> ExecutorSettings:
         settings, spec = self._settings, inputs.spec
         given = ExecutorSettings(
-            api=self._surroundings.connect,
-            wall_ns=self._surroundings.wall_ns,
-            directory=self._surroundings.directory,
-            say=self._surroundings.say,
+            api=self._dependencies.connect,
+            wall_ns=self._dependencies.wall_ns,
+            directory=self._dependencies.directory,
+            say=self._dependencies.say,
             scheduler_options=("--estimates", spec.estimates, "--seed", str(spec.seed)),
             actuator=spec.actuator,
-            labels={UID_LABEL: settings.uid},
-            annotations={OWNER: f"{settings.namespace}/{settings.name}"},
+            labels={EXPERIMENT_UID_LABEL: settings.uid},
+            annotations={EXPERIMENT_OWNER: f"{settings.namespace}/{settings.name}"},
         )
-        return replace(given, python=self._surroundings.python) if self._surroundings.python else given
+        return replace(given, python=self._dependencies.python) if self._dependencies.python else given
 
     def _changed(self, comparison: Comparison) -> None:
         assert self._inputs is not None
@@ -114,7 +113,7 @@ class Runner:
 
     def _files(self) -> dict[str, str]:
         comparison = compare(self._saved.runs)
-        jobs, summary = (self._surroundings.directory / name for name in (JOBS.removesuffix(".gz"), SUMMARY))
+        jobs, summary = (self._dependencies.directory / name for name in (JOBS.removesuffix(".gz"), SUMMARY))
         write_jobs_csv(jobs, self._saved.runs)
         write_summary(summary, comparison, self._saved.meta)
         return {path.name: path.read_text(encoding="utf-8") for path in (jobs, summary)}
@@ -125,7 +124,7 @@ class Runner:
 
     def _ask(self, question: Callable[[Api], Coroutine[Any, Any, T]]) -> T:
         async def ask() -> T:
-            api = self._surroundings.connect()
+            api = self._dependencies.connect()
             try:
                 return await question(api)
             finally:
@@ -160,7 +159,7 @@ class _StepReporter:
 
 async def remove_leftovers(api: Api, uid: str, wall_ns: Callable[[], int]) -> None:
     """Remove the namespaces of a runner that died, and wait: their jobs would run beside the next ones."""
-    _, found = await api.list(NAMESPACE, labels=selector_of({UID_LABEL: uid}))
+    _, found = await api.list(NAMESPACE, labels=selector_of({EXPERIMENT_UID_LABEL: uid}))
     for document in found:
         await run_namespace.remove(api, str(document["metadata"]["name"]), wall_ns)
 

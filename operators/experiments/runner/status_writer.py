@@ -1,7 +1,8 @@
-"""Reports the runner's progress on its SchedulingExperiment, in a thread of its own: a run must not wait for the API server.
+"""Writes the runner's part of its SchedulingExperiment's status, in a thread of its own: a run must not wait for the API server.
 
-The progress is an annotation, from which the controller makes the status. Several changes within two seconds are one write; a
-failed write is repeated with the newest progress.
+Server-side apply keeps the part separate from the controller's. Several changes within two seconds are one write; a failed write
+is repeated with the newest progress. The API server refuses writes until the controller has written the name of the runner's Job
+(status.runner), by which an admission policy knows whose status a runner may write.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
-from operators.experiments.controller.names import PROGRESS, RUNNER_MANAGER
-from operators.experiments.controller.progress import RunnerProgress, progress_text
 from operators.experiments.executor import Connection
-from operators.experiments.runner.inputs import Settings
-from operators.kube.api import EXPERIMENT
+from operators.experiments.runner.inputs import RUNNER_MANAGER, Settings
+from operators.experiments.runner.progress import RunnerProgress, status_members
+from operators.kube.api import EXPERIMENT, applied
 from operators.kube.timestamps import rfc3339
 
 EVERY_S = 2.0
@@ -98,10 +98,11 @@ class StatusWriter:
 
     async def _write(self, api: Connection, progress: RunnerProgress) -> None:
         settings = self._settings
-        annotations = {PROGRESS: progress_text(replace(progress, at=rfc3339(self._wall_ns())))}
-        metadata = {"namespace": settings.namespace, "uid": settings.uid, "annotations": annotations}
+        metadata = {"namespace": settings.namespace}
+        status = status_members(progress, rfc3339(self._wall_ns()))
+        document = applied(EXPERIMENT, settings.name, settings.uid, metadata=metadata, status=status)
         try:
-            await api.patch(EXPERIMENT, settings.name, {"metadata": metadata}, RUNNER_MANAGER)
+            await api.apply(EXPERIMENT.status, settings.name, document, RUNNER_MANAGER)
         except EmuGpuError as error:
             print(f"experiment: {error}", file=sys.stderr, flush=True)
             return

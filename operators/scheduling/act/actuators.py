@@ -13,11 +13,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
+from emulator_runtime.node.layout import GPU_RESOURCE
 from operators.kube.api import JOB, POD, Json
 from operators.objects.names import ALLOCATION, CONFIGURATION, CONTAINER, GATE
 from operators.objects.node import HOSTNAME_LABEL
 from operators.objects.pod import Pod
-from operators.objects.pool import DEFAULT_RESOURCE
 from operators.scheduling.act.writer import StartRequest, Writer
 from operators.scheduling.names import PLANNED_DEVICES
 from operators.scheduling.see.job_objects import JobObjects
@@ -150,7 +150,7 @@ def template(request: StartRequest) -> Json:
     ]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     gpus = str(request.gpus) if request.gpus else None  # no limit instead of 0, see operators/jobs/manifests.py
-    container = {"name": CONTAINER, "resources": {"limits": {DEFAULT_RESOURCE: gpus}}}
+    container = {"name": CONTAINER, "resources": {"limits": {GPU_RESOURCE: gpus}}}
     return {
         "metadata": {"annotations": annotations_of(request)},
         "spec": {"affinity": affinity, "containers": [container]},

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from emulator_runtime.domain.gpu import Device
+from emulator_runtime.node.layout import GPU_RESOURCE
 from emulator_runtime.profiles.table import ProfileTable
 from operators.fitting.offers import NodeOffer, offers_of
 from operators.fitting.workload import cluster_of
 from operators.objects.node import Node
-from operators.objects.pool import DEFAULT_RESOURCE, Pool
+from operators.objects.pool import Pool
 from operators.pools.emulated_nodes import emulated_nodes
 from operators.scheduling.see.cluster_objects import ClusterObjects
 from scheduler_sims.clusters.open import NodeState
@@ -95,7 +96,7 @@ def node_states(
     for each, spec in zip(known, cluster_of(known).nodes, strict=True):
         node = each.node
         unhealthy = frozenset(entry.device.uuid for entry in each.gpus if not entry.healthy)
-        offered = node.allocatable.get(DEFAULT_RESOURCE, 0)
+        offered = node.allocatable.get(GPU_RESOURCE, 0)
         absent = max(0, len(spec.devices) - len(unhealthy) - offered) + others.get(spec.name, 0)
         states.append(NodeState(spec, unhealthy, absent, closed=not node.ready or node.cordoned))
     return tuple(states)

@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Set
 from typing import Any, Generic, Protocol, TypeVar
 
+from emulator_runtime.node.layout import JOB_LABEL
 from operators.kube.api import EMUJOB, JOB, NODE, ON_NODES, POD, POOL, Resource
 from operators.kube.informer import Followed
-from operators.kube.store import Heard, Store, full_name_of
+from operators.kube.store import OnChange, Store, full_name_of
 from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
-from operators.objects.names import JOB_LABEL
 from operators.objects.node import Node
 from operators.objects.pod import Pod
 from operators.objects.pool import Pool
@@ -28,12 +28,12 @@ class JobIdentity(Protocol):
 class ClusterObjects:
     """One store for each kind of object.
 
-    `usages` covers the pods of the whole cluster; the scheduler starts to work before that store is complete. `heard` is called
-    for each EmuJob that was added, changed or deleted.
+    `usages` covers the pods of the whole cluster; the scheduler starts to work before that store is complete. `on_change` is
+    called for each EmuJob that was added, changed or deleted.
     """
 
-    def __init__(self, heard: Heard[EmuJob]) -> None:
-        self.emujobs: DirtyStore[EmuJob] = DirtyStore(EmuJob.read, lambda emujob: str(emujob.key), heard)
+    def __init__(self, on_change: OnChange[EmuJob]) -> None:
+        self.emujobs: DirtyStore[EmuJob] = DirtyStore(EmuJob.read, lambda emujob: str(emujob.key), on_change)
         self.jobs: DirtyStore[BatchJob] = DirtyStore(BatchJob.read, lambda job: str(job.key))
         self.pods: DirtyStore[Pod] = DirtyStore(Pod.read, lambda pod: f"{pod.key.namespace}/{pod.job}")
         self.pools: DirtyStore[Pool] = DirtyStore(Pool.read, lambda _pool: "")
@@ -112,9 +112,9 @@ class DirtyStore(Store[T], Generic[T]):
         self,
         facts_of: Callable[[Mapping[str, Any]], T],
         owner_of: Callable[[T], str],
-        heard: Heard[T] = lambda _before, _after: None,
+        on_change: OnChange[T] = lambda _before, _after: None,
     ) -> None:
-        super().__init__(facts_of, heard)
+        super().__init__(facts_of, on_change)
         self._owner_of = owner_of
         self.dirty: set[str] = set()
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from operators.objects.emujob import ACTUATORS, EmuJob
-from operators.objects.names import ENDED
+from operators.objects.emujob import EmuJob
+from operators.objects.names import ACTUATORS, ENDED
 from operators.scheduling.see.job_objects import submitted_at
 from operators.scheduling.track.job_reading import job_id_of, row_of
 from operators.scheduling.track.tracked_job import TrackedJob

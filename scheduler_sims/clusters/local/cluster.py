@@ -1,6 +1,6 @@
 """LocalCluster: real sharing managers and real job processes on this machine, in wall, scaled or warp time.
 
-One thread and one poller: managers' events, job processes' messages and emulated time all come through `wait`.
+One thread and one poller serve the managers' events, the job processes' messages and emulated time, all in `wait`.
 """
 
 from __future__ import annotations
@@ -44,17 +44,19 @@ class LocalCluster:
 
     name = "local"
 
-    def __init__(self, spec: ClusterSpec, options: LocalOptions, *, told: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, spec: ClusterSpec, options: LocalOptions, *, notify: Callable[[str], None] | None = None
+    ) -> None:
         self._spec = spec
         self._options = options
-        self._told = told or (lambda _text: None)
+        self._notify = notify or (lambda _text: None)
         self._jobs: dict[str, JobSpec] = {}
         self._grants = Grants()
         self._inbox = Inbox(to_ns(spec.costs.finish_s))
         self._starts = StartQueue(spec.costs)
         self._stops = StopQueue(spec.costs)
-        self._to_tell: deque[tuple[int, str]] = deque()
-        """Stops that their jobs are to be told of, and when: StopQueue answers in order."""
+        self._pending_stops: deque[tuple[int, str]] = deque()
+        """Times and jobs of stops that are not delivered yet, in order (StopQueue)."""
         self._lags = Lags()
         self._notes: list[str] = []
         self._reconnects = 0
@@ -102,7 +104,7 @@ class LocalCluster:
         self._fleet.prepare(ordered)
         for manager in self._managers.values():
             manager.connect()
-        self._fleet.wait_ready(self._told)
+        self._fleet.wait_ready(self._notify)
         self._time.run()
 
     def close(self) -> None:
@@ -111,10 +113,10 @@ class LocalCluster:
         self._closed = True
         children: list[JobProcess | ManagerProcess] = [*self._fleet.all(), *self._managers.values()]
         for child in children:
-            child.ask_to_end()
+            child.terminate()
         deadline_ns = monotonic_ns() + round(_END_S * NS_PER_S)
         for child in children:
-            child.make_sure_it_ended(max(0.01, (deadline_ns - monotonic_ns()) / NS_PER_S))
+            child.kill_after(max(0.01, (deadline_ns - monotonic_ns()) / NS_PER_S))
         if self._server is not None:
             self._server.close()
         self._poller.close()
@@ -122,7 +124,7 @@ class LocalCluster:
         remove_run_directory(self._directory)
 
     def _fork_server(self) -> ForkServer:
-        """Started by the first process that is needed, after `prepare` has set how this thread waits: children inherit that."""
+        """Created with the first process, after `prepare` has set how this thread waits, because children inherit that."""
         if self._server is None:
             modules = (manager_process.MODULE, job_process.MODULE)
             self._server = ForkServer(modules, self._directory / "fork-server")
@@ -134,18 +136,18 @@ class LocalCluster:
         return self._time.now_ns()
 
     def wait(self, until_ns: int | None) -> list[Event]:
-        """See Cluster.wait; in warp, emulated time jumps in here."""
+        """See Cluster.wait. In warp, emulated time jumps here."""
         while True:
-            self._tell_of_stops()
-            told_ns = self._to_tell[0][0] if self._to_tell else None
-            deadlines = [ns for ns in (until_ns, self._inbox.due_ns(), told_ns) if ns is not None]
+            self._deliver_stops()
+            delivery_ns = self._pending_stops[0][0] if self._pending_stops else None
+            deadlines = [ns for ns in (until_ns, self._inbox.due_ns(), delivery_ns) if ns is not None]
             self._time.wait(min(deadlines, default=None), self._inbox.has_news)
             events = self._inbox.take(self.now_ns())
             if events or (until_ns is not None and self.now_ns() >= until_ns):
                 return events
 
     def start(self, start: Start) -> None:
-        """Of a gang one process has the grants of all nodes: its tasks go step by step together anyway."""
+        """One process has the grants of all nodes of a gang, since its tasks run in lockstep."""
         tokens = []
         for task in start.allocation.tasks:
             devices = [share.device for share in task.shares]
@@ -180,21 +182,21 @@ class LocalCluster:
 
     def stop(self, job_id: str, others: int = 0) -> None:
         self._inbox.stopping(job_id, self._stops.shared_ns(others))
-        self._to_tell.append((self._stops.delivery_ns(self.now_ns()), job_id))
-        self._tell_of_stops()
+        self._pending_stops.append((self._stops.delivery_ns(self.now_ns()), job_id))
+        self._deliver_stops()
 
-    def _tell_of_stops(self) -> None:
-        while self._to_tell and self._to_tell[0][0] <= (now_ns := self.now_ns()):
-            told_ns, job_id = self._to_tell.popleft()
-            self._lags.add_stop(now_ns - told_ns)
-            for node in self._grants.nodes(job_id)[:1]:  # that of a gang's first node tells the process
+    def _deliver_stops(self) -> None:
+        while self._pending_stops and self._pending_stops[0][0] <= (now_ns := self.now_ns()):
+            delivery_ns, job_id = self._pending_stops.popleft()
+            self._lags.add_stop(now_ns - delivery_ns)
+            for node in self._grants.nodes(job_id)[:1]:  # the manager of a gang's first node stops the process
                 self._managers[node].request({"op": "stop", "job_id": job_id})
 
     def resize(self, job_id: str, allocation: Allocation) -> None:
         self._fleet.resize(job_id, allocation.tasks[0].host)
 
     def steps_done(self, job_id: str) -> int:
-        ended = self._inbox.held(job_id)
+        ended = self._inbox.pending_end(job_id)
         if ended is not None:
             return ended.steps_done
         reply = self._managers[self._grants.nodes(job_id)[0]].request({"op": "steps", "job_id": job_id})
@@ -228,7 +230,7 @@ class LocalCluster:
     def job_pids(self) -> dict[str, int]:
         return {job_id: process.pid for job_id, process in self._fleet.processes.items()}
 
-    # --- what processes say -----------------------------------------------------------------------------------------------
+    # --- messages of processes -----------------------------------------------------------------------------------------------
 
     def _on_manager_event(self, node: str, message: Message) -> None:
         happening = _HAPPENINGS.get(str(message["event"]))
@@ -243,12 +245,12 @@ class LocalCluster:
             steps_done=int(message["steps_done"]),
             reason=str(message["detail"]),
         )
-        news = self._grants.told(node, event)
-        if news is not None:
-            self._inbox.add(news)
+        of_job = self._grants.combine(node, event)
+        if of_job is not None:
+            self._inbox.add(of_job)
 
     def _on_ended(self, job_id: str, message: Message) -> None:
-        """A job process reports how a run ended; the manager has heard so already, unless it never came to that."""
+        """A job process reports how a run ended. The manager knows already, unless the run failed before it could report."""
         self._lags.add_report(message)
         self._reconnects += int(message["reconnects"])
         self.steps_run[job_id] = self.steps_run.get(job_id, 0) + int(message["steps_run"])
@@ -264,6 +266,6 @@ class LocalCluster:
             self._notes.append(f"the waiting process of job {job_id} ended ({how}); the job got another one")
 
     def _fail(self, job_id: str, reason: str) -> None:
-        """Have the manager take the devices away, if it hasn't heard of the failure; its event then says when that was."""
+        """Revoke the job's grants, if its managers don't know of the failure; their events then have the time of the failure."""
         for node in self._grants.nodes(job_id):
             self._managers[node].request({"op": "revoke", "job_id": job_id, "reason": reason})

@@ -1,4 +1,4 @@
-"""The job processes of a local cluster: started ahead of time, handed runs, let go when their job is over."""
+"""The job processes of a local cluster: started ahead of time, given runs, ended with their job."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SETTLE_S = 1.0
 
 
 class Fleet:
-    """At most `options.standby` processes wait ahead of time, in the order of `jobs`; others are started when they are needed.
+    """At most `options.standby` processes wait ahead of time, in the order of `jobs`; further ones are started on demand.
 
-    Each is a participant of the clock from before it is spawned until it is gone. `on_ended` gets the report of a run
-    (see workloads/__main__.py); `on_death` a job whose process ended by itself, how, and whether it was running.
+    Each participates in the clock from before it is spawned until it has ended. `on_ended` gets the report of a run
+    (see workloads/__main__.py); `on_death` gets a job whose process ended by itself, how it ended, and whether it was running.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Fleet:
         self._on_death = on_death
         self._rows: dict[str, int] = {}
         self._to_spawn: dict[str, None] = {}
-        self._gone: list[JobProcess] = []
+        self._ending: list[JobProcess] = []
         self.processes: dict[str, JobProcess] = {}
         self._died_early: list[tuple[str, str]] = []
         self.realtime_refused = False
@@ -64,8 +64,8 @@ class Fleet:
         self._to_spawn = dict.fromkeys(self._rows)
         self._spawn_ahead()
 
-    def wait_ready(self, told: Callable[[str], None]) -> None:
-        """Raises ClusterError when a process ends before it is ready, or never says that it is."""
+    def wait_ready(self, notify: Callable[[str], None]) -> None:
+        """Wait until all processes are ready; `notify` gets the progress. Raises ClusterError if one ends or is late."""
         give_up_ns = monotonic_ns() + round(READY_S * NS_PER_S)
         while waiting := [p.job_id for p in self.processes.values() if not p.ready]:
             if monotonic_ns() > give_up_ns:
@@ -73,34 +73,34 @@ class Fleet:
                     f"the process of job {waiting[0]!r} is not ready after {READY_S:g} s: this machine is too busy for "
                     f"{len(self.processes)} processes; lower --standby"
                 )
-            told(f"starting processes: {len(self.processes) - len(waiting)} of {len(self.processes)}")
+            notify(f"starting processes: {len(self.processes) - len(waiting)} of {len(self.processes)}")
             self._poller.poll(0.2)
             if self._died_early:
                 job_id, how = self._died_early[0]
                 raise ClusterError(f"the process of job {job_id!r} could not start: {how}")
 
     def run(self, order: RunOrder) -> None:
-        """Hand a run to the job's process."""
+        """Send a run to the job's process."""
         process = self.processes.get(order.job_id) or self._spawn(order.job_id)
         self._participants.busy(order.job_id)
         process.run(order)
 
     def resize(self, job_id: str, host: HostShare) -> None:
-        """Tell a job that runs its new share of the node; one whose process has just ended needs none."""
+        """Send a running job its new CPUs and memory; not needed if its process has just ended."""
         process = self.processes.get(job_id)
         if process is not None and process.running:
             process.send(resize_message(host))
 
     def wake(self, job_id: str) -> None:
-        """The deadline that the job's process waits for in warp has come."""
+        """The job's process reached the deadline for which it waits in warp."""
         self.processes[job_id].send(WAKE)
 
     def retire(self, job_id: str) -> None:
-        """The job is over: let its process go, and start another one ahead of time."""
+        """The job has ended: end its process, and start another one ahead of time."""
         process = self.processes.pop(job_id)
         self._participants.leave(job_id)
-        process.ask_to_end()
-        self._gone = [*(p for p in self._gone if p.alive), process]
+        process.terminate()
+        self._ending = [*(p for p in self._ending if p.alive), process]
         self._spawn_ahead()
 
     def settle(self) -> None:
@@ -110,8 +110,8 @@ class Fleet:
             self._poller.poll(0.05)
 
     def all(self) -> list[JobProcess]:
-        """Every process that may still be there."""
-        return [*self.processes.values(), *self._gone]
+        """All processes that may still exist."""
+        return [*self.processes.values(), *self._ending]
 
     def _spawn_ahead(self) -> None:
         while self._to_spawn and len(self.processes) < self._standby:

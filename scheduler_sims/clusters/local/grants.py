@@ -1,4 +1,4 @@
-"""Which managers a job has a grant of, and what they have said of it: of a gang, news is what all of its nodes have told."""
+"""The grants of running jobs by node, and their events: a gang's events are combined, since each of its nodes reports its own."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from scheduler_sims.clusters.base import Event, Happening
 
 @dataclass(slots=True)
 class _Grants:
-    """`open`: nodes whose manager has not told the end yet."""
+    """The grants of one run. `open`: nodes that have not reported the end; `starting`: nodes that have not reported the start."""
 
     open: list[str]
-    waited_for: set[str]
-    told: list[Event] = field(default_factory=list)
+    starting: set[str]
+    ends: list[Event] = field(default_factory=list)
 
 
 class Grants:
-    """By job. What a manager says of a grant that isn't open any more is of a former run."""
+    """Grants by job. Events of a grant that isn't open belong to an earlier run and are ignored."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Grants] = {}
 
     def begin(self, job_id: str, nodes: Sequence[str]) -> None:
-        """The job has got a grant of each of these nodes."""
+        """The job has a grant from each of these nodes."""
         self._jobs[job_id] = _Grants(list(nodes), set(nodes))
 
     def nodes(self, job_id: str) -> tuple[str, ...]:
-        """Where its grants are open, the first node first; none where it has none."""
+        """The nodes of the job's open grants, the first node first."""
         return tuple(self._jobs[job_id].open) if job_id in self._jobs else ()
 
-    def told(self, node: str, event: Event) -> Event | None:
-        """What the job as a whole has come to by this; None: nothing yet."""
+    def combine(self, node: str, event: Event) -> Event | None:
+        """The event of the whole job that follows from a node's event; None while other nodes are still to report."""
         if node not in self.nodes(event.job_id):
             return None
         grants = self._jobs[event.job_id]
         if event.what is Happening.STARTED:
-            if node not in grants.waited_for:
+            if node not in grants.starting:
                 return None
-            grants.waited_for.discard(node)
-            return None if grants.waited_for else event
+            grants.starting.discard(node)
+            return None if grants.starting else event
         grants.open.remove(node)
-        grants.told.append(event)
+        grants.ends.append(event)
         if grants.open:
             return None
         del self._jobs[event.job_id]
-        return _whole(grants.told)
+        return _combined_end(grants.ends)
 
 
-def _whole(told: Sequence[Event]) -> Event:
-    """The end of a job by those of its tasks: the worst of them, when the last came; with the steps that all have done."""
-    worst = next((event for event in told if event.what is Happening.FAILED), told[0])
-    return replace(worst, at_ns=max(event.at_ns for event in told), steps_done=min(event.steps_done for event in told))
+def _combined_end(ends: Sequence[Event]) -> Event:
+    """The end of a gang: a failure if any task failed; the time of the last end, and the steps that all tasks have done."""
+    worst = next((event for event in ends if event.what is Happening.FAILED), ends[0])
+    return replace(worst, at_ns=max(event.at_ns for event in ends), steps_done=min(event.steps_done for event in ends))

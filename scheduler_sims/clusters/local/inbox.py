@@ -1,4 +1,4 @@
-"""Events on their way to the loop: it hears of an end once the devices are free (costs `finish_s`, `shared_stop_s`)."""
+"""Events on their way to the loop. An end is delivered when the devices are free (costs `finish_s`, `shared_stop_s`)."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from scheduler_sims.clusters.base import Event, Happening
 
 
 class Inbox:
-    """`finish_ns`: from the end of a job's last step until its devices are free."""
+    """Undelivered events. `finish_ns`: from the end of a job's last step until its devices are free."""
 
     def __init__(self, finish_ns: int) -> None:
         self._finish_ns = finish_ns
-        self._held: list[tuple[int, Event]] = []
-        self._longer_ns: dict[str, int] = {}
+        self._pending: list[tuple[int, Event]] = []
+        self._shared_ns: dict[str, int] = {}
         self._news = False
 
-    def stopping(self, job_id: str, longer_ns: int) -> None:
-        """The devices of this job, which is being stopped, are free so much later than it says."""
-        self._longer_ns[job_id] = longer_ns
+    def stopping(self, job_id: str, shared_ns: int) -> None:
+        """The devices of this job, which is being stopped, are free `shared_ns` after its STOPPED event."""
+        self._shared_ns[job_id] = shared_ns
 
     def add(self, event: Event) -> None:
-        """Something happened; an end may be held back."""
+        """Add an event; the delivery of an end may be delayed."""
         late_ns = self._finish_ns if event.what is Happening.FINISHED else 0
-        told_ns = event.at_ns + late_ns if late_ns else 0
+        delivery_ns = event.at_ns + late_ns if late_ns else 0
         if event.what is not Happening.STARTED:
-            longer_ns = self._longer_ns.pop(event.job_id, 0)
-            if longer_ns and event.what is Happening.STOPPED:
-                told_ns = event.at_ns + longer_ns
-                event = replace(event, at_ns=told_ns)
-        self._held.append((told_ns, event))
+            shared_ns = self._shared_ns.pop(event.job_id, 0)
+            if shared_ns and event.what is Happening.STOPPED:
+                delivery_ns = event.at_ns + shared_ns
+                event = replace(event, at_ns=delivery_ns)
+        self._pending.append((delivery_ns, event))
         self._news = True
 
     def has_news(self) -> bool:
@@ -37,17 +37,17 @@ class Inbox:
         return self._news
 
     def due_ns(self) -> int | None:
-        """When the next event is to be told; None: there is none."""
-        return min((told_ns for told_ns, _ in self._held), default=None)
+        """When the next event is delivered; None without one."""
+        return min((delivery_ns for delivery_ns, _ in self._pending), default=None)
 
-    def held(self, job_id: str) -> Event | None:
-        """The end of this job that is not told yet."""
+    def pending_end(self, job_id: str) -> Event | None:
+        """The undelivered end of this job."""
         ends = (Happening.FINISHED, Happening.STOPPED)
-        return next((event for _, event in self._held if event.job_id == job_id and event.what in ends), None)
+        return next((event for _, event in self._pending if event.job_id == job_id and event.what in ends), None)
 
     def take(self, now_ns: int) -> list[Event]:
-        """What is to be told by now, in order."""
+        """The events that are due, in order."""
         self._news = False
-        due = [event for told_ns, event in self._held if told_ns <= now_ns]
-        self._held = [(told_ns, event) for told_ns, event in self._held if told_ns > now_ns]
+        due = [event for delivery_ns, event in self._pending if delivery_ns <= now_ns]
+        self._pending = [(delivery_ns, event) for delivery_ns, event in self._pending if delivery_ns > now_ns]
         return sorted(due, key=lambda event: event.order)

@@ -1,4 +1,4 @@
-"""One job's process: started ahead of time, waits attached to the cluster, is told what to run, says how it ended."""
+"""The process of one job: started ahead of time, waits for orders of the cluster, reports how each run ended."""
 
 from __future__ import annotations
 
@@ -47,33 +47,33 @@ class JobProcess:
 
     @property
     def running(self) -> bool:
-        """Whether a run was handed to it of which it hasn't reported the end."""
+        """Whether it has a run whose end it hasn't reported."""
         return self._outstanding > 0
 
     def run(self, order: RunOrder) -> None:
-        """Hand it a run, which it reads when it has ended the one before: a job may start again at the very moment at which
-        its manager said that it had stopped, before its process reported so."""
+        """Send the process a run, which it begins after its previous one: a job may be started again as soon as its manager has
+        reported the stop, before the process has."""
         self._outstanding += 1
         self._connection.send(order.to_message())
 
     def ended(self) -> None:
-        """It has reported the end of a run."""
+        """The process has reported the end of a run."""
         self._outstanding -= 1
 
     def send(self, message: Message) -> None:
         self._connection.send(message)
 
-    def ask_to_end(self) -> None:
+    def terminate(self) -> None:
         self._closing = True
         self._connection.close()
-        self._child.ask_to_end()
+        self._child.terminate()
 
-    def make_sure_it_ended(self, timeout_s: float) -> None:
-        self._child.make_sure_it_ended(timeout_s)
+    def kill_after(self, timeout_s: float) -> None:
+        self._child.kill_after(timeout_s)
 
     def _message(self, _: Connection, message: Message) -> None:
         self._on_message(self.job_id, message)
 
     def _closed(self, _: Connection) -> None:
         if not self._closing:
-            self._on_death(self.job_id, self._child.how_it_ended())
+            self._on_death(self.job_id, self._child.exit_description())

@@ -19,7 +19,7 @@ class Lags:
         self._histograms["step"].merge(LagHistogram.from_json(message["lags"]))
 
     def add_stop(self, lag_ns: int) -> None:
-        """So much later than it was due a job was told to stop."""
+        """A stop was delivered `lag_ns` after it was due."""
         self._histograms["stop"].add(lag_ns)
 
     def accounts(self) -> dict[str, LagAccount]:

@@ -1,4 +1,4 @@
-"""One node's sharing manager as a child process: start, ask, listen to its events, start again when it dies."""
+"""One node's sharing manager as a child process: start it, send requests, receive its events, restart it when it dies."""
 
 from __future__ import annotations
 
@@ -63,9 +63,11 @@ class ManagerProcess:
         return self._child.pid
 
     def connect(self) -> None:
-        """Wait until the manager answers, then listen to its events. Raises ClusterError if it never does."""
+        """Wait until the manager answers, then subscribe to its events. Raises ClusterError if it never answers."""
         if not self._connects():
-            raise ClusterError(f"the sharing manager of node {self.node} did not start: {self._child.how_it_ended()}")
+            raise ClusterError(
+                f"the sharing manager of node {self.node} did not start: {self._child.exit_description()}"
+            )
 
     def _connects(self) -> bool:
         """Wait until the manager answers; False if it died before that. Raises ClusterError if it hangs."""
@@ -93,9 +95,9 @@ class ManagerProcess:
         return self._directory / "admin.sock"
 
     def request(self, message: Message) -> Message:
-        """Ask the manager; if it died, start it again and ask again (every request may come twice).
+        """Send a request; if the manager has died, restart it and repeat the request (every request may come twice).
 
-        Raises what the manager answers, or ClusterError when it doesn't stay alive.
+        Raises the manager's error, or ClusterError if it doesn't stay alive.
         """
         while self._admin is not None:
             try:
@@ -104,13 +106,13 @@ class ManagerProcess:
                 self._recover()
         raise ClusterError(f"the sharing manager of node {self.node} is gone for good")
 
-    def ask_to_end(self) -> None:
+    def terminate(self) -> None:
         self._closing = True
         self._disconnect()
-        self._child.ask_to_end()
+        self._child.terminate()
 
-    def make_sure_it_ended(self, timeout_s: float) -> None:
-        self._child.make_sure_it_ended(timeout_s)
+    def kill_after(self, timeout_s: float) -> None:
+        self._child.kill_after(timeout_s)
 
     def _spawn(self) -> Child:
         log = self._directory / "stderr"
@@ -126,12 +128,12 @@ class ManagerProcess:
             self._recover()
 
     def _recover(self) -> None:
-        """A connection is lost: connect again, or start the manager again on the same state, as a kubelet would."""
+        """After a lost connection: reconnect, or restart the manager with the same state, as a kubelet would."""
         self._disconnect()
         if self._try_connect():
-            return  # it lives and had only dropped us
+            return  # the manager lives and had only closed the connection
         while True:
-            how = self._child.how_it_ended()
+            how = self._child.exit_description()
             self._child.socket.close()
             self.restarts += 1
             if self.restarts > MAX_RESTARTS:

@@ -10,7 +10,7 @@ class LocalOptions:
     """How time passes and how many processes wait for work.
 
     `speed`: emulated seconds per host second. `warp`: time jumps over waiting; `speed` holds between the jumps then.
-    `standby`: how many job processes are started before their job starts; further jobs start theirs when they start.
+    `standby`: how many job processes are started before their job starts; the processes of further jobs start with their jobs.
     `realtime`: job processes ask for SCHED_FIFO, so that other work on this machine doesn't delay them. `profiles`: a file
     with profiles of the user's own.
     """

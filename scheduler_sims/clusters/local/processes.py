@@ -17,16 +17,16 @@ from typing import Any
 from emulator_runtime.domain.errors import ClusterError
 
 END_S = 1.0
-"""How long an ended process may take to go before it is killed (host seconds)."""
+"""How long a process may take to exit before it is killed (host seconds)."""
 FD = "{fd}"
 """Among a child's arguments: the number of its end of the socket pair."""
 _MAX_REPLY_BYTES = 4096
 
 
 class ForkServer:
-    """The process that starts the others (emulator_runtime.fork_server). `modules` are imported there, once for all of them.
+    """The process that forks all others (emulator_runtime.fork_server). `modules` are imported there, once for all children.
 
-    It has a process group of its own, as its children have, so that Ctrl-C in a terminal reaches this program only.
+    The server and its children have process groups of their own, so that Ctrl-C in a terminal reaches this program only.
     """
 
     def __init__(self, modules: Sequence[str], log: Path) -> None:
@@ -50,16 +50,16 @@ class ForkServer:
             theirs.close()
 
     def start(self, request: Mapping[str, Any], sock: socket.socket) -> int:
-        """The process id. Raises ClusterError where no process can be started."""
+        """Fork a process; returns its id. Raises ClusterError if no process can be started."""
         return int(self._ask(request, [sock.fileno()])["pid"])
 
     def exit_code(self, pid: int) -> int | None:
-        """As subprocess.Popen.returncode; None while it runs. Once it has been told, the id may become another's."""
+        """Like subprocess.Popen.returncode; None while the process runs. Afterwards the kernel may reuse the process id."""
         code = self._ask({"exit_code": pid})["code"]
         return None if code is None else int(code)
 
     def close(self) -> None:
-        """All children must have ended before. Closing twice is closing once."""
+        """End the server; all children must have ended. May be called twice."""
         self._control.close()
         self._process.wait()
 
@@ -77,7 +77,7 @@ class ForkServer:
 
 
 class Child:
-    """A module's `main` as a process of its own, with one end of a socket pair whose close tells it to end.
+    """A process that runs a module's `main`. It has one end of a socket pair and ends when the other end is closed.
 
     `arguments` may contain FD; `fd_variable` names an environment variable that gets the same number.
     """
@@ -115,23 +115,23 @@ class Child:
     def alive(self) -> bool:
         return self._exit_code() is None
 
-    def how_it_ended(self) -> str:
-        """Wait for a process whose socket is at its end, and say how it ended, with its last words."""
-        self.make_sure_it_ended(END_S)
+    def exit_description(self) -> str:
+        """Wait for the process, whose socket is closed; returns its exit code or signal, with the last line of its log."""
+        self.kill_after(END_S)
         code = self._exit_code() or 0
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
         last_line = _last_line(self._log)
         return f"exit code {code}" + (f": {last_line}" if last_line else "")
 
-    def ask_to_end(self) -> None:
+    def terminate(self) -> None:
         """Close the socket pair and send SIGTERM."""
         self.socket.close()
         if self.alive:
             os.kill(self.pid, signal.SIGTERM)
 
-    def make_sure_it_ended(self, timeout_s: float) -> None:
-        """Wait, then kill."""
+    def kill_after(self, timeout_s: float) -> None:
+        """Wait for the end; after `timeout_s` kill the process."""
         if not self._wait(timeout_s):
             os.kill(self.pid, signal.SIGKILL)
             self._wait(None)
@@ -142,12 +142,12 @@ class Child:
         return self._code
 
     def _wait(self, timeout_s: float | None) -> bool:
-        """Whether it has ended; its id is still its own while `alive` hasn't answered False."""
+        """Wait; returns whether the process has ended. The process id is valid until `_exit_code` has returned a value."""
         if self._exit_code() is None:
             process = os.pidfd_open(self.pid)
             try:
                 end = select.poll()
-                end.register(process, select.POLLIN)  # readable at its end: pidfd_open(2)
+                end.register(process, select.POLLIN)  # readable when the process has ended: pidfd_open(2)
                 end.poll(None if timeout_s is None else timeout_s * 1000)
             finally:
                 os.close(process)
@@ -155,7 +155,7 @@ class Child:
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    """This program's, without settings that are meant for other runs."""
+    """This program's environment without EMUGPU_* settings, which are meant for other runs, plus `more`."""
     return {name: value for name, value in os.environ.items() if not name.startswith("EMUGPU_")} | dict(more)
 
 

@@ -1,4 +1,4 @@
-"""Keeps emulated time for a local cluster: owns the shared clock and waits by it. One class per way in which time passes."""
+"""Keeps emulated time for a local cluster: owns the shared clock and waits by it. One class for each way in which time passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PRECISE_NS = 2_000_000
 """The poller's timeouts are whole milliseconds; the rest of a wait is slept precisely."""
 
 _LONGEST_POLL_S = 3600.0
-"""It bears 24 days at most; whoever waits longer waits again."""
+"""The poller's longest timeout is 24 days; a longer wait is repeated."""
 
 
 class TimeKeeper(ABC):
@@ -34,13 +34,13 @@ class TimeKeeper(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Let time pass."""
+        """Let emulated time run."""
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
 
     def wait(self, until_ns: int | None, happened: Callable[[], bool]) -> None:
-        """Serve the poller until something has `happened` or it is `until_ns`."""
+        """Serve the poller until `happened()` or until the time `until_ns`."""
         self._serve()
         while not happened():
             now_ns = self.now_ns()
@@ -54,14 +54,14 @@ class TimeKeeper(ABC):
 
     @abstractmethod
     def _advance(self, until_ns: int | None, now_ns: int) -> None:
-        """Bring time forward, at most to `until_ns`, or wait for a message."""
+        """Advance emulated time, at most to `until_ns`, or wait for a message."""
 
     def _serve(self) -> None:
         while self._poller.poll(0):
             pass
 
     def _pass(self, deadline_ns: int | None) -> None:
-        """Wait for a message, or until an emulated deadline by the host's clock."""
+        """Wait for a message, or by the host's clock until an emulated deadline."""
         wall_ns = None if deadline_ns is None else self._clock.read().wall_at(deadline_ns)
         left_ns = None if wall_ns is None else wall_ns - monotonic_ns()
         if wall_ns is None or left_ns is None:
@@ -73,7 +73,7 @@ class TimeKeeper(ABC):
 
 
 class RunningTime(TimeKeeper):
-    """Time runs at `speed` emulated seconds per host second; job processes wait for it by themselves."""
+    """Time runs at `speed` emulated seconds per host second; job processes wait for it on their own."""
 
     mode: Mode = "host"
 

@@ -59,7 +59,11 @@ def test_a_node_gets_the_way_to_all_others() -> None:
         "route replace 10.244.1.0/24 via 172.18.0.1\nroute replace 10.244.3.0/24 via 172.18.0.3\n"
     )
     assert nodes[0] == Node(
-        "n1", "172.18.0.1", "10.244.1.0/24", True, True, nodes[0].labels, {"cpu": "2", "emugpu.dev/emuGPU": "8"}
+        *("n1", nodes[0].uid, nodes[0].labels),
+        control_plane=True,
+        allocatable={"emugpu.dev/emuGPU": 8},
+        address="172.18.0.1",
+        pod_range="10.244.1.0/24",
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster_harness.nodes.kubectl import CONTROL_PLANE_LABEL, Kubectl, Node
+from cluster_harness.nodes.kubectl import Kubectl, Node
 from cluster_harness.product.chart import (
     NAMESPACE,
     POOL_LABEL,
@@ -28,8 +28,11 @@ SPEC = ClusterSpec("dev", (PoolSpec("old", 2, 4, "V100"), PoolSpec("new", 1, 8, 
 
 
 def node(name: str, pool: str = "", gpus: int = 0, *, control_plane: bool = False) -> Node:
-    labels = ({POOL_LABEL: pool} if pool else {}) | ({CONTROL_PLANE_LABEL: ""} if control_plane else {})
-    return Node(name, "", "", True, control_plane, labels, {"emugpu.dev/emuGPU": str(gpus)} if gpus else {})
+    labels = ({POOL_LABEL: pool} if pool else {}) | (
+        {"node-role.kubernetes.io/control-plane": ""} if control_plane else {}
+    )
+    allocatable = {"emugpu.dev/emuGPU": gpus} if gpus else {}
+    return Node(name, "", labels, control_plane=control_plane, allocatable=allocatable)
 
 
 NODES = [node("dev-control-plane", control_plane=True), *(node(f"dev-worker{n}") for n in ("", "2", "3", "10"))]
@@ -185,16 +188,14 @@ def test_gpus_that_are_missing_are_named() -> None:
 def test_nodes_of_a_pool_without_gpus_are_waited_for_until_they_offer_places() -> None:
     spec = with_emulated_resources(plan("dev", cpu_nodes=2), "24", "")
     nodes = [node("a", "cpu"), node("b", "cpu")]
-    nodes[0].allocatable["emugpu.dev/host"] = "110"
+    nodes[0].allocatable["emugpu.dev/host"] = 110
     assert missing_gpus(spec, nodes) == "b doesn't offer emugpu.dev/host"
-    nodes[1].allocatable["emugpu.dev/host"] = "110"
+    nodes[1].allocatable["emugpu.dev/host"] = 110
     assert missing_gpus(spec, nodes) is None
     assert gpus_of(nodes[1]) == {}
 
 
 def test_emulated_cpus_and_memory_are_no_devices() -> None:
     labelled = node("a", "old", 4)
-    labelled.allocatable.update(
-        {"emugpu.dev/cpu": "64", "emugpu.dev/memory": "1", "cpu": "2", "emugpu.dev/b.shared": "2"}
-    )
+    labelled.allocatable.update({"emugpu.dev/cpu": 64, "emugpu.dev/memory": 1, "emugpu.dev/b.shared": 2})
     assert gpus_of(labelled) == {"emugpu.dev/b.shared": 2, "emugpu.dev/emuGPU": 4}

@@ -57,6 +57,6 @@ def test_pools_that_the_controller_has_not_seen_as_they_are() -> None:
 
 
 def test_nodes_that_have_not_moved() -> None:
-    nodes = [Node(n, "", "", True, False, {CONTROLLERS_LABEL: p} if p else {}, {}) for n, p in ("xa", "yb", ("z", ""))]
+    nodes = [Node(n, "", {CONTROLLERS_LABEL: p} if p else {}) for n, p in ("xa", "yb", ("z", ""))]
     assert not_moved(nodes, ["a", "gone"]) == "x (a) still have devices of pools that are removed"
     assert not_moved(nodes, ["gone"]) is None

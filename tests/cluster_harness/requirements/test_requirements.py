@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from cluster_harness import versions
-from cluster_harness.requirements.check import files_of, missing, require
 from cluster_harness.requirements.host import (
     CAPABILITY_BITS,
     PROGRAMS,
@@ -20,8 +19,9 @@ from cluster_harness.requirements.host import (
     has_buildkit,
     parse_go_version,
 )
-from cluster_harness.requirements.table import GO_VERSION, REQUIREMENTS, disk_bytes, inotify_needed, memory_bytes
-from cluster_harness.requirements.work import EXISTING, OFFLINE, REGISTRY, Work
+from cluster_harness.requirements.message import files_of, missing, require
+from cluster_harness.requirements.requirements import GO_VERSION, REQUIREMENTS, disk_bytes, inotify_needed, memory_bytes
+from cluster_harness.requirements.work import EXISTING_CLUSTER, OFFLINE, REGISTRY, Work
 from cluster_harness.requirements.work import PROGRAMS as KUBE_PROGRAMS
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.units import GIB
@@ -39,7 +39,7 @@ EVERYTHING = Work(
     chart=CHART,
 )
 WITH_REGISTRY = Work(REGISTRY, creates_nodes=3, clients=CLIENTS, builds_images=True, checkout=CHECKOUT, chart=CHART)
-ON_EXISTING = Work(EXISTING, clients=("kubectl", "helm"), chart=CHART, kubeconfig=KUBECONFIG)
+ON_EXISTING = Work(EXISTING_CLUSTER, clients=("kubectl", "helm"), chart=CHART, kubeconfig=KUBECONFIG)
 ONLY_PROGRAMS = Work(KUBE_PROGRAMS, builds_components=True)
 ALL_WORK = (EVERYTHING, WITH_REGISTRY, ON_EXISTING, ONLY_PROGRAMS)
 
@@ -168,7 +168,7 @@ def test_a_running_engine_needs_no_programs_to_start_one_and_no_root() -> None:
 def test_cached_parts_need_nothing() -> None:
     bare = Host(frozenset({"docker"}), False, frozenset(), 4 * GIB, disk(10 * GIB), {}, True, engine_version="28.0")
     require(bare, Work(OFFLINE, creates_nodes=3))
-    require(bare, Work(EXISTING))
+    require(bare, Work(EXISTING_CLUSTER))
 
 
 @pytest.mark.parametrize(

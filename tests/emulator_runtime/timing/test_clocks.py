@@ -1,4 +1,4 @@
-"""Clocks: lateness is told, a change of rate or a jump is noticed by who waits, manual time moves when told."""
+"""Clocks report lateness; waits notice changes of the rate and jumps; manual time moves only when advanced."""
 
 import itertools
 
@@ -12,6 +12,7 @@ from emulator_runtime.timing.anchors import Anchors, FixedAnchors
 from emulator_runtime.timing.clocks import NOTICE_NS, HostClock, ManualClock
 from emulator_runtime.timing.shared_clock import SharedClockFile
 from emulator_runtime.timing.waiter import Waiter
+from tests.support.private_clock import private_clock
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -30,12 +31,12 @@ def later(host, wall_ns: int, action) -> None:
 
 
 def test_both_are_clocks():
-    clocks: list[Clock] = [HostClock.starting_now(), ManualClock()]
+    clocks: list[Clock] = [private_clock(), ManualClock()]
     assert all(clock.now_ns() >= 0 for clock in clocks)
 
 
 def test_scaled_time_on_the_real_host():
-    clock = HostClock.starting_now(50.0)
+    clock = private_clock(50.0)
     lag = clock.wait_until_ns(100 * MS)  # 2 ms of wall time
     assert 0 <= lag < 60 * S
     assert clock.now_ns() >= 100 * MS + lag
@@ -43,13 +44,13 @@ def test_scaled_time_on_the_real_host():
 
 def test_lag_is_in_emulated_time(fake_host):
     host = fake_host(itertools.cycle([3 * MS]).__next__)
-    clock = HostClock.starting_now(10.0, Waiter(0, host.now, host.sleep))
+    clock = private_clock(10.0, Waiter(0, host.now, host.sleep))
     assert 30 * MS <= clock.wait_until_ns(100 * MS) < 31 * MS
 
 
 def test_a_deadline_that_is_past_tells_how_long(fake_host):
     host = fake_host()
-    clock = HostClock.starting_now(1.0, Waiter(0, host.now, host.sleep))
+    clock = private_clock(1.0, Waiter(0, host.now, host.sleep))
     host.time_ns += S
     assert S <= clock.wait_until_ns(0) < S + MS
     assert host.sleeps == []
@@ -123,7 +124,7 @@ def test_no_wait_ends_early_nor_later_than_a_notice_whatever_the_rate_does(
 
 def test_a_strict_clock_raises_above_its_limit_only(fake_host):
     host = fake_host(itertools.chain([MS], itertools.repeat(3 * MS)).__next__)
-    clock = HostClock.starting_now(1.0, Waiter(0, host.now, host.sleep), strict_ns=2 * MS)
+    clock = private_clock(1.0, Waiter(0, host.now, host.sleep), strict_ns=2 * MS)
     assert clock.wait_until_ns(10 * MS) < 2 * MS
     with pytest.raises(LateError, match=r"until 20000000 ns ended 30\d{5} ns late .* \(limit 2000000 ns\); run fewer"):
         clock.wait_until_ns(20 * MS)

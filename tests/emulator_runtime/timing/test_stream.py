@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import InputError, LateError
 from emulator_runtime.domain.lease import Lease
-from emulator_runtime.timing.clocks import HostClock, ManualClock
+from emulator_runtime.timing.clocks import ManualClock
 from emulator_runtime.timing.lag import LagHistogram
 from emulator_runtime.timing.stream import DeviceStream, OwnDevice
 from emulator_runtime.timing.waiter import Waiter
+from tests.support.private_clock import private_clock
 
 MS = 1_000_000
 
@@ -142,7 +143,7 @@ def test_a_slow_request_for_device_time_does_not_slow_the_job_down():
 
 def test_a_strict_clock_is_heard_through_the_stream(fake_host):
     host = fake_host(lambda: 5 * MS)
-    stream = stream_on(HostClock.starting_now(1.0, Waiter(0, host.now, host.sleep), strict_ns=MS))
+    stream = stream_on(private_clock(1.0, Waiter(0, host.now, host.sleep), strict_ns=MS))
     with pytest.raises(LateError, match="run fewer processes per core"):
         stream.step(20 * MS)
 

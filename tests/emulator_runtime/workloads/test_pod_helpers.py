@@ -15,7 +15,7 @@ from emulator_runtime.workloads.command.report import TrainReport, TrainSummary
 from emulator_runtime.workloads.command.sizes import parse_bytes
 from emulator_runtime.workloads.pod import all_linked, pod_access, whole_variable
 from emulator_runtime.workloads.ranks.group import Start
-from emulator_runtime.workloads.records import StepLog, StepRecord, StepTimesSeen
+from emulator_runtime.workloads.records import ObservedStepTimes, StepLog, StepRecord
 from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
 
 S = 1_000_000_000
@@ -105,7 +105,7 @@ def test_a_step_log_that_can_not_be_written(tmp_path):
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=50))
 def test_times_seen(durations):
-    seen, now = StepTimesSeen(), 5
+    seen, now = ObservedStepTimes(), 5
     seen.begin(now)
     for duration in durations:
         now += duration
@@ -119,7 +119,7 @@ def test_times_seen(durations):
 
 
 def test_times_of_no_step():
-    assert (StepTimesSeen().mean_s, StepTimesSeen().quantiles_s(0.5)) == (0.0, [0.0])
+    assert (ObservedStepTimes().mean_s, ObservedStepTimes().quantiles_s(0.5)) == (0.0, [0.0])
 
 
 REQUEST = TrainRequest(steps=20, model="resnet50", batch_size=64)
@@ -160,6 +160,6 @@ def test_a_terminal_has_one_line_that_moves():
 
 
 def test_a_summary_before_the_first_step():
-    summary = TrainSummary("failed", 0, 0, None, StepTimesSeen(), LagHistogram(), reason="why")
+    summary = TrainSummary("failed", 0, 0, None, ObservedStepTimes(), LagHistogram(), reason="why")
     assert summary.lines() == ["failed: 0 steps done, 0 of them in this run (why)"]
     assert json.loads(json.dumps(summary.to_json()))["step_s"]["mean"] == 0

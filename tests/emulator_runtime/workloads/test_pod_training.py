@@ -1,4 +1,4 @@
-"""A run in a pod against fakes in manual time: where it goes on, what is counted, how it ends."""
+"""A run in a pod against fakes in manual time: its first step, its counts, and its end."""
 
 import signal
 
@@ -14,7 +14,7 @@ from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.clocks import ManualClock
-from emulator_runtime.workloads.pod_training import PodTraining, Surroundings
+from emulator_runtime.workloads.pod_training import Dependencies, PodTraining
 from emulator_runtime.workloads.ranks.group import Alone, Crossing, Start
 from emulator_runtime.workloads.step_costs.request import TrainRequest
 from emulator_runtime.workloads.stopping import StopNow, StopSwitch
@@ -24,7 +24,7 @@ MS, S = 1_000_000, 1_000_000_000
 
 
 class Observer:
-    """Notes what it is told; `at` is called with each step's number."""
+    """An observer that records its calls; `at` is called with each step's number."""
 
     def __init__(self, at=lambda step: None):
         self.at, self.records, self.plans, self.shares, self.waits = at, [], [], [], 0
@@ -36,7 +36,7 @@ class Observer:
         self.records.append(record)
         self.at(record.step)
 
-    def shared_anew(self, step, host, plan):
+    def share_changed(self, step, host, plan):
         self.shares.append((step, host, plan.step_s, plan.input_s))
 
     def waiting(self, now_ns):
@@ -77,7 +77,7 @@ class Ranks(Alone):
 
 def training(manager, *, steps=4, step_time_s=0.1, group=None, clock=None, stop=None, observer=None, **fields):
     clock = clock or ManualClock()
-    around = Surroundings(
+    around = Dependencies(
         connect=lambda patience_s: manager,
         clock=clock,
         group=group or Alone(),

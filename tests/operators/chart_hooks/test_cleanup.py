@@ -10,8 +10,8 @@ import pytest
 from operators.chart_hooks.cleanup import NodePods, cleanup
 from operators.chart_hooks.cleanup import main as cleanup_main
 from operators.chart_hooks.experiments import stop_experiments
-from operators.experiments.controller.names import FINALIZER, UID_LABEL
 from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, NODE, POD, POOL, NotThereError
+from operators.objects.names import EXPERIMENT_FINALIZER, EXPERIMENT_UID_LABEL
 from tests.support.fake_api import FakeApi
 
 
@@ -90,9 +90,9 @@ def test_cleanup_without_definitions_or_nodes() -> None:
 
 def test_an_uninstall_holds_and_lets_go() -> None:
     api = FakeApi()
-    own, said = {"labels": {UID_LABEL: "u1"}}, list[str]()
+    own, said = {"labels": {EXPERIMENT_UID_LABEL: "u1"}}, list[str]()
     for name, phase in (("u1", "Running"), ("u2", "Succeeded"), ("u3", "Queued")):
-        metadata = {"name": name, "namespace": "lab", "uid": name, "finalizers": [FINALIZER, "other"]}
+        metadata = {"name": name, "namespace": "lab", "uid": name, "finalizers": [EXPERIMENT_FINALIZER, "other"]}
         api.put(EXPERIMENT, {"metadata": metadata, "spec": {}, "status": {"phase": phase}})
     api.put(JOB, {"metadata": {"name": "r", "namespace": "emugpu", "uid": "r", **own}})
     api.put(NAMESPACE, {"metadata": {"name": "emugpu-exp-1-1", **own}})

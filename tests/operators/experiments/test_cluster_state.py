@@ -38,7 +38,7 @@ def test_the_pools_nodes_with_their_emulated_amounts(world: Any) -> None:
     for name in ("w2", "w1"):
         world.put(NODE, node(name))
     present = asyncio.run(read_cluster_state(world.api()))
-    present.check_idle()
+    present.check_idle("--on kubernetes")
     assert [(n.name, n.cpu_milli, len(n.devices)) for n in present.spec.nodes] == [("w1", 96_000, 2), ("w2", 96_000, 2)]
 
 
@@ -47,18 +47,18 @@ def test_a_cluster_that_somebody_uses_is_refused(world: Any) -> None:
     world.put(NODE, node("w1"))
     for document in (pod("done", "Succeeded", emuGPU="1"), pod("none", emuGPU="0"), pod("other")):
         world.put(POD, document)
-    asyncio.run(read_cluster_state(world.api())).check_idle()
+    asyncio.run(read_cluster_state(world.api())).check_idle("--on kubernetes")
     world.put(POD, pod("busy", emuGPU="1"))
     world.put(POD, pod("waits", "Pending", host="1"))
     with pytest.raises(InputError, match="lab/busy, lab/waits use emulated devices; an experiment needs"):
-        asyncio.run(read_cluster_state(world.api())).check_idle()
+        asyncio.run(read_cluster_state(world.api())).check_idle("--on kubernetes")
 
 
 def test_a_node_that_does_not_answer_is_told(world: Any) -> None:
     world.put(POOL, POOL_DOCUMENT)
     world.put(NODE, node("w1", "Unknown"))
     with pytest.raises(InputError, match="nodes that are not ready: w1"):
-        asyncio.run(read_cluster_state(world.api())).check_idle()
+        asyncio.run(read_cluster_state(world.api())).check_idle("--on kubernetes")
 
 
 def test_a_cluster_without_emugpu_is_told(world: Any) -> None:

@@ -22,15 +22,15 @@ from prometheus_client import CollectorRegistry
 
 from emulator_runtime.timing.host import wall_ns
 from operators.chart_hooks.experiments import stop_experiments
-from operators.experiments.controller.controller import Controller, Surroundings
-from operators.experiments.controller.metrics import ExperimentMetrics
-from operators.experiments.controller.names import PROGRESS, UID_LABEL, experiment_id
-from operators.experiments.controller.progress import RunnerProgress, progress_text
+from operators.experiments.controller.controller import Controller, Dependencies, ExperimentMetrics
 from operators.experiments.controller.runner_job import RunnerSettings
+from operators.experiments.runner.inputs import RUNNER_MANAGER
+from operators.experiments.runner.progress import RunnerProgress, status_members
 from operators.kube.client import KubeApi
 from operators.kube.informer import Pauses
 from operators.kube.kubeconfig import from_document
 from operators.objects.experiment import parse_spec
+from operators.objects.names import EXPERIMENT_UID_LABEL, experiment_id
 from tests.support.api_server import ApiServer
 from tests.support.controllers import running, until
 
@@ -150,7 +150,7 @@ def nothing_left(cluster: ApiServer) -> Iterator[None]:
             own = f"{path}/{document['metadata']['name']}"
             cluster.request("DELETE", f"{own}?propagationPolicy=Background")
             cluster.request("PATCH", own, {"metadata": {"finalizers": None}}, content_type=MERGE)
-    for document in cluster.request("GET", f"{NAMESPACES}?labelSelector={UID_LABEL}")[1]["items"]:
+    for document in cluster.request("GET", f"{NAMESPACES}?labelSelector={EXPERIMENT_UID_LABEL}")[1]["items"]:
         remove_namespace(cluster, document["metadata"]["name"])
 
 
@@ -162,7 +162,7 @@ def with_controller(server: ApiServer, story: Callable[[Controller], Awaitable[N
         api = as_account(server, "emugpu-jobs")
         settings = RunnerSettings("emugpu", "emugpu-experiments", "emugpu-scheduler:1")
         pauses = Pauses(settle=0.02, first=0.1, longest=1.0)
-        controller = Controller(api, ExperimentMetrics(registry), Surroundings(settings, wall_ns), pauses)
+        controller = Controller(api, ExperimentMetrics(registry), Dependencies(settings, wall_ns), pauses)
         async with running(controller.run(), api):
             await story(controller)
             assert controller.problem == ""
@@ -187,16 +187,28 @@ def phase_is(server: ApiServer, phase: str, name: str = "e") -> Callable[[], boo
 def job_of(server: ApiServer, name: str = "e") -> dict[str, Any]:
     """The runner's Job; empty where there is none."""
     uid = get(server, f"{EXPERIMENTS}/{name}")["metadata"]["uid"]
-    found = get(server, f"{JOBS}?labelSelector={UID_LABEL}={uid}")["items"]
+    found = get(server, f"{JOBS}?labelSelector={EXPERIMENT_UID_LABEL}={uid}")["items"]
     return found[0] if found else {}
 
 
-def tell(server: ApiServer, progress: RunnerProgress, name: str = "e") -> None:
-    """As the runner does it, in its name."""
-    headers = {"Authorization": "Bearer emugpu-experiments"}
-    patch = {"metadata": {"annotations": {PROGRESS: progress_text(progress)}}}
-    status, reply = server.request("PATCH", f"{EXPERIMENTS}/{name}", patch, content_type=MERGE, headers=headers)
+async def tell(server: ApiServer, progress: RunnerProgress, name: str = "e") -> None:
+    """Writes the runner's part of the status as the runner does: in the name of its pod."""
+    await until(lambda: status_of(server, name).get("runner"))
+    status, reply = apply_status(server, name, status_members(progress, NOW), job_of(server, name)["metadata"]["name"])
     assert status == 200, reply
+
+
+def apply_status(server: ApiServer, name: str, members: dict[str, Any], job: str) -> tuple[int, Any]:
+    """In the name of a pod of this Job."""
+    document = {"apiVersion": "emugpu.dev/v1alpha1", "kind": "SchedulingExperiment", "metadata": {"name": name}}
+    pod = {"Impersonate-Extra-authentication.kubernetes.io%2fpod-name": f"{job}-abcde"} if job else {}
+    return server.request(
+        "PATCH",
+        f"{EXPERIMENTS}/{name}/status?fieldManager={RUNNER_MANAGER}&force=true",
+        {**document, "status": members},
+        content_type="application/apply-patch+yaml",
+        headers={"Impersonate-User": "system:serviceaccount:emugpu:emugpu-experiments", **pod},
+    )
 
 
 def write_job(server: ApiServer, name: str, status: dict[str, Any]) -> None:
@@ -223,9 +235,13 @@ def failed(pods: int) -> dict[str, Any]:
     return {"active": 0, "ready": 0, "terminating": 0, "failed": pods, "startTime": NOW, "conditions": conditions}
 
 
-def make_arena(server: ApiServer, uid: str, number: int = 1) -> str:
+def make_run_namespace(server: ApiServer, uid: str, number: int = 1) -> str:
     name = f"emugpu-exp-{experiment_id(uid)}-{number}"
-    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {UID_LABEL: uid}}}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {EXPERIMENT_UID_LABEL: uid}},
+    }
     assert server.request("POST", NAMESPACES, document)[0] == 201
     return name
 
@@ -262,15 +278,13 @@ def test_one_runs_and_the_other_waits_then_takes_its_turn(cluster: ApiServer, no
         variables = {v["name"]: v["value"] for v in job["spec"]["template"]["spec"]["containers"][0]["env"]}
         assert (variables["EMUGPU_EXPERIMENT_NAMESPACE"], variables["EMUGPU_EXPERIMENT_NAME"]) == ("default", "e1")
         write_job(cluster, "e1", {"active": 1, "startTime": NOW})
-        observing = RunnerProgress(
-            attempt=1, at=NOW, stage="Observing", column="fifo", repeat=1, ended=0, jobs=1, columns=2
-        )
-        tell(cluster, observing, "e1")
+        observing = RunnerProgress(attempt=1, stage="Observing", column="fifo", repeat=1, ended=0, jobs=1)
+        await tell(cluster, observing, "e1")
         await until(phase_is(cluster, "Running", "e1"))
         assert status_of(cluster, "e1")["doing"] == "fifo: observed, 0 of 1 jobs"
         assert status_of(cluster, "e1")["progress"]["policy"] == "fifo"
-        done = RunnerProgress(attempt=1, stage="Done", done=2, columns=2, best="fifo", error="0.8%", results=(RESULT,))
-        tell(cluster, done, "e1")
+        done = RunnerProgress(attempt=1, stage="Done", done=2, best="fifo", error="0.8%", results=(RESULT,))
+        await tell(cluster, done, "e1")
         await until(lambda: status_of(cluster, "e1").get("done") == 2)
         assert phase_is(cluster, "Running", "e1")()  # its pod may still clear up
         write_job(cluster, "e1", complete())
@@ -294,8 +308,8 @@ def test_a_runner_that_died_too_often_is_told_and_cleared_up(cluster: ApiServer,
         assert cluster.request("POST", EXPERIMENTS, experiment())[0] == 201
         await until(lambda: bool(job_of(cluster)))
         uid = get(cluster, f"{EXPERIMENTS}/e")["metadata"]["uid"]
-        namespace = make_arena(cluster, uid)
-        tell(cluster, RunnerProgress(attempt=2, stage="Observing", column="srtf", repeat=1, ended=1, jobs=4))
+        namespace = make_run_namespace(cluster, uid)
+        await tell(cluster, RunnerProgress(attempt=2, stage="Observing", column="srtf", repeat=1, ended=1, jobs=4))
         await until(lambda: "RunnerRestarted" in reasons(cluster))
         write_job(cluster, "e", failed(4))
         await until(phase_is(cluster, "Failed"))
@@ -316,7 +330,7 @@ def test_what_ended_a_runner_for_good_is_the_reason(cluster: ApiServer, nothing_
     async def story(_: Controller) -> None:
         assert cluster.request("POST", EXPERIMENTS, experiment())[0] == 201
         await until(lambda: bool(job_of(cluster)))
-        tell(
+        await tell(
             cluster,
             RunnerProgress(attempt=1, stage="Preparing", problem="workload.csv:2: gpu_duration_s: must be above 0"),
         )
@@ -337,7 +351,7 @@ def test_an_experiment_that_is_deleted_leaves_nothing(cluster: ApiServer, nothin
         assert cluster.request("POST", EXPERIMENTS, experiment())[0] == 201
         await until(lambda: bool(job_of(cluster)))
         uid = get(cluster, f"{EXPERIMENTS}/e")["metadata"]["uid"]
-        namespace = make_arena(cluster, uid)
+        namespace = make_run_namespace(cluster, uid)
         assert cluster.request("DELETE", f"{EXPERIMENTS}/e")[0] == 200
         await until(lambda: "deletionTimestamp" in job_of(cluster)["metadata"])
         assert (
@@ -365,7 +379,7 @@ def test_an_experiment_is_held_and_goes_on(cluster: ApiServer, nothing_left: Non
         hold(False)
         await until(lambda: bool(job_of(cluster)))
         write_job(cluster, "e", {"active": 1, "startTime": NOW})
-        tell(cluster, RunnerProgress(attempt=1, stage="Predicting", column="fifo", repeat=1))
+        await tell(cluster, RunnerProgress(attempt=1, stage="Predicting", column="fifo", repeat=1))
         await until(phase_is(cluster, "Running"))
         hold(True)
         await until(lambda: job_of(cluster)["spec"]["suspend"] is True)
@@ -383,7 +397,7 @@ def test_an_experiment_goes_after_its_time(cluster: ApiServer, nothing_left: Non
     async def story(_: Controller) -> None:
         assert cluster.request("POST", EXPERIMENTS, experiment(ttlSecondsAfterFinished=1))[0] == 201
         await until(lambda: bool(job_of(cluster)))
-        tell(cluster, RunnerProgress(attempt=1, stage="Done", done=2))
+        await tell(cluster, RunnerProgress(attempt=1, stage="Done", done=2))
         write_job(cluster, "e", complete())
         await until(phase_is(cluster, "Succeeded"))
         await until(lambda: "deletionTimestamp" in get(cluster, f"{EXPERIMENTS}/e")["metadata"])  # waits for its report
@@ -394,7 +408,7 @@ def test_an_experiment_goes_after_its_time(cluster: ApiServer, nothing_left: Non
 
 def test_what_is_left_of_an_experiment_that_is_gone_is_deleted(cluster: ApiServer, nothing_left: None) -> None:
     async def story(_: Controller) -> None:
-        namespace = make_arena(cluster, "11111111-aaaa-bbbb-cccc-222222222222")
+        namespace = make_run_namespace(cluster, "11111111-aaaa-bbbb-cccc-222222222222")
         await until(lambda: "deletionTimestamp" in get(cluster, f"{NAMESPACES}/{namespace}")["metadata"])
         assert cluster.request("POST", EXPERIMENTS, experiment())[0] == 201
         await until(phase_is(cluster, "Queued"))  # until it is really gone
@@ -412,7 +426,11 @@ CONTROLLER = {"Authorization": "Bearer emugpu-jobs"}
 
 def test_runners_write_in_their_own_namespaces_only(cluster: ApiServer, nothing_left: None) -> None:
     def namespace(name: str) -> dict[str, Any]:
-        return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {UID_LABEL: "u"}}}
+        return {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": {EXPERIMENT_UID_LABEL: "u"}},
+        }
 
     def config_map(name: str, owner: str = "") -> dict[str, Any]:
         reference = {"apiVersion": "emugpu.dev/v1alpha1", "kind": "SchedulingExperiment", "name": owner, "uid": "u"}
@@ -443,7 +461,8 @@ def test_runners_write_in_their_own_namespaces_only(cluster: ApiServer, nothing_
         kind = MERGE if method == "PATCH" else "application/json"
         status, reply = cluster.request(method, path, body, content_type=kind, headers=RUNNER)
         assert status == expected, (method, path, body, reply)
-        assert status == 201 or "runners of experiments" in reply["message"], reply
+        refusal = "cannot patch resource" if method == "PATCH" else "runners of experiments"
+        assert status == 201 or refusal in reply["message"], reply
     foreign = cluster.request("POST", CONFIG_MAPS, config_map("x-report"))
     assert foreign[0] == 201
     patch = config_map("x-report", "x")
@@ -452,8 +471,31 @@ def test_runners_write_in_their_own_namespaces_only(cluster: ApiServer, nothing_
     cluster.request("DELETE", f"{CONFIG_MAPS}/x-report")
 
 
+def test_a_runner_writes_its_own_part_of_its_own_experiment_s_status(cluster: ApiServer, nothing_left: None) -> None:
+    assert cluster.request("POST", EXPERIMENTS, experiment(suspend=True))[0] == 201
+    part = status_members(RunnerProgress(attempt=1, stage="Preparing"), NOW)
+    status, reply = apply_status(cluster, "e", part, "experiment-e-0")
+    assert status == 403 and 'status.runner is ""' in reply["message"]
+    by_controller = {"status": {"runner": "experiment-e-0", "phase": "Starting", "conditions": []}}
+    assert cluster.request("PATCH", f"{EXPERIMENTS}/e/status", by_controller, content_type=MERGE)[0] == 200
+    foreign = "write the status of their own SchedulingExperiment only"
+    cases: list[tuple[int, dict[str, Any], str, str]] = [
+        (200, part, "experiment-e-0", ""),
+        (403, part, "experiment-f-1", foreign),
+        (403, part, "experiment-e-0-1", foreign),  # the Job of an experiment whose name begins like this one's Job
+        (403, part, "", foreign),
+        (403, part | {"phase": "Succeeded"}, "experiment-e-0", "the controller writes the rest"),
+        (403, part | {"runner": "experiment-f-1"}, "experiment-e-0", "the controller writes the rest"),
+    ]
+    for expected, members, job, words in cases:
+        status, reply = apply_status(cluster, "e", members, job)
+        assert status == expected and words in reply.get("message", ""), (members, job, reply)
+    found = status_of(cluster)
+    assert (found["phase"], found["progress"]["stage"], found["attempts"]) == ("Starting", "Preparing", 1)
+
+
 def test_the_controller_deletes_namespaces_of_experiments_only(cluster: ApiServer, nothing_left: None) -> None:
-    namespace = make_arena(cluster, "u")
+    namespace = make_run_namespace(cluster, "u")
     status, reply = cluster.request("DELETE", f"{NAMESPACES}/emugpu?dryRun=All", headers=CONTROLLER)
     assert status == 403 and "emugpu may clear up namespaces of experiments (emugpu-exp-...) only" in reply["message"]
     assert cluster.request("DELETE", f"{NAMESPACES}/{namespace}?dryRun=All", headers=CONTROLLER)[0] == 200
@@ -464,7 +506,7 @@ def test_an_uninstall_leaves_nothing_that_waits(cluster: ApiServer, nothing_left
     path = f"{EXPERIMENTS}/e"
     begun = {"metadata": {"finalizers": ["emugpu.dev/experiment"]}}
     assert cluster.request("PATCH", path, begun, content_type=MERGE)[0] == 200
-    namespace = make_arena(cluster, get(cluster, path)["metadata"]["uid"])
+    namespace = make_run_namespace(cluster, get(cluster, path)["metadata"]["uid"])
 
     async def uninstall() -> None:
         api = as_account(cluster, "emugpu-cleanup")

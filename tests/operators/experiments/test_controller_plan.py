@@ -11,26 +11,22 @@ import pytest
 import yaml
 
 from emulator_runtime.domain.errors import InputError
-from operators.controllers.actions import Plan, Tell, WriteStatus
-from operators.experiments.controller.inside import runner_settings
-from operators.experiments.controller.names import FINALIZER, experiment_id, runner_name
-from operators.experiments.controller.objects import ExperimentFacts, RunNamespace, RunnerFacts
+from operators.controllers.actions import Plan, RecordEvent, WriteStatus, label_of
+from operators.experiments.controller.for_jobs_program import runner_settings
+from operators.experiments.controller.objects import RunNamespace, RunnerJob
 from operators.experiments.controller.plan import (
     CreateRunner,
-    DeleteExperiment,
-    DeleteRunNamespace,
-    DeleteRunner,
     SetFinalizer,
-    SuspendRunner,
     orphans,
     plan,
+    turn,
 )
-from operators.experiments.controller.progress import RunnerProgress, progress_of, progress_text
 from operators.experiments.controller.runner_job import RunnerSettings, runner_document
-from operators.experiments.controller.status import Seen
-from operators.experiments.controller.turns import turn
+from operators.experiments.controller.status import OWN_MEMBERS, Observed
+from operators.experiments.runner.progress import RunnerProgress, status_members
 from operators.kube.documents import Key, condition_of
-from operators.objects.experiment import COSTS, parse_spec
+from operators.objects.experiment import COSTS, Experiment, parse_spec
+from operators.objects.names import EXPERIMENT_FINALIZER, experiment_id, runner_name
 from scheduler_sims.interface.costs import COST_NAMES
 from scheduler_sims.policies.resolve import resolve_policy
 
@@ -39,20 +35,24 @@ NOW_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 SPEC: dict[str, Any] = {"workload": {"inline": "job_id\n"}, "policies": ["fifo", "allox"]}
 
 
-def facts(uid: str = "u", created: str = "2026-01-01T00:00:00Z", **members: Any) -> ExperimentFacts:
-    return ExperimentFacts(Key("lab", uid, uid, "1"), created, **{"spec": SPEC, **members})
+def experiment(uid: str = "u", created: str = "2026-01-01T00:00:00Z", **members: Any) -> Experiment:
+    """`progress`: what its runner has written."""
+    spec, status = members.pop("spec", SPEC), members.pop("status", {})
+    if "progress" in members:
+        status = status | status_members(members.pop("progress"), "2026-01-01T00:00:00Z")
+    return Experiment(Key("lab", uid, uid, "1"), created, spec_json=spec, status_json=status, **members)
 
 
-def runner(owner: str = "u", **members: Any) -> RunnerFacts:
-    return RunnerFacts(Key("emugpu", "r", f"job-{owner}", "1"), owner, **members)
+def runner(owner: str = "u", **members: Any) -> RunnerJob:
+    return RunnerJob(Key("emugpu", "r", f"job-{owner}", "1"), owner, **members)
 
 
 def namespace(owner: str = "u", **members: Any) -> RunNamespace:
     return RunNamespace(Key("", "emugpu-exp-0-1", "a", "1"), owner, **members)
 
 
-def steps(found: Plan) -> list[type]:
-    return [type(action) for action in found.actions if not isinstance(action, WriteStatus | Tell)]
+def steps(found: Plan) -> list[str]:
+    return [label_of(action) for action in found.actions if not isinstance(action, WriteStatus | RecordEvent)]
 
 
 def status(found: Plan) -> Any:
@@ -64,14 +64,14 @@ def status(found: Plan) -> Any:
 
 def test_the_oldest_is_next_whatever_the_order() -> None:
     times = {"u1": "2026-01-01T00:00:02Z", "u2": "2026-01-01T00:00:01Z", "u3": "2026-01-01T00:00:01Z"}
-    experiments = [facts(uid, created) for uid, created in times.items()]
+    experiments = [experiment(uid, created) for uid, created in times.items()]
     for seed in range(5):
         random.Random(seed).shuffle(experiments)
         assert turn(experiments, {}, {}, times) == "u2"
 
 
 def test_who_has_the_cluster_keeps_it() -> None:
-    old, new = facts("u1", "2026-01-01T00:00:00Z"), facts("u2", "2026-01-01T00:00:09Z")
+    old, new = experiment("u1", "2026-01-01T00:00:00Z"), experiment("u2", "2026-01-01T00:00:09Z")
     ready = {"u1", "u2"}
     assert turn([old, new], {"u2": runner("u2", pods=1)}, {}, ready) == "u2"
     assert turn([old, new], {"u2": runner("u2")}, {}, ready) == "u2"  # its pod is about to be made
@@ -82,40 +82,47 @@ def test_who_has_the_cluster_keeps_it() -> None:
     )  # not cleared up
     assert turn([old, new], {}, {"gone": [namespace("gone")]}, ready) == ""
     assert turn([replace(old, deleting=True), new], {}, {}, ready) == "u2"
-    assert turn([replace(old, status={"phase": "Failed"}), new], {"u1": runner("u1", failed=True)}, {}, ready) == "u2"
+    assert (
+        turn([replace(old, status_json={"phase": "Failed"}), new], {"u1": runner("u1", failed=True)}, {}, ready) == "u2"
+    )
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_finalizer_comes_before_the_runner() -> None:
-    assert steps(plan(facts(), Seen(turn=True), SETTINGS, NOW_NS)) == [SetFinalizer]
-    begun = facts(finalizers=("other", FINALIZER))
-    (create,) = (a for a in plan(begun, Seen(turn=True), SETTINGS, NOW_NS).actions if isinstance(a, CreateRunner))
+    assert steps(plan(experiment(), Observed(turn=True), SETTINGS, NOW_NS)) == ["SetFinalizer"]
+    begun = experiment(finalizers=("other", EXPERIMENT_FINALIZER))
+    (create,) = (a for a in plan(begun, Observed(turn=True), SETTINGS, NOW_NS).actions if isinstance(a, CreateRunner))
     assert create.document["metadata"]["name"] == runner_name("u", "u")
-    assert steps(plan(begun, Seen(), SETTINGS, NOW_NS)) == []
+    assert steps(plan(begun, Observed(), SETTINGS, NOW_NS)) == []
 
 
 def test_a_runner_is_stopped_and_resumed() -> None:
-    held, begun = facts(spec=SPEC | {"suspend": True}, finalizers=(FINALIZER,)), facts(finalizers=(FINALIZER,))
-    assert steps(plan(held, Seen(runner(pods=1)), SETTINGS, NOW_NS)) == [SuspendRunner]
-    assert steps(plan(held, Seen(runner(pods=1, suspended=True), [namespace()]), SETTINGS, NOW_NS)) == []
-    assert steps(plan(held, Seen(runner(suspended=True), [namespace()]), SETTINGS, NOW_NS)) == [DeleteRunNamespace]
-    assert steps(plan(begun, Seen(runner(suspended=True, pods=1), turn=True), SETTINGS, NOW_NS)) == []
-    assert steps(plan(begun, Seen(runner(suspended=True), turn=True), SETTINGS, NOW_NS)) == [SuspendRunner]
-    assert status(plan(held, Seen(runner(pods=1)), SETTINGS, NOW_NS))["doing"] == "is being stopped"
+    held, begun = (
+        experiment(spec=SPEC | {"suspend": True}, finalizers=(EXPERIMENT_FINALIZER,)),
+        experiment(finalizers=(EXPERIMENT_FINALIZER,)),
+    )
+    assert steps(plan(held, Observed(runner(pods=1)), SETTINGS, NOW_NS)) == ["SuspendRunner"]
+    assert steps(plan(held, Observed(runner(pods=1, suspended=True), [namespace()]), SETTINGS, NOW_NS)) == []
+    assert steps(plan(held, Observed(runner(suspended=True), [namespace()]), SETTINGS, NOW_NS)) == [
+        "DeleteRunNamespace"
+    ]
+    assert steps(plan(begun, Observed(runner(suspended=True, pods=1), turn=True), SETTINGS, NOW_NS)) == []
+    assert steps(plan(begun, Observed(runner(suspended=True), turn=True), SETTINGS, NOW_NS)) == ["SuspendRunner"]
+    assert status(plan(held, Observed(runner(pods=1)), SETTINGS, NOW_NS))["doing"] == "is being stopped"
 
 
 def test_a_spec_that_can_not_be_read_has_failed() -> None:
-    found = plan(facts(spec={"workload": {"inline": "x"}, "policies": []}), Seen(), SETTINGS, NOW_NS)
+    found = plan(experiment(spec={"workload": {"inline": "x"}, "policies": []}), Observed(), SETTINGS, NOW_NS)
     assert steps(found) == [] and status(found)["phase"] == "Failed"
     assert condition_of(status(found), "Accepted")["reason"] == "InvalidSpec"
     assert condition_of(status(found), "Failed")["message"].startswith("spec.policies: name at least one policy")
 
 
 def test_a_silent_runner_is_listened_to_for_a_while() -> None:
-    begun = facts(finalizers=(FINALIZER,))
-    silent = Seen(runner(complete=True, ended="2026-01-01T00:00:00Z"), turn=True)
+    begun = experiment(finalizers=(EXPERIMENT_FINALIZER,))
+    silent = Observed(runner(complete=True, ended="2026-01-01T00:00:00Z"), turn=True)
     early = plan(begun, silent, SETTINGS, NOW_NS + 10**9)
     assert status(early)["phase"] == "Starting" and early.again_s == 29.0
     late = status(plan(begun, silent, SETTINGS, NOW_NS + 31 * 10**9))
@@ -123,18 +130,18 @@ def test_a_silent_runner_is_listened_to_for_a_while() -> None:
 
 
 def test_a_pod_that_does_not_start_is_told_with_where_to_look() -> None:
-    begun = facts(finalizers=(FINALIZER,))
-    waiting = Seen(runner(pods=1, started="2026-01-01T00:00:00Z"), turn=True)
+    begun = experiment(finalizers=(EXPERIMENT_FINALIZER,))
+    waiting = Observed(runner(pods=1, started="2026-01-01T00:00:00Z"), turn=True)
     assert status(plan(begun, waiting, SETTINGS, NOW_NS + 59 * 10**9))["doing"] == "its runner is being started"
     late = status(plan(begun, waiting, SETTINGS, NOW_NS + 60 * 10**9))
     assert late["doing"].endswith("kubectl -n emugpu describe pods -l job-name=r")
-    ready = Seen(runner(pods=1, ready=1, started="2026-01-01T00:00:00Z"), turn=True)
+    ready = Observed(runner(pods=1, ready=1, started="2026-01-01T00:00:00Z"), turn=True)
     assert status(plan(begun, ready, SETTINGS, NOW_NS + 99 * 10**9))["doing"] == "its runner is being started"
 
 
 def test_jobs_that_failed_are_in_the_condition() -> None:
     told = RunnerProgress(stage="Done", done=2, results=({"name": "fifo", "kind": "Policy", "failedJobs": 3},))
-    found = status(plan(facts(progress=told), Seen(runner(complete=True), turn=True), SETTINGS, NOW_NS))
+    found = status(plan(experiment(progress=told), Observed(runner(complete=True), turn=True), SETTINGS, NOW_NS))
     assert found["phase"] == "Succeeded"
     assert condition_of(found, "Complete")["reason"] == "JobsFailed"
     assert condition_of(found, "Complete")["message"] == "3 jobs did not finish; the report names them"
@@ -146,72 +153,104 @@ def test_what_ended_stays_ended() -> None:
         "finishedAt": "2026-01-01T00:00:00Z",
         "conditions": [{"type": "Failed", "status": "True"}],
     }
-    begun = facts(status=ended, finalizers=(FINALIZER,))
-    found = plan(begun, Seen(), SETTINGS, NOW_NS + 10**9)  # its Job is gone
-    assert steps(found) == [SetFinalizer]
+    begun = experiment(status=ended, finalizers=(EXPERIMENT_FINALIZER,))
+    found = plan(begun, Observed(), SETTINGS, NOW_NS + 10**9)  # its Job is gone
+    assert steps(found) == ["SetFinalizer"]
     assert (status(found)["phase"], status(found)["finishedAt"]) == ("Failed", "2026-01-01T00:00:00Z")
     assert condition_of(status(found), "Failed")["status"] == "True"
-    assert steps(plan(begun, Seen(namespaces=[namespace()]), SETTINGS, NOW_NS)) == [DeleteRunNamespace]
+    assert steps(plan(begun, Observed(namespaces=[namespace()]), SETTINGS, NOW_NS)) == ["DeleteRunNamespace"]
 
 
 def test_an_experiment_goes_when_its_time_is_over() -> None:
     ended = {"phase": "Succeeded", "finishedAt": "2026-01-01T00:00:00Z"}
-    lasting = facts(status=ended, spec=SPEC | {"ttlSecondsAfterFinished": 60})
-    early = plan(lasting, Seen(), SETTINGS, NOW_NS + 20 * 10**9)
+    lasting = experiment(status=ended, spec=SPEC | {"ttlSecondsAfterFinished": 60})
+    early = plan(lasting, Observed(), SETTINGS, NOW_NS + 20 * 10**9)
     assert steps(early) == [] and early.again_s == 40.0
-    assert steps(plan(lasting, Seen(), SETTINGS, NOW_NS + 60 * 10**9)) == [DeleteExperiment]
-    assert steps(plan(facts(status=ended), Seen(), SETTINGS, NOW_NS + 10**18)) == []
+    assert steps(plan(lasting, Observed(), SETTINGS, NOW_NS + 60 * 10**9)) == ["DeleteExperiment"]
+    assert steps(plan(experiment(status=ended), Observed(), SETTINGS, NOW_NS + 10**18)) == []
 
 
 def test_deleting_goes_step_by_step() -> None:
-    gone = facts(deleting=True, finalizers=(FINALIZER, "other"))
-    assert steps(plan(gone, Seen(runner(pods=1), [namespace()]), SETTINGS, NOW_NS)) == [DeleteRunner]
-    assert steps(plan(gone, Seen(runner(deleting=True), [namespace()]), SETTINGS, NOW_NS)) == []
-    assert steps(plan(gone, Seen(None, [namespace()]), SETTINGS, NOW_NS)) == [DeleteRunNamespace]
-    assert steps(plan(gone, Seen(None, [namespace(deleting=True)]), SETTINGS, NOW_NS)) == []
-    (last,) = plan(gone, Seen(), SETTINGS, NOW_NS).actions
+    gone = experiment(deleting=True, finalizers=(EXPERIMENT_FINALIZER, "other"))
+    assert steps(plan(gone, Observed(runner(pods=1), [namespace()]), SETTINGS, NOW_NS)) == ["DeleteRunner"]
+    assert steps(plan(gone, Observed(runner(deleting=True), [namespace()]), SETTINGS, NOW_NS)) == []
+    assert steps(plan(gone, Observed(None, [namespace()]), SETTINGS, NOW_NS)) == ["DeleteRunNamespace"]
+    assert steps(plan(gone, Observed(None, [namespace(deleting=True)]), SETTINGS, NOW_NS)) == []
+    (last,) = plan(gone, Observed(), SETTINGS, NOW_NS).actions
     assert isinstance(last, SetFinalizer) and last.finalizers == ("other",)
-    assert plan(replace(gone, finalizers=("other",)), Seen(), SETTINGS, NOW_NS).actions == ()
+    assert plan(replace(gone, finalizers=("other",)), Observed(), SETTINGS, NOW_NS).actions == ()
 
 
 def test_the_same_things_seen_are_no_news() -> None:
     """Also in the phases that have an end."""
     story = [
-        (facts(), Seen(turn=True)),
-        (facts(finalizers=(FINALIZER,)), Seen(runner(pods=1), turn=True)),
+        (experiment(), Observed(turn=True)),
+        (experiment(finalizers=(EXPERIMENT_FINALIZER,)), Observed(runner(pods=1), turn=True)),
         (
-            facts(progress=RunnerProgress(1, stage="Observing", column="fifo", repeat=1, jobs=4)),
-            Seen(runner(pods=1), turn=True),
+            experiment(progress=RunnerProgress(attempt=1, stage="Observing", column="fifo", repeat=1, jobs=4)),
+            Observed(runner(pods=1), turn=True),
         ),
-        (facts(progress=RunnerProgress(1, stage="Done", done=2, best="fifo")), Seen(runner(complete=True), turn=True)),
-        (facts(), Seen(runner(failed=True, failure="too often", died=4), turn=True)),
+        (
+            experiment(progress=RunnerProgress(attempt=1, stage="Done", done=2, best="fifo")),
+            Observed(runner(complete=True), turn=True),
+        ),
+        (experiment(), Observed(runner(failed=True, failure="too often", died=4), turn=True)),
     ]
-    for seen_facts, seen in story:
-        written = status(plan(seen_facts, seen, SETTINGS, NOW_NS))
-        again = plan(replace(seen_facts, status=written), seen, SETTINGS, NOW_NS + 10**9)
-        assert not [a for a in again.actions if isinstance(a, WriteStatus | Tell)], again
+    for before, seen in story:
+        written = status(plan(before, seen, SETTINGS, NOW_NS))
+        assert set(written) <= set(OWN_MEMBERS)
+        after = replace(before, status_json={**before.status_json, **written})
+        again = plan(after, seen, SETTINGS, NOW_NS + 10**9)
+        assert not [a for a in again.actions if isinstance(a, WriteStatus | RecordEvent)], again
 
 
 def test_only_what_has_no_experiment_is_an_orphan() -> None:
     left = orphans(["u"], [runner("u"), runner("x"), runner("y", deleting=True)], [namespace("u"), namespace("x")])
-    assert [type(action) for action in left] == [DeleteRunner, DeleteRunNamespace]
+    assert [label_of(action) for action in left] == ["DeleteRunner", "DeleteRunNamespace"]
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"stage": 4, "results": {}, "done": "x"}', '{"unknown": 1}'])
-def test_an_annotation_that_is_odd_tells_nothing(text: str) -> None:
-    assert progress_of(text) == RunnerProgress()
-
-
-def test_what_is_told_comes_back() -> None:
-    counts = {"attempt": 2, "repeat": 1, "ended": 3, "jobs": 40, "done": 1, "columns": 3, "nodes": 12, "gpus": 4}
-    texts = {"at": "t", "stage": "Observing", "column": "allox", "problem": "p", "best": "allox", "error": "1%"}
-    told = RunnerProgress(
-        **counts, **texts, calibration={"a": "1"}, results=({"name": "fifo"},), report={"configMap": "c"}
+def test_a_runner_writes_no_member_of_the_controller() -> None:
+    counts = {"attempt": 2, "repeat": 1, "ended": 3, "jobs": 40, "done": 1, "nodes": 12, "gpus": 4}
+    texts = {"stage": "Observing", "column": "allox", "problem": "p", "best": "allox", "error": "1%"}
+    results = ({"name": "fifo", "kind": "Policy"},)
+    written = status_members(
+        RunnerProgress(**counts, **texts, calibration={"a": "1"}, results=results, report={"configMap": "c"}), "t"
     )
-    assert progress_of(progress_text(told)) == told
+    assert not set(written) & set(OWN_MEMBERS)
+    assert written["progress"] == {
+        "stage": "Observing",
+        "policy": "allox",
+        "repeat": 1,
+        "problem": "p",
+        "at": "t",
+        "jobsEnded": 3,
+        "jobs": 40,
+    }
+    figures = {"done": 1, "attempts": 2, "nodes": 12, "gpus": 4, "best": "allox", "error": "1%"}
+    assert figures.items() <= written.items()
+    assert (written["calibration"], written["report"]) == ({"a": "1"}, {"configMap": "c"})
+
+
+def test_events_about_a_runner_come_from_what_it_has_written_since() -> None:
+    observed = {"name": "fifo", "kind": "Policy", "observed": {"meanJCTSeconds": "12.100"}}
+    first = RunnerProgress(attempt=1, stage="Observing", column="fifo", repeat=1, jobs=4)
+    before, after = (experiment(progress=p) for p in (first, replace(first, attempt=2, results=(observed,))))
+
+    def reasons(previous: Any) -> list[str]:
+        found = plan(after, Observed(runner(pods=1), turn=True, previous=previous), SETTINGS, NOW_NS)
+        return [action.event.reason for action in found.actions if isinstance(action, RecordEvent)]
+
+    assert reasons(before.status_json) == ["Running", "RunnerRestarted", "Observed"]
+    assert reasons(after.status_json) == reasons(None) == ["Running"]
+
+
+@pytest.mark.parametrize("status", [{"progress": "x"}, {"progress": {"stage": 4}}, {"results": {}, "done": "x"}])
+def test_a_status_with_odd_members_is_read_as_far_as_it_goes(status: dict[str, Any]) -> None:
+    found = plan(experiment(status=status), Observed(runner(pods=1), turn=True), SETTINGS, NOW_NS)
+    assert next(a.status for a in found.actions if isinstance(a, WriteStatus))["phase"] == "Starting"
 
 
 def test_names_fit_and_differ() -> None:
@@ -243,7 +282,7 @@ def test_where_and_as_what_runners_are() -> None:
     text = '{"resources": {"limits": {"memory": "1Gi"}}, "nodeSelector": {"a": "b"}, "tolerations": []}'
     image = {"image": "emugpu-scheduler:2", "pull_policy": "Never"}
     found = runner_settings(namespace="ns", account="sa", **image, pull_secrets="s1, s2", pod=("POD", text))
-    pod = runner_document(facts(), parse_spec(SPEC), found)["spec"]["template"]["spec"]
+    pod = runner_document(experiment(), parse_spec(SPEC), found)["spec"]["template"]["spec"]
     assert (pod["nodeSelector"], "tolerations" in pod) == ({"a": "b"}, False)
     assert pod["imagePullSecrets"] == [{"name": "s1"}, {"name": "s2"}]
     (container,) = pod["containers"]

@@ -15,14 +15,12 @@ from emulator_runtime.domain.errors import ClusterError, EmuGpuError, InputError
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments import executor
 from operators.experiments.calibration.calibration import Calibration
-from operators.experiments.controller.names import PROGRESS
-from operators.experiments.controller.progress import RunnerProgress, progress_of
 from operators.experiments.executor import RunRequest
 from operators.experiments.runner import __main__ as program
 from operators.experiments.runner import report as report_module
 from operators.experiments.runner import status_writer
 from operators.experiments.runner.inputs import Settings
-from operators.experiments.runner.runner import Runner, RunnerSurroundings
+from operators.experiments.runner.runner import Runner, RunnerDependencies
 from operators.experiments.runner.status_writer import StatusWriter
 from operators.experiments.saved import unpacked
 from operators.kube.api import (
@@ -35,6 +33,7 @@ from operators.kube.api import (
     ForbiddenError,
     NotThereError,
 )
+from operators.objects.experiment import Experiment, ExperimentStatus
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import JobRecord, RunRecord
 from tests.support.fake_api import FakeApi
@@ -81,6 +80,10 @@ class Observed:
         return RunRecord(setting.title, "kubernetes", setting.repeat, 1, ("w1",), jobs, ())
 
 
+def status_in(api: FakeApi) -> ExperimentStatus:
+    return Experiment.read(api.stored(EXPERIMENT, "lab/e")).status
+
+
 @pytest.fixture
 def observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Observed:
     made = Observed()
@@ -90,17 +93,16 @@ def observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Observed:
 
 
 @pytest.fixture
-def attempt(cluster: Any, tmp_path: Path) -> Callable[..., RunnerProgress]:
-    """One attempt; what it told last."""
+def attempt(cluster: Any, tmp_path: Path) -> Callable[..., ExperimentStatus]:
+    """One attempt; the status that it wrote last."""
 
-    def attempt(python: list[str] | None = None) -> RunnerProgress:
+    def attempt(python: list[str] | None = None) -> ExperimentStatus:
         heard = FakeApi()
         heard.put(EXPERIMENT, {"metadata": {"name": "e", "namespace": "lab", "uid": "u-1"}})
-        means = RunnerSurroundings(cluster.api, wall_ns, lambda _text: None, tmp_path, tuple(python or ()))
+        means = RunnerDependencies(cluster.api, wall_ns, lambda _text: None, tmp_path, tuple(python or ()))
         with StatusWriter(SETTINGS, lambda: heard, wall_ns) as told:
             Runner(SETTINGS, means, told).run()
-        text = heard.stored(EXPERIMENT, "lab/e")["metadata"]["annotations"][PROGRESS]
-        return progress_of(text)
+        return status_in(heard)
 
     return attempt
 
@@ -113,16 +115,17 @@ def kept(cluster: Any) -> Any:
     return unpacked(base64.b64decode(report(cluster)["binaryData"]["runs.json.gz"]), "here")
 
 
-def test_all_is_told_and_kept(cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]) -> None:
+def test_all_is_told_and_kept(cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus]) -> None:
     told = attempt()
-    assert told.is_done and (told.attempt, told.done, told.columns, told.gpus) == (1, 2, 2, 1)
+    assert told.progress.stage == "Done" and (told.attempts, told.done, told.gpus) == (1, 2, 1)
     fifo, sjf = told.results
-    assert (fifo["name"], fifo["kind"], fifo["repeats"]) == ("fifo", "Policy", 1)
-    assert fifo["observed"]["meanJCTSeconds"] == "415.000"
-    assert fifo["predicted"]["ratio"] == "1.0000" and sjf["predicted"]["ratio"] < "1"
-    assert float(fifo["predicted"]["meanJCTSeconds"]) == (302 + 302.5 + 202) / 2
+    assert (fifo.name, fifo.kind, fifo.repeats) == ("fifo", "Policy", 1)
+    assert fifo.observed is not None and fifo.observed.mean_jct == "415.000"
+    assert fifo.predicted is not None and sjf.predicted is not None
+    assert fifo.predicted.ratio == "1.0000" and sjf.predicted.ratio < "1"
+    assert float(fifo.predicted.mean_jct) == (302 + 302.5 + 202) / 2
     assert told.best == "fifo" and told.error.endswith("%")
-    assert told.report == {"configMap": "e-report", "keys": ["summary.json", "jobs.csv.gz", "runs.json.gz"]}
+    assert (told.report.config_map, told.report.keys) == ("e-report", ("summary.json", "jobs.csv.gz", "runs.json.gz"))
     (owner,) = report(cluster)["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("SchedulingExperiment", "e", "u-1")
     assert list(json.loads(report(cluster)["data"]["summary.json"])["policies"]) == ["fifo", "sjf"]
@@ -138,7 +141,7 @@ def test_all_is_told_and_kept(cluster: Any, observed: Observed, attempt: Callabl
 
 
 def test_an_attempt_goes_on_where_the_one_before_died(
-    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]
+    cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus]
 ) -> None:
     observed.fails["sjf"] = ClusterError("the scheduler ended with status 1: it said nothing")
     with pytest.raises(ClusterError, match="the scheduler ended"):
@@ -151,13 +154,13 @@ def test_an_attempt_goes_on_where_the_one_before_died(
     assert [setting.title for setting in observed.settings] == ["fifo", "sjf"]
     assert observed.numbers == [1, 2, 1001]  # names of an earlier attempt don't come again
     assert cluster.objects["namespaces"] == {}
-    assert told.is_done and (told.attempt, told.done) == (2, 2)
+    assert told.progress.stage == "Done" and (told.attempts, told.done) == (2, 2)
     again = attempt()
-    assert len(observed.settings) == 2 and again.is_done and again.attempt == 3
+    assert len(observed.settings) == 2 and again.progress.stage == "Done" and again.attempts == 3
 
 
 def test_what_was_measured_is_not_measured_again(
-    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress], monkeypatch: pytest.MonkeyPatch
+    cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus], monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     seconds = {
@@ -186,11 +189,11 @@ def test_what_was_measured_is_not_measured_again(
 
 
 def test_another_workload_is_another_experiment(
-    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]
+    cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus]
 ) -> None:
     cluster.put(CONFIG_MAP, {"metadata": {"name": "w", "namespace": "lab"}, "data": {"w.csv": WORKLOAD}})
     put_experiment(cluster, workload={"configMapKeyRef": {"name": "w", "key": "w.csv"}})
-    assert attempt().is_done
+    assert attempt().progress.stage == "Done"
     cluster.put(CONFIG_MAP, {"metadata": {"name": "w", "namespace": "lab"}, "data": {"w.csv": WORKLOAD + "c,u,9\n"}})
     with pytest.raises(InputError, match=r"differ from those of the previous attempt; delete it and create a new one"):
         attempt()
@@ -222,7 +225,7 @@ def test_another_workload_is_another_experiment(
     ],
 )
 def test_what_can_not_be_run_is_told(
-    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress], spec: dict[str, Any], message: str
+    cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus], spec: dict[str, Any], message: str
 ) -> None:
     cluster.put(CONFIG_MAP, {"metadata": {"name": "c", "namespace": "lab"}, "data": {"other": ""}})
     put_experiment(cluster, **spec)
@@ -232,7 +235,7 @@ def test_what_can_not_be_run_is_told(
 
 
 def test_a_cluster_without_pools_is_told(
-    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]
+    cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus]
 ) -> None:
     cluster.remove(POOL, "p")
     with pytest.raises(InputError, match=r"spec.cluster: the cluster's pools have no node"):
@@ -240,7 +243,7 @@ def test_a_cluster_without_pools_is_told(
 
 
 def test_somebody_else_s_config_map_is_left_alone(
-    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]
+    cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus]
 ) -> None:
     cluster.put(CONFIG_MAP, {"metadata": {"name": "e-report", "namespace": "lab"}, "data": {"mine": "1"}})
     with pytest.raises(InputError, match=r"ConfigMap lab/e-report: exists and does not belong to this experiment"):
@@ -249,7 +252,7 @@ def test_somebody_else_s_config_map_is_left_alone(
 
 
 def test_an_experiment_that_was_made_anew_is_not_meant(
-    cluster: Any, observed: Observed, attempt: Callable[..., RunnerProgress]
+    cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus]
 ) -> None:
     cluster.put(EXPERIMENT, {"metadata": {"name": "e", "namespace": "lab", "uid": "u-2"}, "spec": SPEC})
     with pytest.raises(NotThereError, match="is another experiment now"):
@@ -260,22 +263,22 @@ def test_an_experiment_that_was_made_anew_is_not_meant(
 def test_what_there_is_no_room_for_is_left_out(
     cluster: Any,
     observed: Observed,
-    attempt: Callable[..., RunnerProgress],
+    attempt: Callable[..., ExperimentStatus],
     monkeypatch: pytest.MonkeyPatch,
     most: int,
     keys: list[str],
 ) -> None:
     monkeypatch.setattr(report_module, "MAX_BYTES", most)
     told = attempt()
-    assert told.is_done and told.report["keys"] == keys
-    assert ("all runs" in told.report["leftOut"]) == (most == 300)
+    assert told.progress.stage == "Done" and told.report.keys == tuple(keys)
+    assert ("all runs" in told.report.left_out) == (most == 300)
     assert kept(cluster).attempts == 1 and (kept(cluster).runs == ()) == (most == 300)
     assert "summary.json" not in report(cluster)["data"]
 
 
 def test_a_whole_run_with_a_scheduler_program(
     cluster: Any,
-    attempt: Callable[..., RunnerProgress],
+    attempt: Callable[..., ExperimentStatus],
     scheduler: Callable[..., list[str]],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -285,11 +288,12 @@ def test_a_whole_run_with_a_scheduler_program(
     monkeypatch.chdir(tmp_path)
     put_experiment(cluster, policies=["fifo"], podSchedulers=["volcano"], actuator="gated", seed=7)
     told = attempt(scheduler())
-    assert told.is_done and [(each["name"], each["kind"]) for each in told.results] == [
+    assert told.progress.stage == "Done" and [(each.name, each.kind) for each in told.results] == [
         ("fifo", "Policy"),
         ("volcano", "PodScheduler"),
     ]
-    assert "predicted" not in told.results[1] and told.results[1]["observed"]["ratio"]
+    assert told.results[1].predicted is None
+    assert told.results[1].observed is not None and told.results[1].observed.ratio
     assert cluster.objects["namespaces"] == {} and cluster.objects["emujobs"] == {}
     said = (tmp_path / "exp-1f-1.log").read_text()
     assert "scheduler --policy fifo --name exp-1f-1" in said and "--estimates oracle --seed 7" in said
@@ -304,14 +308,14 @@ def test_what_could_not_be_told_is_sent_again(
     monkeypatch.setattr(status_writer, "EVERY_S", 0.01)
     api = FakeApi()
     api.put(EXPERIMENT, {"metadata": {"name": "e", "namespace": "lab", "uid": "u-1"}})
-    api.failures["patch"] = [ApiAwayError("patch: the API server can't be reached")] * 3
+    api.failures["apply"] = [ApiAwayError("apply: the API server can't be reached")] * 3
     with StatusWriter(SETTINGS, lambda: api, wall_ns) as told:
-        told.update(stage="Observing", column="fifo", ended=3)
+        told.update(stage="Observing", column="fifo", ended=3, jobs=4)
         told.flush()
         told.update(problem="the end")
-    found = progress_of(api.stored(EXPERIMENT, "lab/e")["metadata"]["annotations"][PROGRESS])
-    assert (found.column, found.ended, found.problem) == ("fifo", 3, "the end") and found.at.endswith("Z")
-    assert capsys.readouterr().err.count("experiment: patch: the API server can't be reached") == 3
+    found = status_in(api).progress
+    assert (found.policy, found.jobs_ended, found.problem) == ("fifo", 3, "the end") and found.at_ns
+    assert capsys.readouterr().err.count("experiment: apply: the API server can't be reached") == 3
 
 
 def test_an_experiment_that_hears_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +359,7 @@ def test_how_a_runner_ends_says_whether_another_attempt_helps(
     assert program.main([]) == status
     said = capsys.readouterr().err
     if isinstance(error, EmuGpuError):
-        found = progress_of(api.stored(EXPERIMENT, "lab/e")["metadata"]["annotations"][PROGRESS])
+        found = status_in(api).progress
         assert found.problem == str(error) and said == f"experiment: {error}\n"
 
 

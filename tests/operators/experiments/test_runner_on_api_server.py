@@ -20,13 +20,15 @@ from typing import Any
 import pytest
 
 from emulator_runtime.timing.host import sleep_ns, wall_ns
-from operators.experiments.controller.names import PROGRESS
-from operators.experiments.controller.progress import RunnerProgress, progress_of
 from operators.kube.timestamps import rfc3339_micro
+from operators.objects.experiment import Experiment, ExperimentStatus
 from tests.support.api_server import ApiServer
 
 EXPERIMENTS = "/apis/emugpu.dev/v1alpha1/namespaces/default/schedulingexperiments"
 MERGE = "application/merge-patch+json"
+ACCOUNTS = "/api/v1/namespaces/emugpu/serviceaccounts"
+JOB = "experiment-r-ab12"
+"""The runner's Job."""
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
 
 
@@ -99,6 +101,8 @@ def grounds(cluster: ApiServer) -> Iterator[str]:
     }
     status, reply = cluster.request("POST", EXPERIMENTS, experiment)
     assert status == 201, reply
+    by_controller = {"status": {"runner": JOB}}
+    assert cluster.request("PATCH", f"{EXPERIMENTS}/r/status", by_controller, content_type=MERGE)[0] == 200
     yield str(reply["metadata"]["uid"])
     cluster.request("DELETE", f"{EXPERIMENTS}/r?propagationPolicy=Background")
     cluster.request("DELETE", "/api/v1/namespaces/default/configmaps/r-report")
@@ -109,7 +113,7 @@ def grounds(cluster: ApiServer) -> Iterator[str]:
 @pytest.fixture
 def runner(cluster: ApiServer, grounds: str, tmp_path: Path) -> Callable[[], subprocess.Popen[bytes]]:
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(json.dumps(cluster.kubeconfig("emugpu-experiments")))
+    kubeconfig.write_text(json.dumps(cluster.kubeconfig(token_of_pod(cluster, f"{JOB}-abcde"))))
     names = {"NAMESPACE": "default", "NAME": "r", "UID": grounds, "ID": "ab12"}
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(Path(__file__).parents[3])}
     environment |= {"TMPDIR": str(tmp_path)} | {f"EMUGPU_EXPERIMENT_{name}": value for name, value in names.items()}
@@ -133,9 +137,29 @@ def kill_container(process: subprocess.Popen[bytes]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def told(server: ApiServer) -> RunnerProgress:
-    _, document = server.request("GET", f"{EXPERIMENTS}/r")
-    return progress_of(document["metadata"].get("annotations", {}).get(PROGRESS, ""))
+def token_of_pod(server: ApiServer, name: str) -> str:
+    """A token of the runners' account that is bound to this pod, as kubelets give it to the pod's container."""
+    pods = "/api/v1/namespaces/emugpu/pods"
+    server.request("DELETE", f"{pods}/{name}?gracePeriodSeconds=0")
+    container = {"name": "runner", "image": "emugpu-scheduler:1"}
+    spec = {"serviceAccountName": "emugpu-experiments", "containers": [container]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    status, reply = server.request("POST", pods, pod)
+    assert status == 201, reply
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": reply["metadata"]["uid"]}
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
+    status, reply = server.request("POST", f"{ACCOUNTS}/emugpu-experiments/token", request)
+    assert status == 201, reply
+    return str(reply["status"]["token"])
+
+
+def written(server: ApiServer) -> ExperimentStatus:
+    return Experiment.read(server.request("GET", f"{EXPERIMENTS}/r")[1]).status
+
+
+def present_run(server: ApiServer) -> tuple[str | None, str]:
+    progress = written(server).progress
+    return progress.stage, progress.policy
 
 
 def until(process: subprocess.Popen[bytes], condition: Callable[[], bool], said: Path) -> None:
@@ -152,9 +176,13 @@ def test_a_runner_that_is_killed_goes_on_where_it_was(
     with Operator(cluster) as operator:
         first = runner()
         try:
-            until(first, lambda: told(cluster).done == 1, said)
+            until(first, lambda: written(cluster).done == 1, said)
             operator.hold.set()
-            until(first, lambda: (told(cluster).stage, told(cluster).column) == ("Observing", "sjf"), said)
+            until(
+                first,
+                lambda: (written(cluster).progress.stage, written(cluster).progress.policy) == ("Observing", "sjf"),
+                said,
+            )
         finally:
             kill_container(first)
         operator.hold.clear()
@@ -163,9 +191,9 @@ def test_a_runner_that_is_killed_goes_on_where_it_was(
             assert second.wait(90) == 0, said.read_text()
         finally:
             kill_container(second)
-        found = told(cluster)
-    assert found.is_done and (found.attempt, found.done) == (2, 2)
-    assert [(one["name"], one["repeats"]) for one in found.results] == [("fifo", 1), ("sjf", 1)]
+        found = written(cluster)
+    assert found.progress.stage == "Done" and (found.attempts, found.done) == (2, 2)
+    assert [(one.name, one.repeats) for one in found.results] == [("fifo", 1), ("sjf", 1)]
     assert operator.seen == ["emugpu-exp-ab12-1", "emugpu-exp-ab12-2", "emugpu-exp-ab12-1001"]
     _, report = cluster.request("GET", "/api/v1/namespaces/default/configmaps/r-report")
     assert sorted([*report["data"], *report["binaryData"]]) == ["jobs.csv.gz", "runs.json.gz", "summary.json"]
@@ -180,11 +208,11 @@ def test_a_runner_that_is_told_to_stop_leaves_nothing(
         operator.hold.set()
         process = runner()
         try:
-            until(process, lambda: told(cluster).stage == "Observing" and bool(operator.seen), said)
+            until(process, lambda: written(cluster).progress.stage == "Observing" and bool(operator.seen), said)
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 143, said.read_text()
         finally:
             kill_container(process)
         names = [item["metadata"]["name"] for item in cluster.request("GET", "/api/v1/namespaces")[1]["items"]]
     assert not [name for name in names if name.startswith("emugpu-exp-ab12")]
-    assert told(cluster).problem == "" and said.read_text().endswith("experiment: stopped by a signal\n")
+    assert written(cluster).progress.problem == "" and said.read_text().endswith("experiment: stopped by a signal\n")

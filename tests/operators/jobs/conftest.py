@@ -10,7 +10,7 @@ import pytest
 
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.controllers.actions import DeleteJob, Plan, SuspendJob, Tell, WriteStatus
+from operators.controllers.actions import DeleteJob, Plan, RecordEvent, SuspendJob, WriteStatus
 from operators.fitting.offers import NodeOffer
 from operators.jobs.creation_attempts import RefusedCreation
 from operators.jobs.manifests import Images
@@ -115,7 +115,7 @@ class World:
                 containers = {"containers": [{"name": "train", "resources": dict(resources)}]}
                 (index,) = [index for index, pod in enumerate(self.pods) if pod.key == key]
                 self.pods[index] = replace(self.pods[index], sizing=sizing_of({"spec": containers}))
-            case Tell():
+            case RecordEvent():
                 pass
 
     def change(self, **members: Any) -> None:
@@ -174,7 +174,7 @@ class World:
         return found["status"], found["reason"]
 
     def told(self) -> list[str]:
-        return [action.news.reason for action in self.log if isinstance(action, Tell)]
+        return [action.event.reason for action in self.log if isinstance(action, RecordEvent)]
 
 
 def _writes(actions: Sequence[Action]) -> bool:

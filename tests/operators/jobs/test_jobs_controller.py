@@ -11,10 +11,9 @@ import pytest
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.profiles.table import ProfileTable
 from operators.controllers.leader_election import LeadershipLostError
-from operators.jobs.controller import Controller, Dependencies
+from operators.jobs.controller import Controller, Dependencies, JobMetrics
 from operators.jobs.creation_attempts import CreationAttempts
 from operators.jobs.manifests import Images
-from operators.jobs.metrics import JobMetrics
 from operators.kube.api import (
     EMUJOB,
     JOB,

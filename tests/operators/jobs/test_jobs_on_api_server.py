@@ -24,11 +24,10 @@ from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import wall_ns
 from operators.controllers.actions import SuspendJob
-from operators.jobs.controller import Controller, Dependencies
+from operators.controllers.writer import write_common
+from operators.jobs.controller import AUTHOR, Controller, Dependencies, JobMetrics, write
 from operators.jobs.manifests import Images
-from operators.jobs.metrics import JobMetrics
 from operators.jobs.plan import ResizePod
-from operators.jobs.writer import write
 from operators.kube.api import JOB, LEASE, ConflictError, NotThereError
 from operators.kube.client import KubeApi
 from operators.kube.documents import Key
@@ -338,7 +337,7 @@ def test_a_running_pod_asks_for_what_follows_its_share(cluster: ApiServer, jobs:
         assert (pod.metadata()["uid"], pod.metadata()["generation"]) == (pod.uid, 4)  # resized three times
         api = as_account(cluster)
         with pytest.raises(NotThereError):  # a pod of this name that was made since isn't meant
-            await write(api, ResizePod(Key("default", "j-0", "another"), {"requests": {"cpu": "150m"}}), wall_ns())
+            await write(api, ResizePod(Key("default", "j-0", "another"), {"requests": {"cpu": "150m"}}))
         await api.close()
 
     try:
@@ -411,7 +410,7 @@ def test_preconditions_of_writes(cluster: ApiServer, jobs: None) -> None:
         api = as_account(cluster)
         old = Key("default", "j", metadata["uid"], "1")
         with pytest.raises(ConflictError):
-            await write(api, SuspendJob(old, True), wall_ns())
+            await write_common(api, SuspendJob(old, True), AUTHOR, wall_ns())
         admin = as_account(cluster, "emugpu-test-admin")  # the controller may create a Job of an EmuJob only
         with pytest.raises(ConflictError):
             await admin.create(JOB, {"metadata": {"name": "j", "namespace": "default"}, "spec": job_spec()})

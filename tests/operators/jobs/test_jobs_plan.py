@@ -634,7 +634,7 @@ def test_who_reads_succeeded_finds_the_end_beside_it(world: Worlds) -> None:
     at.outcome = outcome(node)
     at.settle()
     assert (at.status["phase"], at.status["observedJCTSeconds"]) == ("Succeeded", 19.25)
-    assert at.log[-1].news.note == "100/100 steps done, 19.25 s"
+    assert at.log[-1].event.note == "100/100 steps done, 19.25 s"
     assert at.whole_plan().again_s is None
 
 
@@ -645,7 +645,7 @@ def test_the_last_word_is_waited_for_five_seconds(world: Worlds) -> None:
     at.later(0.1)
     at.settle()
     assert at.status["phase"] == "Succeeded" and "finishedAt" not in at.status
-    assert at.log[-1].news.note == "100/100 steps done"
+    assert at.log[-1].event.note == "100/100 steps done"
 
 
 def test_a_log_that_is_away_is_not_waited_for(world: Worlds) -> None:

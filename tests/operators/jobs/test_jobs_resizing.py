@@ -113,13 +113,13 @@ def test_what_a_kubelet_says_is_in_the_condition_and_told_once(world: Worlds) ->
     at = started(world, allocation(2000, 8 * GIB))
     asked = at.pods[0].sizing
 
-    def say(reason: str = "", message: str = "", *, heard: bool = True) -> tuple[str, str]:
-        at.pods = [replace(at.pods[0], sizing=Sizing(asked.requests, asked.limits, (reason, message), heard))]
+    def say(reason: str = "", message: str = "", *, seen_by_kubelet: bool = True) -> tuple[str, str]:
+        at.pods = [replace(at.pods[0], sizing=Sizing(asked.requests, asked.limits, (reason, message), seen_by_kubelet))]
         at.settle()
         found: tuple[str, str] = at.condition("Resized")
         return found
 
-    assert say(heard=False) == ("False", "InProgress")
+    assert say(seen_by_kubelet=False) == ("False", "InProgress")
     assert say("InProgress") == ("False", "InProgress")
     assert say("Deferred", "Node didn't have enough resource: cpu") == ("False", "Deferred")
     assert told(at) == f"pod {at.pods[0].key.name}: Node didn't have enough resource: cpu"

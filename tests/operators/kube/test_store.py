@@ -74,7 +74,7 @@ def test_an_echo_does_not_bring_back_what_is_deleted() -> None:
 
 def test_an_index_follows() -> None:
     index: Index[str] = Index(lambda value: value[0] if value != "-" else "")
-    store: Store[str] = Store(value_of, index.heard)
+    store: Store[str] = Store(value_of, index.update)
     store.replace([document("p", "x1"), document("q", "x2"), document("r", "-")])
     assert index.get("x") == ["x1", "x2"] and index.get("") == []
     store.update("MODIFIED", document("p", "y1", 2))

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from operators.controllers.actions import RecordEvent, WriteStatus
+from operators.controllers.events import Event
 from operators.objects.node import Node
 from operators.objects.pool import Pool
-from operators.pools.actions import Action, PatchNode, PatchStatus, RecordEvent
-from operators.pools.reconcile import reconcile
+from operators.pools.reconcile import Action, PatchNode, reconcile
 from operators.pools.status import PoolNode, PoolSeen, pool_status
 
 NOW = "2026-03-01T00:00:00Z"
@@ -30,14 +31,18 @@ def node(name: str = "w1", **facts: Any) -> Node:
     return Node(name, f"uid-{name}", **facts)
 
 
+def actions_of(pools: list[Pool], nodes: list[Node], now: str) -> list[Action]:
+    return [action for plan in reconcile(pools, nodes, now) for action in plan.actions]
+
+
 def carried_out(pools: list[Pool], nodes: list[Node], actions: list[Action]) -> tuple[list[Pool], list[Node]]:
     """The cluster after the actions, as the API server would have it."""
     for action in actions:
         match action:
             case PatchNode(name, uid, labels, annotations):
                 nodes = [after(n, labels, annotations) if (n.name, n.uid) == (name, uid) else n for n in nodes]
-            case PatchStatus(name, _, status):
-                pools = [replace(p, status_json=status) if p.name == name else p for p in pools]
+            case WriteStatus(key, status, _):
+                pools = [replace(p, status_json=status) if p.key == key else p for p in pools]
             case _:
                 pass
     return pools, nodes
@@ -64,37 +69,37 @@ def conflicted(status: Any) -> Any:
 
 
 def status_of(pools: list[Pool], nodes: list[Node], name: str = "p", now: str = NOW) -> Any:
-    pools, _ = carried_out(pools, nodes, reconcile(pools, nodes, now))
+    pools, _ = carried_out(pools, nodes, actions_of(pools, nodes, now))
     return next(p.status_json for p in pools if p.name == name)
 
 
 def test_a_node_gets_labels_and_the_inventory() -> None:
-    (patch, status, event) = reconcile([pool()], [node()], NOW)
-    assert isinstance(patch, PatchNode) and isinstance(status, PatchStatus) and isinstance(event, RecordEvent)
+    (patch, status, event) = actions_of([pool()], [node()], NOW)
+    assert isinstance(patch, PatchNode) and isinstance(status, WriteStatus) and isinstance(event, RecordEvent)
     assert (patch.name, patch.uid) == ("w1", "uid-w1")
     assert patch.labels["emugpu.dev/gpu.count"] == "8"
     assert json.loads(patch.annotations["emugpu.dev/inventory"])["node"] == "w1"
-    assert (event.kind, event.reason) == ("Warning", "WaitingForNodes")
+    assert (event.event.kind, event.event.reason) == ("Warning", "WaitingForNodes")
 
 
 def test_what_is_so_already_asks_for_nothing() -> None:
     pools, nodes = [pool()], [node(), node("w2")]
-    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
-    assert reconcile(pools, nodes, LATER) == []
+    pools, nodes = carried_out(pools, nodes, actions_of(pools, nodes, NOW))
+    assert actions_of(pools, nodes, LATER) == []
 
 
 def test_only_the_node_that_changed_is_patched() -> None:
     pools, nodes = [pool()], [node(), node("w2"), node("w3")]
-    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    pools, nodes = carried_out(pools, nodes, actions_of(pools, nodes, NOW))
     nodes[1] = replace(nodes[1], labels={k: v for k, v in nodes[1].labels.items() if k != "emugpu.dev/gpu.count"})
-    assert [a.name for a in reconcile(pools, nodes, NOW) if isinstance(a, PatchNode)] == ["w2"]
+    assert [a.name for a in actions_of(pools, nodes, NOW) if isinstance(a, PatchNode)] == ["w2"]
 
 
 def test_a_node_that_leaves_loses_what_is_ours_and_only_that() -> None:
     pools, nodes = [pool()], [node(labels={"zone": "a", "emugpu.dev/own": "user"}, annotations={})]
-    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    pools, nodes = carried_out(pools, nodes, actions_of(pools, nodes, NOW))
     away = replace(pools[0], spec_json={**pools[0].spec_json, "nodeSelector": {"matchLabels": {"zone": "b"}}})
-    actions = reconcile([away], nodes, NOW)
+    actions = actions_of([away], nodes, NOW)
     assert actions[0] == PatchNode("w1", "uid-w1", {}, {})
     _, nodes = carried_out([away], nodes, actions)
     assert nodes[0].labels == {"zone": "a", "emugpu.dev/own": "user"}
@@ -108,31 +113,33 @@ def test_a_node_goes_from_pool_to_pool_in_one_write() -> None:
         "b": pool("b", nodeSelector={"matchLabels": {"zone": "b"}}),
     }
     pools, nodes = [*zones.values()], [node(labels={"zone": "a"})]
-    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    pools, nodes = carried_out(pools, nodes, actions_of(pools, nodes, NOW))
     before = json.loads(nodes[0].annotations["emugpu.dev/inventory"])
     nodes = [replace(nodes[0], labels={**nodes[0].labels, "zone": "b"})]
-    (patch,) = [action for action in reconcile(pools, nodes, NOW) if isinstance(action, PatchNode)]
+    (patch,) = [action for action in actions_of(pools, nodes, NOW) if isinstance(action, PatchNode)]
     after_it = json.loads(patch.annotations["emugpu.dev/inventory"])
     assert (before.pop("pool"), after_it.pop("pool"), patch.labels["emugpu.dev/pool"]) == ("a", "b", "b")
     assert after_it == before
     _, nodes = carried_out(pools, nodes, [patch])
-    assert [a for a in reconcile([zones["b"]], nodes, NOW) if isinstance(a, PatchNode)] == []  # the old pool may go now
+    assert [
+        a for a in actions_of([zones["b"]], nodes, NOW) if isinstance(a, PatchNode)
+    ] == []  # the old pool may go now
 
 
 def test_a_node_made_anew_is_another_node() -> None:
     pools, nodes = [pool()], [node()]
-    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    pools, nodes = carried_out(pools, nodes, actions_of(pools, nodes, NOW))
     again = Node("w1", "uid-new")
-    assert [a.uid for a in reconcile(pools, [again], NOW) if isinstance(a, PatchNode)] == ["uid-new"]
+    assert [a.uid for a in actions_of(pools, [again], NOW) if isinstance(a, PatchNode)] == ["uid-new"]
 
 
 def test_a_node_in_cleanup_is_left_alone_unless_a_pool_claims_it() -> None:
     text = json.dumps({"version": 1, "node": "w1", "resources": [], "cleanup": True})
     cleaning = node(annotations={"emugpu.dev/inventory": text}, owned=frozenset(["annotations/emugpu.dev/inventory"]))
-    assert reconcile([], [cleaning], NOW) == []
-    assert isinstance(reconcile([pool()], [cleaning], NOW)[0], PatchNode)
+    assert actions_of([], [cleaning], NOW) == []
+    assert isinstance(actions_of([pool()], [cleaning], NOW)[0], PatchNode)
     garbled = replace(cleaning, annotations={"emugpu.dev/inventory": "{"})
-    assert reconcile([], [garbled], NOW) == [PatchNode("w1", "uid-w1", {}, {})]
+    assert actions_of([], [garbled], NOW) == [PatchNode("w1", "uid-w1", {}, {})]
 
 
 def test_ready_when_the_kubelets_offer_all() -> None:
@@ -156,7 +163,7 @@ CPU = {"gpus": [], "emulated": {"cpu": 90}}
 
 def test_a_pool_without_gpus_labels_its_nodes_and_waits_for_their_places() -> None:
     pools, nodes = [pool(**CPU)], [node(), node("w2", allocatable={"emugpu.dev/host": 110})]
-    (patch, *_) = actions = reconcile(pools, nodes, NOW)
+    (patch, *_) = actions = actions_of(pools, nodes, NOW)
     assert isinstance(patch, PatchNode)
     assert patch.labels == {"emugpu.dev/pool": "p"}
     inventory = json.loads(patch.annotations["emugpu.dev/inventory"])
@@ -181,10 +188,10 @@ def test_places_are_no_matter_where_there_are_gpus() -> None:
 
 def test_a_node_that_gets_gpus_or_loses_them_is_labelled_anew() -> None:
     pools, nodes = [pool()], [node()]
-    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
-    pools, nodes = carried_out([pool(**CPU)], nodes, reconcile([pool(**CPU)], nodes, NOW))
+    pools, nodes = carried_out(pools, nodes, actions_of(pools, nodes, NOW))
+    pools, nodes = carried_out([pool(**CPU)], nodes, actions_of([pool(**CPU)], nodes, NOW))
     assert nodes[0].labels == {"emugpu.dev/pool": "p"}
-    _, nodes = carried_out([pool()], nodes, reconcile([pool()], nodes, NOW))
+    _, nodes = carried_out([pool()], nodes, actions_of([pool()], nodes, NOW))
     assert nodes[0].labels["emugpu.dev/gpu.count"] == "8"
 
 
@@ -199,7 +206,7 @@ def unhealthy_applied(status: Any) -> Any:
 
 
 def warnings(actions: list[Action]) -> list[tuple[str, str]]:
-    return [(a.reason, a.note) for a in actions if isinstance(a, RecordEvent) and a.kind == "Warning"]
+    return [(a.event.reason, a.event.note) for a in actions if isinstance(a, RecordEvent) and a.event.kind == "Warning"]
 
 
 @pytest.mark.parametrize(
@@ -215,8 +222,8 @@ def test_an_unhealthy_device_that_is_not_there_is_told(entry: tuple[str, int], p
     marked = [{"node": "w1", "index": 7}, {"node": entry[0], "index": entry[1]}]
     pools = [old, replace(pool(unhealthy=marked), generation=7)]
     nodes = [node("w1"), node("w2"), node("taken", labels={"old": "yes"})]
-    actions = reconcile(pools, nodes, NOW)
-    status = next(a.status for a in actions if isinstance(a, PatchStatus) and a.name == "p")
+    actions = actions_of(pools, nodes, NOW)
+    status = next(a.status for a in actions if isinstance(a, WriteStatus) and a.key.name == "p")
     condition = unhealthy_applied(status)
     assert (condition["status"], condition["reason"], condition["observedGeneration"]) == ("False", "NoSuchDevice", 7)
     assert condition["message"] == f"spec.unhealthy: {problem}; the other entries hold"
@@ -238,17 +245,17 @@ def test_unhealthy_devices_of_a_pool_without_nodes() -> None:
 
 def test_an_unhealthy_device_that_is_mended_is_news_and_none_at_all_is_not() -> None:
     def reasons(pools: list[Pool]) -> list[str]:
-        return [a.reason for a in reconcile(pools, nodes, NOW) if isinstance(a, RecordEvent)]
+        return [a.event.reason for a in actions_of(pools, nodes, NOW) if isinstance(a, RecordEvent)]
 
     pools, nodes = [pool(unhealthy=[{"node": "w9", "index": 0}])], [node(allocatable={RESOURCE: 8})]
     assert unhealthy_applied(status_of([pool()], nodes))["reason"] == "NoneMarked"
     assert reasons([pool()]) == ["NodesReady"]
-    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    pools, nodes = carried_out(pools, nodes, actions_of(pools, nodes, NOW))
     assert reasons(pools) == []
     mended = replace(pools[0], spec_json=pool(unhealthy=[{"node": "w1", "index": 0}]).spec_json)
     nodes = [replace(nodes[0], allocatable={RESOURCE: 7})]
     assert reasons([mended]) == ["AllFound"]
-    pools, nodes = carried_out([mended], nodes, reconcile([mended], nodes, NOW))
+    pools, nodes = carried_out([mended], nodes, actions_of([mended], nodes, NOW))
     assert reasons([replace(pools[0], spec_json=pool().spec_json)]) == ["WaitingForNodes"]
 
 
@@ -256,7 +263,7 @@ def test_of_a_wrong_specification_nothing_is_known_about_unhealthy_devices() -> 
     wrong = pool(gpus=[{"type": "nonsense", "count": 1}], unhealthy=[{"node": "w9", "index": 0}])
     condition = unhealthy_applied(status_of([wrong], [node()]))
     assert (condition["status"], condition["reason"]) == ("Unknown", "InvalidSpec")
-    assert [reason for reason, _ in warnings(reconcile([wrong], [node()], NOW))] == ["UnknownGpuType"]
+    assert [reason for reason, _ in warnings(actions_of([wrong], [node()], NOW))] == ["UnknownGpuType"]
 
 
 def test_more_than_it_should_offer_is_not_ready_either() -> None:
@@ -327,7 +334,7 @@ def test_the_loser_of_a_node_is_told_who_has_it() -> None:
 
 def test_the_time_of_a_condition_is_that_of_its_last_turn() -> None:
     pools, nodes = [pool()], [node(allocatable={RESOURCE: 3})]
-    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    pools, nodes = carried_out(pools, nodes, actions_of(pools, nodes, NOW))
     status = status_of(pools, [replace(nodes[0], allocatable={RESOURCE: 4})], now=LATER)
     assert ready(status)["lastTransitionTime"] == NOW
     status = status_of(pools, [replace(nodes[0], allocatable={RESOURCE: 8})], now=LATER)
@@ -336,20 +343,20 @@ def test_the_time_of_a_condition_is_that_of_its_last_turn() -> None:
 
 def test_events_come_with_turns_only() -> None:
     pools, nodes = [pool()], [node(allocatable={RESOURCE: 3})]
-    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    pools, nodes = carried_out(pools, nodes, actions_of(pools, nodes, NOW))
     more = [replace(nodes[0], allocatable={RESOURCE: 4})]
-    assert [a for a in reconcile(pools, more, NOW) if isinstance(a, RecordEvent)] == []
+    assert [a for a in actions_of(pools, more, NOW) if isinstance(a, RecordEvent)] == []
     done = [replace(nodes[0], allocatable={RESOURCE: 8})]
-    (event,) = [a for a in reconcile(pools, done, NOW) if isinstance(a, RecordEvent)]
-    assert (event.pool, event.kind, event.reason, event.note) == ("p", "Normal", "NodesReady", "1 nodes offer all 8")
+    (event,) = [a for a in actions_of(pools, done, NOW) if isinstance(a, RecordEvent)]
+    assert (event.key.name, event.event) == ("p", Event("Normal", "NodesReady", "1 nodes offer all 8"))
 
 
 def test_nodes_of_a_pool_that_became_wrong_stay_as_they_are() -> None:
     pools, nodes = [pool()], [node(allocatable={RESOURCE: 8})]
-    pools, nodes = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    pools, nodes = carried_out(pools, nodes, actions_of(pools, nodes, NOW))
     wrong = replace(pools[0], spec_json={"gpus": [{"type": "nonsense", "count": 1}]})
-    actions = reconcile([wrong], nodes, NOW)
-    assert [type(a) for a in actions] == [PatchStatus, RecordEvent]
+    actions = actions_of([wrong], nodes, NOW)
+    assert [type(a) for a in actions] == [WriteStatus, RecordEvent]
     assert "w1 stay as they were" in ready(actions[0].status)["message"]  # type: ignore[union-attr]
 
 
@@ -388,12 +395,12 @@ SPECS = st.sampled_from(
 def test_two_rounds_settle_and_edits_lead_to_the_same_place(specs: list[tuple[Any, Any]], labelled: list[bool]) -> None:
     nodes = [node(f"w{i}", labels={"gpu": "yes"} if yes else {}) for i, yes in enumerate(labelled)]
     pools = [pool(f"p{i}", f"2026-01-0{i + 1}T00:00:00Z", **before) for i, (before, _) in enumerate(specs)]
-    pools, settled = carried_out(pools, nodes, reconcile(pools, nodes, NOW))
+    pools, settled = carried_out(pools, nodes, actions_of(pools, nodes, NOW))
     edited = [replace(p, spec_json=pool(p.name, **new).spec_json) for p, (_, new) in zip(pools, specs, strict=True)]
     for _ in range(2):  # a wrong pool that loses a node it held is only then without a claim to it
-        edited, settled = carried_out(edited, settled, reconcile(edited, settled, NOW))
-    assert reconcile(edited, settled, NOW) == []
+        edited, settled = carried_out(edited, settled, actions_of(edited, settled, NOW))
+    assert actions_of(edited, settled, NOW) == []
     fresh = [replace(p, status_json={}) for p in edited]
-    _, direct = carried_out(fresh, nodes, reconcile(fresh, nodes, NOW))
+    _, direct = carried_out(fresh, nodes, actions_of(fresh, nodes, NOW))
     if all(new.get("gpus", [{}])[0].get("type") != "nonsense" for _, new in specs):
         assert settled == direct  # whatever came before, except that wrong pools keep what they gave

@@ -20,7 +20,7 @@ from operators.results.collector import GROUP, Collector, Hooks, start_of
 from operators.results.metrics import CollectorMetrics
 from operators.results.store import ResultStore
 from sharing_manager.store.entries import EntryId, stream_of
-from sharing_manager.store.redis_errors import StoreAwayError
+from sharing_manager.store.redis_errors import StoreUnavailableError
 
 PROCESS = Path(__file__).with_name("reader_process.py")
 
@@ -130,9 +130,9 @@ def test_a_redis_that_is_killed_and_comes_back_goes_on(server, make, path):
     collector = make()
     drain(collector)
     server.kill()
-    with pytest.raises(StoreAwayError):
+    with pytest.raises(StoreUnavailableError):
         collector.attempt(None)
-    collector.failed(StoreAwayError("redis", "away", "it can't be reached"))
+    collector.failed(StoreUnavailableError("redis", "away", "it can't be reached"))
     assert (collector.problem, collector.away) == ("redis: it can't be reached", True)
     server.start()
     server.write("a", range(11, 21))
@@ -145,7 +145,7 @@ def test_a_redis_that_comes_back_empty_goes_on_with_what_nodes_send_again(server
     collector = make()
     drain(collector)
     server.empty()
-    collector.failed(StoreAwayError("redis", "away", "it can't be reached"))
+    collector.failed(StoreUnavailableError("redis", "away", "it can't be reached"))
     server.write("a", range(6, 16))
     drain(collector)
     assert numbers(path, "a") == [*range(1, 16)]

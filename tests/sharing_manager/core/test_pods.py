@@ -1,4 +1,4 @@
-"""Pods on a node: who attaches, goes on, is fenced, restarts, loses its device or is gone, and what stays in the books."""
+"""Grants of pods: attach, resume, fencing, restart, loss of a device, end of the pod, and which grants are kept."""
 
 import pytest
 
@@ -356,9 +356,9 @@ def test_the_owner_may_stop_and_revoke_a_pods_job(pods, pod, uuids):
 def test_only_the_last_ones_that_are_over_are_kept_and_the_newest_of_each_device(
     make_pod_node, pod, uuids, monkeypatch
 ):
-    monkeypatch.setattr(registry, "_AT_ONCE", 3)
+    monkeypatch.setattr(registry, "_BATCH", 3)
     node = make_pod_node()
-    node.manager._grants._kept = 5
+    node.manager._grants._max_ended = 5
     node.attach(node.mint("last of G2", uuids[2]), pod("z"))
     for _ in range(2):
         node.manager.pods.reconcile([])

@@ -1,4 +1,4 @@
-"""Shares of the node by pod: which source counts, and what processes are told over the job socket."""
+"""Shares of the node's CPUs and memory by pod: which source has priority, and the messages on the job socket."""
 
 import pytest
 
@@ -19,26 +19,26 @@ def shares():
 
 
 def test_what_the_watch_says_counts_and_a_glimpse_before_that(shares):
-    shares.glimpsed({"a": ONE})
+    shares.set_listed({"a": ONE})
     assert (shares.of("a"), shares.of("b")) == (ONE, None)
     shares.changed("a", TWO)
-    shares.glimpsed({"a": ONE})  # a list that is older
+    shares.set_listed({"a": ONE})  # a list that is older
     assert shares.of("a") == TWO
-    shares.glimpsed({})
+    shares.set_listed({})
     assert shares.of("a") == TWO
 
 
 def test_only_changes_are_told(shares):
-    shares.glimpsed({"a": ONE})
-    shares.watched({"a": ONE, "b": TWO})
+    shares.set_listed({"a": ONE})
+    shares.set_watched({"a": ONE, "b": TWO})
     shares.changed("b", TWO)
     shares.changed("a", THREE)
     assert shares.told == [("b", TWO), ("a", THREE)]
 
 
 def test_a_pod_that_is_gone_has_none(shares):
-    shares.watched({"a": ONE, "b": TWO})
-    shares.watched({"b": TWO})
+    shares.set_watched({"a": ONE, "b": TWO})
+    shares.set_watched({"b": TWO})
     assert (shares.of("a"), shares.of("b")) == (None, TWO)
     shares.ended("b")
     shares.ended("b")

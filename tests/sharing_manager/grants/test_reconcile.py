@@ -1,4 +1,4 @@
-"""Whose grants are nobody's any more: twice missing is gone, once is not, and nobody who is there loses anything."""
+"""Which grants end: those missing in two consecutive lists of the kubelet, and never one of an existing pod."""
 
 import hashlib
 
@@ -139,6 +139,6 @@ def test_whoever_is_listed_in_one_of_any_two_comparisons_stays(described, rounds
                 else not of_pod.get(g.pod.pod, frozenset()) >= {*g.devices}
             )
         }
-        over = {g.digest for g in grants if g.over}
+        over = {g.digest for g in grants if g.ended}
         assert found.gone == (absent & absent_before) - over
         absent_before = absent

@@ -92,7 +92,7 @@ def test_a_node_that_is_made_anew_keeps_its_devices_until_it_is_told_about_them(
     eventually(lambda: border.inventories)
     fake.delete_node("n1")
     fake.set_node("n1", None)
-    eventually(lambda: "n1: was made anew and has no annotation emugpu.dev/inventory yet" in caplog.text)
+    eventually(lambda: "n1: was created again and has no annotation emugpu.dev/inventory yet" in caplog.text)
     fake.set_node("n1", inventory(2).to_json())
     eventually(lambda: not border.status().inventory_problem)
     fake.set_node("n1", None)  # now it is the same Node, which leaves its pool
@@ -103,7 +103,7 @@ def test_after_a_restart_a_node_without_annotation_yet_keeps_its_devices(fake, s
     fake.set_node("n1", None)  # made anew while the manager was away
     border = start(in_use=True)
     problem = eventually(lambda: border.status().inventory_problem)
-    assert problem == "node n1: has no annotation emugpu.dev/inventory yet; its devices stay"
+    assert problem == "node n1: has no annotation emugpu.dev/inventory yet; its devices are kept"
     assert border.inventories == []
     fake.set_node("n1", inventory(2).to_json())
     eventually(lambda: border.inventories == [inventory(2)] and not border.status().inventory_problem)
@@ -154,7 +154,7 @@ def test_a_wrong_annotation_changes_nothing_and_is_told(fake, start, eventually,
     eventually(lambda: fake.events)
     fake.set_node("n1", annotation)
     (event,) = fake.events
-    assert event["reason"] == "InvalidInventory" and event["note"].endswith("; the last good inventory stays")
+    assert event["reason"] == "InvalidInventory" and event["note"].endswith("; the last valid inventory is kept")
     assert event["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-101"}
     assert re.search(says, border.status().inventory_problem) and re.search(says, caplog.text)
     fake.set_node("n1", inventory(2).to_json())
@@ -203,16 +203,16 @@ def test_who_asks_gets_a_fresh_list_which_is_handed_to_nobody_else(start, kubele
     answers = []
     for held in ([HELD], []):
         kubelet.allocations = held
-        border.holding(answers.append)
+        border.list_allocations(answers.append)
         eventually(lambda held=held: answers and answers[-1] == held)
     kubelet.stop()
-    border.holding(answers.append)
+    border.list_allocations(answers.append)
     eventually(lambda: answers[-1] is None)
     assert border.allocations == [[]]  # two lists in a row without a pod would have ended its grant
 
 
-def test_a_border_without_kubelet_knows_no_holders(start) -> None:
-    assert start().holders is None
+def test_a_border_without_kubelet_lists_no_allocations(start) -> None:
+    assert start().allocation_lister is None
 
 
 def test_while_the_kubelet_is_away_nothing_is_said(start, kubelet, eventually, make_client, caplog) -> None:
@@ -220,7 +220,7 @@ def test_while_the_kubelet_is_away_nothing_is_said(start, kubelet, eventually, m
     kubelet.stop()
     border = start(kubelet=make_client())
     eventually(lambda: border.status().kubelet_problem)
-    assert border.allocations == [] and caplog.text.count("the kubelet doesn't say who holds which devices") == 1
+    assert border.allocations == [] and caplog.text.count("the kubelet doesn't list the pods' devices") == 1
     kubelet.start()
     eventually(lambda: border.allocations)
     assert all(allocations == [HELD] for allocations in border.allocations)

@@ -9,7 +9,7 @@ from sharing_manager.kubernetes.events import (
     MAX_QUEUED,
     EventGate,
     EventSender,
-    Happening,
+    PendingEvent,
     Subject,
     event_object,
 )
@@ -65,8 +65,8 @@ def test_an_event_as_the_api_wants_it(fake, sender) -> None:
 
 
 def test_an_event_about_a_node_lives_in_default_and_lengths_are_kept() -> None:
-    happening = Happening(Subject("Node", "n" * 253, "u"), "R", "ü" * 2000, warning=False, wall_ns=1)
-    event = event_object(happening, "n" * 253)
+    event = PendingEvent(Subject("Node", "n" * 253, "u"), "R", "ü" * 2000, warning=False, wall_ns=1)
+    event = event_object(event, "n" * 253)
     assert event["metadata"]["namespace"] == "default" and "namespace" not in event["regarding"]
     assert len(event["metadata"]["name"]) <= 253 and len(event["reportingInstance"]) == 128
     assert 1000 < len(event["note"].encode()) <= 1024 and event["type"] == "Normal"

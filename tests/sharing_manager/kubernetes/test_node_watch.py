@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
+from random import Random
 
 import pytest
 
+from emulator_runtime.retrying import Backoff
 from sharing_manager.kubernetes import watching
+from sharing_manager.kubernetes.api_server import FIRST_PAUSE_S
 from sharing_manager.kubernetes.node_watch import NodeWatch
-from sharing_manager.kubernetes.problem_log import FIRST_S, BackOff
 from tests.support.fake_node_api import DROP, GARBAGE, HANG
 
 
@@ -20,7 +21,9 @@ def first_wait_s() -> float:
 @pytest.fixture
 def watch(api, first_wait_s, monkeypatch):
     """The inventories that a watch of n1 has seen, in order."""
-    monkeypatch.setattr(watching, "BackOff", partial(BackOff, first_s=first_wait_s))
+    monkeypatch.setattr(
+        watching, "request_backoff", lambda name: Backoff(Random(name), first_s=first_wait_s, longest_s=10.0)
+    )
     seen: list[str | None] = []
     stopping = threading.Event()
     thread = threading.Thread(
@@ -131,7 +134,7 @@ def test_every_failure_is_retried(fake, watch, eventually, fault, request_kind) 
     eventually(lambda: watch.seen and watch.seen[-1] == "b")
 
 
-@pytest.mark.parametrize("first_wait_s", [FIRST_S])
+@pytest.mark.parametrize("first_wait_s", [FIRST_PAUSE_S])
 def test_a_server_that_refuses_each_watch_is_not_asked_without_end(fake, watch, eventually) -> None:
     """The list works, the watch doesn't: the waits must grow all the same."""
     fake.set_node("n1", "a")

@@ -1,4 +1,4 @@
-"""Peers of one container have one name; what was seen is kept for a second."""
+"""Names of peers: processes of one container have the same name, which is cached for a second."""
 
 from types import SimpleNamespace
 
@@ -107,7 +107,9 @@ def test_a_process_id_that_another_pod_has_now_speaks_for_nobody(names):
 def test_who_has_ended_is_refused(names):
     process(names, 1, f"/kubepods/pod{UID}/{CONTAINER}")
     for one in (connection(names, 1, ended=True), connection(names, 99)):
-        with pytest.raises(RefusedError, match="which opened this connection, has ended; connect from the process"):
+        with pytest.raises(
+            RefusedError, match="which opened this connection, has ended; connect from the training process"
+        ):
             names.check(one)
 
 

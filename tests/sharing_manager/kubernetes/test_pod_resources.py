@@ -59,7 +59,7 @@ def test_the_kubelets_restart_is_survived(kubelet, client, eventually) -> None:
     assert client.list() == [HELD]
     kubelet.stop()
     with pytest.raises(
-        KubeletError, match=r"kubelet\.sock: the kubelet doesn't say .*UNAVAILABLE.*is the kubelet running"
+        KubeletError, match=r"kubelet\.sock: the kubelet doesn't list .*UNAVAILABLE.*is the kubelet running"
     ):
         client.list()
     kubelet.start()

@@ -1,4 +1,4 @@
-"""The allocations that schedulers write on pods, as they come from the API server into the node's book of shares."""
+"""The allocations that schedulers write on pods, from the API server to the host shares."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_annotation_that_is_wrong_or_gone_leaves_the_share_as_it_was(fake, bo
     eventually(lambda: len(book.changes) == 2)
     assert book.of("a") == HostShare(1000, 7)
     said = "pod default/pod-a: annotation emugpu.dev/allocation: cpu_milli: must be a whole number"
-    assert said in caplog.text and "goes on with the share that it has" in caplog.text
+    assert said in caplog.text and "keeps its present share" in caplog.text
 
 
 def test_what_was_missed_is_found_by_the_next_list(fake, book, watch, eventually) -> None:

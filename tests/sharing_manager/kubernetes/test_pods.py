@@ -203,6 +203,22 @@ def test_a_static_pod_is_found_by_the_name_of_its_cgroup(fake, directory, proc) 
     assert directory.answers[0].pod_uid == POD_UID
 
 
+@pytest.mark.parametrize("cgroup_uid", [POD_UID, "b1" * 16])
+def test_a_pod_that_only_claims_to_be_the_mirror_of_another_is_not_taken_for_it(
+    fake, directory, proc, cgroup_uid
+) -> None:
+    """Whoever may create pods may set the annotation, but only the kubelet reports container ids."""
+    proc(9, f"/../../pod{cgroup_uid}/{CID}")
+    mirror = {"kubernetes.io/config.mirror": "b1" * 16}
+    victim = pod_object("train", POD_UID, "n1", {"main": CID}, annotations=mirror if cgroup_uid != POD_UID else {})
+    claim = {"kubernetes.io/config.mirror": cgroup_uid}
+    fake.pods = [victim, pod_object("zzz", OTHER_UID, "n1", {"main": ""}, JOB, namespace="evil", annotations=claim)]
+    directory.ask(9)
+    directory.turn()
+    (answer,) = directory.answers
+    assert (answer.pod_uid, answer.namespace) == (POD_UID, "default")
+
+
 def test_a_pod_inside_a_pod_of_another_cluster_is_the_inner_one(fake, directory, proc) -> None:
     proc(9, f"/kubepods/pod{OTHER_UID}/{CID2}/kubelet/kubepods/pod{POD_UID}/{CID}")
     fake.pods = [pod_object("train", POD_UID, "n1", {"main": CID})]
@@ -313,7 +329,7 @@ def test_a_pod_that_is_gone_is_refused(fake, directory) -> None:
     directory.turn()
     (answer,) = directory.answers
     assert isinstance(answer, RefusedError)
-    assert str(answer) == f"process 7 runs in pod {POD_UID}, which is no pod of node n1 (any more)"
+    assert str(answer) == f"process 7 runs in pod {POD_UID}, which node n1 doesn't have (any more)"
 
 
 @pytest.mark.parametrize(
@@ -325,7 +341,11 @@ def test_a_pod_that_is_gone_is_refused(fake, directory) -> None:
             "no process id for this connection, so no pod can be found: run the manager's pod with hostPID: true",
         ),
         (99, None, "process 99 has ended, or the manager's pod runs without hostPID: true"),
-        (9, "/user.slice", "process 9 runs in no pod of this node, .*; start it in a pod that asks for emulated GPUs"),
+        (
+            9,
+            "/user.slice",
+            "process 9 runs outside of all pods of this node, .*; start it in a pod that requests emulated GPUs",
+        ),
     ],
 )
 def test_processes_of_no_pod_are_refused_without_a_request(fake, directory, proc, pid, path, says) -> None:
@@ -363,9 +383,9 @@ def test_an_empty_list_may_be_null() -> None:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ({"type": "SOMETHING", "object": {}}, "brought something unknown: 'SOMETHING'"),
-        ([], "brought something unknown"),
-        ({"type": "ADDED", "object": {"metadata": {}}}, "without metadata.resourceVersion"),
+        ({"type": "SOMETHING", "object": {}}, "has an unknown type: 'SOMETHING'"),
+        ([], "has an unknown type"),
+        ({"type": "ADDED", "object": {"metadata": {}}}, "has no metadata.resourceVersion"),
         ({"type": "ERROR", "object": {"message": "why", "code": "x"}}, "the watch ended: why"),
     ],
 )
@@ -378,7 +398,7 @@ def test_what_is_no_change_is_refused(document, says) -> None:
 def test_a_pod_without_its_name_is_refused(missing) -> None:
     item = pod_object("p", "u", "n1", {})
     del item["metadata"][missing]
-    with pytest.raises(ApiServerError, match=f"without metadata.{missing}"):
+    with pytest.raises(ApiServerError, match=f"has no metadata.{missing}"):
         objects.pod(item)
 
 

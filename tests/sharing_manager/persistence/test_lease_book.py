@@ -1,4 +1,4 @@
-"""The lease file: what was noted is there after the process is gone, in its epoch and in no other."""
+"""The lease file: leases survive the process, but not the host's boot."""
 
 import hashlib
 import os
@@ -34,8 +34,8 @@ def open_book(tmp_path):
 def test_the_last_lease_of_each(open_book, make):
     book = open_book() if make == "file" else MemoryLeases()
     for step in range(3):
-        book.note(digest(1), step, Lease(step * 10, step * 10 + 5))
-    book.note(digest(2), -1, Lease(7, 9))
+        book.record(digest(1), step, Lease(step * 10, step * 10 + 5))
+    book.record(digest(2), -1, Lease(7, 9))
     assert book.leases() == {digest(1): (2, Lease(20, 25)), digest(2): (-1, Lease(7, 9))}
     for _ in range(2):
         book.forget(digest(1))
@@ -46,7 +46,7 @@ def test_it_is_there_after_a_restart_and_slots_are_used_again(open_book):
     first = open_book()
     assert not first.new_epoch
     for number in range(300):  # more than there is room for at first
-        first.note(digest(number), number, Lease(number, number + 1))
+        first.record(digest(number), number, Lease(number, number + 1))
     for number in range(0, 300, 2):
         first.forget(digest(number))
     second = open_book()
@@ -54,7 +54,7 @@ def test_it_is_there_after_a_restart_and_slots_are_used_again(open_book):
     assert second.leases() == {digest(n): (n, Lease(n, n + 1)) for n in range(1, 300, 2)}
     size = second._path.stat().st_size
     for number in range(1000, 1150):
-        second.note(digest(number), 0, Lease(1, 2))
+        second.record(digest(number), 0, Lease(1, 2))
     assert second._path.stat().st_size == size
     assert len(open_book().leases()) == 300
 
@@ -63,7 +63,7 @@ def test_after_a_kill(open_book, tmp_path):
     code = (
         "import os, sys; from pathlib import Path; from emulator_runtime.domain.lease import Lease;"
         "from sharing_manager.persistence.lease_book import LeaseFile; book = LeaseFile(Path(sys.argv[1]), 'boot 1');"
-        "book.note('ab' * 32, 5, Lease(1, 2)); os.kill(os.getpid(), 9)"
+        "book.record('ab' * 32, 5, Lease(1, 2)); os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", code, str(tmp_path / "leases")], check=False)
     assert killed.returncode == -9
@@ -71,7 +71,7 @@ def test_after_a_kill(open_book, tmp_path):
 
 
 def test_times_of_another_boot_are_worth_nothing(open_book):
-    open_book().note(digest(1), 1, Lease(1, 2))
+    open_book().record(digest(1), 1, Lease(1, 2))
     second = open_book("boot 2")
     assert second.new_epoch
     assert second.leases() == {}
@@ -80,7 +80,7 @@ def test_times_of_another_boot_are_worth_nothing(open_book):
 
 def test_a_store_that_was_cut_short_is_no_lease(open_book):
     book = open_book()
-    book.note(digest(1), 1, Lease(1, 2))
+    book.record(digest(1), 1, Lease(1, 2))
     (offset,) = book._slot_of.values()
     struct.pack_into("=q", book._memory, offset + 48, 99)  # the end, without the check
     assert open_book().leases() == {}
@@ -104,12 +104,12 @@ def test_a_place_where_it_cant_be(tmp_path):
 def test_a_full_disk_is_an_error_not_a_dead_process(open_book, monkeypatch):
     book = open_book()
     for number in range(len(book._free)):
-        book.note(digest(number), 1, Lease(1, 2))
+        book.record(digest(number), 1, Lease(1, 2))
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(ClusterError, match="No space left on device; move it away, or make room on the disk"):
-        book.note(digest("one too many"), 1, Lease(1, 2))
-    book.note(digest(0), 2, Lease(3, 4))  # those that have a slot go on
+        book.record(digest("one too many"), 1, Lease(1, 2))
+    book.record(digest(0), 2, Lease(3, 4))  # those that have a slot go on

@@ -1,4 +1,4 @@
-"""Attaching over a socket, with look-ups that answer when they like: order, limits, and everything that may go wrong."""
+"""Attaching over a socket with look-ups that answer in any order: limits, time-outs and errors."""
 
 import os
 import socket
@@ -29,7 +29,7 @@ class Later:
     def lookup(self, job_key, done):
         self.asked.append((job_key, done))
 
-    def holding(self, done):
+    def list_allocations(self, done):
         self.asked.append(("kubelet", done))
 
     def remember(self, identity):
@@ -160,7 +160,7 @@ def test_a_pod_attaches_when_all_is_known(serve, identifier, store, pod, uuids):
 
 def test_a_copied_token_is_refused_before_its_owner_has_shown_it_and_stays_the_owners(serve, identifier, pod, uuids):
     kubelet = Later()
-    served = serve(identifier=identifier, holders=kubelet)
+    served = serve(identifier=identifier, allocation_lister=kubelet)
     token, owners = served.mint(uuids[0]), [PodAllocation("ns", "a", "main", "emugpu.dev/emuGPU", frozenset(uuids[:1]))]
     for name, good in (("thief", False), ("a", True)):
         client = served.connect()
@@ -179,7 +179,7 @@ def test_a_copied_token_is_refused_before_its_owner_has_shown_it_and_stays_the_o
 
 def test_a_kubelet_that_is_away_keeps_nobody_out(serve, identifier, pod, uuids):
     kubelet = Later()
-    served = serve(identifier=identifier, holders=kubelet)
+    served = serve(identifier=identifier, allocation_lister=kubelet)
     client = served.connect()
     client.send(attach(served.mint(uuids[0])))
     identifier.answer(pod("a"))
@@ -353,7 +353,7 @@ def test_a_process_that_is_another_by_now_is_told_so_and_gets_nothing(serve, ide
 
 
 def test_strangers_are_few_and_the_one_with_the_most_pays(serve, uuids, monkeypatch):
-    monkeypatch.setattr(job_service, "MAX_STRANGERS", 4)
+    monkeypatch.setattr(job_service, "MAX_UNIDENTIFIED", 4)
     pids = iter([1, 2, 1, 1, 3, 4])
     monkeypatch.setattr(Peer, "of", lambda _: Peer(next(pids), 0, 0))
     served = serve()
@@ -367,7 +367,7 @@ def test_strangers_are_few_and_the_one_with_the_most_pays(serve, uuids, monkeypa
 
 
 def test_the_oldest_goes_where_nobody_has_more_than_others(serve, monkeypatch):
-    monkeypatch.setattr(job_service, "MAX_STRANGERS", 2)
+    monkeypatch.setattr(job_service, "MAX_UNIDENTIFIED", 2)
     pids = iter([1, 2, 3])
     monkeypatch.setattr(Peer, "of", lambda _: Peer(next(pids), 0, 0))
     served = serve()
@@ -376,7 +376,7 @@ def test_the_oldest_goes_where_nobody_has_more_than_others(serve, monkeypatch):
 
 
 def test_who_waits_for_an_answer_is_not_sent_away(serve, identifier, uuids, monkeypatch):
-    monkeypatch.setattr(job_service, "MAX_STRANGERS", 2)
+    monkeypatch.setattr(job_service, "MAX_UNIDENTIFIED", 2)
     served = serve(identifier=identifier)
     waiting = served.connect()
     waiting.send(attach(served.mint(uuids[0])))
@@ -386,7 +386,7 @@ def test_who_waits_for_an_answer_is_not_sent_away(serve, identifier, uuids, monk
 
 
 def test_those_that_wait_leave_the_strangers_their_room(serve, identifier, uuids, monkeypatch):
-    monkeypatch.setattr(job_service, "MAX_STRANGERS", 2)
+    monkeypatch.setattr(job_service, "MAX_UNIDENTIFIED", 2)
     served = serve(identifier=identifier)
     waiting = [served.connect() for _ in range(2)]
     for client, uuid in zip(waiting, uuids, strict=False):
@@ -452,7 +452,7 @@ def test_a_process_that_has_just_ended_is_no_obstacle(processes, uuids):
     assert first.ask(attach(token))["ok"]
     served.as_pid(2)
     second = served.connect()
-    (holder,) = served.jobs._holders.values()
+    (holder,) = served.jobs._connections.values()
     holder.hold()  # so that the manager doesn't read its end
     first.socket.close()
     assert second.ask(attach(token, steps_done=4))["steps_done"] == 4
@@ -510,16 +510,16 @@ def test_processes_that_cant_be_told_apart_are_not(processes, uuids):
 
 
 def test_before_the_inventory_has_come_jobs_are_asked_to_come_again(serve, uuids):
-    missing = ["the inventory has not come yet to this node"]
-    served = serve(missing=lambda: missing[0])
+    not_ready = ["the inventory isn't known yet on this node"]
+    served = serve(not_ready=lambda: not_ready[0])
     client, token = served.connect(), served.mint(uuids[0])
     assert client.ask(attach(token, steps_done=5)) == {
         "ok": False,
         "code": "manager-unavailable",
-        "error": "the inventory has not come yet to this node; come again",
+        "error": "the inventory isn't known yet on this node; try again",
     }
     assert "unknown token" in client.ask(attach("x"))["error"]
-    missing[0] = ""
+    not_ready[0] = ""
     assert client.ask(attach(token, steps_done=5))["ok"]
 
 
@@ -540,7 +540,7 @@ def ask_as(identifier, who, client, message):
     [
         (("b", "main"), "this token belongs to another pod; use the one in this container's own EMUGPU_TOKEN"),
         (("a", "side"), "this token belongs to container 'main' of this pod; use 'side''s EMUGPU_TOKEN"),
-        (None, "process 7 runs in no pod"),
+        (None, "process 7 runs outside of all pods"),
     ],
 )
 def test_a_query_is_answered_to_its_own_container_only(serve, identifier, pod, uuids, who, error):

@@ -1,4 +1,4 @@
-"""Who floods the job socket waits, and the others don't; in manual time, over a real socket."""
+"""A container that floods the job socket is delayed, others aren't: in manual time, over a real socket."""
 
 import socket
 
@@ -11,11 +11,11 @@ from sharing_manager.service import guard as guard_module
 from sharing_manager.service.guard import Guard
 from sharing_manager.service.time_budgets import (
     BURST_NS,
-    DOOR_TURNED_AWAY,
+    LOG_INTERVAL_NS,
     MAX_CONNECTIONS,
+    MAX_REJECTIONS,
     OPEN_NS,
     REFUSED_NS,
-    SAY_NS,
     SHARE_PERCENT,
     TICK_NS,
     GuardCounts,
@@ -148,8 +148,8 @@ def test_connections_take_turns(guarded):
 
 def test_many_connections_of_one_peer_are_turned_away(guarded):
     guarded.sockets += [guarded.connect("attacker") for _ in range(MAX_CONNECTIONS)]
-    turned_away = {"ok": False, "code": "manager-unavailable", "error": FULL}
-    assert read(guarded.connect("attacker")) == [turned_away, None]
+    rejected = {"ok": False, "code": "manager-unavailable", "error": FULL}
+    assert read(guarded.connect("attacker")) == [rejected, None]
     assert guarded.ask(guarded.connect("neighbour"), GOOD) == 1
     guarded.sockets[0].close()
     guarded.turn()
@@ -160,9 +160,9 @@ def test_who_comes_again_and_again_makes_the_door_rest_and_newcomers_come_in_a_t
     for _ in range(MAX_CONNECTIONS):
         guarded.connect("attacker")
     inside = guarded.sockets[0]
-    assert DOOR_TURNED_AWAY >= 50  # with fewer, newcomers wait for those who come again and again
-    turned_away = [answers(guarded.connect("attacker")) for _ in range(DOOR_TURNED_AWAY + 3)]
-    assert turned_away == [-1] * DOOR_TURNED_AWAY + [0] * 3  # the last ones wait in the kernel
+    assert MAX_REJECTIONS >= 50  # with fewer, newcomers wait for those who come again and again
+    rejected = [answers(guarded.connect("attacker")) for _ in range(MAX_REJECTIONS + 3)]
+    assert rejected == [-1] * MAX_REJECTIONS + [0] * 3  # the last ones wait in the kernel
     assert guarded.ask(inside, GOOD) == 1
     guarded.tick()
     assert [answers(sock) for sock in guarded.sockets[-3:]] == [-1] * 3
@@ -172,7 +172,7 @@ def test_who_comes_again_and_again_makes_the_door_rest_and_newcomers_come_in_a_t
 def test_the_door_counts_those_of_one_tick_only(guarded):
     for _ in range(MAX_CONNECTIONS):
         guarded.connect("attacker")
-    for _ in range(DOOR_TURNED_AWAY - 1):
+    for _ in range(MAX_REJECTIONS - 1):
         assert answers(guarded.connect("attacker")) == -1
     guarded.tick()
     assert [answers(guarded.connect("attacker")) for _ in range(2)] == [-1, -1]
@@ -190,11 +190,11 @@ def test_turning_away_and_waiting_are_counted_and_told_once_a_minute(guarded, ca
         guarded.connect("attacker")
     for sock in sockets[:2]:
         guarded.ask(sock, *[BAD] * 300)
-    assert (guarded.counts.turned_away, guarded.counts.held) == (3, 2)
-    full = f"job socket: attacker has {MAX_CONNECTIONS} connections open; more of them are turned away"
-    waits = "job socket: attacker waits: it asks for more than its share of the manager's time, or reads no answers"
+    assert (guarded.counts.rejected, guarded.counts.paused) == (3, 2)
+    full = f"job socket: attacker has {MAX_CONNECTIONS} connections open; further ones are rejected"
+    waits = "job socket: attacker is delayed: it uses more than its share of the manager's time, or doesn't read its answers"
     assert caplog.messages == [full, waits]
-    guarded.tick(SAY_NS)
+    guarded.tick(LOG_INTERVAL_NS)
     guarded.connect("attacker")
     assert caplog.messages.count(full) == 2
 

@@ -1,4 +1,4 @@
-"""A Redis that may know too little is not believed: jobs wait rather than do their steps again."""
+"""A Redis that may lack progress isn't trusted: jobs wait instead of repeating steps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 import pytest
 
 from sharing_manager.store.client import client_of
-from sharing_manager.store.progress_queries import RedisQuestion
-from sharing_manager.store.redis_errors import StoreAwayError
+from sharing_manager.store.progress_queries import RedisProgressQuery
+from sharing_manager.store.redis_errors import StoreUnavailableError
 
 S = 1_000_000_000
 
@@ -27,7 +27,7 @@ def make_question(redis_server):
 
     def make(settle_s=0.0, options=""):
         clients.append(client_of(redis_server.url + options, "URL"))
-        question = RedisQuestion(clients[-1], "redis", Clock(), settle_s=settle_s)
+        question = RedisProgressQuery(clients[-1], "redis", Clock(), settle_s=settle_s)
         question.clock = question._now_ns
         return question
 
@@ -91,10 +91,10 @@ def test_a_redis_that_came_back_empty_is_not_believed_before_the_nodes_have_told
 def test_a_young_redis_says_how_young(redis_server, make_question):
     redis_server.start()
     with pytest.raises(
-        StoreAwayError, match=r"redis: it started [0-9] s ago and may have lost data: jobs wait"
+        StoreUnavailableError, match=r"redis: it started [0-9] s ago and may have lost data: jobs wait"
     ) as caught:
         make_question(settle_s=60)(["u/0"])
-    assert caught.value.trouble == "young"
+    assert caught.value.kind == "young"
 
 
 def test_a_redis_that_is_full_is_not_believed_before_the_nodes_could_tell_it(
@@ -109,34 +109,34 @@ def test_a_redis_that_is_full_is_not_believed_before_the_nodes_could_tell_it(
     eventually(lambda: server.progress("team/uid-moved/0") == 40)
     server.client().config_set("maxmemory", "1")
     elsewhere.record("progress", "moved", 90)
-    eventually(lambda: store.status().trouble == "memory")
+    eventually(lambda: store.status().problem == "memory")
     asking = make_store(here, server.url, settle_s=0.0)
     asking._lookups.start()
     answers = lookup(asking, "team/uid-moved/0")
     lookup.no_answer(answers)
-    asking._lookups._ask._settle_s = 2.0  # Redis isn't young any more
+    asking._lookups._query._settle_s = 2.0  # Redis isn't young any more
     server.client().config_set("maxmemory", "0")
     assert server.progress("team/uid-moved/0") == 40
     assert lookup.answer(answers) == 90
 
 
 @pytest.mark.parametrize(
-    ("options", "trouble"),
+    ("options", "problem"),
     [(("--maxmemory", "1"), "memory"), (("--min-replicas-to-write", "1"), "replicas")],
 )
-def test_one_that_refused_writes_is_believed_after_a_while(redis_server, make_question, options, trouble):
+def test_one_that_refused_writes_is_believed_after_a_while(redis_server, make_question, options, problem):
     server = redis_server.start(*options)
     question = make_question()
-    with pytest.raises(StoreAwayError) as caught:
+    with pytest.raises(StoreUnavailableError) as caught:
         question(["u/0"])
-    assert caught.value.trouble == trouble
+    assert caught.value.kind == problem
     server.client().config_set("maxmemory", "0")
     server.client().config_set("min-replicas-to-write", "0")
     question._uptime_s, question._settle_s = (lambda: 99), 15.0
     question.clock.now_ns = 15 * S - 1
-    with pytest.raises(StoreAwayError, match="redis: it refused writes a moment ago: jobs wait") as caught:
+    with pytest.raises(StoreUnavailableError, match="redis: it refused writes a moment ago: jobs wait") as caught:
         question(["u/0"])
-    assert caught.value.trouble == "settling"
+    assert caught.value.kind == "settling"
     question.clock.now_ns = 15 * S
     assert question(["u/0"]) == [None]
 
@@ -147,7 +147,7 @@ def test_what_shipping_found_refused_counts_too(redis_server, make_question):
     question._uptime_s = lambda: 99
     assert question(["u/0"]) == [None]
     question.distrust()
-    with pytest.raises(StoreAwayError, match="refused writes"):
+    with pytest.raises(StoreUnavailableError, match="refused writes"):
         question(["u/0"])
 
 
@@ -163,7 +163,7 @@ def test_a_redis_that_is_away_is_asked_again_over_a_new_connection(redis_server,
     question = make_question()
     assert question(["u/0"]) == [None]
     server.kill()
-    with pytest.raises(StoreAwayError, match="it can't be reached"):
+    with pytest.raises(StoreUnavailableError, match="it can't be reached"):
         question(["u/0"])
     server.start()
     assert question(["u/0"]) == [None]

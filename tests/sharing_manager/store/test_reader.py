@@ -1,4 +1,4 @@
-"""A consumer group: each event once, in order, and again after a crash what was not acknowledged."""
+"""A consumer group gets each event once, in order; after a crash it gets unacknowledged events again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from sharing_manager.store.entries import Entry, EntryId, furthest, stream_of
 from sharing_manager.store.reader import GroupReader
-from sharing_manager.store.redis_errors import StoreAwayError
+from sharing_manager.store.redis_errors import StoreUnavailableError
 from sharing_manager.store.redis_link import RedisLink
 
 
@@ -106,7 +106,7 @@ def test_a_redis_that_is_away_is_told_and_the_same_call_works_later(server, writ
     write("a", [1, 2])
     reader = make_reader()
     server.kill()
-    with pytest.raises(StoreAwayError, match="redis: it can't be reached"):
+    with pytest.raises(StoreUnavailableError, match="redis: it can't be reached"):
         reader.read()
     server.start()
     assert drain(reader) == [("a", 1), ("a", 2)]
@@ -115,7 +115,7 @@ def test_a_redis_that_is_away_is_told_and_the_same_call_works_later(server, writ
 def test_a_stream_that_is_no_stream_is_told(server, make_reader):
     server.client().sadd("emugpu:nodes", "a")
     server.client().set(stream_of("a"), "mine")
-    with pytest.raises(StoreAwayError, match="holds something else"):
+    with pytest.raises(StoreUnavailableError, match="holds something else"):
         make_reader().read()
 
 

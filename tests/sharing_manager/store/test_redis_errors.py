@@ -1,4 +1,4 @@
-"""Whatever is wrong with Redis: one line that says what to do, the manager goes on, and shipping goes on when it is put right."""
+"""Failures of Redis: one line that says what to do, and shipping continues once the cause is removed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from emulator_runtime.domain.errors import ClusterError, InputError, ManagerUnav
 from sharing_manager.settings import Settings
 from sharing_manager.store.client import client_of, place_of
 from sharing_manager.store.entries import stream_of
-from sharing_manager.store.redis_errors import StoreAwayError, StreamMovedError, explain, translated
-from sharing_manager.store.redis_link import complaints
+from sharing_manager.store.redis_errors import StoreUnavailableError, StreamMovedError, explain, translated
+from sharing_manager.store.redis_link import risky_settings
 from sharing_manager.store.redis_store import DEFAULT_SPOOL_BYTES, DEFAULT_STREAM_LENGTH
 
 
@@ -55,7 +55,7 @@ def test_a_wrong_password_and_none_at_all_are_said_once_and_put_right_without_a_
     log.run("a", 3)
     store = make_store(log, f"{redis_server.url}?password=wrong")
     store.start()
-    eventually(lambda: store.status().trouble == "auth")
+    eventually(lambda: store.status().problem == "auth")
     time.sleep(0.3)
     assert [line.count("refuses the user or password") for line in store.lines] == [1]
     assert "wrong" not in store.lines[0]
@@ -65,7 +65,7 @@ def test_a_wrong_password_and_none_at_all_are_said_once_and_put_right_without_a_
     store.stop()
     store = make_store(log, redis_server.url)
     store.start()
-    eventually(lambda: store.status().trouble == "auth")
+    eventually(lambda: store.status().problem == "auth")
     assert "wants a password" in store.lines[0]
 
 
@@ -78,11 +78,11 @@ def test_a_replica_is_no_place_to_write_until_it_is_made_the_primary(redis_serve
     eventually(lambda: len(server.stream("n1")) == 4)
     server.client().replicaof("127.0.0.1", "1")
     log.run("b", 3)
-    eventually(lambda: store.status().trouble == "read-only")
+    eventually(lambda: store.status().problem == "read-only")
     assert "read-only replica" in store.lines[-1]
     server.client().replicaof("NO", "ONE")
     eventually(lambda: [entry for _, entry in server.stream("n1")] == log.recorded)
-    assert "back; 4 events to ship" in store.lines[-1]
+    assert "connected again; 4 events to ship" in store.lines[-1]
 
 
 def test_a_redis_without_memory_gets_the_events_later(redis_server, log, make_store, eventually):
@@ -90,7 +90,7 @@ def test_a_redis_without_memory_gets_the_events_later(redis_server, log, make_st
     log.run("a", 3)
     store = make_store(log, server.url)
     store.start()
-    eventually(lambda: store.status().trouble == "memory")
+    eventually(lambda: store.status().problem == "memory")
     assert "raise it, or lower EMUGPU_MANAGER_STREAM_LENGTH" in store.lines[0]
     server.client().config_set("maxmemory", "0")
     eventually(lambda: [entry for _, entry in server.stream("n1")] == log.recorded)
@@ -104,7 +104,7 @@ def test_a_key_that_holds_something_else_is_left_alone_and_named(redis_server, l
     log.run("a", 3)
     store = make_store(log, server.url)
     store.start()
-    eventually(lambda: store.status().trouble == "type")
+    eventually(lambda: store.status().problem == "type")
     assert "emugpu:* holds something else" in store.lines[0]
     assert server.client().get(key) == "mine"
     server.client().delete(key)
@@ -121,7 +121,7 @@ def test_a_redis_that_hangs_is_given_up_after_the_timeout(redis_server, log, mak
     server.pause()
     log.run("b", 3)
     began = time.monotonic()
-    eventually(lambda: store.status().trouble == "timeout")
+    eventually(lambda: store.status().problem == "timeout")
     assert in_time(most_s=5, since_s=began)
     assert "doesn't answer in time" in store.lines[-1]
 
@@ -145,12 +145,12 @@ def test_a_user_who_may_not_ask_for_the_settings_is_enough(redis_server, log, ma
     eventually(lambda: len(server.stream("n1")) == 4)
     server.client().execute_command("ACL SETUSER u -xadd")
     log.record("finished", "a")
-    eventually(lambda: store.status().trouble == "permission")
+    eventually(lambda: store.status().problem == "permission")
     assert "may not run this command" in store.lines[-1]
 
 
 @pytest.mark.parametrize(
-    ("reply", "trouble", "words"),
+    ("reply", "problem", "words"),
     [
         (b"-LOADING Redis is loading the dataset in memory\r\n", "loading", "still reading its files"),
         (b"-MISCONF Redis is configured to save RDB snapshots\r\n", "disk", "look into its log"),
@@ -163,7 +163,7 @@ def test_a_user_who_may_not_ask_for_the_settings_is_enough(redis_server, log, ma
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", None, "it answers"),
     ],
 )
-def test_answers_of_a_redis_that_is_not_well(tmp_path, log, make_store, eventually, reply, trouble, words):
+def test_answers_of_a_redis_that_is_not_well(tmp_path, log, make_store, eventually, reply, problem, words):
     with answering(tmp_path, reply) as url:
         store = make_store(log, url)
         store.start()
@@ -171,11 +171,11 @@ def test_answers_of_a_redis_that_is_not_well(tmp_path, log, make_store, eventual
         store.stop(0.0)
     assert words in store.lines[0]
     assert "\n" not in store.lines[0]
-    assert trouble is None or store.status().trouble == trouble
+    assert problem is None or store.status().problem == problem
 
 
 def test_translation_keeps_the_cause_and_knows_the_refused_id():
-    with pytest.raises(StoreAwayError, match="place: it can't be reached") as caught, translated("place"):
+    with pytest.raises(StoreUnavailableError, match="place: it can't be reached") as caught, translated("place"):
         raise redis.ConnectionError("refused")
     assert isinstance(caught.value.__cause__, redis.ConnectionError)
     assert isinstance(caught.value, ManagerUnavailableError)
@@ -183,9 +183,9 @@ def test_translation_keeps_the_cause_and_knows_the_refused_id():
     text = "The ID specified in XADD is equal or smaller than the target stream top item"
     with pytest.raises(StreamMovedError), translated("place"):
         raise redis.ResponseError(text)
-    assert explain("p", TimeoutError()).trouble == "timeout"
-    with pytest.raises(StoreAwayError, match="read-only replica"):
-        complaints("p", {"role": "slave"})
+    assert explain("p", TimeoutError()).kind == "timeout"
+    with pytest.raises(StoreUnavailableError, match="read-only replica"):
+        risky_settings("p", {"role": "slave"})
 
 
 def test_a_url_is_checked_at_the_start_and_shown_without_its_secrets(log, make_store):

@@ -1,4 +1,4 @@
-"""The stream in Redis within its bounds: while all is well, and when Redis has no memory left."""
+"""The stream's length: trimmed regularly, and at once when Redis is out of memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from emulator_runtime.retrying import Backoff
 from sharing_manager.store.entries import EntryId, stream_of
 from sharing_manager.store.reader import GroupReader
-from sharing_manager.store.redis_errors import StoreAwayError, StreamMovedError
+from sharing_manager.store.redis_errors import StoreUnavailableError, StreamMovedError
 from sharing_manager.store.redis_store import RedisStore
 from sharing_manager.store.shipper import BATCH_ROWS, TRIM_S, Bounds, Shipper
 from sharing_manager.store.trimming import LEAST_LENGTH, Trimmed
 
-MEMORY = StoreAwayError("link", "memory", "it has no memory left")
+MEMORY = StoreUnavailableError("link", "memory", "it has no memory left")
 
 
 class Link:
@@ -103,21 +103,20 @@ def test_a_busy_stream_is_trimmed_whenever_it_has_grown_by_a_tenth(shipper, link
 
 
 def test_a_user_who_may_not_trim_ships_all_the_same_and_it_is_said_once(shipper, link, log):
-    link.trim_error = StoreAwayError("link", "permission", "its user may not run this command")
+    link.trim_error = StoreUnavailableError("link", "permission", "its user may not run this command")
     log.run("a", 3)
     assert shipper.attempt() == 4
     shipper.clock[0] = round(2 * TRIM_S * 1e9)
     shipper.attempt()
     assert len(trims(link)) == 2
     assert [line for line in shipper.lines if "may not run" in line] == [
-        "link: its user may not run this command; events are shipped all the same,"
-        " but the stream grows until Redis is full"
+        "link: its user may not run this command; events are still shipped, but the stream grows until Redis is full"
     ]
 
 
 def test_a_redis_that_goes_away_while_it_is_trimmed_is_away(shipper, link):
-    link.trim_error = StoreAwayError("link", "away", "it can't be reached")
-    with pytest.raises(StoreAwayError, match="can't be reached"):
+    link.trim_error = StoreUnavailableError("link", "away", "it can't be reached")
+    with pytest.raises(StoreUnavailableError, match="can't be reached"):
         shipper.attempt()
 
 
@@ -127,9 +126,9 @@ def test_without_memory_room_is_made_at_once_before_the_connection_is_given_up(s
     log.record("progress", "a", 7)
     for _ in range(2):
         link.calls.clear()
-        with pytest.raises(StoreAwayError) as caught:
+        with pytest.raises(StoreUnavailableError) as caught:
             shipper.attempt()
-        shipper.away(caught.value)
+        shipper.failed(caught.value)
         assert link.calls[-2:] == [("trim", 5_000, True), "close"]
     assert shipper.lines == [
         "link: it has no memory left; events wait on this node",
@@ -138,16 +137,16 @@ def test_without_memory_room_is_made_at_once_before_the_connection_is_given_up(s
 
 
 def test_without_memory_nor_a_connection_nothing_more_goes_wrong(shipper, link):
-    link.trim_error = StoreAwayError("link", "away", "the connection broke")
-    shipper.away(MEMORY)
-    assert (shipper.trouble, link.calls[-1]) == ("memory", "close")
+    link.trim_error = StoreUnavailableError("link", "away", "the connection broke")
+    shipper.failed(MEMORY)
+    assert (shipper.problem, link.calls[-1]) == ("memory", "close")
     assert len(shipper.lines) == 1
 
 
 def test_after_a_trouble_progress_is_told_before_the_events_that_waited(shipper, link, log):
     log.run("old", 3)
     shipper.attempt()
-    shipper.away(MEMORY)
+    shipper.failed(MEMORY)
     log.run("a", 9)
     log.record("progress", "b", 5)
     link.calls.clear()
@@ -158,16 +157,18 @@ def test_after_a_trouble_progress_is_told_before_the_events_that_waited(shipper,
 def test_a_second_writer_under_the_same_name_is_named_and_does_not_end_shipping(shipper, link, log):
     log.run("a", 3)
     link.refuses = itertools.chain([StreamMovedError("x"), StreamMovedError("x")], itertools.repeat(None))
-    with pytest.raises(StoreAwayError, match="another manager writes into the stream of this node's name") as caught:
+    with pytest.raises(
+        StoreUnavailableError, match="another manager keeps writing to the stream of this node's name"
+    ) as caught:
         shipper.attempt()
-    assert caught.value.trouble == "second-writer"
-    shipper.away(caught.value)
+    assert caught.value.kind == "second-writer"
+    shipper.failed(caught.value)
     assert shipper.attempt() == 4
 
 
-@pytest.mark.parametrize(("trouble", "expected"), [("memory", 1), ("away", 0)])
-def test_look_ups_hear_that_redis_is_full(log, link, eventually, trouble, expected):
-    link.refuses = itertools.chain([StoreAwayError("link", trouble, "x")], itertools.repeat(None))
+@pytest.mark.parametrize(("problem", "expected"), [("memory", 1), ("away", 0)])
+def test_look_ups_hear_that_redis_is_full(log, link, eventually, problem, expected):
+    link.refuses = itertools.chain([StoreUnavailableError("link", problem, "x")], itertools.repeat(None))
     heard = []
     lookups = SimpleNamespace(start=lambda: None, stop=lambda timeout_s: None, distrust=lambda: heard.append(1))
     log.run("a", 3)
@@ -205,7 +206,7 @@ def test_a_full_redis_makes_room_by_itself(redis_server, log, make_store, eventu
     log.run("b", 8_000)
     store.notify()
     eventually(lambda: client.zscore("emugpu:progress", "team/uid-b/0") == 8_000)
-    eventually(lambda: store.status().backlog_rows == 0 and store.status().trouble == "")
+    eventually(lambda: store.status().backlog_rows == 0 and store.status().problem == "")
     found = [entry for _, entry in server.stream("n1")]
     assert LEAST_LENGTH <= len(found) < 8_000
     assert found == log.recorded[-len(found) :]

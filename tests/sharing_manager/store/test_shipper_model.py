@@ -1,4 +1,4 @@
-"""Whatever is lost, killed, cut off or full in whatever order: each event arrives once, in order, or is accounted for."""
+"""Model-based test: after any losses, kills and failures, each event arrives once, in order, or is counted as lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sharing_manager.grants.grant import Grant
 from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
 from sharing_manager.store.entries import EntryId, furthest
 from sharing_manager.store.outbox import Outbox
-from sharing_manager.store.redis_errors import StoreAwayError, StreamMovedError
+from sharing_manager.store.redis_errors import StoreUnavailableError, StreamMovedError
 from sharing_manager.store.resume import Position, resume
 from sharing_manager.store.shipper import Bounds, Shipper
 from sharing_manager.store.trimming import Trimmed
@@ -48,17 +48,17 @@ class ModelRedis:
         self._reach()
         fails, self.fails = self.fails, "never"
         if fails == "before":
-            raise StoreAwayError(self.place, "away", "it died")
+            raise StoreUnavailableError(self.place, "away", "it died")
         if self.last is not None and EntryId(epoch, entries[0].sequence) <= self.last:
             raise StreamMovedError
         for entry in entries:
             self.last = EntryId(epoch, entry.sequence)
             self.entries.append((self.last, entry))
         if fails == "between":  # as where the key of the progress holds something else
-            raise StoreAwayError(self.place, "type", "one command failed")
+            raise StoreUnavailableError(self.place, "type", "one command failed")
         self.raise_progress([(key, *known) for key, known in furthest(entries).items()])
         if fails == "after":
-            raise StoreAwayError(self.place, "away", "it died")
+            raise StoreUnavailableError(self.place, "away", "it died")
 
     def raise_progress(self, known):
         self._reach()
@@ -80,7 +80,7 @@ class ModelRedis:
 
     def _reach(self):
         if not self.reachable:
-            raise StoreAwayError(self.place, "away", "it is away")
+            raise StoreUnavailableError(self.place, "away", "it is away")
 
 
 class Machine(RuleBasedStateMachine):
@@ -135,7 +135,7 @@ class Machine(RuleBasedStateMachine):
         epoch = self.outbox.position().epoch
         self.redis.lose(min(count, sum(entry_id.epoch == epoch for entry_id, _ in self.redis.entries)))
         self.loss_unnoticed = True
-        self.shipper.away(StoreAwayError("model", "away", "it died"))
+        self.shipper.failed(StoreUnavailableError("model", "away", "it died"))
 
     @precondition(lambda self: not self.loss_unnoticed)
     @rule(ahead=st.integers(1, 50))
@@ -148,8 +148,8 @@ class Machine(RuleBasedStateMachine):
         try:
             self.shipper.attempt()
             self.loss_unnoticed = False
-        except StoreAwayError as error:
-            self.shipper.away(error)
+        except StoreUnavailableError as error:
+            self.shipper.failed(error)
         self.shipper.make_room()
 
     @invariant()
@@ -182,7 +182,7 @@ class Machine(RuleBasedStateMachine):
                 assert (ranges[0][0], ranges[-1][1]) == (0, steps)
             assert all(one[1] == other[0] for one, other in pairwise(ranges))
             assert self.redis.progress.get(job, 0) == steps
-        assert self.shipper.measure(afresh=True).rows == 0
+        assert self.shipper.measure(recount=True).rows == 0
 
 
 TestShipper = Machine.TestCase

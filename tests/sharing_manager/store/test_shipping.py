@@ -15,7 +15,7 @@ import pytest
 
 from sharing_manager.store.entries import stream_of
 from sharing_manager.store.reader import GroupReader
-from sharing_manager.store.redis_errors import StoreAwayError
+from sharing_manager.store.redis_errors import StoreUnavailableError
 from sharing_manager.store.shipper import Shipper
 
 SHIPPER = """
@@ -68,12 +68,15 @@ def test_redis_killed_and_restarted_from_its_file_in_the_middle(redis_server, lo
         eventually(lambda: server.client().xlen(stream_of("n1")) > 451 * round_number)  # noqa: B023
         server.kill()
         log.run(f"late{round_number}", 50)
-        eventually(lambda: store.status().trouble == "away")
+        eventually(lambda: store.status().problem == "away")
         server.start()
         eventually(lambda: shipped(server) == log.recorded)
     assert shipped(server) == log.recorded
     lines = [line for line in store.lines if "still reading its files" not in line]  # seldom, while it starts
-    assert [("can't be reached" in line, ": back;" in line) for line in lines] == [(True, False), (False, True)] * 3
+    assert [("can't be reached" in line, ": connected again;" in line) for line in lines] == [
+        (True, False),
+        (False, True),
+    ] * 3
     assert store.status().connections == 4
     assert (store.status().rewound, store.status().lost) == (0, 0)
 
@@ -85,7 +88,7 @@ def test_a_redis_that_forgot_everything_gets_again_what_is_still_here(redis_serv
     log.run("a", 200)
     eventually(lambda: shipped(server) == log.recorded)
     server.kill()
-    eventually(lambda: store.status().trouble == "away")
+    eventually(lambda: store.status().problem == "away")
     server.start(persistent=False)
     eventually(lambda: shipped(server) == log.recorded)
     assert server.progress("team/uid-a/0") == 200
@@ -169,9 +172,10 @@ def test_a_spool_of_events_that_may_not_be_lost_grows_and_says_so_once(log, make
     store.start()
     for number in range(100):
         log.record("granted", f"job{number}")
-    eventually(lambda: any("may not be lost" in line for line in store.lines))
+    eventually(lambda: any("can't be merged or deleted" in line for line in store.lines))
     time.sleep(0.2)
-    assert len([line for line in store.lines if "may not be lost" in line]) <= 5  # again when it has grown by a quarter
+    # logged again when the spool has grown by a quarter
+    assert len([line for line in store.lines if "can't be merged or deleted" in line]) <= 5
     assert log.sequences() == list(range(1, 101))
     assert store.status().merged == 0
 
@@ -210,7 +214,7 @@ def test_another_writer_in_the_middle_of_shipping_costs_nothing(redis_server, lo
     log.run("b", 5)
     store.notify()
     eventually(lambda: server.client().xlen(stream_of("n1")) == 13)
-    assert store.status().trouble == ""
+    assert store.status().problem == ""
     assert server.progress("team/uid-b/0") == 5
 
 
@@ -253,7 +257,7 @@ def test_a_reader_gets_everything_once_while_redis_and_the_reader_are_killed(
             server.start()
         if turn % 20 == 0:
             reader = GroupReader(server.client(), "redis", "g", f"reader{turn}")  # the former one has crashed
-        with contextlib.suppress(StoreAwayError):
+        with contextlib.suppress(StoreUnavailableError):
             some = reader.read(50, block_ms=5)
             if turn % 20 != 19:  # or it crashes before it has done anything with them
                 reader.acknowledge(some)
@@ -284,7 +288,7 @@ def test_shipping_goes_on_after_a_mistake_of_ours(redis_server, log, make_store,
     eventually(lambda: len(seen) == 3 and store.status().connected)
     log.run("b", 3)
     eventually(lambda: [entry for _, entry in server.stream("n1")] == log.recorded)
-    assert [(status.connected, status.trouble) for status in seen[1:]] == [(False, "failure")] * 2
-    assert store.lines.count("shipping failed unexpectedly (RuntimeError('odd')); it begins again") == 1
+    assert [(status.connected, status.problem) for status in seen[1:]] == [(False, "failure")] * 2
+    assert store.lines.count("shipping failed unexpectedly (RuntimeError('odd')); it is started again") == 1
     assert caplog.text.count("shipping events failed") == 1
-    assert store.status().trouble == ""
+    assert store.status().problem == ""

@@ -51,8 +51,8 @@ def telemetry() -> NodeTelemetry:
         attached=2,
         pending_attaches=1,
         attach_failures={"refused": 4, "protocol": 1},
-        turned_away_total=8,
-        held_total=9,
+        rejected_total=8,
+        paused_total=9,
     )
 
 

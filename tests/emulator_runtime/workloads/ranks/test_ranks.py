@@ -1,4 +1,4 @@
-"""Ranks on loopback sockets: who may join, who is gone, what is sent, and clocks that differ from host to host."""
+"""Ranks on loopback sockets: joining, failures, messages, and clocks that differ between hosts."""
 
 import contextlib
 import errno
@@ -87,7 +87,7 @@ def in_thread():
 
 @pytest.fixture
 def raw(port):
-    """A connection that speaks for itself."""
+    """A raw connection to rank 0."""
     sockets = []
 
     def connect():
@@ -285,19 +285,19 @@ def test_a_member_finds_a_leader_that_comes_later(options, in_thread):
 
 
 def test_a_member_tells_what_it_waits_for(options, monkeypatch):
-    monkeypatch.setattr("emulator_runtime.workloads.ranks.member._TELL_EVERY_NS", 0)
+    monkeypatch.setattr("emulator_runtime.workloads.ranks.member._NOTIFY_EVERY_NS", 0)
     lines = []
     with pytest.raises(
         ClusterError, match=r"rank 0 at 127\.0\.0\.1:\d+ can't be reached for 0\.1 s \(Connection refused"
     ):
-        Member(options(1, join_timeout_s=0.1, told=lines.append)).join(0, 1)
+        Member(options(1, join_timeout_s=0.1, notify=lines.append)).join(0, 1)
     assert "waiting for rank 0 at 127.0.0.1" in lines[0]
 
 
 def test_a_leader_tells_who_is_missing(options, monkeypatch):
-    monkeypatch.setattr("emulator_runtime.workloads.ranks.leader._TELL_EVERY_NS", 0)
+    monkeypatch.setattr("emulator_runtime.workloads.ranks.leader._NOTIFY_EVERY_NS", 0)
     lines = []
-    leader = Leader(options(nodes=20, join_timeout_s=0.1, told=lines.append))
+    leader = Leader(options(nodes=20, join_timeout_s=0.1, notify=lines.append))
     with pytest.raises(ClusterError, match="ranks 1, 2, 3, 4, 5, 6, 7, 8 and 11 more did not come within"):
         leader.join(0, 1)
     assert lines[0].startswith("waiting for ranks 1, 2")

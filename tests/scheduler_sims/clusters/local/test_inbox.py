@@ -15,10 +15,10 @@ def test_only_an_end_is_held_back() -> None:
         inbox.add(each)
     assert inbox.has_news()
     assert inbox.take(5) == [stopped, started]
-    assert (inbox.has_news(), inbox.due_ns(), inbox.held("a")) == (False, 15, finished)
+    assert (inbox.has_news(), inbox.due_ns(), inbox.pending_end("a")) == (False, 15, finished)
     assert inbox.take(14) == []
     assert inbox.take(15) == [finished]
-    assert (inbox.due_ns(), inbox.held("a")) == (None, None)
+    assert (inbox.due_ns(), inbox.pending_end("a")) == (None, None)
 
 
 def test_devices_of_a_stopped_job_are_free_later_where_others_stop_too() -> None:
@@ -29,7 +29,7 @@ def test_devices_of_a_stopped_job_are_free_later_where_others_stop_too() -> None
     inbox.add(event(7, Happening.STOPPED))
     inbox.add(event(7, Happening.FAILED, "b", 1))
     assert inbox.take(7) == [event(5, Happening.STARTED), event(7, Happening.FAILED, "b", 1)]
-    assert (inbox.due_ns(), inbox.held("a")) == (11, event(11, Happening.STOPPED))
+    assert (inbox.due_ns(), inbox.pending_end("a")) == (11, event(11, Happening.STOPPED))
     assert inbox.take(11) == [event(11, Happening.STOPPED)]
     inbox.add(event(20, Happening.STOPPED))  # of another run, stopped alone
     assert inbox.take(20) == [event(20, Happening.STOPPED)]

@@ -121,27 +121,27 @@ def event(what: Happening, at_ns: int = 5, steps: int = 3, reason: str = "") -> 
 def test_a_gang_has_started_when_all_its_nodes_say_so() -> None:
     grants = Grants()
     grants.begin("g", ["a", "b"])
-    assert grants.told("a", event(Happening.STARTED)) is None
-    assert grants.told("a", event(Happening.STARTED)) is None  # a process that has connected again
-    assert grants.told("c", event(Happening.STARTED)) is None
-    assert grants.told("b", event(Happening.STARTED, 7)) == event(Happening.STARTED, 7)
-    assert grants.told("b", event(Happening.STARTED, 8)) is None
+    assert grants.combine("a", event(Happening.STARTED)) is None
+    assert grants.combine("a", event(Happening.STARTED)) is None  # a process that has connected again
+    assert grants.combine("c", event(Happening.STARTED)) is None
+    assert grants.combine("b", event(Happening.STARTED, 7)) == event(Happening.STARTED, 7)
+    assert grants.combine("b", event(Happening.STARTED, 8)) is None
 
 
 def test_it_has_ended_when_the_last_one_does_with_the_steps_that_all_have_done() -> None:
     grants = Grants()
     grants.begin("g", ["a", "b", "c"])
-    assert grants.told("b", event(Happening.STOPPED, 9, 7)) is None
+    assert grants.combine("b", event(Happening.STOPPED, 9, 7)) is None
     assert grants.nodes("g") == ("a", "c")
-    assert grants.told("b", event(Happening.STOPPED)) is None
-    assert grants.told("a", event(Happening.STOPPED, 8, 6)) is None
-    assert grants.told("c", event(Happening.STOPPED, 4, 7)) == event(Happening.STOPPED, 9, 6)
+    assert grants.combine("b", event(Happening.STOPPED)) is None
+    assert grants.combine("a", event(Happening.STOPPED, 8, 6)) is None
+    assert grants.combine("c", event(Happening.STOPPED, 4, 7)) == event(Happening.STOPPED, 9, 6)
     assert grants.nodes("g") == ()
-    assert grants.told("a", event(Happening.STOPPED)) is None
+    assert grants.combine("a", event(Happening.STOPPED)) is None
 
 
 def test_one_failure_is_the_whole_job_s() -> None:
     grants = Grants()
     grants.begin("g", ["a", "b"])
-    assert grants.told("a", event(Happening.FINISHED)) is None
-    assert grants.told("b", event(Happening.FAILED, 9, 2, "lost")) == event(Happening.FAILED, 9, 2, "lost")
+    assert grants.combine("a", event(Happening.FINISHED)) is None
+    assert grants.combine("b", event(Happening.FAILED, 9, 2, "lost")) == event(Happening.FAILED, 9, 2, "lost")

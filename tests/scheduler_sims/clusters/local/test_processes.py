@@ -74,7 +74,7 @@ def test_a_child_is_a_process_of_its_own_with_what_was_imported(
     monkeypatch.setenv("EMUGPU_LEFT_OVER", "of another program")
     process = child("report")
     assert process.socket.recv(4096) == b"['7', None, True, True, True, '']"
-    assert process.how_it_ended() == "exit code 3"
+    assert process.exit_description() == "exit code 3"
     assert not process.alive
 
 
@@ -89,18 +89,18 @@ def test_a_child_is_a_process_of_its_own_with_what_was_imported(
 def test_how_it_ended(child: Callable[..., Child], arguments: list[str], how: str) -> None:
     process = child(*arguments)
     assert process.socket.recv(1) == b""
-    assert process.how_it_ended() == how
+    assert process.exit_description() == how
 
 
 def test_killed_processes_are_reported_as_such(child: Callable[..., Child]) -> None:
     one, two = child("wait"), child("stubborn")
     assert one.socket.recv(5) == two.socket.recv(5) == b"ready"
     assert one.alive and two.alive
-    one.ask_to_end()
-    two.ask_to_end()
-    one.make_sure_it_ended(20)
-    two.make_sure_it_ended(0.1)
-    assert (one.how_it_ended(), two.how_it_ended()) == ("killed by SIGTERM", "killed by SIGKILL")
+    one.terminate()
+    two.terminate()
+    one.kill_after(20)
+    two.kill_after(0.1)
+    assert (one.exit_description(), two.exit_description()) == ("killed by SIGTERM", "killed by SIGKILL")
 
 
 def test_the_end_of_its_socket_tells_a_child_to_end(child: Callable[..., Child]) -> None:
@@ -108,10 +108,10 @@ def test_the_end_of_its_socket_tells_a_child_to_end(child: Callable[..., Child])
     assert patient.socket.recv(5) == b"ready"
     other = child("wait")  # holds no copy of the other's end
     patient.socket.close()
-    patient.make_sure_it_ended(20)
-    assert patient.how_it_ended() == "exit code 0"
-    other.ask_to_end()
-    other.make_sure_it_ended(20)
+    patient.kill_after(20)
+    assert patient.exit_description() == "exit code 0"
+    other.terminate()
+    other.kill_after(20)
 
 
 def test_a_server_that_was_killed_is_an_error_that_says_so(server: ForkServer, child: Callable[..., Child]) -> None:

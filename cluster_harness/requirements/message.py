@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cluster_harness.requirements.host import Host
-from cluster_harness.requirements.table import REQUIREMENTS, Missing
+from cluster_harness.requirements.requirements import REQUIREMENTS, Missing
 from cluster_harness.requirements.work import Work
 from emulator_runtime.domain.errors import ClusterError
 
 
 def missing(host: Host, work: Work) -> list[Missing]:
-    """What the work needs and the host lacks, in the table's order."""
+    """What the host lacks for the work, in the order of REQUIREMENTS."""
     needed = (requirement for requirement in REQUIREMENTS if requirement.needed(host, work))
     return [found for requirement in needed if (found := requirement.check(host, work))]
 
@@ -42,7 +42,7 @@ def _install(host: Host, packages: Iterable[str]) -> str:
 
 
 def files_of(work: Work) -> list[Path]:
-    """The paths whose existence the requirements ask for."""
+    """The paths whose existence the requirements check."""
     checkout = [work.checkout / "images"] if work.checkout else []
     chart = [work.chart / "Chart.yaml"] if work.chart else []
     return [*checkout, *chart, *([work.kubeconfig] if work.kubeconfig else [])]

@@ -1,4 +1,4 @@
-"""The requirements: what each one is, which work needs it, how it is checked, and what mends it.
+"""All requirements: the work that needs each one, its check, and what to do if it is not met.
 
 Ports are no requirement: kind publishes the API server on a port of 127.0.0.1 that the engine chooses, an engine of our own
 listens on a Unix socket. nft, conntrack, iproute2 and CNI plugins are packages of the node's root file system, not of the host.
@@ -21,7 +21,7 @@ _FETCHES_TOOLCHAINS = (1, 21, 0)
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that isn't as it must be: `problem` in words, and what mends it: `packages` of Debian, or `fix` in words."""
+    """An unmet requirement: `problem` says what is wrong; Debian `packages`, or else the sentence `fix`, say what to do."""
 
     name: str
     problem: str
@@ -31,7 +31,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Requirement:
-    """`needed`: whether this work on this host needs it at all. `check` (asked only then): None where all is well."""
+    """One requirement. `needed`: whether the work needs it on this host. `check` is then called and returns None if it is met."""
 
     name: str
     needed: Callable[[Host, Work], bool]
@@ -74,7 +74,7 @@ def _root(host: Host, work: Work) -> Missing | None:
 
 
 def _capabilities(host: Host, work: Work) -> Missing | None:
-    """Only root is asked for them: anybody else lacks them all, and is told of root."""
+    """Only checked for root: other users lack all capabilities, and get the message about root instead."""
     wanted = {"CAP_SYS_ADMIN", *(("CAP_NET_ADMIN",) if _own_engine(host, work) else ())}
     wanted |= {"CAP_SYS_CHROOT", "CAP_MKNOD"} if work.installs_debian else set()
     lacking = sorted(wanted - host.capabilities, key=list(CAPABILITY_BITS).index)
@@ -85,7 +85,7 @@ def _capabilities(host: Host, work: Work) -> Missing | None:
 
 
 def _engine(host: Host, _work: Work) -> Missing | None:
-    """An engine that somebody else must start. Without a docker client nothing can be known about it."""
+    """An engine that the user must start. Without a docker client nothing is known about it."""
     if host.engine_version or host.starts_engine or "docker" not in host.programs:
         return None
     if "permission denied" in host.engine_problem:
@@ -177,7 +177,7 @@ def disk_bytes(work: Work) -> dict[str, int]:
 
 
 def _disk(host: Host, work: Work) -> Missing | None:
-    """Uses that share a file system are added up."""
+    """Adds up the uses that share a file system."""
     wanted: defaultdict[int, int] = defaultdict(int)
     paths: defaultdict[int, list[str]] = defaultdict(list)
     free: dict[int, int] = {}

@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
-from operators.experiments.controller.controller import Controller, Surroundings
-from operators.experiments.controller.metrics import ExperimentMetrics
+from operators.experiments.controller.controller import Controller, Dependencies, ExperimentMetrics
 from operators.experiments.controller.runner_job import RunnerSettings
 
-__all__ = ["Controller", "ExperimentMetrics", "Surroundings", "runner_settings"]
+__all__ = ["Controller", "Dependencies", "ExperimentMetrics", "runner_settings"]
 
 _POD = {"resources": dict, "nodeSelector": dict, "tolerations": list, "priorityClassName": str}
 
