@@ -35,23 +35,27 @@ class Settings(EnvSettings):
     clock: str = setting("file of the shared clock; empty: the host's monotonic clock", "")
     sharing: str = setting("sharing mode of the devices of an inventory that is a list: exclusive or fifo", "exclusive")
     sharing_config: str = setting("time-slicing file as NVIDIA's device plugin takes it (YAML); empty: none", "")
-    kubernetes: str = setting("1: ask the API server for the inventory and for pods, and send it events; 0: don't", "0")
-    pod_resources: str = setting("the kubelet's PodResources socket, which says what pods hold; empty: nobody asks", "")
+    kubernetes: str = setting("1: get the inventory and pods from the API server, and send it Events; 0: don't", "0")
+    pod_resources: str = setting(
+        "the kubelet's PodResources socket, which lists the pods' devices; empty: not used", ""
+    )
     pod: str = setting("name of this manager's own pod, which the kubelet lists as soon as it knows its pods", "")
-    redis_url: str = setting("Redis for events and job progress of the whole cluster; empty: this node's alone", "")
+    redis_url: str = setting(
+        "Redis for the events and job progress of the whole cluster; empty: they stay on this node", ""
+    )
     spool_bytes: str = setting(
         "bytes of events that may wait for Redis before ranges of progress are merged",
         "67108864",
         least=LEAST_SPOOL_BYTES,
     )
     stream_length: str = setting(
-        "events of this node that stay in Redis unless a group of readers needs more",
+        "events of this node that stay in Redis, unless a consumer group needs more",
         "60000",
         least=LEAST_STREAM_LENGTH,
     )
     metrics_port: str = setting("port of /metrics, /healthz and /readyz; 0: none", "0")
     tools: str = setting("directory whose content is copied to tools/ in NODE_DIR at the start; empty: none", "")
-    lifeline_fd: str = setting("descriptor that is at its end when the parent is gone; empty: none", "")
+    lifeline_fd: str = setting("descriptor of a socket that is closed when the parent process ends; empty: none", "")
 
     def __post_init__(self) -> None:
         self.whole("metrics_port", least=0, most=65535)

@@ -61,12 +61,12 @@ class Change:
 class ContainerFacts:
     """A container of a pod's spec. `listed`: the kubelet's PodResources service lists it (all but ordinary init containers).
 
-    `asks`: it requests an extended resource, which may be emulated GPUs.
+    `requests_resource`: it requests an extended resource, which may be emulated GPUs.
     """
 
     name: str
     listed: bool
-    asks: bool = False
+    requests_resource: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class PodFacts:
 
     def _job_key(self, container: ContainerFacts | None) -> str:
         """If several containers of the pod request devices, each of them is a job of its own."""
-        if container is None or sum(each.asks for each in self.containers) < 2:
+        if container is None or sum(each.requests_resource for each in self.containers) < 2:
             return self.job_key
         of_job = self.job_key != self.uid
         return f"{self.job_key if of_job else f'{self.namespace}/{self.uid}'}/{container.name}"
@@ -185,8 +185,10 @@ def _containers(item: object) -> Iterator[ContainerFacts]:
         for spec in _items(item, "spec", kind):
             sidecar = _text(spec, "restartPolicy") == "Always"
             limits = _at(spec, "resources", "limits")
-            asks = isinstance(limits, dict) and any("/" in name for name in limits)
-            yield ContainerFacts(_text(spec, "name"), listed=kind == "containers" or sidecar, asks=asks)
+            requests_resource = isinstance(limits, dict) and any("/" in name for name in limits)
+            yield ContainerFacts(
+                _text(spec, "name"), listed=kind == "containers" or sidecar, requests_resource=requests_resource
+            )
 
 
 def _started(item: object) -> Iterator[tuple[str, str]]:

@@ -216,7 +216,7 @@ class PodDirectory:
             fix = "the manager's container must run as root, in a pod with hostPID: true"
             raise RefusedError(f"{path}: can't be read ({error.strerror}); {fix}") from error
         if not pods:
-            fix = "start it in a pod that asks for emulated GPUs"
+            fix = "start it in a pod that requests emulated GPUs"
             raise RefusedError(
                 f"process {pid} runs outside of all pods of this node, but its token belongs to a pod; {fix}"
             )

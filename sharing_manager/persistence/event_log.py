@@ -83,7 +83,7 @@ class EventLog(Protocol):
 
 
 MAX_JOBS = 20_000
-"""Jobs whose progress is remembered; the ones that came first go first."""
+"""Maximum number of jobs whose progress is stored; the oldest are deleted first."""
 _VERSION = 3
 _SCHEMA = """
 create table if not exists events (sequence integer primary key autoincrement, at_ns integer not null, kind text not null,
@@ -215,16 +215,33 @@ class SqliteEventLog:
 
 def _event_row(event: ManagerEvent) -> tuple[str | int, ...]:
     return (
-        *(event.at_ns, event.kind, event.job_id, event.from_step, event.steps_done, event.detail),
-        *(event.wall_ns, event.namespace, event.pod),
+        event.at_ns,
+        event.kind,
+        event.job_id,
+        event.from_step,
+        event.steps_done,
+        event.detail,
+        event.wall_ns,
+        event.namespace,
+        event.pod,
     )
 
 
 def _grant_row(grant: Grant) -> tuple[str | int | None, ...]:
     pod = None if grant.pod is None else json.dumps(astuple(grant.pod))
     return (
-        *(grant.digest, grant.job_id, json.dumps(grant.ids), grant.steps_done, grant.floor_ns, str(grant.state)),
-        *(grant.stopping, grant.nonce, grant.minted_ns, grant.resource, grant.bound, pod),
+        grant.digest,
+        grant.job_id,
+        json.dumps(grant.ids),
+        grant.steps_done,
+        grant.floor_ns,
+        str(grant.state),
+        grant.stopping,
+        grant.nonce,
+        grant.minted_ns,
+        grant.resource,
+        grant.bound,
+        pod,
     )
 
 

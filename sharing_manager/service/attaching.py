@@ -1,7 +1,7 @@
 """Attaches jobs: checks the token first, then makes the slow look-ups (pod, progress), then asks the manager to decide.
 
-    token known? -> which pod is it? -> does the pod hold the devices? -> how far is the job? -> Manager
-     (a file)        (Identifier)        (AllocationLister, the kubelet)            (ProgressStore)
+    token known? -> which pod is it? -> does the pod hold the devices? -> what is the job's progress? -> Manager
+     (a file)        (Identifier)        (AllocationLister: the kubelet)     (ProgressStore)
 
 Each look-up answers asynchronously, in the poller's thread. The connection is paused meanwhile, so it has at most one
 look-up at a time. A connection without a valid token costs no more than one attempt to open a file.
@@ -58,8 +58,8 @@ class Attaching:
         check_peer: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         """`not_ready` returns what the manager itself still waits for, "" for nothing. `check_peer` raises if the process
-        that opened a connection has ended: another process may have its pid by then, and the identity that was found may be
-        that process's."""
+        that opened a connection has ended: another process may have its pid by then, and the identity may be that of the
+        other process."""
         self._manager = manager
         self._files = files
         self._identifier = identifier

@@ -72,7 +72,7 @@ def trim(client: Client, place: str, node: str, *, max_length: int | None = None
 
 def _trim_acknowledged(client: Client, stream: str, limit: EntryId, group: str) -> Trimmed:
     removed = int(client.execute_command("XTRIM", stream, "MINID", "~", str(limit), "LIMIT", 0))
-    fix = f"let it read on, or delete it if nobody uses it any more (XGROUP DESTROY {stream} {group})"
+    fix = f"start its reader, or delete the group if it isn't used any more (XGROUP DESTROY {stream} {group})"
     reason = f"all groups have acknowledged what is before {limit}; group {group!r} needs the rest: {fix}"
     return Trimmed(stream, removed, reason)
 

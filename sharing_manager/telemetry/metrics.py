@@ -85,9 +85,7 @@ def border_figures(status: BorderFigures) -> list[Figure]:
     return [
         Figure("emugpu_kubernetes_events_queued", "Kubernetes Events that wait to be sent.", status.events_queued),
         Figure("emugpu_kubernetes_events_dropped", "Kubernetes Events dropped.", status.events_dropped, counter=True),
-        Figure(
-            "emugpu_inventory_valid", "1: the Node's inventory annotation is in force.", not status.inventory_problem
-        ),
+        Figure("emugpu_inventory_valid", "1: the Node's inventory annotation is valid.", not status.inventory_problem),
         Figure("emugpu_kubelet_up", "1: the kubelet lists which pods hold which devices.", not status.kubelet_problem),
     ]
 

@@ -1,4 +1,4 @@
-"""A node with a kubelet: directories with short names (a socket's path has 107 bytes), an inventory, the daemon as a process."""
+"""Fixtures: a node directory, a fake kubelet, an inventory, and the device plugin as a process."""
 
 from __future__ import annotations
 

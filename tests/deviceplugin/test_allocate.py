@@ -1,4 +1,4 @@
-"""Allocate and GetPreferredAllocation over the socket: what a container gets, and every way to be refused."""
+"""Allocate and GetPreferredAllocation over the socket: a container's reply, and every reason for a refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places on a node for containers without a GPU: when they are offered, what an Allocate gives, and that GPUs stay alone."""
+"""Host slots: when a node offers them, what Allocate replies, and that GPUs are unaffected."""
 
 from __future__ import annotations
 

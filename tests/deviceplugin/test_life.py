@@ -1,4 +1,4 @@
-"""The daemon as a process against a kubelet: registered, registered again, changed, ended."""
+"""The device plugin as a process with a fake kubelet: registration, its repetition, changes of the inventory, the end."""
 
 from __future__ import annotations
 

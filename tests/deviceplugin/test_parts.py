@@ -1,4 +1,4 @@
-"""The program's edges: settings, start-up failures, metrics and probes, generated code, what CDI leaves behind."""
+"""Settings, failures at the start, metrics and probes, generated code, removal of CDI specs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices come first: the rules as examples, and what must hold for every node."""
+"""Preferred devices: examples for each rule, and properties that hold for every node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node under test, twice: the manager as an object on a log that outlives it, and the daemon as a process."""
+"""Fixtures: the manager as an object whose event log outlives it, and the daemon as a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon of a cluster's node as a process, with the node directory and an inventory file: pods come with their tokens."""
+"""The daemon of a cluster's node as a process, with a node directory and an inventory file; pods present their tokens."""
 
 import contextlib
 import json

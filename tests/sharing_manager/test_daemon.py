@@ -1,4 +1,4 @@
-"""The daemon as a process: its contract on both sockets, its life, and whatever may come in at its sockets."""
+"""The daemon of a local cluster as a process: both sockets, its life, and invalid input."""
 
 import contextlib
 import itertools

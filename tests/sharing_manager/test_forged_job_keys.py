@@ -1,4 +1,4 @@
-"""A pod's labels are its creator's claims: they don't give a pod the progress of a job of another namespace, nor change it."""
+"""Labels of a pod are claims of its creator: they give no access to the progress of a job in another namespace."""
 
 from __future__ import annotations
 

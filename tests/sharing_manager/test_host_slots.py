@@ -1,4 +1,4 @@
-"""Grants of places on the node: a container without a GPU attaches, waits and reports, and its place is nowhere a device."""
+"""Grants of host slots: a container without a GPU attaches, waits and reports, and never counts as a device."""
 
 import pytest
 

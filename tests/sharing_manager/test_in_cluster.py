@@ -1,4 +1,4 @@
-"""The parts of a node's daemon wired together: what Kubernetes and Redis say reaches the manager, and the other way round."""
+"""The parts of a node's daemon together: input from Kubernetes and Redis reaches the manager, and events reach them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Real job processes against a real daemon: exit codes, stop and resume, and a manager that is killed under them."""
+"""Real job processes with a real daemon: exit codes, stop and resume, and a manager that is killed meanwhile."""
 
 import contextlib
 import itertools

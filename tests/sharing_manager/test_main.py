@@ -1,4 +1,4 @@
-"""What is said of an event log that can't be used: the file, SQLite's own words, and what to do about just that."""
+"""Messages about an unusable event log: the file, SQLite's error, and the matching fix."""
 
 import sqlite3
 

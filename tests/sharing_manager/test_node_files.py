@@ -1,4 +1,4 @@
-"""What the daemon of a node reads and writes there: inventories in both formats, what it publishes, tools for containers."""
+"""Files of a node: inventories in both formats, the published inventory, tools for containers."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Settings: every field has its variable; what is missing, unknown or contradicts another one is an error that says so."""
+"""Settings: each field has a variable; missing, unknown and contradictory values are errors that say so."""
 
 from dataclasses import fields
 from pathlib import Path

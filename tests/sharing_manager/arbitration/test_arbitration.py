@@ -1,4 +1,4 @@
-"""Sharing modes: leases of a device never overlap, nothing is idle under load, and whoever leaves gives its time back."""
+"""Sharing modes: leases never overlap, a device isn't idle under load, and a holder that leaves returns its time."""
 
 import pytest
 from hypothesis import given

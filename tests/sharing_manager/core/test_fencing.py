@@ -1,4 +1,4 @@
-"""Whatever the kubelet, pods, crashes and an administrator do in whatever order: device time is given to one at a time."""
+"""Model-based test: for any order of actions of kubelet, pods and administrators, device time has one holder at a time."""
 
 import itertools
 

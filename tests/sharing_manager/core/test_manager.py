@@ -1,4 +1,4 @@
-"""What the manager answers: once, twice, out of order, to the wrong one, and after the end."""
+"""The manager's answers to requests that are repeated, out of order, from the wrong job, or late."""
 
 import pytest
 

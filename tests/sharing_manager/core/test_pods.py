@@ -1,4 +1,4 @@
-"""Pods on a node: who attaches, goes on, is fenced, restarts, loses its device or is gone, and what stays in the books."""
+"""Grants of pods: attach, resume, fencing, restart, loss of a device, end of the pod, and which grants are kept."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""After a crash: a new manager on the same log keeps every promise, and every step is counted once."""
+"""After a crash, a new manager on the same log keeps all grants and leases, and counts each step once."""
 
 import itertools
 import sqlite3

@@ -1,4 +1,4 @@
-"""A node's devices: several are taken together or not at all; an inventory says what is wrong with it."""
+"""The device pool: several devices are taken together or not at all. Inventory files: error messages."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Shares of the node by pod: which source counts, and what processes are told over the job socket."""
+"""Shares of the node's CPUs and memory by pod: which source has priority, and the messages on the job socket."""
 
 import pytest
 

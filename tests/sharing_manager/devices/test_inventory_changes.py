@@ -1,4 +1,4 @@
-"""A node's devices change while they are held: whoever holds one keeps time and memory, and is told what it lost."""
+"""Changes of the inventory while devices are held: holders keep time and memory, and learn what they have lost."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""To whom a token belongs and whom its showing displaces: the rules, one by one."""
+"""Which pod a token is bound to, and which holders an attachment displaces: one test for each rule."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Whose grants are nobody's any more: twice missing is gone, once is not, and nobody who is there loses anything."""
+"""Which grants end: those missing in two consecutive lists of the kubelet, and never one of an existing pod."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Peers of one container have one name; what was seen is kept for a second."""
+"""Names of peers: processes of one container have the same name, which is cached for a second."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The allocations that schedulers write on pods, as they come from the API server into the node's book of shares."""
+"""The allocations that schedulers write on pods, from the API server to the host shares."""
 
 from __future__ import annotations
 

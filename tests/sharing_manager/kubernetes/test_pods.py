@@ -344,7 +344,7 @@ def test_a_pod_that_is_gone_is_refused(fake, directory) -> None:
         (
             9,
             "/user.slice",
-            "process 9 runs outside of all pods of this node, .*; start it in a pod that asks for emulated GPUs",
+            "process 9 runs outside of all pods of this node, .*; start it in a pod that requests emulated GPUs",
         ),
     ],
 )

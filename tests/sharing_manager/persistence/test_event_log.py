@@ -1,4 +1,4 @@
-"""The event log as a file: what an older one held goes on, nothing in it is a token, and it stays bounded."""
+"""The event log's file: upgrades from older versions, no token in it, and a bounded size."""
 
 import sqlite3
 

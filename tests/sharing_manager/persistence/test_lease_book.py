@@ -1,4 +1,4 @@
-"""The lease file: what was noted is there after the process is gone, in its epoch and in no other."""
+"""The lease file: leases survive the process, but not the host's boot."""
 
 import hashlib
 import os

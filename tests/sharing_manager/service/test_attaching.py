@@ -1,4 +1,4 @@
-"""Attaching over a socket, with look-ups that answer when they like: order, limits, and everything that may go wrong."""
+"""Attaching over a socket with look-ups that answer in any order: limits, time-outs and errors."""
 
 import os
 import socket

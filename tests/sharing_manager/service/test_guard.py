@@ -1,4 +1,4 @@
-"""Who floods the job socket waits, and the others don't; in manual time, over a real socket."""
+"""A container that floods the job socket is delayed, others aren't: in manual time, over a real socket."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""TimeBudgets: what a peer may use at once and for long, and that nobody pays for another."""
+"""Time budgets: burst, refill, and independence of the peers."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A real Redis of the test's own on a Unix socket, and an event log that is written as the manager writes it."""
+"""Fixtures: a real Redis on a Unix socket, and an event log as the manager writes it."""
 
 from __future__ import annotations
 

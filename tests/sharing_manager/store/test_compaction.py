@@ -1,4 +1,4 @@
-"""What may go when the spool is full, decided without a database."""
+"""Which entries of a full outbox are merged, decided without a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a job has come elsewhere: answered in the poller's thread, whatever Redis does meanwhile."""
+"""Look-ups of a job's progress: answered in the poller's thread, whatever Redis does."""
 
 from __future__ import annotations
 

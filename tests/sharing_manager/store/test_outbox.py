@@ -1,4 +1,4 @@
-"""The outbox within its bounds, and a file that fails under the shipper."""
+"""The outbox stays within its bounds, and a file that fails doesn't end the shipper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Redis that may know too little is not believed: jobs wait rather than do their steps again."""
+"""A Redis that may lack progress isn't trusted: jobs wait instead of repeating steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer group: each event once, in order, and again after a crash what was not acknowledged."""
+"""A consumer group gets each event once, in order; after a crash it gets unacknowledged events again."""
 
 from __future__ import annotations
 

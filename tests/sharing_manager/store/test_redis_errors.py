@@ -1,4 +1,4 @@
-"""Whatever is wrong with Redis: one line that says what to do, the manager goes on, and shipping goes on when it is put right."""
+"""Failures of Redis: one line that says what to do, and shipping continues once the cause is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream in Redis within its bounds: while all is well, and when Redis has no memory left."""
+"""The stream's length: trimmed regularly, and at once when Redis is out of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is lost, killed, cut off or full in whatever order: each event arrives once, in order, or is accounted for."""
+"""Model-based test: after any losses, kills and failures, each event arrives once, in order, or is counted as lost."""
 
 from __future__ import annotations
 

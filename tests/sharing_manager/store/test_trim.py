@@ -1,4 +1,4 @@
-"""Only what every reader has acknowledged is deleted."""
+"""Trimming deletes only events that every reader has acknowledged."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_reader_needs_more_than_the_length(server):
     done = make_room(server.client(), "redis", "n1", 20)
     assert left(server) == list(range(41, 101))
     assert done.reason.endswith(
-        "group 'g' needs the rest: let it read on, or delete it if nobody uses it any more"
+        "group 'g' needs the rest: start its reader, or delete the group if it isn't used any more"
         " (XGROUP DESTROY emugpu:events:n1 g)"
     )
 

@@ -1,4 +1,4 @@
-"""What a node tells of itself: utilisation of the last second, and a snapshot that is plain facts."""
+"""Utilisation over the last second, and the snapshot of a node."""
 
 import pytest
 from hypothesis import given
