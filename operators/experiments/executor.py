@@ -37,7 +37,7 @@ from scheduler_sims.loop.strategies import Explain
 from scheduler_sims.record import RunRecord
 
 GATHER_S = 0.3
-"""The scheduler decides together about events of so many seconds. Jobs of one batch wait for each other in any case."""
+"""Seconds for which the scheduler gathers events before a decision. Jobs of one batch wait for each other in any case."""
 LEAD_S = 5.0
 """From a scheduler's start until time 0 of its run: it is ready by then, and policies with rounds count from time 0."""
 _PROBE_LIMIT_S = 240.0
@@ -57,7 +57,7 @@ class StepReporter(Protocol):
 
     @property
     def explain(self) -> Explain | None:
-        """Gets the policy's reasons; None: nobody wants them."""
+        """Gets the policy's reasons; None: they aren't reported."""
         ...
 
     def update(self, ended: int, now_s: float) -> None:
