@@ -118,7 +118,7 @@ def test_kubectl_completes_names(emujobs: Kubectl) -> None:
     done = emujobs("__complete", "emugpu", "explain", "o")
     assert done.stdout.splitlines() == ["one\tSucceeded", ":4"]
     done = emujobs("__complete", "emugpu", "to")
-    assert done.stdout.splitlines() == ["top\temulated GPUs: who has them, how busy they are", ":4"]
+    assert done.stdout.splitlines() == ["top\temulated GPUs: which pods hold them, load and memory", ":4"]
 
 
 def test_one_job_is_explained(emujobs: Kubectl) -> None:
