@@ -1,9 +1,10 @@
-"""Generates the chart's CustomResourceDefinitions, values.schema.json, files/checks.json and the table in its README.
+"""Generates the chart's CustomResourceDefinitions, values.schema.json, files/checks.json and the table in its README, and the
+API's list of policies (operators/api/replies/policies.json).
 
 Sources: the models of the custom resources (operators/objects), values.yaml (defaults and their comments), the programs' Settings
-classes (which settings there are), the runtime's GPU types and the models that have a profile. files/checks.json is for
-templates/checks.yaml: GPU types may be typed in any case, which an enum can't express, and a schema's error about a key has no
-place. `python charts/generate.py --check` only reports what is out of date.
+classes (which settings there are), the runtime's GPU types, the models that have a profile, and the scheduling policies.
+files/checks.json is for templates/checks.yaml: GPU types may be typed in any case, which an enum can't express, and a schema's
+error about a key has no place. `python charts/generate.py --check` only reports what is out of date.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import yaml
 
 from deviceplugin.settings import Settings as PluginSettings
+from emugpu.commands.policies import describe_policies
 from emulator_runtime.node.settings import EnvSettings
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from emulator_runtime.profiles.table import ProfileTable
@@ -28,6 +30,7 @@ from operators.objects.pool import Pool
 from sharing_manager.settings import Settings as ManagerSettings
 
 CHART = Path(__file__).parent / "emugpu"
+POLICIES = Path(__file__).parent.parent / "operators" / "api" / "replies" / "policies.json"
 BEGIN, END = "<!-- values: begin (python charts/generate.py) -->", "<!-- values: end -->"
 
 # What the chart sets itself from other values, or what has no meaning in a cluster.
@@ -279,6 +282,7 @@ def outputs() -> dict[Path, str]:
         CHART / "values.schema.json": json.dumps(schema(values, definition), indent=1) + "\n",
         CHART / "files" / "checks.json": json.dumps(checks(definition), indent=1) + "\n",
         **{CHART / "crds" / f"{name}.yaml": definition_file(made) for name, made in DEFINITIONS.items()},
+        POLICIES: json.dumps(describe_policies(), indent=2) + "\n",
         readme: f"{before}{BEGIN}\n\n{table(values)}\n\n{END}{after}",
     }
 

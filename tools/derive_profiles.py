@@ -56,7 +56,7 @@ Key = tuple[str, str]  # model, GPU type
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the tool; see the module's docstring for what it answers."""
+    """Runs the tool; the module's docstring lists its exit codes."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data_dir", type=Path, help="folder with compute.csv.gz, memory.csv.gz and coverage.csv")
     parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
@@ -145,7 +145,7 @@ def choose_knots(values: Mapping[int, int], count: int = KNOTS_PER_CURVE) -> lis
 
 
 def _best_split(batches: Sequence[int], heights: Sequence[int], left: int, right: int) -> tuple[float, int]:
-    """(How much it helps, index) of the best further knot between two; the first of equals, (0, -1) if none helps."""
+    """(Reduction of the error, index) of the best further knot between two; the first of equal ones, (0, -1) if none helps."""
     whole, best = _error_sum(batches, heights, left, right), (0.0, -1)
     for middle in range(left + 1, right):
         parts = _error_sum(batches, heights, left, middle) + _error_sum(batches, heights, middle, right)

@@ -1,6 +1,6 @@
-"""`emugpu compare`: run each policy in the simulator and for real, and put both side by side.
+"""`emugpu compare`: run each policy in the simulator and on a cluster, and compare the JCTs.
 
-For each policy there is a predicted run (simulated, virtual time) and observed ones: on a local emulated cluster (one sharing
+Each policy has a predicted run (simulated, virtual time) and one or more observed runs: on a local emulated cluster (one sharing
 manager per node, one process per job, the clock of your choice), or with --on kubernetes on the cluster of your kubeconfig,
 where the jobs are EmuJobs and `emugpu scheduler` schedules them.
 """
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from emugpu.commands.console import ProgressBars
 from emugpu.commands.on_kubernetes import add_kubernetes, refuse_kubernetes_options, run_on_kubernetes
-from emugpu.commands.runs import add_arguments, leave, load, meta_of, observed_title
+from emugpu.commands.runs import add_arguments, load, meta_of, observed_title, write_results
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.clusters.local import LocalOptions
 
@@ -31,7 +31,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_arguments(parser)
     parser.add_argument("--repeat", type=int, default=1, help="observed runs per policy (default 1)")
     parser.add_argument(
-        "--on", choices=("local", "kubernetes"), default="local", help="where it is observed (default: this machine)"
+        "--on",
+        choices=("local", "kubernetes"),
+        default="local",
+        help="where observed runs take place (default: this machine)",
     )
     _add_local(parser.add_argument_group("on this machine"))
     add_kubernetes(parser.add_argument_group("on kubernetes"))
@@ -47,7 +50,7 @@ def _add_local(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--warp",
         action="store_true",
-        help="jump over waiting: as fast as this machine can; --speed is for the time between the jumps",
+        help="skip the time in which all jobs wait; --speed applies between the skips",
     )
     parser.add_argument(
         "--standby",
@@ -58,23 +61,23 @@ def _add_local(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--realtime",
         action="store_true",
-        help="give job processes real-time priority (SCHED_FIFO), for machines that do other work; needs CAP_SYS_NICE",
+        help="give job processes real-time priority (SCHED_FIFO), for machines with other load; needs CAP_SYS_NICE",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """0: done, 1: a job failed. Raises errors of the tree, KeyboardInterrupt after Ctrl-C or SIGTERM."""
+    """Returns 0, or 1 if a job failed. Raises errors of the tree, KeyboardInterrupt after Ctrl-C or SIGTERM."""
     if not 1 <= args.repeat <= MOST_REPEATS:
         raise InputError("--repeat", f"must be from 1 to {MOST_REPEATS}, not {args.repeat}")
     if args.on == "kubernetes":
         return run_on_kubernetes(args)
     refuse_kubernetes_options(args)
-    return _run_here(args)
+    return _run_locally(args)
 
 
-def _run_here(args: argparse.Namespace) -> int:
-    usual = LocalOptions().speed if args.warp else DEFAULT_SPEED
-    speed = usual if args.speed is None else args.speed
+def _run_locally(args: argparse.Namespace) -> int:
+    default = LocalOptions().speed if args.warp else DEFAULT_SPEED
+    speed = default if args.speed is None else args.speed
     if not 1e-3 <= speed <= 1e4:
         raise InputError("--speed", f"must be from 0.001 to 10000, not {speed:g}")
     if args.standby < 1:
@@ -101,6 +104,6 @@ def _run_here(args: argparse.Namespace) -> int:
                 )
             runs += [replace(run, policy=title) for run in own]
     scaled = f"{speed:g} emulated seconds per second"
-    between = "warp" if speed == usual else f"warp, between jumps {scaled}"
+    between = "warp" if speed == default else f"warp, between jumps {scaled}"
     clock = between if args.warp else f"scaled, {scaled}"
-    return leave(args, runs, meta_of(args, experiment, clock))
+    return write_results(args, runs, meta_of(args, experiment, clock))

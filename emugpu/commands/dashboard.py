@@ -1,7 +1,7 @@
-"""`emugpu dashboard`: jobs, devices and experiments in the browser, of comparisons on this machine or of a cluster.
+"""`emugpu dashboard`: show jobs, devices and experiments of comparisons on this machine, or of a cluster, in the browser.
 
-DIR is what `emugpu compare ... --out DIR` or `emugpu simulate ... --out DIR` left, or a folder of several such; without one it
-is the newest below out/. The page is for this machine's user alone: the printed link works once.
+DIR is the output of `emugpu compare ... --out DIR` or `emugpu simulate ... --out DIR`, or a directory of several such outputs
+(default: the newest one below out/). Only one browser gets access: the printed link works once.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Adds `dashboard` to the front door's commands."""
     parser = subparsers.add_parser(
         "dashboard",
-        help="look at comparisons, or a cluster, in the browser",
+        help="show comparisons, or a cluster, in the browser",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "directories", nargs="*", type=Path, metavar="DIR", help="what compare left (default: the newest)"
+        "directories", nargs="*", type=Path, metavar="DIR", help="output of compare or simulate (default: the newest)"
     )
     parser.add_argument("--port", type=int, metavar="N", help=f"on 127.0.0.1 (default: {DEFAULT_PORT}, or a free one)")
     parser.add_argument("--no-browser", action="store_true", help="only print the link")
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="look at this cluster instead")
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="show this cluster instead")
     parser.add_argument("--context", default="", help="a context of that file, or of the one that kubectl uses")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 after Ctrl-C. Raises errors of the tree."""
+    """Returns 0 after Ctrl-C. Raises errors of the tree."""
     if args.directories and (args.kubeconfig or args.context):
-        raise InputError("DIR", "is about comparisons, --kubeconfig and --context about a cluster; give one of the two")
+        raise InputError("DIR", "names comparisons, --kubeconfig and --context name a cluster; give one of the two")
     if args.port is not None and not 0 <= args.port <= 65535:
         raise InputError("--port", f"must be from 0 to 65535, not {args.port}")
     directories = [] if args.kubeconfig or args.context else _outputs(args.directories)
@@ -89,7 +89,7 @@ async def _dashboard(args: argparse.Namespace, directories: Sequence[Path], list
 
 
 def _cluster(args: argparse.Namespace, changes: Changes) -> Source:
-    """What the caller's kubeconfig lets them see; what they change is checked by the API server as theirs."""
+    """The cluster of the kubeconfig. The API server authorises all requests as those of the kubeconfig's user."""
     target = connection(args.kubeconfig, args.context)
     naming = Naming(f"{target.context or 'cluster'} ({target.server})")
     return ClusterSource(KubeApi(target), changes, wall_ns, naming)
@@ -97,11 +97,11 @@ def _cluster(args: argparse.Namespace, changes: Changes) -> Source:
 
 def _open(link: str) -> None:
     if not webbrowser.open(link):
-        print("no browser was found here; open the link yourself", file=sys.stderr, flush=True)
+        print("no browser was found; open the link yourself", file=sys.stderr, flush=True)
 
 
 def _listener(port: int | None) -> socket.socket:
-    """On the port that was asked for; where none was, the default one if it's free."""
+    """A socket on this port; without one on the default port, or a free one if that is in use."""
     if port is not None:
         return listening(LOOPBACK, port)
     try:
@@ -111,12 +111,12 @@ def _listener(port: int | None) -> socket.socket:
 
 
 def _outputs(given: Sequence[Path]) -> list[Path]:
-    """The directories to show; a folder of several stands for all of them. Raises InputError where there is none."""
+    """The directories to show; a directory of several outputs stands for all of them. Raises InputError if there are none."""
     if not given:
         newest = sorted(Path("out").glob(f"*/{SUMMARY}"), key=lambda path: path.stat().st_mtime)
         if not newest:
             raise InputError(
-                "out/", "has no comparison; run `make demo`, or name a DIR that `emugpu compare --out` left"
+                "out/", "has no comparison; run `make demo`, or name a DIR that `emugpu compare --out` wrote"
             )
         return [newest[-1].parent]
     found: list[Path] = []
@@ -125,6 +125,6 @@ def _outputs(given: Sequence[Path]) -> list[Path]:
             [directory] if (directory / SUMMARY).exists() else sorted(p.parent for p in directory.glob(f"*/{SUMMARY}"))
         )
         if not inside:
-            raise InputError(str(directory), f"has no {SUMMARY}; name a directory that `emugpu compare --out` left")
+            raise InputError(str(directory), f"has no {SUMMARY}; name a directory that `emugpu compare --out` wrote")
         found += inside
     return found

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emugpu.commands.console import ProgressBars
-from emugpu.commands.runs import check_out, inputs_of, leave, load, meta_of, observed_title, write_files
+from emugpu.commands.runs import check_out, inputs_of, load, meta_of, observed_title, write_files, write_results
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import wall_ns
 from operators.objects.names import SCHEDULER_ACTUATORS
@@ -90,7 +90,7 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
             loaded = load(args, executor.cluster_state().spec, remedy)
         experiment, titles = loaded
         comparison = _compare(args, executor, bars, (experiment.in_pods(), titles))
-    return leave(args, comparison.runs, _meta(args, comparison))
+    return write_results(args, comparison.runs, _meta(args, comparison))
 
 
 def _compare(

@@ -1,4 +1,4 @@
-"""What `compare` and `simulate` share: their arguments, their inputs, and the files that they write."""
+"""Arguments, inputs and output files of `emugpu compare` and `emugpu simulate`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scheduler_sims.reports.spans_file import write_spans_csv
 from scheduler_sims.reports.table import print_comparison
 
 THE_CLUSTER = "as its pools are"
-"""In reports, the cluster of a comparison without a cluster file."""
+"""The cluster's description in reports of a comparison without a cluster file."""
 JOBS, SPANS, SUMMARY, REPORT = "jobs.csv", "spans.csv", "summary.json", "report.html"
 _TABLE_WIDTH = 100
 
@@ -51,12 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=1.0,
         metavar="F",
-        help="multiply all submit times and durations: longer jobs, in which what starting one costs counts for less (default 1)",
+        help="multiply all submit times and durations, so that the costs of starting jobs matter less (default 1)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of everything drawn by chance (default 0)")
-    parser.add_argument("--profiles", type=Path, metavar="FILE.json", help="your own profiles, beside the bundled ones")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers (default 0)")
     parser.add_argument(
-        "--out", type=folder, metavar="DIR", help="where to write report.html, jobs.csv and summary.json"
+        "--profiles", type=Path, metavar="FILE.json", help="profiles to use in addition to the bundled ones"
+    )
+    parser.add_argument(
+        "--out", type=folder, metavar="DIR", help="directory for report.html, jobs.csv and summary.json"
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
     parser.add_argument("--explain", action="store_true", help="print each policy's reasons on stderr")
@@ -65,9 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def load(
     args: argparse.Namespace, spec: ClusterSpec | None = None, remedy: Remedy | None = None
 ) -> tuple[Experiment, dict[str, str]]:
-    """Read all inputs and check them before anything runs; with the experiment, the title of each `--policy` value.
+    """Reads and checks all inputs. Returns the experiment and the title of each `--policy` value.
 
-    `spec`: the cluster where no file describes it. `remedy`: what to change there for a job that doesn't fit.
+    `spec`: the cluster if no file describes it. `remedy`: the advice for a job that doesn't fit on it.
     """
     cluster = args.cluster or spec
     if cluster is None:
@@ -88,9 +90,9 @@ def load(
 
 
 def check_out(out: Path, inputs: Sequence[tuple[str, Path]] = ()) -> None:
-    """Make the output directory now: a run may take long, and its results must have somewhere to go.
+    """Creates the output directory before a run, which may take long.
 
-    Raises InputError where that can't be, and where a result would replace one of `inputs`, (what it is, its path).
+    Raises InputError if it can't, and if a result would replace one of `inputs`, pairs of a description and a path.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -109,14 +111,14 @@ def check_out(out: Path, inputs: Sequence[tuple[str, Path]] = ()) -> None:
 
 
 def folder(text: str) -> Path:
-    """For argparse: a path that is not empty."""
+    """The type of --out for argparse: a path that is not empty."""
     if not text:
         raise argparse.ArgumentTypeError("is empty; name a folder ('.' is this one)")
     return Path(text)
 
 
 def inputs_of(args: argparse.Namespace) -> list[tuple[str, Path]]:
-    """The files that the run reads, by what they are."""
+    """Descriptions and paths of the files that the run reads."""
     policies = [("a policy file", path) for text in args.policy if (path := policy_file(text)) is not None]
     named = (
         ("the workload", args.workload),
@@ -129,25 +131,25 @@ def inputs_of(args: argparse.Namespace) -> list[tuple[str, Path]]:
 
 def _same_file(one: Path, other: Path) -> bool:
     try:
-        return one.samefile(other)  # links and all
+        return one.samefile(other)  # also through links
     except OSError:
-        return False  # one of them isn't there: nothing is lost
+        return False  # one of them doesn't exist
 
 
 def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dict[str, Any]:
-    """What was compared, for the report's header and the summary."""
+    """Properties of the comparison, for the report's header and the summary."""
     return experiment.described(str(args.workload), str(args.cluster or THE_CLUSTER), clock, args.stretch)
 
 
-def leave(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> int:
-    """Print the outcome and write the files; 1 where a job failed."""
+def write_results(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> int:
+    """Prints the results and writes the files. Returns 1 if a job failed, else 0."""
     comparison = compare(runs)
     try:
         if args.json:
             print(json.dumps(summary_dict(comparison, meta), indent=2), flush=True)
         else:
             print_comparison(comparison, result_console(_TABLE_WIDTH))
-    finally:  # be the reader gone, or the disk full: one of both has the results
+    finally:  # if the output can't be printed, the files have the results
         write_files(args, runs, meta)
     if args.out is not None and not args.json:
         print(f"report: {args.out / REPORT}   jobs: {args.out / JOBS}")
@@ -155,7 +157,7 @@ def leave(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, A
 
 
 def write_files(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> None:
-    """The report, the jobs and the summary of what has been run until now, where --out says."""
+    """Writes report, jobs, spans and summary of the runs so far into the directory of --out, if given."""
     if args.out is not None:
         comparison = compare(runs)
         write_jobs_csv(args.out / JOBS, runs)
@@ -165,5 +167,5 @@ def write_files(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[
 
 
 def observed_title(title: str, repeat: int, repeats: int) -> str:
-    """What the bar of an observed run says."""
+    """The title of an observed run's progress bar."""
     return f"{title}: observed" + (f" {repeat}/{repeats}" if repeats > 1 else "")

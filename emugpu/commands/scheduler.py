@@ -108,9 +108,7 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"what happens within so many seconds is decided together (default {DEFAULT_DECIDE_EVERY_S:g}, or the costs')",
     )
-    how.add_argument(
-        "--no-predictions", action="store_true", help="don't foretell jobs' completion times at their submission"
-    )
+    how.add_argument("--no-predictions", action="store_true", help="don't predict the JCT of submitted jobs")
     how.add_argument(
         "--cluster-costs",
         type=Path,

@@ -1,4 +1,4 @@
-"""`emugpu simulate`: the predicted run of each policy only; virtual time, a second for thousands of jobs."""
+"""`emugpu simulate`: simulate each policy in virtual time; thousands of jobs take about a second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 
 from emugpu.commands.console import ProgressBars
-from emugpu.commands.runs import add_arguments, leave, load, meta_of
+from emugpu.commands.runs import add_arguments, load, meta_of, write_results
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -17,7 +17,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """0: done, 1: a job failed. Raises errors of the tree."""
+    """Returns 0, or 1 if a job failed. Raises errors of the tree."""
     experiment, titles = load(args)
     runs = []
     with ProgressBars(explain=args.explain) as bars:
@@ -25,4 +25,4 @@ def run(args: argparse.Namespace) -> int:
             bar = bars.bar(f"{title}: predicted", len(experiment.workload.jobs))
             run = experiment.simulate(policy, progress=bar.update, explain=bar.explain)
             runs.append(replace(run, policy=title))
-    return leave(args, runs, meta_of(args, experiment, "simulated only"))
+    return write_results(args, runs, meta_of(args, experiment, "simulated only"))

@@ -1,8 +1,7 @@
-"""`emugpu smi`: the emulated GPUs of this container, as nvidia-smi shows real ones; with --admin all of a node.
+"""`emugpu smi`: show the emulated GPUs of this container in the format of nvidia-smi; with --admin those of a node.
 
-Job containers have the same as a static program at /usr/bin/nvidia-smi, for images without Python.
-exit codes: 0, 2 for a wrong option, 6 where no GPU has the id that was asked for, 9 where the container has no GPU,
-143 where SIGTERM ended it.
+Job containers have a static program with the same output at /usr/bin/nvidia-smi, for images without Python.
+exit codes: 0, 2 for a wrong option, 6 if no GPU has the requested id, 9 if the container has no GPU, 143 after SIGTERM.
 """
 
 from __future__ import annotations
@@ -29,14 +28,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     program.add_arguments(parser)
-    parser.add_argument("--admin", type=Path, metavar="SOCKET", help="all GPUs of this node, from its admin socket")
+    parser.add_argument(
+        "--admin", type=Path, metavar="SOCKET", help="show all GPUs of this node, from its admin socket"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints what was asked for; the module's text says what the exit codes mean."""
+    """Prints the requested output. The module's docstring has the exit codes."""
 
     def picture() -> Picture | None:
         return node_picture(args.admin) if args.admin else container_picture(os.environ)
 
-    return program.answered(args, "emugpu smi", picture, NO_GPU)
+    return program.run_smi(args, "emugpu smi", picture, NO_GPU)

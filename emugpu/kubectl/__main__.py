@@ -1,6 +1,7 @@
 """`kubectl emugpu`: the program kubectl-emugpu, which kubectl finds on the PATH. This file is the table of its commands.
 
-It only reads. Its commands are modules of emugpu/kubectl/commands; only the requested one is imported.
+It only reads. Its commands are modules of emugpu/kubectl/commands; only the requested one is imported: `gantt` and `experiment`
+import NumPy, which takes several times longer than everything that `jobs` or `top` needs.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
 
 PROGRAM = "kubectl emugpu"
 COMMANDS = {
-    "top": "emulated GPUs: who has them, how busy they are",
+    "top": "emulated GPUs: which pods hold them, load and memory",
     "jobs": "EmuJobs: progress, predicted and observed completion times",
-    "gantt": "who had which GPU when, as a chart in the terminal or a page",
-    "explain": "one job's story in time order, and why it waits",
+    "gantt": "which job held which GPU when, as a chart in the terminal or a page",
+    "explain": "the history of one job in time order, and why it waits",
     "experiment": "experiments: job completion times per policy, their report",
-    "smi": "nvidia-smi of a node or a pod, from here",
+    "smi": "the output of nvidia-smi for a node or a pod",
 }
 _EPILOG = """exit status: 0 done, 1 a job of the experiment failed, 2 an error (one line says what and where), 130 interrupted,
-141 whoever read the output (head) left before its end
+141 the reader of the output (head) closed it early
 
 examples:
   kubectl emugpu top devices --watch
@@ -75,7 +76,7 @@ def parser(command: str | None) -> argparse.ArgumentParser:
     connection = options.connection()
     front = OneLineParser(
         prog=PROGRAM,
-        description="What emulated GPUs and EmuJobs do. Nothing is changed.",
+        description="Shows the state of emulated GPUs and EmuJobs. Nothing is changed.",
         epilog=_EPILOG,
         parents=[connection],
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -13,7 +13,7 @@ from operators.kube.api import Api, ForbiddenError, Json, NotThereError, Resourc
 
 T = TypeVar("T")
 RIGHTS = "docs/kubectl.md lists the rights that each command needs"
-NO_EMUJOBS = "this cluster knows no EmuJobs: install the chart (`emugpu cluster up`, or Helm)"
+NO_EMUJOBS = "this cluster has no resource EmuJob: install the chart (`emugpu cluster up`, or Helm)"
 
 
 class ClosableApi(Api, Protocol):

@@ -24,7 +24,7 @@ from operators.scheduling.names import ROW
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord
 
-NOT_OVER = ("", "Pending", "Queued", "Starting", "Running", "Preempted")
+UNFINISHED = ("", "Pending", "Queued", "Starting", "Running", "Preempted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class Run:
         return min((m.job.submitted_s for m in self.members if m.job.submitted_s is not None), default=0.0)
 
     @property
-    def going(self) -> int:
+    def unfinished(self) -> int:
         """Number of jobs that haven't ended."""
-        return sum(member.job.phase in NOT_OVER for member in self.members)
+        return sum(member.job.phase in UNFINISHED for member in self.members)
 
     def belongs_to(self, experiment: str) -> bool:
         """Whether this is the named experiment, or one of its runs."""
@@ -78,14 +78,14 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
-    """The present state of the cluster on which the jobs ran."""
+class ClusterNow:
+    """The present state of the cluster on which the jobs ran: its nodes and what they offer."""
 
     cluster: ClusterSpec
     offers: tuple[NodeOffer, ...]
 
     @classmethod
-    def of(cls, pools: Sequence[Pool], nodes: Sequence[Node]) -> Grounds:
+    def of(cls, pools: Sequence[Pool], nodes: Sequence[Node]) -> ClusterNow:
         return cls(cluster_spec(pools, nodes), offers_of(pools, nodes))
 
 
@@ -105,31 +105,31 @@ def runs_of(documents: Iterable[Json]) -> list[Run]:
     return numbered(found)
 
 
-def record_of(run: Run, grounds: Grounds, now_s: float) -> RunRecord:
-    """The run as all reports need it. A job that hasn't ended counts as failed by now, with a note."""
+def record_of(run: Run, cluster_now: ClusterNow, now_s: float) -> RunRecord:
+    """The run's record for reports. A job that hasn't ended counts as failed at `now_s`, with a note."""
     profiles, notes, jobs = ProfileTable.bundled(), list[str](), list[JobSpec]()
     for row, member in enumerate(run.members):
         try:
-            jobs.append(_job(member, run.begun_s, _row(member, row), grounds, profiles))
+            jobs.append(_job(member, run.begun_s, _row(member, row), cluster_now, profiles))
         except EmuGpuError as error:
             notes.append(f"{member.job.key} is left out: {error}")
     info = RunInfo(run.policy, run.repeat, round(now_s * 1e9), notes=tuple(notes))
-    record = run_record(info, jobs, [observed_job(member.document) for member in run.members], grounds.cluster)
+    record = run_record(info, jobs, [observed_job(member.document) for member in run.members], cluster_now.cluster)
     return replace(record, lag={})  # when a job should have been submitted isn't known here
 
 
 def finished_only(record: RunRecord) -> RunRecord:
-    """Without the jobs that haven't finished: for figures while a run goes on."""
+    """The record without unfinished jobs, for figures while a run continues."""
     done = tuple(job for job in record.jobs if job.status == "finished")
     return replace(record, jobs=done, spans=(), host_spans=())
 
 
-def _job(member: Member, begun_s: float, row: int, grounds: Grounds, profiles: ProfileTable) -> JobSpec:
+def _job(member: Member, begun_s: float, row: int, cluster_now: ClusterNow, profiles: ProfileTable) -> JobSpec:
     """Raises what parsing an invalid spec raises."""
     job = member.job
     spec: EmuJobSpec = parse_spec(job.namespace, job.name, object_at(member.document, "spec"))
     submit_s = max(0.0, (job.submitted_s or begun_s) - begun_s)
-    return job_spec(job.job_id, spec, submit_s, row, grounds.offers, profiles)
+    return job_spec(job.job_id, spec, submit_s, row, cluster_now.offers, profiles)
 
 
 def _row(member: Member, otherwise: int) -> int:
@@ -155,7 +155,7 @@ def _annotation(member: Member, name: str) -> str:
 
 
 def numbered(runs: Iterable[Run]) -> list[Run]:
-    """With the repeats of each policy counted within its experiment."""
+    """The runs with `repeat` counted for each policy within its experiment."""
     counts: dict[tuple[str, str], int] = {}
     found = []
     for run in runs:

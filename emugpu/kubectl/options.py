@@ -1,4 +1,4 @@
-"""The options of every command; each may stand before the command or after it, as with kubectl."""
+"""Options that several commands share; as with kubectl, those of the connection may stand before or after the command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def connection() -> OneLineParser:
 
 
 def add_everywhere(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-A", "--all-namespaces", action="store_true", help="look into all namespaces")
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces")
 
 
 def add_output(parser: argparse.ArgumentParser, *forms: str) -> None:
@@ -38,13 +38,13 @@ def add_output(parser: argparse.ArgumentParser, *forms: str) -> None:
 
 
 def add_watch(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-w", "--watch", action="store_true", help="go on until Ctrl-C")
-    seconds = f"with --watch: look again after so many seconds (default {EVERY_S:g})"
+    parser.add_argument("-w", "--watch", action="store_true", help="repeat until Ctrl-C")
+    seconds = f"with --watch: the interval in seconds (default {EVERY_S:g})"
     parser.add_argument("--every", type=float, default=EVERY_S, metavar="S", help=seconds)
 
 
 def add_selector(parser: argparse.ArgumentParser) -> None:
-    selector = "only those with these labels, such as emugpu.dev/experiment=a7,team!=ops"
+    selector = "only EmuJobs with these labels, such as emugpu.dev/experiment=a7,team!=ops"
     parser.add_argument("-l", "--selector", default="", metavar="SELECTOR", help=selector)
 
 

@@ -87,10 +87,10 @@ def _beginning(job: JobView) -> Iterator[StoryLine]:
     by = f", for scheduler {job.scheduler} (actuator {job.actuator})" if job.scheduler else ""
     yield StoryLine(job.submitted_s, "job", f"submitted: {counted(job.gpus, 'GPU')}, {job.steps} steps{by}")
     if job.predicted_jct_s is not None:
-        foretold = (
+        predicted = (
             f"{job.predicted_by or 'the scheduler'} predicts {duration(job.predicted_jct_s)} from submission to end"
         )
-        yield StoryLine(job.submitted_s, "job", foretold)
+        yield StoryLine(job.submitted_s, "job", predicted)
 
 
 def _end(job: JobView) -> Iterator[StoryLine]:

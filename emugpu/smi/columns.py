@@ -1,6 +1,6 @@
 """The columns of --query-gpu and --query-compute-apps, named as nvidia-smi names them (`nvidia-smi --help-query-gpu`).
 
-What the emulator doesn't emulate is [N/A], which the real tool prints for what a GPU lacks, and never a made-up number.
+Properties that aren't emulated are [N/A], which the real tool prints for properties that a GPU lacks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`unit` is shown with values and header; `value` None: not known."""
+    """`unit` is printed after the values and in the header; `value` returns None if the property isn't known."""
 
     header: str
     unit: str
@@ -136,7 +136,7 @@ APP_COLUMNS: Mapping[str, Column] = {
 
 
 def chosen(names: str, columns: Mapping[str, Column]) -> list[Column] | str:
-    """The columns of a comma-separated list, or what is wrong with it."""
+    """The columns in a comma-separated list of names, or what is wrong with the list."""
     found = []
     for name in names.split(","):
         column = columns.get(name.strip())

@@ -1,7 +1,7 @@
-"""Where the picture comes from: the node's manager, else the device files that the container was given.
+"""Reads the GPUs from the node's sharing manager, else from the device files in the container.
 
-A container counts its GPUs from 0, as with the NVIDIA runtime, whichever of the node's they are; their UUIDs are the node's.
-The node's owner sees the node's indexes.
+A container counts its GPUs from 0, as with the NVIDIA runtime, whatever their indexes on the node; UUIDs are the same.
+`emugpu smi --admin` shows the node's indexes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from emulator_runtime.node.layout import (
 )
 
 EDEV_VARIABLE = "EMUGPU_EDEV_DIR"
-"""Where the device files are, if not at /edev."""
+"""Variable with the directory of device files, if it isn't /edev."""
 _TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that computes on a GPU; `pid` is the node's, None where it isn't told."""
+    """A process that computes on a GPU; `pid` is the node's, None if unknown."""
 
     pid: int | None
     name: str
@@ -38,7 +38,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One emulated GPU. None where it isn't known; `utilisation` is from 0 to 1."""
+    """One emulated GPU. None: not known; `utilisation` is from 0 to 1."""
 
     index: int
     name: str
@@ -52,14 +52,14 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All GPUs in the order of their indexes; `note` says what is missing and why, for stderr."""
+    """All GPUs in the order of their indexes; `note`: for stderr, what is missing and why."""
 
     gpus: tuple[Gpu, ...]
     note: str = ""
 
 
 def container_picture(environ: Mapping[str, str]) -> Picture | None:
-    """The GPUs of this container, counted from 0; None where it has none."""
+    """The GPUs of this container, counted from 0; None if it has none."""
     token, why = environ.get(TOKEN_VARIABLE, ""), ""
     if token:
         socket = Path(environ.get(MANAGER_SOCKET_VARIABLE) or CONTAINER_MANAGER_SOCKET)
@@ -76,7 +76,7 @@ def container_picture(environ: Mapping[str, str]) -> Picture | None:
 
 
 def node_picture(admin_socket: Path) -> Picture:
-    """All GPUs of the node. Raises InputError where its manager doesn't answer there."""
+    """All GPUs of the node. Raises InputError if its manager doesn't answer."""
     try:
         return Picture(_gpus(_ask(admin_socket, {"op": "status"})))
     except ManagerUnavailableError as error:
@@ -97,7 +97,7 @@ def _ask(socket: Path, message: Message) -> Message:
 
 
 def _of_files(directory: Path) -> tuple[Gpu, ...]:
-    """What the device files tell; one that can't be read is left out."""
+    """The GPUs of the device files; a file that can't be read is left out."""
     gpus = []
     for path in directory.glob("*"):
         try:
@@ -141,5 +141,5 @@ def _process(entry: object) -> Process:
 
 
 def clean(text: str) -> str:
-    """Without what would move a terminal's cursor or break a line."""
+    """The text with ? for characters that would move a terminal's cursor or break a line."""
     return "".join(char if " " <= char <= "~" or char >= "\xa1" else "?" for char in text)

@@ -1,4 +1,4 @@
-"""What may be asked of a picture of GPUs, and the answer: the options that every `smi` of ours has, and what they print."""
+"""The options of every smi program, and their output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORMATS = {"csv", "noheader", "nounits"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that nvidia-smi has too."""
+    """Adds options that nvidia-smi has too."""
     parser.add_argument("-L", "--list-gpus", action="store_true", help="one line per GPU: name and UUID")
     parser.add_argument(
         "-i", "--id", action="append", metavar="ID", help="only these GPUs: indexes or UUIDs, comma-separated"
@@ -38,15 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     query.add_argument("--help-query-compute-apps", action="store_true", help="list those of --query-compute-apps")
     formats = "how queries are printed"
     parser.add_argument("--format", action="append", metavar="csv[,noheader][,nounits]", help=formats)
-    loop = "show again every so many seconds, until Ctrl-C"
+    loop = "repeat after this many seconds, until Ctrl-C"
     parser.add_argument("-l", "--loop", type=float, action="append", metavar="S", help=loop)
     parser.add_argument("--version", action="store_true", help="print the version")
 
 
-def answered(args: argparse.Namespace, program: str, picture: Callable[[], Picture | None], no_gpu: str) -> int:
-    """Prints what was asked for. 2: a wrong option; 6: no GPU has the id; 9: there is no picture, `no_gpu` is printed.
+def run_smi(args: argparse.Namespace, program: str, picture: Callable[[], Picture | None], no_gpu: str) -> int:
+    """Prints the output. Returns 0, 2 for a wrong option, 6 if no GPU has the id; without any GPU prints `no_gpu`, returns 9.
 
-    `picture` is called for each turn of --loop.
+    `picture` reads the GPUs; it is called for each repetition of --loop and returns None if there are none.
     """
     wrong = _settle(args)
     if wrong:
@@ -72,7 +72,7 @@ def _shown(args: argparse.Namespace, program: str, picture: Callable[[], Picture
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Status 143 without a word, as nvidia-smi ends. A handler all the same: process 1 of a container has no default action."""
+    """Exit status 143 without a message, as nvidia-smi. Process 1 of a container needs a handler for that."""
 
     def end(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
@@ -85,7 +85,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _settle(args: argparse.Namespace) -> str:
-    """What is wrong with the options; else each that takes a value has its one value (or None) now."""
+    """Returns what is wrong with the options, else "". Sets each option with a value to its single value, or None."""
     for name in _ONCE:
         given = getattr(args, name) or [None]
         if len(given) > 1:
@@ -118,7 +118,7 @@ def _show(args: argparse.Namespace, program: str, picture: Picture | None, no_gp
 
 
 def _lines(args: argparse.Namespace, gpus: Sequence[Gpu], count: int) -> list[str] | str:
-    """What to print, or what is wrong with the query."""
+    """The lines to print, or what is wrong with the query."""
     if args.list_gpus:
         return [f"GPU {gpu.index}: {gpu.name} (UUID: {gpu.uuid})" for gpu in gpus]
     if args.query_gpu is None and args.query_compute_apps is None:
@@ -135,7 +135,7 @@ def _lines(args: argparse.Namespace, gpus: Sequence[Gpu], count: int) -> list[st
 
 
 def selected(gpus: Sequence[Gpu], ids: str | None) -> list[Gpu]:
-    """Those with these indexes or UUIDs; all where none is named."""
+    """The GPUs with these indexes or UUIDs; all without `ids`."""
     if ids is None:
         return list(gpus)
     wanted = {part.strip() for part in ids.split(",")}

@@ -1,4 +1,4 @@
-"""Which names come nearest to a misspelt one; by edit distance, because the Go program must find the same."""
+"""Suggestions for misspelt names. By edit distance, so that the Go program suggests the same names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MOST = 3
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`did you mean A or B?`, or all known names where none is near (a third of its letters, at least two, wrong)."""
+    """`did you mean A or B?`, or all names if none is near: at most a third of the letters, or two, may be wrong."""
     names = sorted(known)
     limit = max(2, len(name) // 3)
     ranked = sorted((distance, other) for other in names if (distance := edit_distance(name, other)) <= limit)
@@ -18,7 +18,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def edit_distance(one: str, other: str) -> int:
-    """Letters to insert, delete or replace (Levenshtein 1966)."""
+    """Number of letters to insert, delete or replace (Levenshtein 1966)."""
     before = list(range(len(other) + 1))
     for row, letter in enumerate(one, 1):
         now = [row]

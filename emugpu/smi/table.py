@@ -1,4 +1,4 @@
-"""The table that is shown without options: the look that people know, and plainly marked as emulated."""
+"""The table that smi prints without options: in the layout of nvidia-smi, marked as emulated."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ EXIT_WRONG = 2
 
 
 def main(argv: list[str]) -> int:
-    """0 after a signal, 2 where a setting is wrong."""
+    """Returns 0 after a signal, 2 if a setting is wrong."""
     if argv in (["-h"], ["--help"]):
         print(_USAGE + Settings.help())
         return 0

@@ -1,4 +1,4 @@
-"""The application: routes, security headers, and a source that works from start-up to shutdown."""
+"""The ASGI application: routes, security headers, and a source that runs from start-up to shutdown."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from operators.api.services import Services
 
 PREFIX = "/api/v1"
 VERSION = "1.0.0"
-"""Of the API. Within version 1, paths and fields are added and never changed."""
+"""Version of the API. Within version 1, paths and fields are added and never changed."""
 _ABOUT = """Jobs, emulated devices and experiments of an emugpu cluster, or of comparisons on a laptop.
 
 Times are seconds on the clock that `GET /clusters` names: since 1970 (`wall`), or since a run's start (`emulated`).
-Errors are `Problem`s. Fields may be added; clients ignore those that they don't know.
+Errors are `Problem`s. Fields may be added; clients must ignore unknown fields.
 """
 _TAGS = [
-    {"name": "cluster", "description": "Nodes and emulated devices as they are now."},
+    {"name": "cluster", "description": "The present state of nodes and emulated devices."},
     {"name": "jobs", "description": "Jobs, the history of one job, suspending and resuming."},
     {"name": "over time", "description": "Queue, occupancy and distributions."},
     {"name": "experiments", "description": "Runs of the same jobs under several policies."},
@@ -36,7 +36,7 @@ _TAGS = [
 
 
 def application(services: Services) -> FastAPI:
-    """An ASGI application. The source works from its start-up to its shutdown."""
+    """The ASGI application of these services."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -85,6 +85,6 @@ def _probes(app: FastAPI) -> APIRouter:
     async def ready() -> Response:
         services: Services = app.state.services
         missing = services.source.waits_for()
-        return PlainTextResponse(f"waits for {missing}\n" if missing else "ok\n", 503 if missing else 200)
+        return PlainTextResponse(f"waiting for {missing}\n" if missing else "ok\n", 503 if missing else 200)
 
     return router

@@ -1,4 +1,4 @@
-"""What the routes work with: one object that is passed to the application, so that a process may have several applications."""
+"""The dependencies of the routes: one object that is passed to the application, so a process may have several applications."""
 
 from __future__ import annotations
 

@@ -16,10 +16,8 @@ class Settings(EnvSettings):
 
     host: str = setting("address to listen on; empty: all", "")
     port: str = setting("port of the API and the dashboard (HTTP)", "9404")
-    results_url: str = setting(
-        "http://HOST:PORT of the jobs controller's results feed; empty: the API does without", ""
-    )
+    results_url: str = setting("http://HOST:PORT of the jobs controller's results feed; empty: no results are read", "")
     results_token: str = setting("file with the token for the feed", "/var/run/secrets/emugpu.dev/results/token")
     title: str = setting("what the pages call the cluster", "this cluster")
-    hosts: str = setting("names by which it may be called, with their ports, by commas; empty: any", "")
+    hosts: str = setting("accepted Host headers (NAME:PORT), comma-separated; empty: any", "")
     session_s: str = setting("how long a browser stays signed in (seconds, 60 to 604800)", "28800")

@@ -14,11 +14,11 @@ from fastapi import FastAPI
 from emulator_runtime.domain.errors import ClusterError
 
 DRAIN_S = 2
-"""Seconds from the signal until open connections are cut; event streams don't end by themselves."""
+"""Seconds from the signal until open connections are closed; event streams don't end by themselves."""
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there (empty: on all addresses); port 0 takes a free one. Raises ClusterError where it can't."""
+    """A socket that listens on `host` (empty: all addresses); port 0: any free port. Raises ClusterError if it can't."""
     host = host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family)
@@ -35,7 +35,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Signals are handled by `serve` below: uvicorn would send them to the process once more when it is done."""
+    """Signals are handled by `serve` below: uvicorn would raise them again when it ends."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -43,7 +43,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve(app: FastAPI, listener: socket.socket, started: Callable[[], None] = lambda: None) -> None:
-    """Until a signal. `started` is called when requests are answered. Raises ClusterError where the start fails."""
+    """Serves until a signal. Calls `started` when requests are answered. Raises ClusterError if the start fails."""
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -72,4 +72,4 @@ async def serve(app: FastAPI, listener: socket.socket, started: Callable[[], Non
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     if not server.started:
-        raise ClusterError("the dashboard could not be started; what is wrong is above")
+        raise ClusterError("the dashboard could not be started; the reason is printed above")

@@ -1,4 +1,4 @@
-"""The cluster before an experiment: the pools' nodes, whether anybody uses them, whether it is the cluster of the cluster file,
+"""The cluster before an experiment: the pools' nodes, whether other pods use them, whether it is the cluster of the cluster file,
 and what a job that fits nowhere would need."""
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from scheduler_sims.loop.strategies import Explain
 from scheduler_sims.record import RunRecord
 
 GATHER_S = 0.3
-"""The scheduler decides together about events of so many seconds. Jobs of one batch wait for each other in any case."""
+"""Seconds for which the scheduler gathers events before a decision. Jobs of one batch wait for each other in any case."""
 LEAD_S = 5.0
 """From a scheduler's start until time 0 of its run: it is ready by then, and policies with rounds count from time 0."""
 _PROBE_LIMIT_S = 240.0
@@ -57,7 +57,7 @@ class StepReporter(Protocol):
 
     @property
     def explain(self) -> Explain | None:
-        """Gets the policy's reasons; None: nobody wants them."""
+        """Gets the policy's reasons; None: they aren't reported."""
         ...
 
     def update(self, ended: int, now_s: float) -> None:
@@ -254,7 +254,7 @@ class Executor:
         return [
             *(*self._settings.python, "scheduler", "--policy", request.policy, "--name", to.scheduler),
             *("--namespace", to.namespace, "--decide-every", f"{request.gather_s:g}", "--json"),
-            # No forecasts: they would be computed while the first jobs start, and all jobs of a run have a prediction.
+            # No predictions: they would be computed while the first jobs start, and all jobs of a run have a prediction.
             *("--epoch", rfc3339_micro(context.begin_ns), "--no-predictions"),
             # One scheduler at a time: a restarted one takes over the lease of the dead one at once.
             *("--identity", f"{os.uname().nodename}_{os.getpid()}"),

@@ -23,7 +23,7 @@ from operators.kube.store import Store
 SETTLE_S = 60.0
 """Maximum wait for the event log's times of the last jobs, after all jobs have ended."""
 STALLED_S = 20.0
-"""A run in which nothing has changed for so long says what it waits for; again after twice as long, and so on."""
+"""After this many seconds without a change a run reports what it waits for; again after twice the time, and so on."""
 _POLL_S = 0.2
 _TRIES = 10
 
@@ -142,7 +142,7 @@ def _own(store: Store[ObservedJob], run: RunJobs) -> list[ObservedJob]:
 
 
 class StallDetector:
-    """Finds that nothing has changed for a while: no phase, and no number of steps done. Pure but for what it remembers."""
+    """Detects that no phase and no number of finished steps has changed for a while. Its only state is the last observation."""
 
     def __init__(self, run: RunJobs, now_ns: int) -> None:
         self._run = run

@@ -429,7 +429,7 @@ class AllocationStatus(Report):
 
 
 class Predicted(Report):
-    """A forecast of the JCT, in seconds."""
+    """A predicted JCT, in seconds."""
 
     keywords = {"required": ["value"]}
     value: StrictFloat | None = None
@@ -604,7 +604,7 @@ class EmuJob:
 
     @property
     def predicted(self) -> str:
-        """The annotation of a forecast."""
+        """The annotation of a prediction."""
         return self.annotations.get(PREDICTED, "")
 
     @property

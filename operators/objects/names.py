@@ -17,7 +17,7 @@ EXPERIMENT_LABEL = "emugpu.dev/experiment"
 JOB_ID = "emugpu.dev/job-id"
 """Annotation of an EmuJob: the name that it has in its workload."""
 PREDICTED = "emugpu.dev/predicted"
-"""Annotation of an EmuJob: the forecast of its scheduler at its submission (operators/results/predicted.py)."""
+"""Annotation of an EmuJob: the prediction of its scheduler at its submission (operators/results/predicted.py)."""
 POLICY = "emugpu.dev/policy"
 """Annotation of the EmuJobs and the namespace of a run: the policy's title, such as las:threshold_s=300. As a label, the same
 with - for each character that a label can't have."""

@@ -96,14 +96,6 @@ class ResultReader:
         with self._moment():
             return int(self._db.execute("select coalesce(max(number), 0) from changes").fetchone()[0])
 
-    def changed_since(self, version: int) -> list[str]:
-        """The jobs (uids) that may have changed after this version, in order of their change."""
-        with self._moment():
-            rows = self._db.execute(
-                "select uid from changes where number > ? and uid <> '' order by number, uid", (version,)
-            )
-            return [row[0] for row in rows]
-
     def changes_page(self, version: int, most: int) -> tuple[int, list[str], bool]:
         """At most about `most` of the jobs (uids) that changed after `version`, the version up to which these are all changes,
         and whether there are more. Jobs that changed together are never divided between pages."""

@@ -98,7 +98,7 @@ def test_a_folder_of_comparisons_shows_all(out: Path, tmp_path: Path) -> None:
     [
         ([], "out/: has no comparison; run `make demo`"),
         (["nowhere"], "nowhere: has no summary.json"),
-        (["x", "--context", "lab"], "DIR: is about comparisons"),
+        (["x", "--context", "lab"], "DIR: names comparisons"),
         (["--port", "70000"], "--port: must be from 0 to 65535"),
         (["--kubeconfig", "nowhere.yaml"], "give --kubeconfig FILE"),
         (["--kubeconfig", __file__], f"{__file__}: can't be read as a kubeconfig"),

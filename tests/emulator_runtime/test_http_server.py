@@ -1,4 +1,4 @@
-"""The HTTP server of the programs: its pages, who may keep whom waiting, and that it rests while nobody asks."""
+"""The HTTP server of the programs: pages, isolation of clients from each other, and no load without requests."""
 
 from __future__ import annotations
 
@@ -117,12 +117,12 @@ def test_a_mistake_of_ours_is_logged_and_a_client_that_left_is_not(
 
 
 def connect(server: HttpServer, host: str = LOCAL) -> socket.socket:
-    """A client that says nothing, on an address of this host's own network."""
+    """A client at the loopback address `host` that sends nothing."""
     return socket.create_connection((LOCAL, server.port), 5, (host, 0))
 
 
 def answering() -> int:
-    """So many threads are at work for clients."""
+    """The number of threads that serve clients."""
     return sum("process_request_thread" in thread.name for thread in threading.enumerate())
 
 
@@ -223,7 +223,7 @@ def test_a_flood_drives_out_itself_and_no_probe(server: HttpServer) -> None:
 
 
 class Hanging:
-    """Answers nobody until `go_on`."""
+    """A handler that doesn't answer until `go_on`."""
 
     def __init__(self) -> None:
         self.go_on, self.asked = threading.Event(), threading.Semaphore(0)

@@ -44,7 +44,8 @@ def test_jobs_survive_all_kills(
     chance = random.Random("kills")
     strikes = [victim for victim in VICTIMS for _ in range(kills())]
     chance.shuffle(strikes)
-    steps = round(len(strikes) * 2.5 / STEP_S)
+    work_s = len(strikes) * 2.75
+    steps = round(work_s / STEP_S)
     names = [f"job{n}" for n in range(JOBS)]
     args = ("--step-time-s", str(STEP_S), "--memory", "1GiB", "--steps", str(steps))
     kubectl.create(*(train_job(name, *args) for name in names))
@@ -54,13 +55,16 @@ def test_jobs_survive_all_kills(
     assert len(set(uuids.values())) == JOBS
     published = [worker.sh("cat /var/lib/emugpu/inventory.json") for worker in workers]
     struck = dict.fromkeys(VICTIMS, 0)
+    last_s = time.monotonic() + 0.9 * work_s - 10  # containerd forgets how a container ended that ends while it is down
     for victim in strikes:
+        if time.monotonic() > last_s:
+            break
         time.sleep(chance.uniform(0.5, 3.0))
         struck[victim] += strike(victim, chance, admin, workers)
     with capsys.disabled():
         print(f"\nkilled while {JOBS} jobs ran: {struck}")
     assert all(count >= kills() // 2 for count in struck.values()), struck
-    kubectl.wait_jobs(names, within_s=steps * STEP_S + 180)
+    kubectl.wait_jobs(names, within_s=work_s + 180)
     after = {p["metadata"]["name"]: p["metadata"]["uid"] for p in kubectl.list("pods")}
     assert after == before, "running containers did not live on"
     assert all(p["status"]["containerStatuses"][0]["restartCount"] == 0 for p in kubectl.list("pods"))

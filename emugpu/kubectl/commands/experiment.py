@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from emugpu.commands.runs import check_out, folder, leave
+from emugpu.commands.runs import check_out, folder, write_results
 from emugpu.kubectl import options, output
 from emugpu.kubectl.cluster import NO_EMUJOBS, Cluster, listed
-from emugpu.kubectl.label_experiments import Grounds, Run, finished_only, numbered, record_of, runs_of
+from emugpu.kubectl.label_experiments import ClusterNow, Run, finished_only, numbered, record_of, runs_of
 from emugpu.kubectl.output import Answer, Cell, count, seconds, timestamp
 from emugpu.kubectl.scheduling_experiments import ExperimentView, experiment_named, experiments_in, report_records_of
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
@@ -70,10 +70,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     with options.cluster_of(args) as cluster:
-        runs, grounds = _asked(cluster, args)
+        runs, cluster_now = _asked(cluster, args)
         found = cluster.ask(lambda api: experiments_in(api, args.namespace or "*", []))
         notes = [f"SchedulingExperiment {seen.key}: {_in_words(seen)}" for seen in found]
-        shown = answer(runs, grounds, cluster.now_s(), wide=args.output == "wide")
+        shown = answer(runs, cluster_now, cluster.now_s(), wide=args.output == "wide")
         output.show(replace(shown, notes=notes, none="" if notes else shown.none), args.output)
     return 0
 
@@ -89,17 +89,17 @@ def _report(args: argparse.Namespace) -> int:
         one = experiment_named(known, args.experiment)
         if one is not None:
             kept = cluster.ask(lambda api: report_records_of(api, one))
-            return leave(args, kept.runs, dict(kept.meta))
-        runs, grounds = _asked(cluster, args)
+            return write_results(args, kept.runs, dict(kept.meta))
+        runs, cluster_now = _asked(cluster, args)
         own = numbered([run for run in runs if run.belongs_to(args.experiment)])
         if not own:
             names = {name for run in runs for name in (run.experiment, run.family)} | {seen.name for seen in known}
             raise UnknownNameError("experiment report", "experiment", args.experiment, names)
-        records = [record_of(run, grounds, cluster.now_s()) for run in own]
-    return leave(args, records, meta_of(own, grounds))
+        records = [record_of(run, cluster_now, cluster.now_s()) for run in own]
+    return write_results(args, records, meta_of(own, cluster_now))
 
 
-def meta_of(runs: Sequence[Run], grounds: Grounds) -> dict[str, Any]:
+def meta_of(runs: Sequence[Run], cluster_now: ClusterNow) -> dict[str, Any]:
     """The header of the report and the summary: what was compared."""
     predicted = {
         run.policy: f"{run.predicted_mean_jct_s:.1f} s" for run in runs if run.predicted_mean_jct_s is not None
@@ -108,18 +108,18 @@ def meta_of(runs: Sequence[Run], grounds: Grounds) -> dict[str, Any]:
         "workload": f"EmuJobs of experiment {', '.join(dict.fromkeys(run.experiment for run in runs))}",
         "jobs": max(len(run.members) for run in runs),
         "cluster": f"namespace {', '.join(dict.fromkeys(run.namespace for run in runs))}",
-        "nodes": len(grounds.cluster.nodes),
-        "gpus": grounds.cluster.gpus,
+        "nodes": len(cluster_now.cluster.nodes),
+        "gpus": cluster_now.cluster.gpus,
         "clock": "real time",
         **({"predicted mean JCT": predicted} if predicted else {}),
     }
 
 
-def _asked(cluster: Cluster, args: argparse.Namespace) -> tuple[list[Run], Grounds]:
+def _asked(cluster: Cluster, args: argparse.Namespace) -> tuple[list[Run], ClusterNow]:
     return cluster.ask(lambda api: _look(api, args.namespace or "*"))
 
 
-async def _look(api: Api, namespace: str) -> tuple[list[Run], Grounds]:
+async def _look(api: Api, namespace: str) -> tuple[list[Run], ClusterNow]:
     """Raises ClusterError if there are no EmuJobs."""
     try:
         jobs, pools, nodes = await asyncio.gather(
@@ -129,23 +129,25 @@ async def _look(api: Api, namespace: str) -> tuple[list[Run], Grounds]:
         )
     except NotThereError as error:
         raise ClusterError(NO_EMUJOBS) from error
-    return runs_of(jobs), Grounds.of([Pool.read(pool) for pool in pools], [Node.read(node) for node in nodes])
+    return runs_of(jobs), ClusterNow.of([Pool.read(pool) for pool in pools], [Node.read(node) for node in nodes])
 
 
 # -- list --------------------------------------------------------------------------------------------------------------
 
 
-def answer(runs: Sequence[Run], grounds: Grounds, now_s: float, *, wide: bool) -> Answer:
+def answer(runs: Sequence[Run], cluster_now: ClusterNow, now_s: float, *, wide: bool) -> Answer:
     """A line per run."""
-    rows = [row(run, grounds, now_s) for run in runs]
+    rows = [row(run, cluster_now, now_s) for run in runs]
     headings = (*_HEADINGS, *(("NAMESPACE", "QUEUEING", "PREEMPTIONS") if wide else ()))
     none = f"no EmuJob has the label {EXPERIMENT_LABEL}"
     return Answer(output.columns(headings, [_cells(each, wide=wide) for each in rows]), rows, rows, none)
 
 
-def row(run: Run, grounds: Grounds, now_s: float) -> dict[str, Any]:
+def row(run: Run, cluster_now: ClusterNow, now_s: float) -> dict[str, Any]:
     """For programs. Times are of the jobs that have finished; the makespan only if all have ended."""
-    found = {name: None if value is None else round(value, 6) for name, value in _figures(run, grounds, now_s).items()}
+    found = {
+        name: None if value is None else round(value, 6) for name, value in _figures(run, cluster_now, now_s).items()
+    }
     return {
         "experiment": run.experiment,
         "policy": run.policy,
@@ -154,20 +156,20 @@ def row(run: Run, grounds: Grounds, now_s: float) -> dict[str, Any]:
         "jobs": len(run.members),
         "finished": run.count("Succeeded"),
         "failed": run.count("Failed", "Rejected"),
-        "going": run.going,
+        "going": run.unfinished,
         "predicted_mean_jct_s": None if run.predicted_mean_jct_s is None else round(run.predicted_mean_jct_s, 6),
         "mean_jct_s": found["mean_jct_s"],
         "median_jct_s": found["median_jct_s"],
         "p95_jct_s": found["p95_jct_s"],
-        "makespan_s": None if run.going else found["makespan_s"],
+        "makespan_s": None if run.unfinished else found["makespan_s"],
         "mean_queueing_delay_s": found["mean_queueing_delay_s"],
         "preemptions": sum(member.job.preemptions for member in run.members),
         "begun": timestamp(run.begun_s),
     }
 
 
-def _figures(run: Run, grounds: Grounds, now_s: float) -> dict[str, float | None]:
-    return figures(finished_only(record_of(run, grounds, now_s))).as_dict()
+def _figures(run: Run, cluster_now: ClusterNow, now_s: float) -> dict[str, float | None]:
+    return figures(finished_only(record_of(run, cluster_now, now_s))).as_dict()
 
 
 def _cells(row: dict[str, Any], *, wide: bool) -> list[Cell]:

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             gpus = program.selected(seen.gpus, None) if seen is not None else []
             print(json.dumps([asdict(gpu) for gpu in gpus], indent=2))
             return 0 if gpus else program.EXIT_NO_DRIVER
-        return program.answered(args, PROGRAM, picture, f"{args.name} has no emulated GPUs")
+        return program.run_smi(args, PROGRAM, picture, f"{args.name} has no emulated GPUs")
 
 
 async def _picture(api: Api, kind: str, name: str, namespace: str) -> Picture | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 WHOLE_CLUSTER = ""
-"""In the place of a namespace: all namespaces."""
+"""Instead of a namespace: all namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +21,16 @@ class Principal:
 
     @property
     def tenant(self) -> str:
-        """Whose share of streams and reviews the user takes: service accounts of one namespace share one, since whoever may
-        create one there may create a thousand."""
+        """The tenant whose share of streams and reviews the user takes. Service accounts of a namespace have one share: a user
+        who may create one of them may create a thousand."""
         return self.user.rpartition(":")[0] if self.user.startswith("system:serviceaccount:") else self.user
 
 
 class Access(Protocol):
-    """Calls raise ApiAwayError where the API server can't be asked."""
+    """Calls raise ApiAwayError if the API server can't be reached."""
 
     async def exchange(self, token: str) -> str | None:
-        """What a session stores for `authenticate` in the place of this token; None: the token is invalid."""
+        """What a session stores for `authenticate` instead of this token; None: the token is invalid."""
         ...
 
     async def authenticate(self, token: str) -> Principal | None:

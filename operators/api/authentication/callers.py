@@ -92,7 +92,7 @@ CurrentServices = Annotated[Services, Depends(services_of)]
 Namespace = Annotated[
     str,
     Query(
-        description="Only this namespace, for callers who may not read all; empty: all of them.",
+        description="Only this namespace, for callers who may not read all of them; empty: all.",
         pattern=NAMESPACE_PATTERN,
         examples=["lab"],
     ),
@@ -100,7 +100,7 @@ Namespace = Annotated[
 
 
 async def reader(who: SignedIn, services: CurrentServices, namespace: Namespace = "") -> Scope:
-    """As `scope_of`."""
+    """See `scope_of`."""
     return await scope_of(services, who, namespace)
 
 
@@ -122,7 +122,7 @@ async def readable_job(uid: JobUid, who: SignedIn, services: CurrentServices) ->
     snapshot = services.source.snapshot()
     job = snapshot.job(uid)
     if job is None and snapshot.missing:
-        raise StoreAwayError(f"no EmuJob is job {uid}; whether another job is can't be said: {snapshot.missing}")
+        raise StoreAwayError(f"there is no EmuJob {uid}; jobs without an EmuJob are not known: {snapshot.missing}")
     if job is None:
         raise NotThereError(f"there is no job {uid}")
     await _demand(services, who, "get", job)
@@ -135,7 +135,7 @@ async def writable_job(
     who: SignedIn,
     services: CurrentServices,
     _own: Annotated[
-        str | None, Header(alias=CSRF_HEADER, description="Any value; needed where a cookie says who asks.")
+        str | None, Header(alias=CSRF_HEADER, description="Any value; required if a cookie identifies the user.")
     ] = None,
 ) -> Job:
     """Raises NotThereError, ForbiddenError."""

@@ -1,4 +1,4 @@
-"""Cookies for browsers in the place of tokens: a browser's event streams and links carry no Authorization header.
+"""Cookies for browsers instead of tokens: a browser's event streams and links carry no Authorization header.
 
 A cookie names a session of this process and is signed with a random key of the process: forged cookies are refused without a
 look-up, and all sessions end with the process. A session stores the caller's token and is valid as long as the token is.
@@ -37,7 +37,7 @@ class Sessions:
         return f"{name}.{ends}.{self._signature(name, ends)}"
 
     def token(self, cookie: str) -> str | None:
-        """The token of the session that this cookie names; None where it is forged, over or ended."""
+        """The token of the session that this cookie names; None if it is forged, expired or ended."""
         name = self._name(cookie)
         return None if name is None else self._tokens.get(name)
 

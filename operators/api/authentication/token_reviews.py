@@ -1,9 +1,9 @@
-"""Access by Kubernetes' own rules: a TokenReview says whose a token is, a SubjectAccessReview what that user may do.
+"""Access by Kubernetes' own rules: a TokenReview identifies the user of a token, a SubjectAccessReview their rights.
 
-So the API needs no users and roles of its own: whoever may read EmuJobs with kubectl may read them here.
+So the API needs no users and roles of its own: a user who may read EmuJobs with kubectl may read them here.
 
-Tokens that were valid at their last review never wait behind tokens that nobody knows: valid verdicts are answered from memory,
-and expired ones are reviewed in a queue of their own. Whoever floods the API with made-up tokens delays first sign-ins only.
+Tokens that were valid at their last review never wait behind unknown tokens: valid verdicts are answered from memory,
+and expired ones are reviewed in a queue of their own. A flood of invented tokens delays first sign-ins only.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ReviewAccess:
         return allowed
 
     async def _once(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of `work`; requests with the same question share one review, which goes on when one of them hangs up."""
+        """The result of `work`; requests with the same question share one review, which continues if one of them disconnects."""
         task = self._under_way.get(key)
         if task is None:
             task = self._under_way[key] = asyncio.create_task(work())
@@ -90,7 +90,7 @@ class ReviewAccess:
     def _ended(self, key: Hashable, task: asyncio.Task[Any]) -> None:
         del self._under_way[key]
         if not task.cancelled():
-            task.exception()  # read, so that asyncio doesn't log it where every requester has hung up
+            task.exception()  # retrieved, so that asyncio doesn't log it if all requesters have disconnected
 
 
 def _document(group: str, kind: str, spec: Json) -> Json:

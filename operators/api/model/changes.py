@@ -29,32 +29,32 @@ class Change:
 
 
 class Changes:
-    """Written by the source, read by any number of streams, each at its own pace; all in one event loop."""
+    """The source adds changes, any number of streams read them at their own pace; all in one event loop."""
 
     def __init__(self, epoch: str, most: int = MOST_KEPT) -> None:
         self._epoch = epoch
-        self._kept: deque[Change] = deque(maxlen=most)
+        self._changes: deque[Change] = deque(maxlen=most)
         self._last = 0
-        self._news = asyncio.Event()
+        self._added = asyncio.Event()
 
     @property
     def last(self) -> int:
-        """The newest number; 0: nothing has changed since the start."""
+        """The newest number; 0: no change since the start."""
         return self._last
 
-    def tell(self, kind: Kind, subject: str = "", namespace: str = "") -> None:
-        """Add one; waiting readers wake up."""
+    def add(self, kind: Kind, subject: str = "", namespace: str = "") -> None:
+        """Adds a change and wakes waiting readers."""
         self._last += 1
-        self._kept.append(Change(self._last, kind, subject, namespace))
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changes.append(Change(self._last, kind, subject, namespace))
+        self._added.set()
+        self._added = asyncio.Event()
 
     def id_of(self, number: int) -> str:
         """The id of the change with this number."""
         return f"{self._epoch}-{number}"
 
     def number_of(self, text: str) -> int | None:
-        """The number that an id names, if it is of this epoch and all changes after it are still kept."""
+        """The number in an id; None for an id of another epoch, or if a change after it was dropped."""
         match = _ID.fullmatch(text)
         if match is None or match[1] != self._epoch:
             return None
@@ -62,15 +62,15 @@ class Changes:
         return number if self._first() - 1 <= number <= self._last else None
 
     def after(self, number: int) -> Iterator[Change] | None:
-        """The changes after this one; None: some of them aren't kept any more."""
+        """The changes after this one; None if some of them were dropped."""
         if number < self._first() - 1:
             return None
-        return (change for change in list(self._kept)[max(0, len(self._kept) - (self._last - number)) :])
+        return (change for change in list(self._changes)[max(0, len(self._changes) - (self._last - number)) :])
 
     async def wait(self, number: int) -> None:
         """Returns when there is a change after this one."""
         while self._last <= number:
-            await self._news.wait()
+            await self._added.wait()
 
     def _first(self) -> int:
-        return self._kept[0].number if self._kept else self._last + 1
+        return self._changes[0].number if self._changes else self._last + 1

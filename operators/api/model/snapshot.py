@@ -1,7 +1,7 @@
-"""What the API tells, as facts: the same types go into a snapshot, the replies and the OpenAPI document.
+"""The data of the API: the same types make the snapshot, the replies and the OpenAPI document.
 
-They are plain dataclasses (made by the ten thousand without validation); what their annotations say beside the type is for the
-document. All times are seconds on the source's clock: since 1970 where it's `wall`, since the run's start where it's `emulated`.
+They are plain dataclasses, since tens of thousands are created without validation; `Field` descriptions are for the OpenAPI
+document. All times are seconds on the source's clock: since 1970 (`wall`), or since the run's start (`emulated`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -17,44 +17,50 @@ from operators.objects.names import Phase
 
 Clock = Literal["wall", "emulated"]
 Kind = Literal["EmuJob", "Job", "Pod"]
-KINDS: tuple[Kind, ...] = ("EmuJob", "Job", "Pod")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 WAITING: tuple[Phase, ...] = ("Pending", "Queued", "Preempted")
 HOLDING: tuple[Phase, ...] = ("Starting", "Running")
 
 Seconds = Annotated[float | None, Field(description="Seconds; null: not known yet.")]
 Place = Annotated[
-    str, Field(description="NODE/INDEX of a device, NODE/cpu of a node's CPUs; a UUID where the node is gone.")
+    str, Field(description="NODE/INDEX of a device, NODE/cpu for a node's CPUs; a UUID if the node no longer exists.")
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job of one run of a cluster: of Kubernetes, of a local cluster of processes, or of the simulator."""
+    """One job, on Kubernetes, on a local cluster of processes, or in the simulator."""
 
-    uid: Annotated[str, Field(description="Names it in paths and cursors.", examples=["9f1c2b7a4d5e6f708192"])]
+    uid: Annotated[
+        str, Field(description="Identifies the job in paths and cursors.", examples=["9f1c2b7a4d5e6f708192"])
+    ]
     name: Annotated[str, Field(examples=["bert-1"])]
     run: Annotated[
-        str, Field(description="Which run it belongs to; empty: none, it was just submitted.", examples=["demo.1"])
+        str, Field(description="The run of an experiment that it belongs to; empty: none.", examples=["demo.1"])
     ]
-    submitted_s: Annotated[float, Field(description="When the operator, or the run, saw it first.")]
+    submitted_s: Annotated[
+        float, Field(description="When the operator first observed it; in a comparison, its submission.")
+    ]
     phase: Phase = "Pending"
     namespace: str = ""
-    tenant: Annotated[str, Field(description="Who it is counted for.")] = ""
+    tenant: Annotated[str, Field(description="The tenant to which the job is attributed.")] = ""
     experiment: str = ""
-    policy: Annotated[str, Field(description="The scheduler that places it; empty: no job-level one.")] = ""
+    policy: Annotated[str, Field(description="The job-level scheduler or policy that places it; empty: none.")] = ""
     cluster: Annotated[str, Field(description="Where it ran: kubernetes, local or simulated.")] = "kubernetes"
-    reason: Annotated[str, Field(description="Why it waits, was refused or failed; empty: nothing to say.")] = ""
+    reason: Annotated[str, Field(description="Why it waits, was rejected or failed; empty: no reason is known.")] = ""
     gpus: Annotated[int | None, Field(description="Emulated GPUs of the whole job.")] = None
     steps: Annotated[int | None, Field(description="Training steps of the whole job.")] = None
     steps_done: int | None = None
     nodes: tuple[str, ...] = ()
-    devices: Annotated[tuple[Place, ...], Field(description="Where it is, or was last.")] = ()
+    devices: Annotated[tuple[Place, ...], Field(description="The devices that it holds, or held last.")] = ()
     started_s: Seconds = None
     finished_s: Seconds = None
-    jct_s: Annotated[float | None, Field(description="Job completion time: its end less its submission.")] = None
-    predicted_jct_s: Annotated[float | None, Field(description="The simulator's word on it.")] = None
-    predicted_by: Annotated[str, Field(description="The policy that the simulator ran.")] = ""
-    error: Annotated[float | None, Field(description="(predicted - observed) / observed; null: not both known.")] = None
+    jct_s: Annotated[float | None, Field(description="Job completion time: end - submission.")] = None
+    predicted_jct_s: Annotated[float | None, Field(description="The JCT that the simulator predicted.")] = None
+    predicted_by: Annotated[str, Field(description="The policy that was simulated.")] = ""
+    error: Annotated[
+        float | None, Field(description="(predicted - observed) / observed; null unless both are known.")
+    ] = None
     queueing_delay_s: Annotated[
         float | None, Field(description="From submission until it held devices for the first time.")
     ] = None
@@ -62,8 +68,8 @@ class Job:
     slowdown: Annotated[float | None, Field(description="JCT over its run time alone.")] = None
     fairness: Annotated[float | None, Field(description="Finish-time fairness rho (Themis); 1 is fair.")] = None
     preemptions: int = 0
-    suspended: Annotated[bool, Field(description="Whether spec.suspend holds it.")] = False
-    deleted: Annotated[bool, Field(description="Whether it has no EmuJob, or not any more.")] = False
+    suspended: Annotated[bool, Field(description="Whether spec.suspend is set.")] = False
+    deleted: Annotated[bool, Field(description="Whether it has no EmuJob (any more).")] = False
     kind: Annotated[
         Kind, Field(description="The Kubernetes object: an EmuJob, or a plain Job or Pod with devices.")
     ] = "EmuJob"
@@ -71,7 +77,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One stay of a job on a node's devices. `to_s` null: it goes on. Steps null: nothing tells."""
+    """One run of a job on a node's devices. `to_s` null: it continues. Steps null: not known."""
 
     node: str
     devices: tuple[Place, ...]
@@ -80,14 +86,17 @@ class JobRun:
     from_step: int | None = None
     to_step: int | None = None
     ended: Annotated[
-        str, Field(description="How: finished, released, failed, untold, ...; empty while it goes on.")
+        str,
+        Field(
+            description="How it ended: finished, released, failed, untold (not reported), ...; empty while it continues."
+        ),
     ] = ""
     exact: Annotated[bool, Field(description="False: only the first start and the end are known.")] = True
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Steps [from_step, to_step) were done between these times."""
+    """The steps [from_step, to_step) were done between these times."""
 
     from_s: float
     to_s: float
@@ -98,7 +107,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What Kubernetes shows as a condition of the EmuJob."""
+    """A condition of the EmuJob's status."""
 
     type: str
     status: str
@@ -109,13 +118,13 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The story of one job. `missing`: why only what Kubernetes knows is in it; empty: nothing is missing."""
+    """The history of one job. `missing`: why the results store's part is missing; empty: it isn't."""
 
     job: Job
     runs: tuple[JobRun, ...] = ()
     progress: tuple[Progress, ...] = ()
     conditions: tuple[Condition, ...] = ()
-    notes: Annotated[tuple[str, ...], Field(description="What may distort its figures.")] = ()
+    notes: Annotated[tuple[str, ...], Field(description="What may distort the job's figures.")] = ()
     missing: str = ""
 
 
@@ -132,7 +141,7 @@ class Device:
     healthy: bool = True
     reason: str = ""
     holders: Annotated[
-        tuple[str, ...], Field(description="UIDs of the jobs that hold it now, as far as the caller may see them.")
+        tuple[str, ...], Field(description="UIDs of the jobs that hold it now and that the caller may see.")
     ] = ()
     held: Annotated[bool, Field(description="Whether any job holds it now.")] = False
 
@@ -165,19 +174,21 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """Runs of the same jobs under several policies. `meta`: what was compared, as texts."""
+    """Runs of the same jobs under several policies. `meta`: properties of the comparison, as texts."""
 
     id: Annotated[
         str, Field(description="In a cluster NAMESPACE.LABEL, or the id of a comparison.", examples=["lab.demo"])
     ]
     runs: tuple[Run, ...]
     meta: Mapping[str, str] = field(default_factory=dict)
-    namespace: Annotated[str, Field(description="Of its jobs; empty: each run has a namespace of its own.")] = ""
+    namespace: Annotated[
+        str, Field(description="The namespace of its jobs; empty: each run has a namespace of its own.")
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What this API is about. `problem`: why what it tells may be old; empty while all is well."""
+    """The cluster or the comparisons that this API serves. `problem`: why its data may be out of date; empty: they aren't."""
 
     id: Annotated[str, Field(examples=["kubernetes"])]
     kind: Literal["kubernetes", "comparison"]
@@ -189,8 +200,8 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that is known at one moment. `version` grows with every change. `jobs` in order of submission, then of uid;
-    `missing`: why those that have no EmuJob may not be among them; empty: they are."""
+    """The state at one moment. `version` grows with every change. `jobs` are ordered by submission, then uid; `missing`: why jobs
+    without an EmuJob may be missing among them; empty: they aren't."""
 
     version: int
     cluster: Cluster
@@ -212,9 +223,9 @@ class Snapshot:
         return {job.uid: job for job in self.jobs}
 
     def job(self, uid: str) -> Job | None:
-        """The job; None where there is none."""
+        """The job; None if there is none."""
         return self._by_uid.get(uid)
 
     def runs_of(self, uid: str) -> tuple[JobRun, ...]:
-        """The stays of a job on devices."""
+        """The runs of a job."""
         return self.runs.get(uid, ())

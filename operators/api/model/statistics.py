@@ -15,7 +15,7 @@ from operators.api.model.snapshot import HOLDING, Job, JobRun, Snapshot
 from operators.objects.names import FINAL
 
 MOST_POINTS = 600
-"""Points per line; more can't be told apart on a screen."""
+"""Points per line; a screen can't show more."""
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 Interval = tuple[float, float]
@@ -24,7 +24,7 @@ Runs = Mapping[str, Sequence[JobRun]]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From here to there, seconds; what has no end in the facts ends at `now_s`."""
+    """A window in seconds; runs and waits that have not ended count until `now_s`."""
 
     since_s: float
     until_s: float
@@ -36,19 +36,19 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A job held a device."""
+    """The time in which a job held a device."""
 
     device: str
-    job: Annotated[str, Field(description="Its uid.")]
+    job: Annotated[str, Field(description="The job's uid.")]
     name: str
     from_s: float
-    to_s: Annotated[float | None, Field(description="Null: it still does.")]
+    to_s: Annotated[float | None, Field(description="Null: the job still holds it.")]
     exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A step line: from each time on, the value beside it."""
+    """A step line: each value holds from its time on."""
 
     times_s: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
@@ -56,7 +56,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What came of a group of jobs. JCT figures count finished jobs only; null: there is none."""
+    """The figures of a group of jobs. JCT figures count finished jobs only; null: there is none."""
 
     jobs: int
     finished: int
@@ -69,16 +69,14 @@ class Summary:
     preemptions: int
     makespan_s: float | None
     mean_predicted_jct_s: Annotated[float | None, Field(description="Of the finished jobs that were predicted.")]
-    mean_error: Annotated[
-        float | None, Field(description="Mean of (predicted - observed) / observed over single jobs.")
-    ]
+    mean_error: Annotated[float | None, Field(description="Mean of the jobs' (predicted - observed) / observed.")]
     median_abs_error: float | None
     jct_cdf: Annotated[Line, Field(description="JCT and the share of jobs that finished within it.")]
     predicted_cdf: Line
 
 
 UNREPORTED = "?"
-"""The index of devices that were held although nobody told which."""
+"""The index in place of devices that were held but not reported."""
 
 
 def span_of(job: Job, run: JobRun, device: str) -> Span:
@@ -86,7 +84,7 @@ def span_of(job: Job, run: JobRun, device: str) -> Span:
 
 
 def held_by(job: Job, run: JobRun) -> tuple[str, ...]:
-    """The devices of a run; where nobody told which, as many that nobody else has."""
+    """The devices of a run; if they weren't reported, as many placeholders that no other job has."""
     if run.devices:
         return run.devices
     count = (job.gpus or 0) // max(1, len(job.nodes))
@@ -94,7 +92,7 @@ def held_by(job: Job, run: JobRun) -> tuple[str, ...]:
 
 
 def occupancy(jobs: Iterable[Job], runs: Runs, window: Window) -> list[Span]:
-    """Who held which device within the window, in order of device and time."""
+    """Which job held which device within the window, in order of device and time."""
     found = [
         span_of(job, run, device)
         for job in jobs
@@ -106,7 +104,7 @@ def occupancy(jobs: Iterable[Job], runs: Runs, window: Window) -> list[Span]:
 
 
 def queue_length(jobs: Iterable[Job], runs: Runs, window: Window, most: int = MOST_POINTS) -> Line:
-    """How many jobs were submitted and held nothing. Thinned to `most` points, each the highest of its slice of time."""
+    """How many submitted jobs held nothing. At most `most` points, each the highest value of its slice of time."""
     changes: dict[float, int] = {window.since_s: 0, window.until_s: 0}
     for job in jobs:
         for interval in _waits(job, runs.get(job.uid, ()), window):
@@ -137,9 +135,9 @@ def holding(jobs: Iterable[Job], runs: Runs, window: Window, most: int = MOST_PO
 def held_share(
     jobs: Iterable[Job], runs: Runs, devices: Iterable[str], window: Window, *, there_are: int = 0
 ) -> float | None:
-    """The share of these devices' time in the window in which a job held them; None of no devices or no time.
+    """The share of these devices' time in the window in which a job held them; None without devices or time.
 
-    `there_are`: how many there are, where that is more than are named.
+    `there_are`: the number of devices, if more exist than are named.
     """
     length, known = window.until_s - window.since_s, set(devices)
     count = max(len(known), there_are)
@@ -184,7 +182,7 @@ def summarised(jobs: Iterable[Job]) -> Summary:
 
 
 def whole_window(snapshot: Snapshot, jobs: Sequence[Job]) -> Window:
-    """From the first submission to the last end, or until now where something still goes on."""
+    """From the first submission to the last end, or until now if a job has not ended."""
     since = min((job.submitted_s for job in jobs), default=snapshot.now_s)
     going = any(job.phase not in (*FINAL, "Rejected") for job in jobs)
     ends = [job.finished_s for job in jobs if job.finished_s is not None]
@@ -203,14 +201,14 @@ def cumulative(values: Iterable[float], most: int = MOST_POINTS) -> Line:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """The arithmetic mean; None of nothing."""
+    """The arithmetic mean; None without values."""
     return sum(values) / len(values) if values else None
 
 
 def quantile(ordered: Sequence[float], share: float) -> float | None:
-    """The quantile at `share` (0 to 1) of ordered values, linear between the two nearest ranks; None of nothing.
+    """The quantile at `share` (0 to 1) of ordered values, linear between the two nearest ranks; None without values.
 
-    Type 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996), as the reports have it.
+    Type 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996), as in the reports.
     """
     if not ordered:
         return None
@@ -221,7 +219,7 @@ def quantile(ordered: Sequence[float], share: float) -> float | None:
 
 
 def error_of(predicted_s: float | None, observed_s: float | None) -> float | None:
-    """(predicted - observed) / observed; None where either isn't known or nothing was observed."""
+    """(predicted - observed) / observed; None if either is unknown or the observation is 0."""
     if predicted_s is None or not observed_s:
         return None
     return (predicted_s - observed_s) / observed_s

@@ -15,7 +15,7 @@ SIMULATED = "simulated"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`jobs`: those that the caller may see, of one run where one was chosen."""
+    """`jobs`: those that the caller may see; if a run was chosen, the jobs of that run."""
 
     snapshot: Snapshot
     jobs: Sequence[Job]
@@ -23,7 +23,7 @@ class View:
 
     @property
     def devices(self) -> list[Device]:
-        """Those that the run could use. Comparisons tell their nodes by what jobs held, and each has nodes of its own."""
+        """The devices that the run could use. A comparison has nodes of its own, known from the devices that its jobs held."""
         snapshot = self.snapshot
         if self.run is None or snapshot.cluster.clock == "wall":
             return list(snapshot.devices)
@@ -33,27 +33,27 @@ class View:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs that are; what a comparison says of itself counts those that nobody used too."""
-        said = "0"
+        """The number of GPUs among `devices`; a comparison states its own number, which includes GPUs that no job used."""
+        stated = "0"
         if self.run is not None and self.snapshot.cluster.clock == "emulated":
             own = (each.meta for each in self.snapshot.experiments if each.id == self.run.experiment)
-            said = next(own, {}).get("gpus", "0")
-        return max(sum(device.index is not None for device in self.devices), int(said) if said.isdecimal() else 0)
+            stated = next(own, {}).get("gpus", "0")
+        return max(sum(device.index is not None for device in self.devices), int(stated) if stated.isdecimal() else 0)
 
     def held_share(self, window: Window) -> float | None:
-        """The share of its GPUs' time in which they were held."""
+        """The share of the GPUs' time in which jobs held them."""
         gpus = [device.id for device in self.devices if device.index is not None]
         return held_share(self.jobs, self.snapshot.runs, gpus, window, there_are=self.gpus)
 
     def window(self, since_s: float | None, until_s: float | None) -> Window:
-        """The asked one; what isn't said is that of the jobs. An end before the beginning is an empty window."""
+        """The requested window; a missing limit is that of the jobs. An end before the beginning gives an empty window."""
         whole = whole_window(self.snapshot, self.jobs)
         since = whole.since_s if since_s is None else since_s
         return Window(since, max(since, whole.until_s if until_s is None else until_s), whole.now_s)
 
 
 def visible(snapshot: Snapshot, scope: Scope) -> Sequence[Job]:
-    """All jobs that may be shown."""
+    """The jobs that the caller may see."""
     return snapshot.jobs if not scope.namespace else [job for job in snapshot.jobs if scope.shows(job)]
 
 
@@ -86,8 +86,8 @@ def experiment_view(snapshot: Snapshot, scope: Scope) -> list[Experiment]:
 
 
 def of_run(snapshot: Snapshot, scope: Scope, run: str) -> View:
-    """The visible jobs of one run. All runs on an emulated clock begin at 0 and can't be shown together: where no run is
-    named, the first observed one is shown; on a wall clock all jobs. Raises NotThereError for a run that the caller can't see."""
+    """The visible jobs of one run. Without `run`: all jobs on a wall clock; on an emulated clock, where all runs begin at 0 and
+    can't be shown together, the first observed run. Raises NotThereError for a run that the caller can't see."""
     runs = {each.id: each for experiment in experiment_view(snapshot, scope) for each in experiment.runs}
     jobs = visible(snapshot, scope)
     if run and run not in runs:
@@ -99,7 +99,7 @@ def of_run(snapshot: Snapshot, scope: Scope, run: str) -> View:
 
 
 def matching(jobs: Sequence[Job], *tests: Callable[[Job], bool] | None) -> Sequence[Job]:
-    """The jobs that pass all tests; None is no test."""
+    """The jobs that pass all tests; tests that are None are skipped."""
     found = jobs
     for test in tests:
         if test is not None:

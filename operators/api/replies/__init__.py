@@ -1,1 +1,1 @@
-"""What requests are answered with: JSON bodies, problems, the pages' files."""
+"""The replies to requests: JSON bodies, problems, the files of pages."""

@@ -1,4 +1,4 @@
-"""The bodies of replies. They are written as JSON in one pass, also for ten thousand jobs."""
+"""The bodies of replies, and how they are written as JSON: in one pass, also for ten thousand jobs."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ JOB_FIELDS = tuple(field.name for field in fields(Job))
 
 def _known_field(name: str) -> str:
     if name not in JOB_FIELDS:
-        raise ValueError(f"{name!r} is no field of a job; known: {', '.join(JOB_FIELDS)}")
+        raise ValueError(f"{name!r} is not a field of a job; known: {', '.join(JOB_FIELDS)}")
     return name
 
 
 JobField = Annotated[str, AfterValidator(_known_field), WithJsonSchema({"type": "string", "enum": list(JOB_FIELDS)})]
 _HINTS = get_type_hints(Job, include_extras=True)
 _PARTS: dict[str, Any] = {name: (hint, ... if name == "uid" else None) for name, hint in _HINTS.items()}
-PartOfJob = create_model("PartOfJob", __doc__="The fields of a job that were asked for; uid is always there.", **_PARTS)
+PartOfJob = create_model("PartOfJob", __doc__="The requested fields of a job, and always its uid.", **_PARTS)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """A cluster and its figures of this moment."""
+    """A cluster and its present figures."""
 
     cluster: Cluster
     version: Annotated[int, Field(description="Grows with every change of anything.")]
-    now_s: Annotated[float, Field(description="The time on its clock.")]
+    now_s: Annotated[float, Field(description="The present time on the cluster's clock.")]
     event: Annotated[
         str,
-        Field(description="The newest event's id: a stream of events after it misses nothing.", examples=["8f3a-17"]),
+        Field(description="The newest event's id: a stream of the events after it is complete.", examples=["8f3a-17"]),
     ]
-    jobs: Annotated[dict[str, int], Field(description="How many there are in each phase.", examples=[{"Running": 3}])]
+    jobs: Annotated[dict[str, int], Field(description="Number of jobs by phase.", examples=[{"Running": 3}])]
     nodes: int
     devices: int
     held: Annotated[int, Field(description="Devices that jobs hold now.")]
@@ -69,12 +69,12 @@ class JobPage:
     version: int
     total: int
     items: list[PartOfJob]  # type: ignore[valid-type]  # made of Job's fields
-    next: Annotated[str | None, Field(description="The cursor of the next page; null: this is the last.")]
+    next: Annotated[str | None, Field(description="The cursor of the next page; null: this is the last page.")]
 
 
 @dataclass(frozen=True, slots=True)
 class JobStory:
-    """Everything about one job but its steps."""
+    """One job with its runs, conditions and notes."""
 
     job: Job
     runs: list[JobRun]
@@ -84,7 +84,7 @@ class JobStory:
 
 @dataclass(frozen=True, slots=True)
 class JobSteps:
-    """How far one job was when. Nothing is told of jobs on local clusters."""
+    """The progress of one job over time; empty for jobs of a comparison."""
 
     uid: str
     steps: int | None
@@ -93,7 +93,7 @@ class JobSteps:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """What was asked of the job; its phase follows."""
+    """The requested value of spec.suspend; the job's phase follows."""
 
     uid: str
     suspended: bool
@@ -113,7 +113,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Who held which device when. `left_out`: spans that are too short to be among the longest MOST_SPANS."""
+    """Which job held which device when. `left_out`: number of spans that are not among the longest MOST_SPANS."""
 
     run: Run | None
     since_s: float
@@ -131,7 +131,7 @@ class Experiments:
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """One run of an experiment and what came of it."""
+    """One run of an experiment with its figures."""
 
     run: Run
     summary: Summary
@@ -148,7 +148,7 @@ class ExperimentFigures:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Jobs of one policy on one kind of cluster, and what came of them."""
+    """The jobs of one policy on one kind of cluster, with their figures."""
 
     policy: str
     cluster: str
@@ -158,7 +158,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSummary:
-    """All jobs that were observed together (of predictions alone: those), and by experiment, policy and cluster."""
+    """The figures of all observed jobs (of the predicted ones if none was observed), and by experiment, policy and cluster."""
 
     all: Summary
     groups: list[Group]
@@ -166,7 +166,7 @@ class MetricsSummary:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A scheduling policy that `emugpu` has."""
+    """A bundled scheduling policy."""
 
     name: Annotated[str, Field(examples=["allox"])]
     summary: str
@@ -182,22 +182,22 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who is signed in, and what they may."""
+    """The signed-in user and their rights."""
 
     user: str
     everything: Annotated[bool, Field(description="Whether they may list jobs of all namespaces.")]
-    lasts_s: Annotated[int | None, Field(description="How long the new session lasts; null: this isn't one.")]
+    lasts_s: Annotated[int | None, Field(description="How long the new session lasts; null in the answer to GET.")]
 
 
 def json_reply(kind: Hashable, value: Any) -> Response:
-    """`value` as this type says it."""
+    """`value` as JSON of this type."""
     return Response(
         _adapter(kind).dump_json(value), media_type="application/json", headers={"Cache-Control": "no-store"}
     )
 
 
 def job_page(version: int, total: int, jobs: Sequence[Job], wanted: Iterable[str], following: str | None) -> Response:
-    """A JobPage, with these fields of the jobs."""
+    """A JobPage with the wanted fields of the jobs."""
     names = {"uid", *wanted} if wanted else set(JOB_FIELDS)
     items = _adapter(list[Job]).dump_json(list(jobs), include={"__all__": names})
     head = _adapter(dict[str, Any]).dump_json({"version": version, "total": total, "next": following})
@@ -206,7 +206,7 @@ def job_page(version: int, total: int, jobs: Sequence[Job], wanted: Iterable[str
 
 
 def job_json(job: Job) -> str:
-    """One job, on one line."""
+    """One job as one line of JSON."""
     return _adapter(Job).dump_json(job).decode()
 
 
@@ -216,5 +216,5 @@ def _adapter(kind: Hashable) -> TypeAdapter[Any]:
 
 
 def by_phase(jobs: Iterable[Job]) -> dict[str, int]:
-    """How many there are in each phase that there is."""
+    """The number of jobs by phase."""
     return dict(Counter(job.phase for job in jobs))

@@ -1,6 +1,6 @@
 """The policies' names and options for GET /policies, as data: the image of the API has no policies and no NumPy.
 
-policies.json is what `emugpu policies --json` prints; a test tells when it is out of date.
+`python charts/generate.py` writes policies.json from the policies; `make check` verifies that it is current.
 """
 
 from __future__ import annotations
@@ -12,6 +12,6 @@ from operators.api.replies.bodies import Policy
 
 
 def bundled_policies() -> list[Policy]:
-    """In the order of the table of policies."""
+    """The policies in the order of `emugpu policies`."""
     text = (files("operators.api.replies") / "policies.json").read_text(encoding="utf-8")
     return [Policy(**entry) for entry in json.loads(text)]

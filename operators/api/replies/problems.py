@@ -1,4 +1,4 @@
-"""All errors as one kind of reply, `Problem`, whichever part of the program found the mistake."""
+"""Turns every error of a request into the same kind of reply, a `Problem`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BusyError(EmuGpuError):
 
 
 class StoreAwayError(EmuGpuError):
-    """The answer is in the results store only, which can't be read."""
+    """Only the results store has the answer, and it can't be read."""
 
     code = "store-away"
     retry_helps = True
@@ -50,9 +50,9 @@ class StoreAwayError(EmuGpuError):
 class Problem:
     """Why a request was not answered."""
 
-    code: Annotated[str, Field(description="A word for programs.", examples=["not-there"])]
-    message: Annotated[str, Field(description="A sentence for people: what, where, what next.")]
-    status: Annotated[int, Field(description="The HTTP status, once more.", examples=[404])]
+    code: Annotated[str, Field(description="Identifies the kind of error for programs.", examples=["not-there"])]
+    message: Annotated[str, Field(description="For people: what is wrong, where, and what to do.")]
+    status: Annotated[int, Field(description="The HTTP status of the reply.", examples=[404])]
 
 
 _STATUS: Mapping[type[EmuGpuError], HTTPStatus] = {
@@ -67,22 +67,34 @@ _STATUS: Mapping[type[EmuGpuError], HTTPStatus] = {
     ApiAwayError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 _EXAMPLES: Mapping[int, tuple[str, str, str]] = {
-    401: ("sign-in", "Nobody is signed in.", "no token; send Authorization: Bearer TOKEN, or sign in"),
+    401: (
+        "sign-in",
+        "The request has no valid token or session.",
+        "no token; send Authorization: Bearer TOKEN, or sign in",
+    ),
     403: (
         "forbidden",
-        "Who asks may not have this.",
+        "The user lacks the right.",
         "ann may not list emujobs.emugpu.dev in all namespaces; name one",
     ),
-    404: ("not-there", "There is no such thing.", "there is no job 9f1c2b7a4d5e6f708192"),
-    409: ("conflict", "It can't be changed now.", "apply emujobs bert-1: the object has been modified"),
-    422: ("input", "The request itself is wrong.", "query limit: Input should be less than or equal to 10000"),
-    502: ("cluster", "The API server refused.", "apply emujobs bert-1: admission webhook denied the request"),
-    503: ("api-away", "It is away or busy; a retry helps.", "review tokens: the API server can't be reached"),
+    404: ("not-there", "The object doesn't exist.", "there is no job 9f1c2b7a4d5e6f708192"),
+    409: ("conflict", "The object can't be changed now.", "apply emujobs bert-1: the object has been modified"),
+    422: ("input", "The request is invalid.", "query limit: Input should be less than or equal to 10000"),
+    502: (
+        "cluster",
+        "The API server refused the request.",
+        "apply emujobs bert-1: admission webhook denied the request",
+    ),
+    503: (
+        "api-away",
+        "A server can't be reached or is busy; a retry helps.",
+        "review tokens: the API server can't be reached",
+    ),
 }
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """These statuses for a path's OpenAPI description, each with an example."""
+    """The OpenAPI descriptions of these statuses, each with an example."""
     found: dict[int | str, dict[str, Any]] = {}
     for status in statuses:
         code, description, message = _EXAMPLES[status]
@@ -93,19 +105,19 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def status_of(error: EmuGpuError) -> HTTPStatus:
-    """The status of the error's own class, or of the nearest one above it; what the API server says otherwise is a 502."""
+    """The status of the error's class, or of its nearest base class that has one; other errors of the API server are a 502."""
     return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), HTTPStatus.BAD_GATEWAY)
 
 
 def install(app: FastAPI) -> None:
-    """Every error that a path raises becomes a Problem."""
+    """Makes the application answer every error with a Problem."""
     app.add_exception_handler(EmuGpuError, _of_ours)
     app.add_exception_handler(RequestValidationError, _of_validation)
     app.add_exception_handler(HTTPException, _of_routing)
 
 
 def problem(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The reply."""
+    """A reply with a Problem as its body."""
     return JSONResponse(asdict(Problem(code, message, status)), status, headers)
 
 
@@ -128,7 +140,7 @@ async def _of_validation(_request: Request, error: Exception) -> JSONResponse:
 
 
 async def _of_routing(request: Request, error: Exception) -> JSONResponse:
-    """No such path, or not with this method."""
+    """The path doesn't exist, or not with this method."""
     assert isinstance(error, HTTPException)
     code = HTTPStatus(error.status_code).phrase.casefold().replace(" ", "-")
     headers = dict(error.headers or {})
@@ -138,7 +150,7 @@ async def _of_routing(request: Request, error: Exception) -> JSONResponse:
 
 
 def _methods(request: Request) -> list[str]:
-    """Of all routes of the path: each knows its own only."""
+    """The methods of all routes of the path; the exception names those of one route only."""
     app: FastAPI = request.app
     operations = app.openapi()["paths"]
     for path, methods in operations.items():

@@ -1,7 +1,7 @@
-"""The dashboard's files: pages under their names, everything else under a name that changes with its content.
+"""The dashboard's files: pages under fixed paths, assets under paths that change with their content.
 
-Assets lie below /assets/<digest of all of them>/, so browsers keep them for ever and never mix two versions; modules find each
-other by relative names. The chart library is plotly's own file from its package, packed once when it's first asked for.
+Assets are below /assets/<digest of all of them>/, so browsers may cache them for ever and never mix two versions; modules import
+each other by relative names. The chart library is the file in the package plotly, compressed at the first request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 }
 PLAIN = "'self'"
 DRAWN = "'self' 'unsafe-inline'"
-"""plotly.js puts style rules into the page; scripts must come from files everywhere."""
+"""plotly.js adds style rules to the page. Inline scripts are forbidden on all pages."""
 WITH_CHARTS = frozenset({"index", "nodes", "job", "experiments"})
 _FOR_EVER = "public, max-age=31536000, immutable"
 TITLES = {
@@ -40,11 +40,11 @@ TITLES = {
     "policies": "Policies",
     "sign-in": "Sign in",
 }
-"""Of the pages; each is a file of its name in the shell that all share."""
+"""Titles of the pages; NAME.html is the body of a page, shared/shell.html the frame around it."""
 
 
 class Pages:
-    """All files, read once. Raises nothing where plotly is missing: its charts are not there then, and the pages say so."""
+    """All files, read once. Without the package plotly the pages show a message instead of charts."""
 
     def __init__(self) -> None:
         folder = files("operators.api") / "pages"
@@ -62,7 +62,7 @@ class Pages:
         self._packed: bytes | None = None
 
     async def charts(self, *, packed: bool) -> bytes | None:
-        """The chart library; None where it isn't installed."""
+        """The chart library; None if it isn't installed."""
         if self._charts is None:
             return None
         if not packed:
@@ -73,7 +73,7 @@ class Pages:
 
 
 def router_of(pages: Pages) -> APIRouter:
-    """/, /jobs, ... and /assets/; none of it is in the OpenAPI document, and none of it is secret."""
+    """The routes /, /jobs, ... and /assets/. They are not in the OpenAPI document, and need no authentication."""
     router = APIRouter(include_in_schema=False)
 
     def page(name: str) -> Response:
@@ -138,7 +138,7 @@ def _policy(name: str) -> str:
 
 
 def _charts_file() -> Path | None:
-    """Without an import of plotly: its Python side is of no use here."""
+    """The path of the chart library, found without importing plotly."""
     found = find_spec("plotly")
     places = found.submodule_search_locations if found is not None else None
     paths = [Path(place) / "package_data" / CHARTS for place in places or ()]

@@ -13,9 +13,9 @@ from operators.api.replies.problems import documented
 router = APIRouter(tags=["cluster"], responses=documented(401, 403, 422, 503))
 
 
-@router.get("/clusters", response_model=Clusters, summary="What this API is about")
+@router.get("/clusters", response_model=Clusters, summary="The cluster or the comparisons that this API serves")
 async def clusters(services: CurrentServices, scope: Reader) -> Response:
-    """There is one: the cluster that the API runs in, or the comparisons that it was started on."""
+    """One item: the cluster in which the API runs, or the comparisons for which it was started."""
     snapshot, changes = services.source.snapshot(), services.source.changes
     devices = [device for device in snapshot.devices if device.index is not None]
     state = ClusterState(
@@ -38,7 +38,7 @@ async def nodes(services: CurrentServices, _scope: Reader) -> Response:
     return json_reply(Nodes, Nodes(sorted(services.source.snapshot().nodes, key=lambda node: natural(node.name))))
 
 
-@router.get("/devices", response_model=Devices, summary="Emulated devices and who holds them")
+@router.get("/devices", response_model=Devices, summary="Emulated devices and the jobs that hold them")
 async def devices(services: CurrentServices, scope: Reader) -> Response:
     """A caller who may read one namespace sees that a device is held, but only their own jobs as holders."""
     return json_reply(Devices, Devices(device_view(services.source.snapshot(), scope)))

@@ -24,7 +24,7 @@ router = APIRouter(tags=["events"], responses=documented(401, 403, 422, 503))
 RETRY_MS = 2000
 _EVENT = {
     "type": "object",
-    "description": "data: of a job, the job (or its uid and `gone`); of a device or node, its id; of a reset, nothing.",
+    "description": "data: the job, or its uid and `gone`; the id of a device or node; nothing for a reset.",
     "required": ["id"],
     "properties": {
         "event": {"type": "string", "enum": ["job", "device", "node", "reset"]},
@@ -35,25 +35,25 @@ _EVENT = {
 }
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "What has changed; after a reset, read anew.",
+        "description": "Changes; after a reset, all data must be read again.",
         "content": {"text/event-stream": {"schema": _EVENT}},
     }
 }
 
 
 class _EventStream(StreamingResponse):
-    """Gives its place back whichever way it ends, also where its client hangs up before the first event."""
+    """Frees its place however it ends, also if its client disconnects before the first event."""
 
-    def __init__(self, content: AsyncIterator[str], left: Callable[[], None]) -> None:
+    def __init__(self, content: AsyncIterator[str], closed: Callable[[], None]) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(content, media_type="text/event-stream", headers=headers)
-        self._left = left
+        self._closed = closed
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._left()
+            self._closed()
 
 
 @router.get("/events", response_class=StreamingResponse, responses=_STREAM, summary="Changes as they happen")
@@ -64,14 +64,18 @@ async def events(
     scope: Reader,
     after: Annotated[
         str | None,
-        Query(description="As the header, for a stream's first opening; the header goes before it.", max_length=80),
+        Query(
+            description="Like the header, for the first request of a stream; the header has precedence.", max_length=80
+        ),
     ] = None,
     last_event_id: Annotated[
         str | None,
-        Header(description="Goes on after this event; what can't be told any more is a `reset`.", max_length=80),
+        Header(
+            description="Continue after this event; if later events were dropped, a `reset` follows.", max_length=80
+        ),
     ] = None,
 ) -> StreamingResponse:
-    """Ends by itself after some minutes; whoever connects again is asked for their rights anew and loses nothing.
+    """Ends after some minutes. A client that reconnects is authorised again and misses no event.
 
     One user may have 20 streams. When all places are taken, the user with most streams loses the oldest one.
     """
@@ -83,7 +87,7 @@ async def events(
 
 
 async def _limited(services: Services, scope: Scope, after: str | None, stream: OpenStream) -> AsyncIterator[str]:
-    """The events until the stream's time is over or its place is given to somebody else."""
+    """The events until the stream's time limit, or until another user gets its place."""
     if stream.evicted:
         return
     try:
@@ -123,7 +127,7 @@ async def _endless(services: Services, scope: Scope, after: str | None) -> Async
 
 
 def _newest(changes: Iterable[Change]) -> list[Change]:
-    """Of several changes of one thing the last: what is told is how it is now."""
+    """The last change of each subject: an event carries its present state."""
     latest: dict[tuple[str, str], Change] = {}
     for change in changes:
         latest.pop((change.kind, change.subject), None)
@@ -132,7 +136,7 @@ def _newest(changes: Iterable[Change]) -> list[Change]:
 
 
 def _data(snapshot: Snapshot, scope: Scope, change: Change) -> str:
-    """Empty: not for this caller."""
+    """The data of an event; empty if the caller may not see it."""
     if change.kind != "job":
         return json.dumps({"id": change.subject})
     if scope.namespace not in ("", change.namespace):

@@ -25,7 +25,7 @@ router = APIRouter(tags=["experiments"], responses=documented(401, 403, 422, 503
 
 @router.get("/experiments", response_model=Experiments, summary="Experiments and their runs")
 async def experiments(services: CurrentServices, scope: Reader) -> Response:
-    """On a cluster, EmuJobs with the label emugpu.dev/experiment; on a laptop, one for each comparison."""
+    """On a cluster, those of EmuJobs with the label emugpu.dev/experiment; on a laptop, one for each comparison."""
     return json_reply(Experiments, Experiments(experiment_view(services.source.snapshot(), scope)))
 
 
@@ -36,9 +36,11 @@ async def experiments(services: CurrentServices, scope: Reader) -> Response:
     responses=documented(404),
 )
 async def experiment(
-    services: CurrentServices, scope: Reader, experiment: Annotated[str, Path(description="Its id.", max_length=253)]
+    services: CurrentServices,
+    scope: Reader,
+    experiment: Annotated[str, Path(description="The experiment's id.", max_length=253)],
 ) -> Response:
-    """Each run's completion times, distribution and, where it was predicted, errors."""
+    """The completion times of each run, their distribution, and the errors of predictions."""
     snapshot = services.source.snapshot()
     found = next((each for each in experiment_view(snapshot, scope) if each.id == experiment), None)
     if found is None:
@@ -52,7 +54,7 @@ async def experiment(
 
 @router.get("/policies", response_model=Policies, summary="The scheduling policies of emugpu")
 async def policies(services: CurrentServices, _scope: Reader) -> Response:
-    """Names, one line each, and their options with defaults."""
+    """Names, summaries, and options with their defaults."""
     return json_reply(Policies, Policies(list(services.policies)))
 
 

@@ -1,4 +1,4 @@
-"""Jobs: a list to filter and page through, one job's story and steps, and the two things that can be done to one."""
+"""Jobs: a filtered list in pages, one job's history and steps, and suspending and resuming it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ router = APIRouter(tags=["jobs"], responses=documented(401, 403, 422, 503))
 
 
 class JobQuery(BaseModel):
-    """Which jobs, and what of them. Texts match as a whole; what isn't given is no condition."""
+    """Filters, order and fields. Texts must be equal, except for `name`; an absent filter matches all jobs."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -52,24 +52,22 @@ class JobQuery(BaseModel):
     experiment: str | None = None
     run: Annotated[str | None, Field(description="Of this run of an experiment.", examples=["demo.1"])] = None
     cluster: Annotated[str | None, Field(description="kubernetes, local or simulated.")] = None
-    name: Annotated[str, Field(description="Has this in its name, its tenant or its nodes, in any case.")] = ""
+    name: Annotated[str, Field(description="Contained in its name, its tenant or its nodes (case-insensitive).")] = ""
     order: Annotated[
         Literal["submitted", "newest", "ended"],
-        Field(description="By submission, by submission backwards, or by their end, the last first."),
+        Field(description="By submission, newest submission first, or latest end first."),
     ] = "submitted"
     fields: Annotated[list[JobField], Field(description="Only these fields of each job, and uid.")] = []
-    limit: Annotated[int, Field(description="At most so many on one page.", ge=1, le=MOST_ON_A_PAGE)] = 200
+    limit: Annotated[int, Field(description="Maximum number of jobs on a page.", ge=1, le=MOST_ON_A_PAGE)] = 200
     cursor: Annotated[
         str | None,
-        Field(
-            description="What the page before said as `next`.", pattern=f"^{_CURSOR.pattern}$", examples=["0.9f1c2b7a"]
-        ),
+        Field(description="`next` of the preceding page.", pattern=f"^{_CURSOR.pattern}$", examples=["0.9f1c2b7a"]),
     ] = None
 
 
 @router.get("/jobs", response_model=JobPage, summary="Jobs, filtered, page by page")
 async def jobs(services: CurrentServices, who: SignedIn, query: Annotated[JobQuery, Query()]) -> Response:
-    """A page begins after the last job of the page before, so jobs that come meanwhile are told once or not at all."""
+    """A page begins after the last job of the page before, so a job that is submitted meanwhile appears once or not at all."""
     scope = await scope_of(services, who, query.namespace)
     snapshot = services.source.snapshot()
     found, place = _filtered(visible(snapshot, scope), query), _PLACES[query.order]
@@ -84,39 +82,42 @@ async def jobs(services: CurrentServices, who: SignedIn, query: Annotated[JobQue
     "/jobs/{uid}", response_model=JobStory, summary="One job: runs, conditions, notes", responses=documented(404)
 )
 async def job(services: CurrentServices, job: Annotated[Job, Depends(readable_job)]) -> Response:
-    """Its stays on devices in order, how they ended, and what may distort its figures."""
+    """The job's runs in order, how they ended, and what may distort its figures."""
     story = await services.source.timeline(job.uid)
     if story is None:
-        raise NotThereError(f"there is no job {job.uid} any more")
-    notes = [*story.notes, *([f"only what Kubernetes says: {story.missing}"] if story.missing else [])]
+        raise NotThereError(f"job {job.uid} no longer exists")
+    notes = [*story.notes, *([f"only the data of Kubernetes: {story.missing}"] if story.missing else [])]
     return json_reply(JobStory, JobStory(story.job, list(story.runs), list(story.conditions), notes))
 
 
 @router.get("/jobs/{uid}/steps", response_model=JobSteps, summary="One job's steps", responses=documented(404))
 async def steps(services: CurrentServices, job: Annotated[Job, Depends(readable_job)]) -> Response:
-    """How many steps were done between which times, on which node. In a cluster the operator's store tells: 503 without it."""
+    """How many steps were done when and on which node. In a cluster they come from the results store: 503 without it."""
     story = await services.source.timeline(job.uid)
     if story is None:
-        raise NotThereError(f"there is no job {job.uid} any more")
+        raise NotThereError(f"job {job.uid} no longer exists")
     if story.missing:
-        raise StoreAwayError(f"steps of {job.name} can't be told: {story.missing}")
+        raise StoreAwayError(f"the steps of {job.name} are not known: {story.missing}")
     return json_reply(JobSteps, JobSteps(job.uid, story.job.steps, list(story.progress)))
 
 
 @router.post(
-    "/jobs/{uid}/suspend", response_model=Suspension, summary="Hold a job", responses=documented(404, 409, 502)
+    "/jobs/{uid}/suspend", response_model=Suspension, summary="Suspend a job", responses=documented(404, 409, 502)
 )
 async def suspend(services: CurrentServices, job: Annotated[Job, Depends(writable_job)]) -> Response:
-    """Sets spec.suspend: its devices become free after the step that it is at, and it keeps its progress."""
+    """Sets spec.suspend: the job releases its devices after the current step and keeps its progress."""
     await services.source.suspend(job.uid, suspended=True)
     return json_reply(Suspension, Suspension(job.uid, suspended=True))
 
 
 @router.post(
-    "/jobs/{uid}/resume", response_model=Suspension, summary="Let a held job go on", responses=documented(404, 409, 502)
+    "/jobs/{uid}/resume",
+    response_model=Suspension,
+    summary="Resume a suspended job",
+    responses=documented(404, 409, 502),
 )
 async def resume(services: CurrentServices, job: Annotated[Job, Depends(writable_job)]) -> Response:
-    """Clears spec.suspend: it goes on at once, or when its scheduler says so."""
+    """Clears spec.suspend: the job continues at once, or when its scheduler starts it."""
     await services.source.suspend(job.uid, suspended=False)
     return json_reply(Suspension, Suspension(job.uid, suspended=False))
 
@@ -135,7 +136,7 @@ def _filtered(jobs: Sequence[Job], query: JobQuery) -> Sequence[Job]:
 
 
 Place = tuple[int, str]
-"""Where a job stands in an order: microseconds, since a cursor is a text, and its uid."""
+"""The position of a job in an order: microseconds (exact as the text of a cursor) and uid."""
 
 
 def _submitted(job: Job) -> Place:

@@ -15,7 +15,7 @@ from operators.api.replies.bodies import Group, MetricsSummary, Occupancy, Queue
 from operators.api.replies.problems import documented
 
 MOST_SPANS = 6000
-"""More make browsers slow."""
+"""A browser becomes slow with more."""
 
 router = APIRouter(tags=["over time"], responses=documented(401, 403, 404, 422, 503))
 
@@ -31,20 +31,18 @@ class WindowQuery(BaseModel):
     run: Annotated[
         str,
         Field(
-            description="Of this run of an experiment; empty: all jobs of a cluster, the first observed run of a comparison.",
+            description="A run of an experiment; empty: all jobs of a cluster, or the first observed run of a comparison.",
             examples=[""],
         ),
     ] = ""
-    since_s: Annotated[
-        float | None, Field(description="Where the window begins; the first submission where this is absent.")
-    ] = None
+    since_s: Annotated[float | None, Field(description="Begin of the window; default: the first submission.")] = None
     until_s: Annotated[
-        float | None, Field(description="Where it ends; now, or the last end, where this is absent.")
+        float | None, Field(description="End of the window; default: now, or the last end of a job.")
     ] = None
 
 
 class GroupQuery(BaseModel):
-    """Which jobs are summed up."""
+    """Which jobs are counted."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,7 +53,7 @@ class GroupQuery(BaseModel):
     policy: str | None = None
 
 
-@router.get("/queue", response_model=Queue, summary="How many jobs waited, how many devices were held")
+@router.get("/queue", response_model=Queue, summary="Waiting jobs and held devices over time")
 async def queue(services: CurrentServices, who: SignedIn, query: Annotated[WindowQuery, Query()]) -> Response:
     """Step lines of at most 600 points, each the highest value of its slice of time."""
     scope = await scope_of(services, who, query.namespace)
@@ -73,9 +71,9 @@ async def queue(services: CurrentServices, who: SignedIn, query: Annotated[Windo
     return json_reply(Queue, reply)
 
 
-@router.get("/occupancy", response_model=Occupancy, summary="Who held which device when")
+@router.get("/occupancy", response_model=Occupancy, summary="Which job held which device when")
 async def occupied(services: CurrentServices, who: SignedIn, query: Annotated[WindowQuery, Query()]) -> Response:
-    """Spans that touch the window, whole; where there are more than 6000, the longest."""
+    """All spans that overlap the window, uncut; of more than 6000 the longest."""
     scope = await scope_of(services, who, query.namespace)
     snapshot = services.source.snapshot()
     view = of_run(snapshot, scope, query.run)
@@ -97,7 +95,7 @@ async def occupied(services: CurrentServices, who: SignedIn, query: Annotated[Wi
 
 @router.get("/metrics-summary", response_model=MetricsSummary, summary="JCT quantiles and distributions")
 async def metrics_summary(services: CurrentServices, who: SignedIn, query: Annotated[GroupQuery, Query()]) -> Response:
-    """Of all jobs that really ran, and of each experiment, policy and cluster by itself."""
+    """For all observed jobs, and for each experiment, policy and cluster."""
     scope = await scope_of(services, who, query.namespace)
     jobs = matching(
         visible(services.source.snapshot(), scope),

@@ -35,7 +35,7 @@ async def begin(
     kept = await services.access.exchange(bearer.credentials) if bearer is not None else None
     principal = await services.access.authenticate(kept) if kept is not None else None
     if kept is None or principal is None:
-        raise SignInError("the token is not good, or was used before; get a new one")
+        raise SignInError("the token is invalid or was used before; get a new one")
     reply = json_reply(Session, await _session(services, principal, services.sessions.lasts_s))
     reply.status_code = 201
     _set_cookie(reply, request, services.sessions.begin(kept), services.sessions.lasts_s)
@@ -44,7 +44,7 @@ async def begin(
 
 @router.get("/session", response_model=Session, summary="Who is signed in")
 async def shown(who: SignedIn, services: CurrentServices) -> Response:
-    """And whether they may read everything."""
+    """The signed-in user, and whether they may read everything."""
     return json_reply(Session, await _session(services, who.principal, None))
 
 
@@ -54,7 +54,7 @@ async def end(
     who: SignedIn,
     services: CurrentServices,
     _own: Annotated[
-        str | None, Header(alias=CSRF_HEADER, description="Any value; needed where a cookie says who asks.")
+        str | None, Header(alias=CSRF_HEADER, description="Any value; required if a cookie identifies the user.")
     ] = None,
 ) -> Response:
     """Ends the session of the cookie at once."""

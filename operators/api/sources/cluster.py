@@ -10,7 +10,7 @@ from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import to_s
 from operators.api.model.changes import Changes
 from operators.api.model.snapshot import Cluster, Device, Job, JobRun, Node, Snapshot, Timeline
-from operators.api.sources.emujobs import Seen, placed, progress_of_runs, run_of, seen
+from operators.api.sources.emujobs import JobRecord, progress_of_runs, record_of, run_of, with_places
 from operators.api.sources.experiments import experiments_of
 from operators.api.sources.hardware import Hardware, hardware_of, with_holders
 from operators.api.sources.results import StoredResults
@@ -21,20 +21,20 @@ from operators.objects.node import Node as ClusterNode
 from operators.objects.pool import Pool
 
 FIELD_MANAGER = "emugpu-api"
-LOOK_S = 1.0
-"""How often the store is asked whether it has news."""
+READ_S = 1.0
+"""Seconds between two reads of the results store's changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What the pages call the cluster, and whether jobs may be held from here."""
+    """The cluster's name on the pages, and whether jobs may be suspended here."""
 
     title: str
     writable: bool = True
 
 
 class ClusterSource:
-    """Source over an API server. `wall_ns`: the wall clock; `results` None: no store is at hand."""
+    """Source over an API server. `wall_ns`: the wall clock; `results` None: there is no results store."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ClusterSource:
         self.changes = changes
         self._api, self._wall_ns, self._naming = api, wall_ns, naming
         self._results, self._pauses = results, pauses or Pauses(settle=0.5)
-        self._emujobs: Store[Seen] = Store(seen)
+        self._emujobs: Store[JobRecord] = Store(record_of)
         self._pools: Store[Pool] = Store(Pool.read)
         self._nodes: Store[ClusterNode] = Store(ClusterNode.read)
         self._followed = (
@@ -57,10 +57,10 @@ class ClusterSource:
             Followed(NODE, self._nodes),
         )
         self._problems: dict[str, str] = {}
-        self._placed: dict[str, tuple[Seen, Job, tuple[JobRun, ...]]] = {}
-        self._hardware, self._rebuilt = Hardware(), False
-        self._news = asyncio.Event()
-        self._snapshot = Snapshot(1, self._described("nothing was listed yet"), self._now_s)
+        self._cached: dict[str, tuple[JobRecord, Job, tuple[JobRun, ...]]] = {}
+        self._hardware, self._hardware_changed = Hardware(), False
+        self._changed = asyncio.Event()
+        self._snapshot = Snapshot(1, self._described("no objects have been listed yet"), self._now_s)
 
     def snapshot(self) -> Snapshot:
         return self._snapshot
@@ -83,61 +83,61 @@ class ClusterSource:
             result, progress = await asyncio.to_thread(self._results.history, uid)
         except ClusterError as error:
             return Timeline(job, runs, (), conditions, missing=str(error))
-        if result is not None and result.runs:  # all of them; a status has the newest
-            told = Seen(job, job.name, tuple(run_of(run) for run in result.runs))
-            runs = placed(told, self._hardware.places)[1]
-        told_progress = progress or progress_of_runs(runs, snapshot.now_s)
-        return Timeline(job, runs, tuple(told_progress), conditions, result.notes if result is not None else ())
+        if result is not None and result.runs:  # all runs; a status has the newest only
+            stored = JobRecord(job, job.name, tuple(run_of(run) for run in result.runs))
+            runs = with_places(stored, self._hardware.places)[1]
+        shown_progress = progress or progress_of_runs(runs, snapshot.now_s)
+        return Timeline(job, runs, tuple(shown_progress), conditions, result.notes if result is not None else ())
 
     async def suspend(self, uid: str, *, suspended: bool) -> None:
         job = self._snapshot.job(uid)
         if job is None or job.deleted:
-            raise NotThereError(f"job {uid} has no EmuJob that could be held")
+            raise NotThereError(f"job {uid} has no EmuJob that could be suspended")
         metadata = {"namespace": job.namespace}
         document = applied(EMUJOB, job.name, uid, metadata=metadata, spec={"suspend": suspended})
         found = await self._api.apply(EMUJOB, job.name, document, FIELD_MANAGER)
         if self._emujobs.update("MODIFIED", found):
-            self._news.set()
+            self._changed.set()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for followed in self._followed:
                 group.create_task(self._follow(followed))
             if self._results is not None:
-                group.create_task(self._look(self._results))
+                group.create_task(self._read_results(self._results))
             group.create_task(self._work())
 
-    # --- what is known ----------------------------------------------------------------------------------------------------
+    # --- the snapshot -----------------------------------------------------------------------------------------------------
 
     async def _follow(self, followed: Followed) -> None:
         kind = followed.resource.plural
 
         def changed() -> None:
-            self._rebuilt = self._rebuilt or followed.resource is not EMUJOB
-            self._news.set()
+            self._hardware_changed = self._hardware_changed or followed.resource is not EMUJOB
+            self._changed.set()
 
         def failed(error: EmuGpuError) -> None:
-            self._heard(kind, str(error))
+            self._note_problem(kind, str(error))
 
-        await follow(self._api, followed, self._pauses, changed, failed, listed=lambda: self._heard(kind, ""))
+        await follow(self._api, followed, self._pauses, changed, failed, listed=lambda: self._note_problem(kind, ""))
 
     async def _work(self) -> None:
         while True:
-            await self._news.wait()
+            await self._changed.wait()
             await asyncio.sleep(self._pauses.settle)
-            self._news.clear()
+            self._changed.clear()
             self._renew()
 
-    async def _look(self, results: StoredResults) -> None:
+    async def _read_results(self, results: StoredResults) -> None:
         while True:
-            if await asyncio.to_thread(results.look):
-                self._news.set()
-            await asyncio.sleep(LOOK_S)
+            if await asyncio.to_thread(results.refresh):
+                self._changed.set()
+            await asyncio.sleep(READ_S)
 
     def _renew(self) -> None:
-        """A new snapshot, and what is different in it as changes."""
+        """Makes a new snapshot and adds the differences to `changes`."""
         before = self._snapshot
-        if self._rebuilt:
+        if self._hardware_changed:
             self._rebuild()
         pairs = sorted(self._jobs(), key=lambda pair: (pair[0].submitted_s, pair[0].uid))
         jobs = tuple(job for job, _ in pairs)
@@ -153,54 +153,54 @@ class ClusterSource:
             experiments=tuple(experiments_of(jobs)),
             missing=self._results.problem if self._results is not None else "",
         )
-        self._tell(before, self._snapshot)
+        self._add_changes(before, self._snapshot)
 
     def _rebuild(self) -> None:
-        self._rebuilt = False
+        self._hardware_changed = False
         hardware = hardware_of(self._pools.values(), self._nodes.values())
         if hardware.places != self._hardware.places:
-            self._placed = {}
+            self._cached = {}
         self._hardware = hardware
 
     def _jobs(self) -> Iterable[tuple[Job, tuple[JobRun, ...]]]:
-        """What was placed before is placed still: of ten thousand jobs few change at a time."""
+        """Reuses the results for unchanged jobs."""
         present = {found.job.uid: found for found in self._emujobs.values()}
         stored = self._results.jobs if self._results is not None else {}
         kept = {}
         for uid, found in {**stored, **present}.items():
-            known = self._placed.get(uid)
+            known = self._cached.get(uid)
             if known is None or known[0] is not found:
-                known = (found, *placed(found, self._hardware.places))
+                known = (found, *with_places(found, self._hardware.places))
             kept[uid] = known
             yield known[1], known[2]
-        self._placed = kept
+        self._cached = kept
 
-    def _tell(self, before: Snapshot, after: Snapshot) -> None:
+    def _add_changes(self, before: Snapshot, after: Snapshot) -> None:
         old = {job.uid: job for job in before.jobs}
         for job in after.jobs:
             was = old.pop(job.uid, None)
             if was is not job and was != job:
-                self.changes.tell("job", job.uid, job.namespace)
+                self.changes.add("job", job.uid, job.namespace)
         for job in old.values():
-            self.changes.tell("job", job.uid, job.namespace)
+            self.changes.add("job", job.uid, job.namespace)
         devices: dict[str, Device] = {device.id: device for device in before.devices}
         for device in after.devices:
             if devices.pop(device.id, None) != device:
-                self.changes.tell("device", device.id)
+                self.changes.add("device", device.id)
         nodes: dict[str, Node] = {node.name: node for node in before.nodes}
         for node in after.nodes:
             if nodes.pop(node.name, None) != node:
-                self.changes.tell("node", node.name)
+                self.changes.add("node", node.name)
         for name in (*devices, *nodes):
-            self.changes.tell("device" if name in devices else "node", name)
+            self.changes.add("device" if name in devices else "node", name)
 
-    # --- what goes wrong --------------------------------------------------------------------------------------------------
+    # --- problems ---------------------------------------------------------------------------------------------------------
 
-    def _heard(self, plural: str, problem: str) -> None:
-        """The API server answered for this kind of object (`problem` empty), or didn't."""
+    def _note_problem(self, plural: str, problem: str) -> None:
+        """Notes why objects of this kind can't be read; `problem` empty: they can."""
         if self._problems.get(plural, "") != problem:
             self._problems[plural] = problem
-            self._news.set()
+            self._changed.set()
 
     def _problem(self) -> str:
         stored = self._results.problem if self._results is not None else ""

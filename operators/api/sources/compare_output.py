@@ -11,14 +11,14 @@ from operators.api.model.changes import Changes
 from operators.api.model.snapshot import Cluster, Device, Job, JobRun, Node, Snapshot, Timeline
 from operators.api.sources.output_files import JOBS, SPANS, SUMMARY, Output, read_output
 
-LOOK_S = 1.0
-"""How often the files are looked at."""
-INEXACT = "there is no spans.csv: of a job that was stopped in between only its first start and its end are known"
+READ_S = 1.0
+"""Seconds between two checks of the files."""
+INEXACT = "there is no spans.csv: only the first start and the end of a preempted job are known"
 Stamp = tuple[tuple[int, int], ...]
 
 
 class CompareOutput:
-    """Source over these directories, one experiment each. Raises InputError where one of them can't be read at the start."""
+    """Source over these directories, one experiment each. Raises InputError if one of them can't be read at the start."""
 
     def __init__(self, directories: Sequence[Path], changes: Changes) -> None:
         self.changes = changes
@@ -41,23 +41,23 @@ class CompareOutput:
         return Timeline(job, runs, notes=() if all(run.exact for run in runs) else (INEXACT,))
 
     async def suspend(self, uid: str, *, suspended: bool) -> None:
-        raise RefusedError("what a comparison has left can't be changed; look at a cluster with --kubeconfig")
+        raise RefusedError("jobs of a finished comparison can't be changed; --kubeconfig shows a cluster instead")
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
-            if await asyncio.to_thread(self.look):
-                self.changes.tell("reset")
+            await asyncio.sleep(READ_S)
+            if await asyncio.to_thread(self.refresh):
+                self.changes.add("reset")
 
-    def look(self) -> bool:
-        """Read again if a file has changed; whether there is news. A comparison that can't be read leaves the last one."""
+    def refresh(self) -> bool:
+        """Reads the files again if one has changed; returns whether the snapshot changed. Unreadable files leave it as it is."""
         stamp = self._stamped()
         if stamp == self._stamp:
             return False
         try:
             self._snapshot = self._read(self._snapshot.version + 1)
         except InputError:
-            return False  # half of its files are written; the next look finds the rest
+            return False  # only some of its files are written yet
         self._stamp = stamp
         return True
 
@@ -71,7 +71,7 @@ class CompareOutput:
 
 
 def snapshot_of(outputs: Sequence[Output], version: int) -> Snapshot:
-    """All experiments beside each other; their runs all begin at 0."""
+    """One snapshot of all experiments; each of their runs begins at 0."""
     jobs: list[Job] = sorted((job for o in outputs for job in o.jobs), key=lambda job: (job.submitted_s, job.uid))
     runs: dict[str, tuple[JobRun, ...]] = {uid: stays for o in outputs for uid, stays in o.runs.items()}
     last_s = max((job.finished_s or 0.0 for job in jobs), default=0.0)
@@ -89,7 +89,7 @@ def snapshot_of(outputs: Sequence[Output], version: int) -> Snapshot:
 
 
 def _first(nodes: Iterable[Node]) -> list[Node]:
-    """Of nodes of one name in several comparisons the one with most devices."""
+    """One node per name: if several comparisons have it, the one with most devices."""
     found: dict[str, Node] = {}
     for node in nodes:
         known = found.get(node.name)
@@ -102,7 +102,7 @@ def _first_device(devices: Iterable[Device]) -> list[Device]:
 
 
 def _names(directories: Sequence[Path]) -> list[str]:
-    """Their last parts, told apart by a number where they are the same."""
+    """The directories' base names, with a number where two are equal."""
     names: list[str] = []
     for directory in directories:
         base = directory.resolve().name or "comparison"

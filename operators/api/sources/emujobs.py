@@ -1,6 +1,6 @@
-"""EmuJobs, and results of jobs that have none, as the API's jobs. Pure.
+"""Converts EmuJobs, and stored results of jobs without an EmuJob, into the API's jobs. Pure.
 
-Of an EmuJob its status counts: the controller writes it from the same store, and kubectl shows the same figures.
+Figures of EmuJobs come from their status, which the controller writes from the same store, so that kubectl shows the same ones.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from operators.results.runs_from_events import Run as StoredRun
 from operators.results.runs_from_events import time_of
 
 MOST_OF_POLICY = 128
-"""Characters of a policy's title; the annotation is a text of any length."""
+"""Maximum number of characters of a policy's title; the annotation may have any length."""
 Places = Mapping[str, str]
-"""NODE/INDEX by UUID, of the devices that there are now."""
+"""NODE/INDEX of the present devices, by UUID."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One EmuJob. Devices are UUIDs still, since a job may be seen before its node is."""
+class JobRecord:
+    """A job with its runs and conditions. Devices are UUIDs, since its node may not be known yet (see `with_places`)."""
 
     job: Job
     name: str
@@ -41,7 +41,7 @@ class Seen:
     conditions: tuple[Condition, ...] = ()
 
 
-def seen(document: Mapping[str, Any]) -> Seen:
+def record_of(document: Mapping[str, Any]) -> JobRecord:
     """An EmuJob as the API server sends it."""
     emujob = EmuJob.read(document)
     key, status = emujob.key, emujob.status
@@ -78,17 +78,17 @@ def seen(document: Mapping[str, Any]) -> Seen:
         preemptions=status.preemptions,
         suspended=emujob.suspended,
     )
-    return Seen(job, job.name, runs or _only_run(job), tuple(map(_condition, status.conditions)))
+    return JobRecord(job, job.name, runs or _only_run(job), tuple(map(_condition, status.conditions)))
 
 
-def placed(found: Seen, places: Places) -> tuple[Job, tuple[JobRun, ...]]:
-    """With NODE/INDEX in the place of UUIDs that are known."""
-    job = replace(found.job, devices=_named(found.job.devices, places))
-    return job, tuple(replace(run, devices=_named(run.devices, places)) for run in found.runs)
+def with_places(record: JobRecord, places: Places) -> tuple[Job, tuple[JobRun, ...]]:
+    """Job and runs with NODE/INDEX instead of the UUIDs of present devices."""
+    job = replace(record.job, devices=_named(record.job.devices, places))
+    return job, tuple(replace(run, devices=_named(run.devices, places)) for run in record.runs)
 
 
-def of_result(result: JobResult, prediction: Prediction | None) -> Seen:
-    """A job of which the store alone knows: a plain Job or pod, or one whose EmuJob was deleted."""
+def record_of_result(result: JobResult, prediction: Prediction | None) -> JobRecord:
+    """A job that only the results store has: a plain Job or pod, or one whose EmuJob was deleted."""
     facts = result.facts
     own = membership(facts.namespace, facts.experiment, facts.policy)
     runs = tuple(run_of(run) for run in result.runs)
@@ -105,7 +105,7 @@ def of_result(result: JobResult, prediction: Prediction | None) -> Seen:
         experiment=own.experiment,
         policy=own.policy,
         kind=_kind(facts.kind),
-        reason="it was deleted before it had ended" if facts.deleted_ns is not None and not result.finished else "",
+        reason="deleted before it had ended" if facts.deleted_ns is not None and not result.finished else "",
         gpus=facts.gpus * facts.tasks or None,
         steps=facts.steps or None,
         steps_done=result.steps_done,
@@ -123,18 +123,18 @@ def of_result(result: JobResult, prediction: Prediction | None) -> Seen:
         preemptions=result.preemptions,
         deleted=True,
     )
-    return Seen(job, facts.name, runs)
+    return JobRecord(job, facts.name, runs)
 
 
 def run_of(run: StoredRun) -> JobRun:
-    """A run as the store computes it."""
+    """A run of a stored result."""
     end_s = None if run.end_ns is None else to_s(run.end_ns)
     steps = run.from_step, run.to_step
     return JobRun(run.node, run.devices, to_s(run.begin_ns), end_s, *steps, run.ended)
 
 
 def progress_of(events: Iterable[JobEvent]) -> list[Progress]:
-    """From the events of one job: between which times it did which steps, each pod by itself."""
+    """The progress of one job from its events, for each pod separately."""
     last: dict[tuple[str, str, str], float] = {}
     found = []
     for event in events:
@@ -147,7 +147,7 @@ def progress_of(events: Iterable[JobEvent]) -> list[Progress]:
 
 
 def progress_of_runs(runs: Sequence[JobRun], now_s: float) -> list[Progress]:
-    """Where no events are left: each run as one straight line."""
+    """The progress of one job without events: each run as one straight line."""
     return [
         Progress(run.from_s, run.to_s if run.to_s is not None else now_s, run.from_step, run.to_step, run.node)
         for run in runs
@@ -160,7 +160,7 @@ def _unended(runs: Sequence[JobRun]) -> Phase:
 
 
 def _policy(emujob: EmuJob) -> str:
-    """In a run's namespace the policy's title, which the program that submits the jobs annotates; else the scheduler's name."""
+    """The policy's title in a run's namespace, from the annotation of the program that submits the jobs; else the scheduler."""
     title = emujob.policy if emujob.key.namespace.startswith(RUN_NAMESPACE_PREFIX) else ""
     return title[:MOST_OF_POLICY] or emujob.scheduler
 
@@ -170,7 +170,7 @@ def _kind(text: str) -> Kind:
 
 
 def _reason(phase: Phase, conditions: tuple[StatusCondition, ...]) -> str:
-    """The sentence of the condition that says why it is not running, or not any more."""
+    """The message of the condition that says why the job doesn't run, or failed."""
     kinds = {"Rejected": ("Accepted",), "Failed": ("Failed",), "Succeeded": (), "Running": (), "Starting": ()}
     for kind in kinds.get(phase, ("Progressing", "Scheduled")):
         message = condition(conditions, kind).message
@@ -180,7 +180,7 @@ def _reason(phase: Phase, conditions: tuple[StatusCondition, ...]) -> str:
 
 
 def _only_run(job: Job) -> tuple[JobRun, ...]:
-    """Without a store nobody tells of runs: then from the start to the end, which is exact for one that was never stopped."""
+    """Without stored runs: one run from start to end, which is exact if the job was never preempted."""
     if job.started_s is None or (job.phase not in HOLDING and job.finished_s is None):
         return ()
     nodes = job.nodes or ("",)
@@ -213,7 +213,7 @@ def _holding(runs: Iterable[JobRun]) -> tuple[str, ...]:
 
 
 def _named(devices: Iterable[str], places: Places) -> tuple[str, ...]:
-    """A shared device's id is its UUID and which replica."""
+    """Places of devices; the id of a shared device is its UUID and the number of the replica."""
     return tuple(dict.fromkeys(places.get(split_device_id(device)[0], device) for device in devices))
 
 

@@ -1,7 +1,7 @@
 """Which experiment and which run a job of a cluster belongs to. Pure.
 
-The label emugpu.dev/experiment is a text that anybody may write on an EmuJob of their own, so it counts within its namespace
-only: the label `demo` in namespaces `lab` and `other` names two experiments, `lab.demo` and `other.demo`.
+The label emugpu.dev/experiment is a text that users write on their own EmuJobs, so it is valid within one namespace only: the
+label `demo` in namespaces `lab` and `other` names two experiments, `lab.demo` and `other.demo`.
 
 `emugpu compare --on kubernetes` and SchedulingExperiments give each run a namespace, `emugpu-exp-ID-NUMBER`, whose jobs have the
 label `ID-NUMBER`. These runs belong to the experiment `ID`: tenants don't create namespaces with that prefix.
@@ -18,12 +18,12 @@ from operators.objects.names import RUN_NAMESPACE_PREFIX
 
 _RUN_LABEL = re.compile(r"([a-z0-9]+)-([0-9]{1,9})", re.ASCII)
 CALIBRATION = "calibration"
-"""What the probes of an experiment have in the place of a policy."""
+"""The policy of an experiment's probes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """`experiment` and `run` are ids, empty for a job of no experiment. `policy`: as pages name it."""
+    """`experiment` and `run` are ids, empty for a job of no experiment. `policy`: its name on pages."""
 
     experiment: str
     run: str
@@ -64,7 +64,7 @@ def experiments_of(jobs: Iterable[Job]) -> list[Experiment]:
 
 
 def _numbered(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """Several runs under one policy are told apart by the number of their repetition, from 1 on; a single one has 0."""
+    """Numbers the runs of one policy from 1 on if there are several; a single run has 0."""
     every = list(runs)
     found: list[Run] = []
     for run in every:

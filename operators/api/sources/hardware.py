@@ -15,7 +15,7 @@ from operators.pools.emulated_nodes import emulated_nodes
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What there is, held or not. `places`: NODE/INDEX by UUID."""
+    """All nodes and devices, without holders. `places`: NODE/INDEX by UUID."""
 
     nodes: tuple[Node, ...] = ()
     devices: tuple[Device, ...] = ()
@@ -44,12 +44,12 @@ def hardware_of(pools: Iterable[Pool], nodes: Sequence[ClusterNode]) -> Hardware
 
 
 def with_holders(hardware: Hardware, jobs: Iterable[Job]) -> tuple[tuple[Node, ...], tuple[Device, ...]]:
-    """Nodes and devices with who holds them now.
+    """Nodes and devices with the jobs that hold them now.
 
-    Where it isn't told which devices a job has (no event log), its node still counts them as held.
+    If the devices of a job aren't reported (no event log), its nodes still count them as held.
     """
     holders: dict[str, list[str]] = {}
-    untold: dict[str, int] = {}
+    unreported: dict[str, int] = {}
     for job in jobs:
         if job.phase not in HOLDING:
             continue
@@ -57,7 +57,7 @@ def with_holders(hardware: Hardware, jobs: Iterable[Job]) -> tuple[tuple[Node, .
             holders.setdefault(place, []).append(job.uid)
         if not job.devices and job.nodes and job.gpus:
             for node in job.nodes:
-                untold[node] = untold.get(node, 0) + job.gpus // len(job.nodes)
+                unreported[node] = unreported.get(node, 0) + job.gpus // len(job.nodes)
     devices = tuple(
         replace(device, holders=tuple(holders[device.id]), held=True) if device.id in holders else device
         for device in hardware.devices
@@ -66,7 +66,7 @@ def with_holders(hardware: Hardware, jobs: Iterable[Job]) -> tuple[tuple[Node, .
     for device in devices:
         held[device.node] = held.get(device.node, 0) + device.held
     nodes = tuple(
-        replace(node, held=min(node.devices, held.get(node.name, 0) + untold.get(node.name, 0)))
+        replace(node, held=min(node.devices, held.get(node.name, 0) + unreported.get(node.name, 0)))
         for node in hardware.nodes
     )
     return nodes, devices

@@ -1,6 +1,6 @@
-"""What `emugpu compare` and `emugpu simulate` leave in a directory, as the API's facts. Pure but for the reading.
+"""Converts the output directory of `emugpu compare` and `emugpu simulate` into the API's data.
 
-jobs.csv says when a job began and ended; spans.csv, where there is one, what it held in between.
+jobs.csv has the start and the end of each job; spans.csv, if it exists, the devices that it held in between.
 """
 
 from __future__ import annotations
@@ -24,13 +24,10 @@ from scheduler_sims.reports.spans_file import SpanRow, read_spans_csv
 JOBS, SUMMARY, SPANS = "jobs.csv", "summary.json", "spans.csv"
 _PHASES: Mapping[str, Phase] = {"finished": "Succeeded", "failed": "Failed"}
 
-RunKey = tuple[str, str, int]
-"""Policy, cluster and repeat."""
-
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What one directory says. `notes` by uid: what is not exact about a job."""
+    """The content of one directory. `runs` by uid of the job."""
 
     experiment: Experiment
     jobs: tuple[Job, ...]
@@ -47,26 +44,26 @@ def read_output(directory: Path, name: str) -> Output:
 
 
 def output_of(name: str, rows: Sequence[JobRow], spans: Sequence[SpanRow] | None, summary: Mapping[str, Any]) -> Output:
-    """The facts of these files; `spans` None: there is no spans.csv."""
+    """The content of these files; `spans` None: there is no spans.csv."""
     keys = dict.fromkeys((row.policy, row.cluster, row.repeat) for row in rows)
     runs = {key: Run(f"{name}.{number}", name, *key) for number, key in enumerate(keys, 1)}
     held = _held(spans) if spans is not None else None
     predicted = {(row.policy, row.job_id): row.jct_s for row in rows if row.cluster == SIMULATED and _finished(row)}
-    jobs, stays = [], {}
+    jobs, job_runs = [], {}
     for row in rows:
         run = runs[row.policy, row.cluster, row.repeat]
         uid = uid_of(name, row)
-        stays[uid] = _stays(row, held)
-        jobs.append(_job(row, run, uid, stays[uid], predicted))
+        job_runs[uid] = _runs_of(row, held)
+        jobs.append(_job(row, run, uid, job_runs[uid], predicted))
     places = sorted({place for job in jobs for place in job.devices}, key=place_order)
     meta = summary.get("meta")
     texts = _texts(meta) if isinstance(meta, dict) else {}
     devices = tuple(_device(place) for place in places)
-    return Output(Experiment(name, tuple(runs.values()), texts), tuple(jobs), stays, _nodes(devices), devices)
+    return Output(Experiment(name, tuple(runs.values()), texts), tuple(jobs), job_runs, _nodes(devices), devices)
 
 
 def uid_of(experiment: str, row: JobRow) -> str:
-    """The same job of the same run has the same uid after every reading."""
+    """A uid that stays the same however often the files are read."""
     words = (experiment, row.policy, row.cluster, str(row.repeat), row.job_id)
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:20]
 
@@ -101,24 +98,24 @@ def _held(spans: Iterable[SpanRow]) -> dict[tuple[str, str, int, str], list[Span
     return found
 
 
-def _stays(row: JobRow, held: Mapping[tuple[str, str, int, str], Sequence[SpanRow]] | None) -> tuple[JobRun, ...]:
-    """Devices that were held at the same time on one node are one stay."""
+def _runs_of(row: JobRow, held: Mapping[tuple[str, str, int, str], Sequence[SpanRow]] | None) -> tuple[JobRun, ...]:
+    """One run for all devices that were held in the same interval on one node."""
     if held is None:
         return _guessed(row)
     together: dict[tuple[float, float, str], list[str]] = {}
     for span in held.get((row.policy, row.cluster, row.repeat, row.job_id), ()):
         together.setdefault((span.start_s, span.end_s, span.place.rpartition("/")[0]), []).append(span.place)
     ordered = sorted(together.items())
-    stays = [
+    runs = [
         JobRun(node, tuple(sorted(places, key=place_order)), begin, end, ended="released")
         for (begin, end, node), places in ordered
     ]
-    last = max((stay.to_s or 0.0 for stay in stays), default=0.0)
-    return tuple(replace(stay, ended=row.status) if stay.to_s == last else stay for stay in stays)
+    last = max((run.to_s or 0.0 for run in runs), default=0.0)
+    return tuple(replace(run, ended=row.status) if run.to_s == last else run for run in runs)
 
 
 def _guessed(row: JobRow) -> tuple[JobRun, ...]:
-    """Without spans: one stay from the first start to the end, exact for a job that was never stopped."""
+    """Without spans: one run from the first start to the end, exact if the job was never preempted."""
     if row.start_s is None:
         return ()
     by_node: dict[str, list[str]] = {}
@@ -131,14 +128,14 @@ def _guessed(row: JobRow) -> tuple[JobRun, ...]:
     )
 
 
-def _job(row: JobRow, run: Run, uid: str, stays: Sequence[JobRun], predicted: Mapping[tuple[str, str], float]) -> Job:
+def _job(row: JobRow, run: Run, uid: str, held: Sequence[JobRun], predicted: Mapping[tuple[str, str], float]) -> Job:
     ended = _PHASES.get(row.status, "Failed")
     jct_s = row.jct_s if ended == "Succeeded" else None
-    told = predicted.get((row.policy, row.job_id))
-    # With a stop in between, what was held can't be told from jobs.csv alone.
-    service_s = _service_s(stays) if all(stay.exact for stay in stays) else None
-    last = max((stay.from_s for stay in stays), default=0.0)
-    devices = [place for stay in stays if stay.from_s == last for place in stay.devices]
+    predicted_s = predicted.get((row.policy, row.job_id))
+    # jobs.csv alone doesn't say what a preempted job held.
+    service_s = _service_s(held) if all(each.exact for each in held) else None
+    last = max((each.from_s for each in held), default=0.0)
+    devices = [place for each in held if each.from_s == last for place in each.devices]
     return Job(
         uid=uid,
         name=row.job_id,
@@ -150,25 +147,25 @@ def _job(row: JobRow, run: Run, uid: str, stays: Sequence[JobRun], predicted: Ma
         policy=row.policy,
         cluster=row.cluster,
         reason=row.reason,
-        gpus=sum(not place.endswith(f"/{CPU}") for place in devices) if stays else None,
+        gpus=sum(not place.endswith(f"/{CPU}") for place in devices) if held else None,
         nodes=tuple(dict.fromkeys(place.rpartition("/")[0] for place in row.devices)),
         devices=row.devices,
         started_s=row.start_s,
         finished_s=row.finish_s,
         jct_s=jct_s,
-        predicted_jct_s=told,
-        predicted_by=row.policy if told is not None else "",
-        error=error_of(told, jct_s) if row.cluster != SIMULATED else None,
+        predicted_jct_s=predicted_s,
+        predicted_by=row.policy if predicted_s is not None else "",
+        error=error_of(predicted_s, jct_s) if row.cluster != SIMULATED else None,
         queueing_delay_s=row.queueing_delay_s,
         service_s=service_s,
         preemptions=row.preemptions,
     )
 
 
-def _service_s(stays: Iterable[JobRun]) -> float:
-    """Stays on several nodes at once count once."""
+def _service_s(runs: Iterable[JobRun]) -> float:
+    """The time during which at least one run lasted."""
     total, reached = 0.0, float("-inf")
-    for begin, end in sorted((stay.from_s, stay.to_s or stay.from_s) for stay in stays):
+    for begin, end in sorted((run.from_s, run.to_s or run.from_s) for run in runs):
         total += max(0.0, end - max(begin, reached))
         reached = max(reached, end)
     return total

@@ -1,6 +1,6 @@
-"""The results store as the API reads it: what has changed, once a second, and one job's events when they are asked for.
+"""Reads the results store for the API: its changes, once a second, and one job's events on request.
 
-The jobs controller owns the store and may start later or be away: then the API shows what Kubernetes alone knows, and says so.
+The jobs controller owns the store and may be unavailable: then the API shows the data of Kubernetes alone, and says so.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import threading
 
 from emulator_runtime.domain.errors import ClusterError
 from operators.api.model.snapshot import Progress
-from operators.api.sources.emujobs import Seen, of_result, progress_of
+from operators.api.sources.emujobs import JobRecord, progress_of, record_of_result
 from operators.results.job import JobResult
 from operators.results.schema import left_out
 from operators.results_feed.feed import BEGINNING, Changes, ResultsFeed
@@ -23,33 +23,33 @@ class StoredResults:
         self._lock = threading.Lock()
         self._store, self._version = "", BEGINNING
         self._damaged: frozenset[str] = frozenset()
-        self.jobs: dict[str, Seen] = {}
-        """By uid; replaced after each change and never changed, so that another thread may read it."""
-        self.problem = f"{feed.place}: the results store was not read yet; try again"
-        """Why what is shown may be old; empty while all is well."""
+        self.jobs: dict[str, JobRecord] = {}
+        """By uid. Replaced after each change and never modified, so that other threads may read it."""
+        self.problem = f"{feed.place}: the results store has not been read yet; try again"
+        """Why `jobs` may be out of date; empty: it isn't."""
 
-    def look(self) -> bool:
-        """Read what has changed; whether anything has."""
+    def refresh(self) -> bool:
+        """Reads the changes; returns whether there were any."""
         with self._lock:
             before = self.jobs, self.problem
             try:
                 self._read()
                 self.problem = self._damage()
             except ClusterError as error:
-                self._version = BEGINNING  # read again from the beginning: the store may be another one then
+                self._version = BEGINNING  # read from the beginning: the store may be replaced meanwhile
                 self.problem = str(error)
             return before != (self.jobs, self.problem)
 
     def history(self, uid: str) -> tuple[JobResult | None, list[Progress]]:
-        """What the store knows of this job, None: nothing; and its progress, empty where its events were archived.
+        """The job's result, None if the store has none, and its progress, empty once its events were deleted.
 
-        Raises ClusterError where the store, or its record of this job, can't be read.
+        Raises ClusterError if the store, or its record of this job, can't be read.
         """
         history = self._feed.history(uid)
         return history.result, progress_of(history.events)
 
     def _read(self) -> None:
-        """All pages of changes since the last look; everything, where the store is another one or began anew."""
+        """Reads all pages of changes; all jobs if the store is another one or was created anew."""
         since, jobs, damaged = self._version, dict(self.jobs), set(self._damaged)
         more = True
         while more:
@@ -66,7 +66,7 @@ class StoredResults:
         self._version, self._damaged = since, frozenset(damaged)
 
     def _damage(self) -> str:
-        """What to say of jobs whose records are damaged; those that were deleted since are forgotten."""
+        """The problem of damaged records; jobs that have been deleted since don't count."""
         for uid in self._damaged:
             try:
                 self._feed.history(uid)
@@ -76,9 +76,9 @@ class StoredResults:
         return str(left_out(self._feed.place, self._damaged)) if self._damaged else ""
 
 
-def _apply(page: Changes, jobs: dict[str, Seen], damaged: set[str]) -> None:
+def _apply(page: Changes, jobs: dict[str, JobRecord], damaged: set[str]) -> None:
     for result, prediction in page.results:
-        jobs[result.facts.uid] = of_result(result, prediction)
+        jobs[result.facts.uid] = record_of_result(result, prediction)
     for uid in (*page.gone, *page.damaged):
         jobs.pop(uid, None)
     damaged.difference_update(page.gone, (result.facts.uid for result, _ in page.results))

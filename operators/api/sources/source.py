@@ -1,4 +1,4 @@
-"""The interface of a source; pages and routes don't know which one they show."""
+"""The interface of a source of data, which routes use for clusters and for comparisons alike."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from operators.api.model.snapshot import Snapshot, Timeline
 
 
 class Source(Protocol):
-    """`snapshot` is cheap and never blocks; what may take time is awaited."""
+    """`snapshot` is cheap and never blocks."""
 
     changes: Changes
 
     def snapshot(self) -> Snapshot:
-        """What is known now; the same object until something changes."""
+        """The present state; the same object until something changes."""
         ...
 
     def waits_for(self) -> str:
-        """What is still missing before requests can be answered; empty: nothing."""
+        """What must still be read before requests can be answered; empty: nothing."""
         ...
 
     async def timeline(self, uid: str) -> Timeline | None:
-        """One job's story; None: there is no such job. Where a store can't be read it says so and has less."""
+        """One job's history; None if there is no such job. `Timeline.missing` says why the results store can't be read."""
         ...
 
     async def suspend(self, uid: str, *, suspended: bool) -> None:
-        """Set spec.suspend of the job's EmuJob.
+        """Sets spec.suspend of the job's EmuJob.
 
-        Raises NotThereError for a job that has none, RefusedError where nothing can be written, errors of operators.kube.
+        Raises NotThereError for a job without an EmuJob, RefusedError if the source is read-only, errors of operators.kube.
         """
         ...
 
     async def run(self) -> None:
-        """Keeps the snapshot fresh; never ends by itself, it is cancelled."""
+        """Keeps the snapshot up to date until it is cancelled."""
         ...

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.experiments.calibration.estimates import Estimate, most_at_once
+from operators.experiments.calibration.estimates import DERIVED, most_at_once
 from operators.experiments.calibration.observations import Observations, ProbeRun, ProbeStop
 from operators.experiments.calibration.probes import PROBES, Probe
 from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
@@ -67,28 +67,12 @@ def calibrated(seen: Observations, probes: Sequence[Probe] = PROBES) -> Calibrat
             f"too few probe jobs ended to calibrate ({alone} alone, {burst} of the burst and {chain} of the chain); "
             "look at the logs of the scheduler and of the operator"
         )
-    costs = _Costs(seen, {name: estimate for probe in probes for name, estimate in probe.costs.items()})
+    estimates = {name: estimate for probe in probes for name, estimate in probe.costs.items()}
+    costs: dict[str, float] = {}
+    for name in sorted(estimates, key=lambda name: name in DERIVED):
+        costs[name] = estimates[name](seen, costs)
     usable = {probe.name: _usable(seen, probe) for probe in probes if probe.costs}
-    return Calibration({name: costs[name] for name in costs}, seen.coalesce_s, usable, tuple(_lost(seen, probes)))
-
-
-class _Costs(Mapping[str, float]):
-    """Each cost is computed when it is asked for, since some are computed from others."""
-
-    def __init__(self, seen: Observations, estimates: Mapping[str, Estimate]) -> None:
-        self._seen, self._estimates = seen, estimates
-        self._known: dict[str, float] = {}
-
-    def __getitem__(self, name: str) -> float:
-        if name not in self._known:
-            self._known[name] = self._estimates[name](self._seen, self)
-        return self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._estimates)
-
-    def __len__(self) -> int:
-        return len(self._estimates)
+    return Calibration({name: costs[name] for name in estimates}, seen.coalesce_s, usable, tuple(_lost(seen, probes)))
 
 
 def _usable(seen: Observations, probe: Probe) -> int:

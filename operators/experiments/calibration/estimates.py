@@ -19,7 +19,7 @@ from operators.experiments.calibration.observations import Observations, ProbeRu
 
 Costs = Mapping[str, float]
 Estimate = Callable[[Observations, Costs], float]
-"""Seconds of one cost, from the observations and the other costs (which are computed when they are asked for)."""
+"""Seconds of one cost, from the observations. Those in DERIVED also use the costs that aren't in it."""
 O = TypeVar("O", ProbeRun, ProbeStop)  # noqa: E741
 
 
@@ -107,6 +107,10 @@ def shared_stop_s(seen: Observations, _costs: Costs) -> float:
         return 0.0
     more_s = median(stop.freed_s for stop in first.values()) - median(stop.freed_s for stop in alone)
     return max(0.0, more_s / together[0].others)
+
+
+DERIVED = ("serial_submit_s", "shared_start_s", "restart_s")
+"""Costs that are computed from others, and so after them."""
 
 
 def same_decision(observed: Sequence[O], at_ns: Callable[[O], int]) -> list[O]:

@@ -31,7 +31,7 @@ NUMBERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class RunnerDependencies:
-    """What a runner uses. `directory`: its working directory, used by nobody else."""
+    """What a runner uses. `directory`: its own working directory."""
 
     connect: Callable[[], Connection]
     wall_ns: Callable[[], int]

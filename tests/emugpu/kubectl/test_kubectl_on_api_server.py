@@ -58,7 +58,7 @@ def emujobs(server: ApiServer, kubectl: Kubectl) -> Kubectl:
     for command in (["jobs"], ["explain", "x"]):
         without = kubectl("emugpu", *command)
         assert without.returncode == 2
-        assert "this cluster knows no EmuJobs: install the chart" in without.stderr
+        assert "this cluster has no resource EmuJob: install the chart" in without.stderr
     definition = yaml.safe_load((ROOT / "charts" / "emugpu" / "crds" / "emujobs.yaml").read_text(encoding="utf-8"))
     assert server.apply(f"{CRDS}/emujobs.emugpu.dev", definition)[0] in (200, 201)
     for name, team in (("one", "nlp"), ("two", "vision")):

@@ -226,9 +226,9 @@ def test_what_is_forbidden_is_said_with_what_to_do(world: Any, printed: Printed)
 def test_a_cluster_without_emujobs_says_what_is_missing(world: Any, printed: Printed) -> None:
     world.api.failures["list"] = [NotThereError("list emujobs: 404 page not found")]
     code, _, err = printed("jobs")
-    assert (code, "knows no EmuJobs: install the chart" in err) == (2, True)
+    assert (code, "has no resource EmuJob: install the chart" in err) == (2, True)
     world.api.failures.update(get=[NotThereError("get emujobs x: 404")], list=[NotThereError("list emujobs: 404")])
-    assert "knows no EmuJobs" in printed("explain", "x")[2]
+    assert "has no resource EmuJob" in printed("explain", "x")[2]
 
 
 def test_explain_tells_what_it_could_not_see(world: Any, printed: Printed) -> None:

@@ -19,7 +19,8 @@ Answer = Message | bytes | None
 
 class ScriptedServer:
     """One scripted session per connection. Each message that comes is followed by the session's next answer: a message,
-    raw bytes, or None for no answer. After its last answer a session hangs up; after the last one nobody answers any more."""
+    raw bytes, or None for no answer. After its last answer a session closes the connection; further
+    connections are not answered."""
 
     def __init__(self, path: Path, sessions: Sequence[Sequence[Answer]]) -> None:
         self.received: list[list[Message]] = []

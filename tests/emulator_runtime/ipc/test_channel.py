@@ -1,4 +1,4 @@
-"""A blocking channel: whole messages in order, and one kind of error for every way in which the other side goes."""
+"""A blocking channel: whole messages in order, and one kind of error for every way in which the peer disappears."""
 
 import contextlib
 import socket
@@ -47,7 +47,7 @@ def test_who_hangs_up_with_a_word_is_heard(pair):
 
 
 def test_who_takes_nothing_is_waited_for_once():
-    """What lies there is no answer to a request that wasn't taken."""
+    """Data that was received earlier is not taken for the reply to a request that wasn't sent."""
     left, right = socket.socketpair()
     left.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 10_000)
     left.settimeout(0.1)

@@ -1,4 +1,4 @@
-"""The job's side: whatever the manager does to a connection, a request is repeated until it is answered, and not longer."""
+"""The client of the manager: after any failure of the connection, a request is repeated until it is answered."""
 
 import pytest
 

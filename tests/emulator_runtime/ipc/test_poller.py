@@ -1,4 +1,4 @@
-"""The event loop: no peer, however it behaves, takes anything from the others."""
+"""The event loop: no behaviour of a peer affects other peers."""
 
 import contextlib
 import os
@@ -60,7 +60,7 @@ class Echo:
 
 
 def received(sock):
-    """What has come so far; None in the end where the server hung up."""
+    """The messages received so far, with None at the end if the server closed the connection."""
     sock.setblocking(False)
     decoder, messages = Decoder(), []
     with contextlib.suppress(BlockingIOError):
@@ -221,7 +221,7 @@ def test_out_of_descriptors_turns_newcomers_away_and_does_not_spin(echo):
 
 
 def test_a_listener_that_can_neither_accept_nor_turn_away_pauses_and_recovers(echo, monkeypatch):
-    """Another thread may take the descriptor that the poller gives up to turn a newcomer away."""
+    """Another thread may take the descriptor that the poller frees to refuse a new connection."""
     served = echo.connect()
     echo.turn()
     attempts = []

@@ -1,4 +1,4 @@
-"""A host for tests: time moves only when somebody looks at it (a little) or sleeps (as asked, plus an oversleep)."""
+"""A fake host: time moves only when it is read (a little) or during a sleep (as requested, plus an oversleep)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 class FakeHost:
-    """`events` are (moment, action) in order: what happens while somebody sleeps across that moment."""
+    """`events` are (moment, action) in order: they happen during the sleep that contains the moment."""
 
     def __init__(self, oversleep: Callable[[], int] = lambda: 0, look_ns: int = 100) -> None:
         self.time_ns = 1_000_000

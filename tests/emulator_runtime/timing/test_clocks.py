@@ -1,4 +1,4 @@
-"""Clocks: lateness is told, a change of rate or a jump is noticed by who waits, manual time moves when told."""
+"""Clocks report lateness; waits notice changes of the rate and jumps; manual time moves only when advanced."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""A run in a pod against fakes in manual time: where it goes on, what is counted, how it ends."""
+"""A run in a pod against fakes in manual time: its first step, its counts, and its end."""
 
 import signal
 
@@ -24,7 +24,7 @@ MS, S = 1_000_000, 1_000_000_000
 
 
 class Observer:
-    """Notes what it is told; `at` is called with each step's number."""
+    """An observer that records its calls; `at` is called with each step's number."""
 
     def __init__(self, at=lambda step: None):
         self.at, self.records, self.plans, self.shares, self.waits = at, [], [], [], 0

@@ -8,7 +8,7 @@ from emulator_runtime.workloads.several_managers import SeveralManagers
 
 
 class Client:
-    """A manager's client that notes what it is told."""
+    """A manager's client that records its calls."""
 
     def __init__(self, name, told, lease=None, error=None):
         self.name, self.told, self.answer, self.error, self.reconnects = name, told, lease, error, 2

@@ -119,7 +119,7 @@ class Told:
         jobs = tuple(replace(each, **members) if each.uid == uid else each for each in self.now.jobs)
         self.now = replace(self.now, jobs=jobs, version=self.now.version + 1)
         found = self.now.job(uid)
-        self.changes.tell("job", uid, found.namespace if found is not None else "")
+        self.changes.add("job", uid, found.namespace if found is not None else "")
 
 
 class Rights:

@@ -19,7 +19,7 @@ from operators.api.model.changes import Changes
 from operators.api.model.statistics import occupancy
 from operators.api.model.visibility import experiment_view, of_run
 from operators.api.sources.cluster import ClusterSource, Naming
-from operators.api.sources.emujobs import of_result, seen
+from operators.api.sources.emujobs import record_of, record_of_result
 from operators.api.sources.results import StoredResults
 from operators.kube.api import EMUJOB, NODE, POOL, ApiAwayError, NotThereError
 from operators.kube.informer import Pauses
@@ -139,7 +139,7 @@ class Story:
 
 def test_jobs_nodes_and_devices_appear() -> None:
     async def work(story: Story) -> None:
-        assert story.source.snapshot().cluster.problem == "nothing was listed yet"
+        assert story.source.snapshot().cluster.problem == "no objects have been listed yet"
         assert story.source.waits_for() == "the first list of emujobs, emugpupools, nodes"
         story.api.put(EMUJOB, running("a"))
         story.api.put(NODE, node("w1"))
@@ -277,7 +277,7 @@ def test_an_emujob_that_succeeded() -> None:
         stepsDone=100,
         gpus=1,
     )
-    job = seen(document).job
+    job = record_of(document).job
     assert (job.jct_s, job.predicted_jct_s, job.predicted_by, job.error) == (12.0, 15.0, "allox", 0.25)
     assert (job.finished_s, job.queueing_delay_s, job.slowdown) == (T0 + 12, 2.0, 1.2)
 
@@ -293,15 +293,17 @@ def test_an_emujob_that_succeeded() -> None:
 )
 def test_why_a_job_does_not_run(phase: str, conditions: list[tuple[str, str, str]], reason: str) -> None:
     told = [{"type": kind, "status": status, "message": message} for kind, status, message in conditions]
-    assert seen(emujob("a", phase=phase, conditions=told)).job.reason == reason
+    assert record_of(emujob("a", phase=phase, conditions=told)).job.reason == reason
 
 
 def test_without_runs_the_start_and_the_end_count() -> None:
-    only = seen(emujob("a", phase="Succeeded", startedAt=time(2), finishedAt=time(9), node="w1", gpus=2)).runs
+    only = record_of(emujob("a", phase="Succeeded", startedAt=time(2), finishedAt=time(9), node="w1", gpus=2)).runs
     assert [(run.node, run.from_s, run.to_s, run.exact) for run in only] == [("w1", T0 + 2, T0 + 9, True)]
-    stopped = seen(emujob("a", phase="Succeeded", startedAt=time(2), finishedAt=time(9), node="w1", preemptions=1)).runs
+    stopped = record_of(
+        emujob("a", phase="Succeeded", startedAt=time(2), finishedAt=time(9), node="w1", preemptions=1)
+    ).runs
     assert not stopped[0].exact
-    assert seen(emujob("a", phase="Queued")).runs == ()
+    assert record_of(emujob("a", phase="Queued")).runs == ()
 
 
 @pytest.mark.parametrize(
@@ -309,9 +311,9 @@ def test_without_runs_the_start_and_the_end_count() -> None:
     [{}, {"phase": "Asleep", "runs": "x", "gpus": "2", "observedJCTSeconds": True}, {"runs": [{}], "allocation": []}],
 )
 def test_what_is_odd_is_not_there(status: dict[str, Any]) -> None:
-    job = seen(emujob("a", **status)).job
+    job = record_of(emujob("a", **status)).job
     assert (job.phase, job.jct_s, job.submitted_s) == ("Pending", None, T0)
-    assert seen({"metadata": {"name": "x", "namespace": "y"}}).job.uid == ""
+    assert record_of({"metadata": {"name": "x", "namespace": "y"}}).job.uid == ""
 
 
 # --- the store ---------------------------------------------------------------------------------------------------------------
@@ -435,7 +437,7 @@ def store(tmp_path: Path) -> ResultStore:
 def test_the_store_tells_steps_and_all_runs(
     store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.api.sources.cluster.LOOK_S", 0.01)
+    monkeypatch.setattr("operators.api.sources.cluster.READ_S", 0.01)
     store.note_job(facts())
     store.write(Batch(two_runs()))
 
@@ -463,7 +465,7 @@ def test_the_store_tells_steps_and_all_runs(
 def test_jobs_that_have_no_emujob_are_told_by_the_store(
     store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.api.sources.cluster.LOOK_S", 0.01)
+    monkeypatch.setattr("operators.api.sources.cluster.READ_S", 0.01)
     store.note_job(facts("uid-plain", "plain"))
     store.write(Batch(two_runs("uid-plain")[:3]))
     store.note_prediction("uid-plain", Prediction(26.0, "srtf", T0 * NS_PER_S))
@@ -492,7 +494,7 @@ def test_a_run_that_has_ended_stays_with_its_gantt(
     store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its namespace and its EmuJobs are deleted; the store has its events, its policy and its predictions."""
-    monkeypatch.setattr("operators.api.sources.cluster.LOOK_S", 0.01)
+    monkeypatch.setattr("operators.api.sources.cluster.READ_S", 0.01)
     namespace = "emugpu-exp-6b031c29-2"
     members = {"namespace": namespace, "experiment": "6b031c29-2", "policy": "las:threshold_s=300"}
     store.note_job(replace(facts(), **members))
@@ -522,7 +524,7 @@ def test_a_run_that_has_ended_stays_with_its_gantt(
 def test_plain_jobs_and_pods_are_in_the_list_and_the_gantt(
     store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("operators.api.sources.cluster.LOOK_S", 0.01)
+    monkeypatch.setattr("operators.api.sources.cluster.READ_S", 0.01)
     store.note_job(replace(facts("uid-plain", "plain"), kind=kind, steps=0, policy=""))
     key = "uid-plain/0" if kind == "Job" else "uid-plain"
     store.write(Batch(tuple(replace(each, job_key=key) for each in two_runs("uid-plain")[:2])))
@@ -546,19 +548,19 @@ def test_plain_jobs_and_pods_are_in_the_list_and_the_gantt(
 def test_a_store_that_is_not_there_yet_is_told_and_found_later(tmp_path: Path) -> None:
     path = tmp_path / "later.sqlite"
     results = StoredResults(StoreFeed(path))
-    assert results.look()
+    assert results.refresh()
     assert "can't read this file" in results.problem
-    assert not results.look()  # told once
+    assert not results.refresh()  # told once
     with pytest.raises(ClusterError, match=f"^{re.escape(results.problem)}$"):
         results.history("uid-a")
     store = ResultStore(path)
     store.note_job(facts())
-    assert results.look()
+    assert results.refresh()
     assert results.problem == ""
     assert list(results.jobs) == ["uid-a"]
-    assert not results.look()
+    assert not results.refresh()
     store.note_job(facts("uid-b", "b"))
-    assert results.look()
+    assert results.refresh()
     assert list(results.jobs) == ["uid-a", "uid-b"]
 
 
@@ -574,23 +576,25 @@ def test_a_store_that_fails_is_opened_again(store: ResultStore, tmp_path: Path) 
         return reader
 
     results = StoredResults(StoreFeed(path, opener=opened))
-    assert results.look()
+    assert results.refresh()
     failing[0] = True
     with pytest.raises(ClusterError, match=r"results\.sqlite: can't read this file as .*: Cannot operate on a closed"):
         results.history("uid-a")
-    assert results.look()
+    assert results.refresh()
     assert results.problem
     failing[0] = False
-    assert results.look()
+    assert results.refresh()
     assert results.problem == ""
     assert list(results.jobs) == ["uid-a"]
 
 
 def test_a_deleted_job_waits_for_nothing() -> None:
     facts = JobFacts("u", "lab", "j", 1, steps=5, deleted_ns=10**9)
-    found = of_result(job_result(facts, []), None).job
-    assert (found.phase, found.reason) == ("Failed", "it was deleted before it had ended")
+    found = record_of_result(job_result(facts, []), None).job
+    assert (found.phase, found.reason) == ("Failed", "deleted before it had ended")
     node = EventStream("w1", namespace="lab")
     node.tell("attached", 0, key="u/0")
-    left = of_result(job_result(replace(facts, deleted_ns=None), node.events), None)  # its pod was left, and runs
+    left = record_of_result(
+        job_result(replace(facts, deleted_ns=None), node.events), None
+    )  # its pod was left, and runs
     assert (left.job.phase, left.job.deleted, left.runs[0].to_s) == ("Running", True, None)

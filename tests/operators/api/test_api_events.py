@@ -39,7 +39,7 @@ def test_a_stream_begins_with_where_it_is(place: Any) -> None:
 def test_what_changed_since_an_event_is_told(place: Any) -> None:
     for phase in ("Starting", "Running"):
         place.source.change("u2", phase=phase)
-    place.source.changes.tell("device", "w1/0")
+    place.source.changes.add("device", "w1/0")
     _, changed, device = events(place, last="ab-0")
     assert (changed["event"], changed["id"]) == ("job", "ab-2")
     assert json.loads(changed["data"])["phase"] == "Running"  # as it is now, once
@@ -55,7 +55,7 @@ def test_a_page_that_loads_while_something_changes_misses_nothing(place: Any) ->
 
 
 def test_a_job_that_is_gone_is_told(place: Any) -> None:
-    place.source.changes.tell("job", "u9", "lab")
+    place.source.changes.add("job", "u9", "lab")
     assert json.loads(events(place, last="ab-0")[1]["data"]) == {"uid": "u9", "gone": True}
 
 
@@ -191,7 +191,7 @@ def test_service_accounts_of_a_namespace_share_their_places() -> None:
 def test_changes_that_were_dropped_are_known_to_be() -> None:
     changes = Changes("e", most=3)
     for number in range(5):
-        changes.tell("job", f"u{number}")
+        changes.add("job", f"u{number}")
     assert [change.subject for change in changes.after(2) or ()] == ["u2", "u3", "u4"]
     assert changes.after(1) is None
     assert changes.number_of("e-2") == 2
@@ -205,7 +205,7 @@ def test_a_reader_at_its_own_pace_misses_nothing_or_is_told(pace: list[int], mos
     changes, told, read, lost = Changes("e", most), [], 0, 0
     for several in pace:
         for _ in range(several):
-            changes.tell("job", str(changes.last + 1))
+            changes.add("job", str(changes.last + 1))
         found = changes.after(read)
         if found is None:
             lost += changes.last - read
@@ -223,7 +223,7 @@ def test_readers_wait_for_news() -> None:
         waiting = [asyncio.create_task(changes.wait(0)) for _ in range(3)]
         await asyncio.sleep(0)
         assert not any(task.done() for task in waiting)
-        changes.tell("reset")
+        changes.add("reset")
         await asyncio.wait_for(asyncio.gather(*waiting), 20)
         await changes.wait(0)  # there is news already
 

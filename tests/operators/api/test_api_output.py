@@ -129,10 +129,10 @@ def test_files_that_are_written_again_are_read_again(tmp_path: Path) -> None:
     directory = leave(tmp_path / "mine", OBSERVED)
     found = source(directory)
     before = found.snapshot()
-    assert not found.look()
+    assert not found.refresh()
     assert found.snapshot() is before
     leave(directory, PREDICTED, OBSERVED)
-    assert found.look()
+    assert found.refresh()
     assert (found.snapshot().version, len(found.snapshot().jobs)) == (2, 4)
     same = {job.uid for job in before.jobs} & {job.uid for job in found.snapshot().jobs}
     assert len(same) == 2  # a job keeps its uid
@@ -142,14 +142,14 @@ def test_half_a_comparison_leaves_the_last_one(tmp_path: Path) -> None:
     directory = leave(tmp_path / "mine", OBSERVED)
     found = source(directory)
     (directory / "jobs.csv").write_text("policy,", encoding="utf-8")
-    assert not found.look()
+    assert not found.refresh()
     assert len(found.snapshot().jobs) == 2
     leave(directory, PREDICTED, OBSERVED)
-    assert found.look()
+    assert found.refresh()
 
 
 def test_news_of_the_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("operators.api.sources.compare_output.LOOK_S", 0.01)
+    monkeypatch.setattr("operators.api.sources.compare_output.READ_S", 0.01)
     directory = leave(tmp_path / "mine", OBSERVED)
     found = source(directory)
 

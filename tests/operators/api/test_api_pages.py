@@ -146,7 +146,7 @@ def test_a_job_whose_steps_nobody_can_tell(
     monkeypatch.setattr(told, "store", "results.db: file is not a database; move it away")
     shown(page, f"{site}/job?uid=u1", "#steps .empty")
     assert "move it away" in text_of(page, "#steps")
-    assert "only what Kubernetes says: results.db" in text_of(page, "#story")
+    assert "only the data of Kubernetes: results.db" in text_of(page, "#story")
     assert "w1/0" in text_of(page, "#runs")
     page.until("document.querySelector('#facts button') !== null")
     assert all("503" in complaint for complaint in page.complaints)
@@ -209,7 +209,7 @@ def test_without_a_session_one_signs_in_and_comes_back(stranger: Browser, site: 
     stranger.until(SIGNING_IN)
     stranger.run("document.querySelector('#token').value = 'wrong'; document.querySelector('form').requestSubmit()")
     stranger.until("!document.querySelector('#trouble').hidden")
-    assert "not good" in text_of(stranger, "#trouble")
+    assert "invalid" in text_of(stranger, "#trouble")
     stranger.run(
         "document.querySelector('#token').value = 'root-token'; document.querySelector('form').requestSubmit()"
     )

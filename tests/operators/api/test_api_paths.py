@@ -198,7 +198,7 @@ def test_probes(place: Any) -> None:
     assert place.client.get("/readyz").status_code == 200
     place.source.missing = "the first list of nodes"
     reply = place.client.get("/readyz")
-    assert (reply.status_code, reply.text) == (503, "waits for the first list of nodes\n")
+    assert (reply.status_code, reply.text) == (503, "waiting for the first list of nodes\n")
 
 
 def test_a_source_that_has_ended_is_not_healthy(place: Any) -> None:

@@ -56,7 +56,7 @@ def test_what_runs_in_the_cluster_imports_no_scheduler() -> None:
 
 
 def test_the_policies_are_up_to_date() -> None:
-    """Else: emugpu policies --json > operators/api/replies/policies.json."""
+    """If not: python charts/generate.py."""
     from emugpu.commands.policies import describe_policies
 
     assert [asdict(policy) for policy in bundled_policies()] == json.loads(json.dumps(describe_policies()))

@@ -86,7 +86,7 @@ def problem(client: TestClient) -> str:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("operators.api.sources.cluster.LOOK_S", 0.01)
+    monkeypatch.setattr("operators.api.sources.cluster.READ_S", 0.01)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_is_in_the_store_alone_is_a_503_and_all_else_goes_on(
             assert wrong in told["message"] and fix in told["message"]
         story = client.get("/api/v1/jobs/uid-a", headers=ROOT).json()
         assert (story["job"]["phase"], story["job"]["steps_done"]) == ("Running", 4)
-        assert story["notes"] == [f"only what Kubernetes says: {problem(client)}"]
+        assert story["notes"] == [f"only the data of Kubernetes: {problem(client)}"]
         suspended = client.post("/api/v1/jobs/uid-a/suspend", headers=ROOT)
         assert suspended.status_code == 200, suspended.text
 
@@ -154,11 +154,11 @@ def test_who_asks_when_the_store_has_just_gone_is_told_so(tmp_path: Path) -> Non
     path = tmp_path / "results.db"
     ResultStore(path).close()
     results = StoredResults(StoreFeed(path))
-    assert results.look() and results.history("uid-a") == (None, [])
+    assert results.refresh() and results.history("uid-a") == (None, [])
     path.rename(tmp_path / "away.db")
     with pytest.raises(ClusterError, match="unable to open database file"):
         results.history("uid-a")
-    assert results.look() and "unable to open database file" in results.problem
+    assert results.refresh() and "unable to open database file" in results.problem
 
 
 def test_damage_inside_of_a_store_is_told(tmp_path: Path) -> None:
@@ -170,13 +170,13 @@ def test_damage_inside_of_a_store_is_told(tmp_path: Path) -> None:
         db.execute("insert into results values ('uid-x', 1, '{\"facts\": 5}')")
         db.execute("insert into changes values ('uid-x', 99)")
     db.close()
-    assert results.problem == f"{path}: the results store was not read yet; try again"
-    assert results.look()
+    assert results.problem == f"{path}: the results store has not been read yet; try again"
+    assert results.refresh()
     assert results.problem == (
         f"{path}: left out, as what is archived of them is damaged: job uid-x; "
         "they go in their time, or now by `delete from results where uid in ('uid-x')`"
     )
-    assert list(results.jobs) == ["uid-b"] and not results.look()
+    assert list(results.jobs) == ["uid-b"] and not results.refresh()
     found, progress = results.history("uid-b")
     assert found is not None and (found.facts.uid, progress) == ("uid-b", [])
     with pytest.raises(ClusterError, match=r"left out, .* job uid-x;"):
@@ -184,5 +184,5 @@ def test_damage_inside_of_a_store_is_told(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("delete from results where uid in ('uid-x')")
     db.close()
-    assert results.look()
+    assert results.refresh()
     assert (results.problem, list(results.jobs)) == ("", ["uid-b"])

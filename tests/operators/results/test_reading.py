@@ -50,9 +50,11 @@ def test_a_reader_sees_what_the_writer_has_committed(store, reader, told, facts)
 
 def test_the_version_grows_with_what_changes_and_says_of_which_jobs(store, reader, told, facts):
     def news():
-        """What is told since the last call."""
+        """The jobs that have changed since the last call."""
         versions.append(reader.version())
-        return reader.changed_since(versions[-2])
+        version, uids, more = reader.changes_page(versions[-2], 100)
+        assert (version, more) == (versions[-1], False)
+        return uids
 
     versions = [reader.version()]
     assert versions == [0]

@@ -1,4 +1,4 @@
-"""Jobs of several nodes in the simulator, worked out by hand: starts, stops, costs, shares of nodes, records."""
+"""Jobs of several nodes in the simulator, computed by hand: starts, stops, costs, shares of nodes, records."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_each_task_is_a_start_of_its_own_for_the_cluster(simulate):
 
 
 def test_a_gang_is_one_stop_however_many_starts_it_was(simulate):
-    """Of four pods, stopped alone: nobody shares the machines with it, and nobody hears of a stop before it."""
+    """A gang of four pods that is stopped alone is one stop: no other stop delays it."""
     nodes = [Node(f"n{number}", gpus=1) for number in range(4)]
     gang = Job("gang", gpu_s=100, gpus=4, nodes=4, steps=100)
     run = simulate(Srtf(), nodes, [gang, Job("short", gpu_s=5, submit_s=10.5)], serial_stop_s=3, shared_stop_s=7)

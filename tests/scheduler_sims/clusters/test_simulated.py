@@ -158,7 +158,7 @@ def test_steps_are_counted_while_they_run_and_not_beyond_a_stop(drive):
 
 
 def test_a_stop_of_a_job_with_an_input_pipeline_waits_until_the_next_input_is_ready(cluster_spec):
-    """As a real job does, which hears of a stop when it is about to issue a step (workloads/training.py)."""
+    """Like a real job, which learns of a stop when it is about to issue a step (workloads/training.py)."""
     work = ModelWork("resnet50", 16, input_cpu_s=1.0)  # a second for each input, the device is faster
     gpu_type = "Tesla_V100-PCIE-32GB"
     job = JobSpec("m", "u", 0.0, 10, (Configuration("gpu", 1, 1000),), {"gpu": work}, 0)
@@ -181,7 +181,7 @@ def test_a_shared_device_is_refused(drive):
 
 
 def test_starts_are_served_one_after_the_other(drive):
-    """Of four at once each further one is served later; one that comes while the line is still busy waits for the rest of it."""
+    """Four simultaneous starts are served one after the other; a later start waits until they have been served."""
     jobs = [Job(name, gpu_s=10, steps=10) for name in "abcde"]
     driven = drive(*jobs, start_s=1.0, serial_start_s=0.5)
     for device, name in enumerate("abcd"):
@@ -197,7 +197,7 @@ def test_starts_are_served_one_after_the_other(drive):
 
 
 def test_starts_of_one_plan_share_the_machines(drive):
-    """Two together: each begins so much later because of the other; one that is asked for meanwhile waits for both."""
+    """Two simultaneous starts delay each other equally; a start requested meanwhile waits for both."""
     driven = drive(
         *(Job(name, gpu_s=10, steps=1) for name in "abc"), start_s=1.0, serial_start_s=0.5, shared_start_s=2.0
     )
@@ -233,7 +233,7 @@ def test_a_start_before_the_run_has_had_its_turn(drive):
 
 
 def test_stops_are_told_one_after_the_other_and_jobs_work_on_until_then(drive):
-    """Of three at once in the middle of a step each further one hears a second later; one that comes meanwhile is the fourth."""
+    """Three simultaneous stops are delivered a second apart; a stop requested meanwhile is the fourth."""
     driven = drive(*(Job(name, gpu_s=20, steps=20) for name in "abcd"), stop_s=0.25, serial_stop_s=1.0)
     for device, name in enumerate("abcd"):
         driven.start(name, device=device)
@@ -350,7 +350,7 @@ class Recording(SimulatedCluster):
 
 
 class Watched:
-    """A policy whose views are looked at."""
+    """A policy that records its views."""
 
     def __init__(self, text, look):
         self.inner = resolve_policy(text)[1]
@@ -402,7 +402,7 @@ def test_any_run_keeps_its_books(simulate, policy, nodes, jobs, costs):
 
 
 def check_events(run, job, costs):
-    """Each step is run once, each run costs what it should, and the record says what happened."""
+    """Each step is run once, each run has the stated costs, and the records agree."""
     told, record = run.cluster.told[job.job_id], run.records[job.job_id]
     waits = waits_of(run, costs)
     steps_done, stops, began_ns = 0, 0, 0
@@ -430,7 +430,7 @@ def check_events(run, job, costs):
 
 
 def waits_of(run, costs):
-    """How long each start waited for those before it, which are served one after the other, and for those of its plan."""
+    """How long each start waited for earlier starts and for the other starts of its plan."""
     waits, free_ns = {}, 0
     for job_id, at_ns, later_tasks in run.cluster.started:
         turn_ns = max(at_ns, free_ns)
@@ -440,7 +440,7 @@ def waits_of(run, costs):
 
 
 def check_spans(run):
-    """Nobody holds a device that another one holds; spans and records tell of the same places."""
+    """No device has two holders at once; spans and records name the same places."""
     by_place = defaultdict(list)
     for span in run.loop.books.spans:
         assert span.start_s <= span.end_s
@@ -455,7 +455,7 @@ def check_spans(run):
 
 
 def check_view(view):
-    """Nothing is given away twice."""
+    """No resource is allocated twice."""
     for node in view.nodes.values():
         assert 0 <= node.free_cpu_milli <= node.cpu_milli
         assert all(device.free_milli >= 0 and len(device.holders) <= 1 for device in node.devices)

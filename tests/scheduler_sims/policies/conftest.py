@@ -1,4 +1,4 @@
-"""A small event loop for policies: no costs, exact run times, each plan carried out at once."""
+"""A small event loop for policies: no costs, exact run times, each plan applied at once."""
 
 from __future__ import annotations
 

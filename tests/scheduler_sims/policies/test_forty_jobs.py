@@ -1,4 +1,4 @@
-"""The 40 jobs of the GPEmu study's AlloX experiment: 4 users, 4 nodes with a GPU, 8 without, all jobs there at once.
+"""The 40 jobs of the GPEmu study's AlloX experiment: 4 users, 4 nodes with a GPU, 8 without, all submitted at once.
 
 Job types, orders and demands from kubernetes-allox (pods/sched/pytorch). All figures are of exact durations without costs.
 """

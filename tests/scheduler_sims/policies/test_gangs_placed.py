@@ -1,4 +1,4 @@
-"""Jobs of several nodes in policies: where their tasks go, who stops for them, and what must never happen."""
+"""Jobs of several nodes in policies: placement of their tasks, preemption for them, and invariants."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_free_node_spares_a_job():
 
 
 def test_nobody_stops_in_vain():
-    """The longest is on a node that is too small for a task, and must go on."""
+    """The longest job is on a node that is too small for a task, so it continues."""
     nodes = [Node("small", gpus=1), Node("n1", gpus=2), Node("n2", gpus=2)]
     jobs = [
         Job("longest", gpu_s=500, on="small/0"),
@@ -194,7 +194,7 @@ POLICIES = {
 
 
 class Watch:
-    """What must hold of each plan, told from the view by counting alone."""
+    """Invariants of each plan, checked by counting in the view."""
 
     def __init__(self, nodes, jobs, policy):
         self.sizes = {node.name: (node.gpus, round(node.cpus * 1000)) for node in nodes}
@@ -221,7 +221,7 @@ class Watch:
             assert room < wanted.min_tasks, f"{job.job_id} waits, although it fits"
 
     def served_next(self, waiting):
-        """Those that the policy promises to start if they fit: under FIFO the first, under DRF the first of each user."""
+        """The jobs that the policy must start if they fit: with FIFO the first one, with DRF the first of each user."""
         if not self.policy.startswith("drf"):
             return waiting[:1] if self.policy == "fifo" else waiting
         if self.policy == "drf-sjf":
@@ -232,7 +232,7 @@ class Watch:
 @settings(max_examples=100, deadline=None)
 @given(sizes=NODES, rows=JOBS, policy=st.sampled_from(sorted(POLICIES)))
 def test_never_half_a_gang_nor_more_than_there_is_nor_idle_in_vain(replay, sizes, rows, policy):
-    """Nobody waits who has room and whose turn it is."""
+    """No job waits that is next and fits."""
     nodes = [Node(f"n{number}", gpus=gpus, cpus=6) for number, gpus in enumerate(sizes)]
     rows = [row for row in rows if sum(gpus >= row[1] for gpus in sizes) >= row[0]]
     jobs = [

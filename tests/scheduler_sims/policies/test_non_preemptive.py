@@ -1,4 +1,4 @@
-"""FIFO, SJF and DRF: who starts, in small tables."""
+"""FIFO, SJF and DRF: which jobs start, in small tables."""
 
 from __future__ import annotations
 

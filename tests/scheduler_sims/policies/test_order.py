@@ -1,4 +1,4 @@
-"""What holds for every policy: total order, kept state, sound plans. Random workloads, seeded."""
+"""Invariants of every policy on seeded random workloads: total order, remembered state, valid plans."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def random_jobs(seed, policy, number=25):
 @pytest.mark.parametrize("text", VARIANTS)
 @pytest.mark.parametrize("seed", range(4))
 def test_everything_finishes_and_plans_are_sound(replay, text, seed):
-    """No plan uses a device or CPU twice; what is planned is what free space and stopped jobs leave."""
+    """No plan uses a device or CPU twice; plans use only free resources and those of stopped jobs."""
 
     def check(view, plan):
         space = FreeSpace.empty(view)
@@ -144,7 +144,7 @@ def test_only_what_changed_is_looked_at():
 
 
 def test_a_broken_node_sends_jobs_to_their_other_configuration():
-    """Its GPU configuration fits nowhere any more: after a change of nodes the job is looked at anew."""
+    """The GPU configuration fits no node any more: after a change of nodes the job is ranked again."""
     policy = POLICIES["sjf"]()
     job = Job("a", gpu_s=1, cpu_s=50)
     first = policy.plan(cluster_view([Node("n", gpus=1), Node("c")], [job]))

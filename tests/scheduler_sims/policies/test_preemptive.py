@@ -1,4 +1,4 @@
-"""SRTF and LAS: who starts and who stops, in small tables."""
+"""SRTF and LAS: which jobs start and stop, in small tables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_srtf_prefers_free_devices_and_moves_nobody():
 
 
 def test_srtf_leaves_those_alone_whose_place_would_not_help():
-    """The longest runs on another node, where the wide job can't go; it must not be stopped in vain."""
+    """The longest job runs on a node where the wide job doesn't fit, so stopping it would be useless."""
     nodes = [Node("small", gpus=1), Node("big", gpus=2)]
     jobs = [
         Job("longest", gpu_s=900, on="small/0"),
@@ -222,7 +222,7 @@ def test_las_remembers_cpu_runs_that_it_ended():
 
 
 def test_las_timeline_two_jobs_on_one_gpu(replay):
-    """a runs alone to the threshold, gives way to b at 60 as its service is 60, and b at its own threshold to nobody."""
+    """a runs alone until the threshold; b preempts it at 60, when its service is 60; b isn't preempted at its own threshold."""
     jobs = [Job("a", gpu_s=100), Job("b", gpu_s=100, submit_s=5.0), Job("c", gpu_s=10, submit_s=65.0)]
     run = replay(Las(), ONE, jobs)
     assert run.moves == [
@@ -258,7 +258,7 @@ def test_an_empty_cluster_or_queue_is_fine(policy):
 
 
 def test_srtf_asks_for_the_progress_of_those_only_that_may_have_to_stop():
-    """What was worked out earlier can only have become less: r0 is no candidate, so the cluster isn't asked for it."""
+    """An earlier result is an upper bound: r0 is no candidate, so its place isn't computed again."""
     jobs = [Job("r0", gpu_s=50, on="n/0", row=0), Job("r1", gpu_s=500, on="n/1", row=1)]
     first = Srtf().plan(cluster_view(TWO, jobs))
     later = [replace(jobs[0], done=0.2), replace(jobs[1], done=0.7)]
@@ -289,7 +289,7 @@ def test_room_is_made_on_the_node_where_the_most_deserving_loses_least():
 
 
 def test_a_small_job_that_gives_way_in_vain_keeps_its_place():
-    """The wide job alone frees enough; the narrow one that has more left needn't go."""
+    """Stopping the wide job is enough; the narrow job, although it has more time left, continues."""
     jobs = [
         Job("narrow", gpu_s=900, on="n/0"),
         Job("wide", gpu_s=500, gpus=3, on="n/1 n/2 n/3"),

@@ -1,4 +1,4 @@
-"""Synergy's policies: rounds worked out by hand, and what has to hold whatever the jobs are."""
+"""Synergy's policies: rounds computed by hand, and invariants for any jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduler_sims.policies.synergy import Synergy
 from scheduler_sims.testing import Job, Node, cluster_view, places
 
 SERVER = Node("n1", gpus=4, cpus=12, memory_gib=100)
-"""Three CPUs and 25 GiB go with a GPU."""
+"""The proportional share of a GPU is three CPUs and 25 GiB."""
 PAIR = [SERVER, replace(SERVER, name="n2")]
 
 
@@ -32,7 +32,7 @@ def frugal(name, **changes):
 
 
 def unknown(name, **changes):
-    """Nobody has measured what it can use."""
+    """A job whose sensitivity hasn't been measured."""
     return Job(name, **({"gpu_s": 1000, "cpus": 1, "memory_gib": 5} | changes))
 
 
@@ -354,7 +354,7 @@ def described(drawn):
 
 
 class Watched:
-    """A policy whose plans are looked at; the loop itself refuses what doesn't fit."""
+    """A policy that records its plans; the loop refuses plans that don't fit."""
 
     needs_estimates = False
 
@@ -380,7 +380,7 @@ class Watched:
             assert sensitivity is None or sensitivity.speed(allocation.tasks[0].host) >= 1
 
     def check_nobody_waits_in_vain(self, view, plan):
-        """At the beginning of a round no job waits that has as few GPUs as some node has left."""
+        """At the beginning of a round no job waits whose GPUs some node has free."""
         if abs(view.now_s % 300) > 1e-6:
             return
         used = dict.fromkeys(view.nodes, 0)

@@ -1,4 +1,4 @@
-"""The views that are shipped for users' tests."""
+"""The shipped views for users' tests (scheduler_sims.testing)."""
 
 from __future__ import annotations
 

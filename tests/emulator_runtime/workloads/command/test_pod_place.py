@@ -1,4 +1,4 @@
-"""Options and variables that say which pod this is: they work together, and none is ignored without a word."""
+"""Options and variables that name the pod's rank: their combinations, and that none is ignored silently."""
 
 from __future__ import annotations
 

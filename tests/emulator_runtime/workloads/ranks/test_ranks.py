@@ -1,4 +1,4 @@
-"""Ranks on loopback sockets: who may join, who is gone, what is sent, and clocks that differ from host to host."""
+"""Ranks on loopback sockets: joining, failures, messages, and clocks that differ between hosts."""
 
 import contextlib
 import errno
@@ -87,7 +87,7 @@ def in_thread():
 
 @pytest.fixture
 def raw(port):
-    """A connection that speaks for itself."""
+    """A raw connection to rank 0."""
     sockets = []
 
     def connect():

@@ -1,4 +1,4 @@
-"""What busy machines excuse, and what nothing does: the judge of observed runs, judged itself."""
+"""Tests of the check that compares observed with predicted runs: which differences a busy machine excuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Agree = Callable[..., RunRecord]
 
 
 def observed(jct_s: float, lag_s: float, status: str = "finished") -> RunRecord:
-    """One job and one start, a step of which was so late."""
+    """A run of one job with one start, one of whose steps had a lag of `lag_s`."""
     jobs = (JobRecord("a", "u", 0, 0.0, 0.0, jct_s, 0, (), status),)
     lag = {"start": LagAccount(1), "step": LagAccount(1, max_s=lag_s)}
     return RunRecord("p", "local", 0, 1, ("n",), jobs, (), lag=lag)

@@ -29,7 +29,7 @@ Agree = Callable[..., RunRecord]
 Excuse = Any
 """Of conftest."""
 BUSY = 1.2
-"""Times as long as alone: above this, other work keeps us from the CPU."""
+"""A slowdown above this factor means that other work keeps this process from the CPU."""
 SMALL_S = 0.01
 """Host seconds: what a start or a step is late where nothing keeps it from the CPU."""
 
@@ -195,7 +195,7 @@ def test_scaled_time_observes_what_was_predicted(tmp_path: Path, agree: Agree) -
 
 @pytest.mark.alone
 def test_a_machine_that_has_time_is_not_late(tmp_path: Path, slowdown: Callable[[], float]) -> None:
-    """Lags excuse what is observed, so it must be seen that they are small; how busy the machine is, is measured by itself."""
+    """Lags excuse differences, so lags must be small on a machine that isn't busy; its load is measured independently."""
     run = experiment(tmp_path, rows(6, 4, 5), TWO_GPUS)
     for _ in range(5):
         before = slowdown()
@@ -210,7 +210,7 @@ def test_a_machine_that_has_time_is_not_late(tmp_path: Path, slowdown: Callable[
 
 
 class SlowStart(LocalCluster):
-    """A cluster whose starts take a second longer than it says."""
+    """A cluster whose starts take a second longer than its costs state."""
 
     def start(self, start: Start) -> None:
         sleep_ns(NS_PER_S)
@@ -230,7 +230,7 @@ def test_a_real_start_delay_moves_what_is_observed_and_not_what_is_predicted(tmp
 
 
 class SlowAfterStops(LocalCluster):
-    """A cluster that is busy for two seconds when it has been asked for its second stop."""
+    """A cluster that is busy for two seconds after the request of its second stop."""
 
     asked = 0
 
@@ -242,7 +242,7 @@ class SlowAfterStops(LocalCluster):
 
 
 def test_a_stop_that_is_told_late_is_a_lag(tmp_path: Path) -> None:
-    """Of two stops at once the second is due a second later, and told after two."""
+    """Of two simultaneous stops, the second is due after one second and delivered after two."""
     workload = "job_id,submit_s,gpu_duration_s\na,0,60\nb,0,60\nc,5,5\nd,5,5\n"
     run = experiment(tmp_path, workload, TWO_GPUS + "\ncosts: {serial_stop_s: 1}")
     cluster = SlowAfterStops(run.spec, WARP)
@@ -334,7 +334,7 @@ def test_records_of_an_observed_run_add_up(tmp_path: Path) -> None:
 
 
 class KillsManagerAtStop(LocalCluster):
-    """Kills the manager at the very moment at which the loop is about to ask it for something."""
+    """Kills the manager just before the loop sends it a request."""
 
     def stop(self, job_id: str, others: int = 0) -> None:
         os.kill(self.manager_pids()["n"], signal.SIGKILL)
@@ -366,7 +366,7 @@ def test_real_time_priority_is_taken_or_its_refusal_is_said(tmp_path: Path) -> N
 def test_a_job_that_starts_again_as_it_stops_and_stops_between_two_steps(
     tmp_path: Path, agree: Agree, options: LocalOptions
 ) -> None:
-    """X comes when a step of A has just ended; A is stopped, and started again the moment its device is free."""
+    """X is submitted when a step of A has just ended; A is stopped, and restarted as soon as its device is free."""
     workload = "job_id,submit_s,gpu_duration_s\nA,0,100\nB,0,5.5\nX,5,2\n"
     run = experiment(tmp_path, workload, TWO_GPUS + "\ncosts: {checkpoint_s: 2}")
     predicted = run.simulate("srtf")
@@ -396,7 +396,7 @@ def test_the_shortest_and_the_longest_duration_run(tmp_path: Path, duration: str
 
 
 class CrashLoop(LocalCluster):
-    """Its manager dies whenever it is asked to stop a job."""
+    """A cluster whose manager dies at every request to stop a job."""
 
     def stop(self, job_id: str, others: int = 0) -> None:
         for _ in range(10):
@@ -420,7 +420,7 @@ def test_a_node_with_a_long_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [WARP, LocalOptions(speed=10)], ids=["warp", "scaled"])
 def test_a_stop_at_the_very_instant_of_a_step_boundary(tmp_path: Path, agree: Agree, options: LocalOptions) -> None:
-    """B comes when a step of A ends, by the numbers: both clusters let the submission come first."""
+    """B is submitted exactly when a step of A ends: in both clusters the submission comes first."""
     run = experiment(tmp_path, "job_id,submit_s,gpu_duration_s\nA,0,50\nB,20,5\n", ONE_GPU)
     assert by_id(run.simulate("srtf").jobs)["B"].start_s == 20
 
