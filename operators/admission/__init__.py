@@ -1,1 +1,1 @@
-"""Lets a pod say `emuGPU: 4` on clusters that are too old for a MutatingAdmissionPolicy: one webhook, one pure function."""
+"""The webhook that expands `emuGPU: 4` on clusters without MutatingAdmissionPolicy: one server, one pure function."""

@@ -1,4 +1,4 @@
-"""What the webhook answers, as a pure function: the short name in containers' resources becomes the full one.
+"""The webhook's answer as a pure function: replaces the short resource name in containers' resources by the full one.
 
 Kubernetes refuses a resource name without a domain (API validation of containers, after mutating admission), so the
 short name can only be offered by rewriting it before. The chart's MutatingAdmissionPolicy does the same in CEL; one table
@@ -53,14 +53,14 @@ class Container:
     resources: Mapping[str, Any]
 
     def amount(self, part: str, resource: str) -> str | None:
-        """What `part` (limits or requests) says of `resource`; None where it doesn't."""
+        """The amount of `resource` in `part` (limits or requests); None if there is none."""
         amounts = self.resources.get(part)
         value = amounts.get(resource) if isinstance(amounts, dict) else None
         return None if value is None else str(value)
 
     @property
     def place(self) -> str:
-        """The path as people write it: spec.containers[0]."""
+        """The path in messages: spec.containers[0]."""
         return f"{'.'.join(self.path[:-1])}[{self.path[-1]}]"
 
     @property
@@ -70,7 +70,7 @@ class Container:
 
 
 def review(body: object, alias: str = ALIAS, resource: str = GPU_RESOURCE) -> Json:
-    """The AdmissionReview to answer `body` with. Raises ProtocolError where `body` is none, or of a deletion."""
+    """The AdmissionReview that answers `body`. Raises ProtocolError if `body` is not an AdmissionReview, or of a deletion."""
     request = _member(body, "request")
     uid, kind, document = _member(request, "uid"), _member(_member(request, "kind"), "kind"), _member(request, "object")
     asking = [c for c in containers(str(kind), document) if _asks(c, alias)]
@@ -94,7 +94,7 @@ def review(body: object, alias: str = ALIAS, resource: str = GPU_RESOURCE) -> Js
 
 
 def containers(kind: str, document: object) -> Iterator[Container]:
-    """The containers of an object of this kind, then its init containers; none where it has no pod spec."""
+    """The containers of an object of this kind, then its init containers; none if it has no pod spec."""
     path = _POD_SPEC.get(kind, _TEMPLATE_SPEC)
     spec = document
     for key in path:
@@ -113,7 +113,7 @@ def _asks(container: Container, alias: str) -> bool:
 
 
 def _miscount(container: Container, alias: str) -> str | None:
-    """Why the container's count can't be, or None."""
+    """Why the container's count is invalid, or None."""
     for part in PARTS:
         amount = container.amount(part, alias)
         if amount is None:

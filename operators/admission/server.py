@@ -1,4 +1,4 @@
-"""The webhook's border: HTTPS in, `review` inside. A certificate that changes on disk is taken without a restart."""
+"""Serves `review` over HTTPS. A certificate that changes on disk is used without a restart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from operators.admission.review import review
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """Two objects of etcd's limit of 1.5 MiB each, as JSON, fit with room to spare; more is no request of an API server."""
 RELOAD_S = 10.0
-"""How often the certificate's files are looked at (host seconds)."""
+"""Interval at which the certificate's files are checked (host seconds)."""
 DRAIN_S = 5
 
 

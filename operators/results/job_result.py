@@ -19,7 +19,7 @@ MOST_NAMED = 3
 
 
 def job_result(facts: JobFacts, events: Iterable[JobEvent]) -> JobResult:
-    """The result as far as these events tell it; events of other jobs must not be among them."""
+    """The result according to these events, which must all be of this job."""
     given = own_events(facts, events)
     logged = without_repetitions(given)
     once = [_bounded(event, facts) for event in logged]
@@ -71,8 +71,8 @@ def _end(facts: JobFacts, once: Iterable[JobEvent], given: Iterable[JobEvent]) -
     """Outcome, time and source of the end. A job is finished when each of its pods is: a step is done when all ranks have done
     it."""
     logged = _finishes(facts, (event for event in once if not event.from_kubernetes))
-    told = _finishes(facts, (event for event in given if event.from_kubernetes))
-    ended = {**told, **logged}
+    reported = _finishes(facts, (event for event in given if event.from_kubernetes))
+    ended = {**reported, **logged}
     if len(ended) >= facts.tasks:
         return FINISHED, max(ended.values()), EVENT_LOG if len(logged) >= facts.tasks else KUBERNETES
     if facts.completed_ns is not None:
@@ -111,7 +111,7 @@ def _most(runs: Iterable[Run], kinds: Collection[str]) -> int:
 
 
 def _steps_done(facts: JobFacts, events: Iterable[JobEvent], outcome: str) -> int:
-    """Of the pod that has done fewest; a pod without events has done none."""
+    """The steps of the slowest pod; a pod without events has done none."""
     if outcome == FINISHED and facts.steps:
         return facts.steps
     most: dict[str, int] = {}
@@ -151,9 +151,11 @@ def _coverage(events: Iterable[JobEvent]) -> tuple[list[tuple[int, int]], int]:
 def _cross_check(events: Iterable[JobEvent]) -> CrossCheck:
     """From all reports of Kubernetes, including pods whose managers report events. The end counts once the containers that were
     started last have ended."""
-    told = [event for event in events if event.from_kubernetes]
-    begun = [event for event in told if event.kind not in ENDS]
-    ends = {(event.stream, event.epoch): event.wall_ns for event in sorted(told, key=_wall_ns) if event.kind in ENDS}
+    reported = [event for event in events if event.from_kubernetes]
+    begun = [event for event in reported if event.kind not in ENDS]
+    ends = {
+        (event.stream, event.epoch): event.wall_ns for event in sorted(reported, key=_wall_ns) if event.kind in ENDS
+    }
     last = {event.job_key: (event.stream, event.epoch) for event in sorted(begun, key=_wall_ns)}
     over = all(place in ends for place in last.values())
     return CrossCheck(
@@ -225,5 +227,5 @@ def _resolution(events: Iterable[JobEvent]) -> list[str]:
 
 
 def _gap(outcome: str, missing: int) -> list[str]:
-    """While it runs, what is missing may be on its way."""
+    """Steps without an event, once the job has finished; before that the events may still arrive."""
     return [f"no event covers {missing} of its steps"] if outcome == FINISHED and missing else []

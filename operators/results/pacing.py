@@ -13,7 +13,7 @@ PER_SECOND = 20
 
 
 class Pace:
-    """Jobs with news, by the time of their last computation. All times are nanoseconds of one clock."""
+    """Jobs with new events, by the time of their last computation. All times are nanoseconds of one clock."""
 
     def __init__(self, period_ns: int = PERIOD_NS, per_second: int = PER_SECOND) -> None:
         self._period_ns, self._per_second = period_ns, per_second
@@ -21,7 +21,7 @@ class Pace:
         self._allowed, self._since_ns = float(per_second), 0
 
     def add(self, uid: str, looked_ns: int) -> None:
-        """The job has news since its last computation at `looked_ns`."""
+        """The job has new events since its last computation at `looked_ns`."""
         self._waiting.setdefault(uid, looked_ns)
 
     def drop(self, uid: str) -> None:
@@ -29,7 +29,7 @@ class Pace:
         self._waiting.pop(uid, None)
 
     def due(self, now_ns: int) -> list[str]:
-        """The jobs whose turn it is, those that have waited longest first. They are removed from the waiting ones."""
+        """Takes the jobs that are due, those that have waited longest first."""
         gained = (now_ns - self._since_ns) * self._per_second / 1e9
         self._allowed, self._since_ns = min(float(self._per_second), self._allowed + max(0.0, gained)), now_ns
         ripe = sorted((at_ns, uid) for uid, at_ns in self._waiting.items() if now_ns - at_ns >= self._period_ns)

@@ -1,8 +1,8 @@
-"""What the operator's store says, for whoever only looks: the API's container beside the operator, a test, a person.
+"""Reads the results store without writing to it: for the results feed, tests and scripts.
 
 The file is SQLite in WAL mode, so that readers and the writer don't wait for each other. A reader needs the same volume and
 user as the writer, and may write to the volume: SQLite keeps which reader is where in a file beside it (sqlite.org/wal.html,
-"Read-Only Databases"). What the tables hold is said in schema.py.
+"Read-Only Databases"). schema.py describes the tables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the events of one job key to its runs: when and where it held devices, and which steps it did there.
+"""Computes runs from events: when and where a job key held devices, and which steps it did there.
 
 Within one node the order of its stream counts, because its wall clock may have been set back; between nodes the wall clocks
 count, which Kubernetes requires to be synchronised. Neither the order nor the number of times in which events are given makes
@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from operators.results.events import BEGINS, ENDS, JobEvent
 
 UNREPORTED = "untold"
-"""How a run ended whose end nobody reported: it counts until its newest event."""
+"""The kind of end of a run whose end was not reported: the run counts until its newest event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One stay of a job on a node. Times are nanoseconds since 1970; `end_ns` None: it goes on.
+    """One run of a job on a node. Times are nanoseconds since 1970; `end_ns` None: it continues.
 
-    `heard_ns`: its newest event. `ended`: the kind of its last event (see events.ENDS), UNREPORTED, or "" while it goes on.
+    `heard_ns`: its newest event. `ended`: the kind of its last event (see events.ENDS), UNREPORTED, or "" while it continues.
     """
 
     job_key: str
@@ -38,12 +38,12 @@ class Run:
         return replace(self, end_ns=max(end_ns, self.begin_ns), ended=kind)
 
     def closed_unreported(self) -> Run:
-        """Closed at its newest event: it must be over, but nobody reported when."""
+        """The run, ended at its newest event: it must have ended, but its end was not reported."""
         return self if self.end_ns is not None else self.closed(UNREPORTED, self.heard_ns)
 
 
 def without_repetitions(events: Iterable[JobEvent]) -> list[JobEvent]:
-    """Each event once, wherever it stands. Events from Kubernetes are left out for pods whose manager reports events."""
+    """Each event once, whatever its place. Events from Kubernetes are left out for pods whose manager reports events."""
     first: dict[tuple[object, ...], JobEvent] = {}
     for event in events:
         known = first.get(event.content)
@@ -80,7 +80,7 @@ def runs_of(events: Iterable[JobEvent]) -> list[Run]:
     found = [run for told in by_pod.values() for run in _of_one_pod(told)]
     found.sort(key=lambda run: (run.begin_ns, run.job_key, run.node, run.from_step, run.pod))
     last = {run.job_key: run for run in found}
-    # A key runs in one place at a time: if it began again somewhere, the run before is over.
+    # A job key runs on one node at a time: if it began again somewhere, the preceding run has ended.
     return [run if run is last[run.job_key] else run.closed_unreported() for run in found]
 
 
@@ -103,7 +103,7 @@ def _of_one_pod(events: Iterable[JobEvent]) -> list[Run]:
             going = _begun(event, at_ns, event.steps_done)
             continue
         if going is None and event.steps_done != event.from_step:
-            going = _begun(event, at_ns, event.from_step)  # the event of its beginning is lost
+            going = _begun(event, at_ns, event.from_step)  # the event of the run's beginning was lost
         if going is None:
             continue
         going = replace(going, to_step=event.steps_done, heard_ns=max(at_ns, going.heard_ns))

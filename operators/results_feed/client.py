@@ -16,13 +16,13 @@ TIMEOUT_S = 10.0
 
 
 class HttpFeed:
-    """ResultsFeed at http://HOST:PORT. Every address of HOST is tried: of several replicas the one that leads answers.
+    """ResultsFeed at http://HOST:PORT. Every address of HOST is tried, since only the leader of several replicas answers.
 
     The token is read from its file for each request, since a kubelet replaces it before it expires.
     """
 
     def __init__(self, url: str, token_file: Path) -> None:
-        """Raises InputError where `url` is no such URL."""
+        """Raises InputError if `url` is not such a URL."""
         parts = urlsplit(url)
         try:
             port = parts.port
@@ -40,7 +40,7 @@ class HttpFeed:
         return history_from_json(self._get(f"{HISTORY}?uid={quote(uid, safe='')}"))
 
     def _get(self, path: str) -> bytes:
-        """Raises ClusterError with what the last of the replicas said."""
+        """Raises ClusterError with the last replica's problem."""
         try:
             token = self._token_file.read_text(encoding="utf-8").strip()
             found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)

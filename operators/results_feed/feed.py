@@ -1,4 +1,4 @@
-"""What the feed answers, and the feed over the store's file itself.
+"""The interface of the results feed, and the feed over the store's file.
 
 The jobs controller owns the store (SQLite on its volume). The API runs in another pod under another account, so it reads the
 store through this interface: `HttpFeed` there, `StoreFeed` here.
@@ -32,7 +32,7 @@ class Changes:
     """The jobs that have changed after a version.
 
     `store` names the store; another name, or `version` below the one asked for, means that everything must be read again.
-    `version`: to ask for next time. `results`: of the changed jobs, with their predictions. `gone`: jobs (uids) that the store
+    `version`: for the next request. `results`: of the changed jobs, with their predictions. `gone`: jobs (uids) that the store
     has forgotten. `damaged`: jobs whose archived results can't be read. `more`: there are further changes.
     """
 
@@ -46,20 +46,20 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """One job: `result` None where the store has none; `events` empty once its result was archived."""
+    """One job: `result` None if the store has none; `events` empty once its result was archived."""
 
     result: JobResult | None
     events: tuple[JobEvent, ...] = ()
 
 
 class ResultsFeed(Protocol):
-    """Calls block: make them in a thread. They raise ClusterError with the reason and the fix where the store can't be read."""
+    """Calls block: make them in a thread. They raise ClusterError with the reason and the fix if the store can't be read."""
 
     place: str
     """Where the store is, for messages."""
 
     def changes(self, since: int) -> Changes:
-        """At most PAGE jobs, those that changed first in front."""
+        """At most PAGE jobs, in order of their change."""
         ...
 
     def history(self, uid: str) -> JobHistory: ...

@@ -23,7 +23,7 @@ def changes_to_json(changes: Changes) -> bytes:
 
 
 def changes_from_json(body: bytes) -> Changes:
-    """Raises ClusterError where it isn't what `changes_to_json` writes."""
+    """Raises ClusterError if the text isn't one of `changes_to_json`."""
     try:
         members = json.loads(body)
         return Changes(
@@ -46,7 +46,7 @@ def history_to_json(history: JobHistory) -> bytes:
 
 
 def history_from_json(body: bytes) -> JobHistory:
-    """Raises ClusterError where it isn't what `history_to_json` writes."""
+    """Raises ClusterError if the text isn't one of `history_to_json`."""
     try:
         members = json.loads(body)
         result: JobResult | None = None if members["result"] is None else from_json(members["result"])

@@ -1,8 +1,8 @@
 """The feed as pages of an HTTP server in the jobs controller: results of all namespaces, for the API's account and nobody else.
 
 A NetworkPolicy lets only the API's pods connect. Clusters may not enforce it, so every request also carries a token of the API's
-service account with the audience AUDIENCE, which the API server reviews. A token with this audience is good for nothing else, and
-the tokens that pods carry by default are not good here.
+service account with the audience AUDIENCE, which the API server reviews. A token with this audience has no other use, and
+the default tokens of pods are not valid here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TokenCheck:
         self._accepted: dict[str, int] = {}
 
     def __call__(self, token: str) -> bool:
-        """Raises EmuGpuError where the API server can't be asked."""
+        """Raises EmuGpuError if the API server can't be reached."""
         digest = hashlib.sha256(token.encode()).hexdigest()
         if self._accepted.get(digest, 0) > self._now_ns():
             return True
@@ -52,7 +52,7 @@ class TokenCheck:
         except TimeoutError as error:
             reviewing.cancel()
             raise ClusterError("the API server did not review the token in time") from error
-        if good:  # the accepted tokens of one account, so few
+        if good:  # few: the tokens of one account
             now_ns = self._now_ns()
             valid = {known: until_ns for known, until_ns in self._accepted.items() if until_ns > now_ns}
             self._accepted = valid | {digest: now_ns + REVIEW_VALID_S * NS_PER_S}
@@ -65,7 +65,7 @@ class TokenCheck:
 
 
 def is_reader(status: Mapping[str, Any], readers: frozenset[str]) -> bool:
-    """What a TokenReview's status says. An API server that doesn't know audiences leaves them out: then nobody is a reader."""
+    """Whether a TokenReview's status names a reader. An API server without audiences omits them: then nobody is a reader."""
     audiences = status.get("audiences")
     for_us = isinstance(audiences, list) and AUDIENCE in audiences
     return status.get("authenticated") is True and for_us and text_at(object_at(status, "user"), "username") in readers

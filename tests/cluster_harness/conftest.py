@@ -1,4 +1,4 @@
-"""A fake machine with state, in place of Docker, kind, kubectl and helm: tests ask what exists and what happened to it."""
+"""A fake machine with state that replaces Docker, kind, kubectl and helm; tests inspect its state and history."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COREFILE = ".:53 {\n    errors\n    forward . /etc/resolv.conf {\n       max_con
 
 @dataclass
 class FakeNode:
-    """A node of a Kubernetes cluster; where it is a container, also the images and routes that it has."""
+    """A node of a Kubernetes cluster; images and routes are those of a node that is a container."""
 
     name: str
     labels: dict[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Release:
 
 @dataclass
 class FakeMachine:
-    """Programs change and show this state. `failures`: by operation ("helm upgrade"), what it raises or answers instead.
+    """The state that programs change and show. `failures`: by operation ("helm upgrade"), the error or the reply instead.
 
     `operations` counts what was done. `gpus`: devices that a node offers once the chart is installed and a pool has it.
     `answers_at`: the engine answers only shells with this DOCKER_HOST.
@@ -286,7 +286,7 @@ class FakeShell(Shell):
 
 
 class RecordedSteps:
-    """Remembers the titles of steps, their progress and what was said."""
+    """Records the titles, progress and messages of steps."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, float]] = []

@@ -1,4 +1,4 @@
-"""An entry is there whole or not at all, is made once, and its name changes with its content."""
+"""Cache entries are complete or absent, are built once, and their name changes with their sources."""
 
 from __future__ import annotations
 

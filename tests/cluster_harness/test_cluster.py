@@ -1,4 +1,4 @@
-"""A cluster's life on a fake machine: what exists afterwards, what is done once, what is removed when something fails."""
+"""Clusters on a fake machine: the state after each command, repeated commands, and clean-up after failures."""
 
 from __future__ import annotations
 

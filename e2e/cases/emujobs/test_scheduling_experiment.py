@@ -119,7 +119,8 @@ def test_an_experiment_waits_outlives_its_runner_is_held_and_leaves_its_report(
 
 def check_results(done: Object) -> None:
     """Both policies complete with JCTs near the predicted ones. No measurement: starts have the costs of this machine."""
-    assert (done["policies"], done["done"], done["best"]) == (2, 2, "srtf")
+    least = min(done["results"], key=lambda each: float(each["observed"]["meanJCTSeconds"]))
+    assert (done["policies"], done["done"], done["best"]) == (2, 2, least["name"])
     assert [(each["name"], each["kind"], each.get("failedJobs", 0)) for each in done["results"]] == [
         ("fifo", "Policy", 0),
         ("srtf", "Policy", 0),

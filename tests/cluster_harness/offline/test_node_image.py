@@ -1,4 +1,4 @@
-"""What goes into a node image, checked on the files that are laid down; the real build is what `emugpu cluster up` does."""
+"""The files of a node image, without a real build, which `emugpu cluster up` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wrapper takes one capability away, where runc would fail, and nothing else."""
+"""The wrapper removes the one capability with which runc would fail, and nothing else."""
 
 from __future__ import annotations
 

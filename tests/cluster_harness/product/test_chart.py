@@ -1,4 +1,4 @@
-"""Values for the chart, which node belongs to which pool, and what is said when the numbers don't fit."""
+"""The chart's values, the assignment of nodes to pools, and messages for numbers that don't fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values --set may give, and what is said of those that other flags decide."""
+"""The values that --set may change, and the messages for those that other flags determine."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ MISSING: dict[str, tuple[Change, str, str]] = {
     "memory": (lambda host: replace(host, memory_bytes=GIB), "3.0 GiB needed, 1.0 GiB available", "--nodes"),
     "inotify limits": (low_inotify, "fs.inotify.max_user_instances is 64, at least 88 needed", "sudo sysctl"),
 }
-"""What can be missing on a machine that builds everything itself: how it gets lost, the problem, and what mends it."""
+"""What can be missing on a machine that builds everything: the machine without it, the problem, and the fix."""
 
 
 def message(host: Host, work: Work) -> str:

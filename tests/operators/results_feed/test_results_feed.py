@@ -93,9 +93,9 @@ def test_a_result_that_was_forgotten_is_gone(store: ResultStore, path: Path) -> 
         store.note_job(replace(facts(number), failed_ns=(number + 1) * S))
     done = store.jobs()
     store.archive(done)
-    assert results.look() and len(results.jobs) == 2
+    assert results.refresh() and len(results.jobs) == 2
     assert store.forget(0, most=1) == ["uid-1"]
-    assert results.look()
+    assert results.refresh()
     assert list(results.jobs) == ["uid-2"]
 
 
@@ -105,12 +105,12 @@ def test_another_store_is_read_from_its_beginning(tmp_path: Path) -> None:
     with closing(ResultStore(path)) as first:
         first.note_job(facts(1))
     results = StoredResults(StoreFeed(path))
-    assert results.look() and list(results.jobs) == ["uid-1"]
+    assert results.refresh() and list(results.jobs) == ["uid-1"]
     path.rename(tmp_path / "away.db")
     with closing(ResultStore(path)) as second:
         for number in range(2, 9):
             second.note_job(facts(number))
-    assert results.look()
+    assert results.refresh()
     assert list(results.jobs) == [f"uid-{number}" for number in range(2, 9)]
 
 
@@ -159,7 +159,7 @@ def test_what_the_client_reads_is_what_the_store_has(store: ResultStore, path: P
     assert len(here.history("uid-1").events) == 2
     assert served.client.history("uid-unknown").result is None
     results = StoredResults(served.client)
-    assert results.look()
+    assert results.refresh()
     assert sorted(results.jobs) == ["uid-1", "uid-2"]
     found, progress = results.history("uid-1")
     assert found is not None and [(each.from_step, each.to_step) for each in progress] == [(0, 40)]
