@@ -27,19 +27,19 @@ class InventoryFile:
                 return None
             inventory = Inventory.from_json(self._path.read_text(encoding="utf-8"), str(self._path))
         except FileNotFoundError:
-            self._bad(f"{self._path}: isn't there; waiting for the sharing manager to publish it")
+            self._report_once(f"{self._path}: doesn't exist yet; waiting for the sharing manager to publish it")
         except OSError as error:
-            self._bad(f"{self._path}: can't be read: {error.strerror}; what was offered before stays")
+            self._report_once(f"{self._path}: can't be read: {error.strerror}; the resources on offer don't change")
         except UnicodeDecodeError:
-            self._bad(f"{self._path}: is not UTF-8 text; what was offered before stays")
+            self._report_once(f"{self._path}: is not UTF-8 text; the resources on offer don't change")
         except InputError as error:
-            self._bad(f"{error}; what was offered before stays")
+            self._report_once(f"{error}; the resources on offer don't change")
         else:
             self._version, self._problem = version, ""
             return inventory
         return None
 
-    def _bad(self, problem: str) -> None:
+    def _report_once(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
             self._report(problem)

@@ -133,7 +133,7 @@ def test_a_broken_inventory_changes_nothing_and_is_said_once(served, kubelet, no
     time.sleep(0.7)
     assert node.log.count("must be a string") == 1
     node.layout.inventory_file.unlink()
-    eventually(lambda: "isn't there; waiting for the sharing manager" in node.log)
+    eventually(lambda: "doesn't exist yet; waiting for the sharing manager" in node.log)
     assert len(kubelet.devices(EMUGPU)) == 8
     node.publish(resource(1))
     kubelet.wait_for(lambda: len(kubelet.devices(EMUGPU)) == 1)
@@ -142,7 +142,7 @@ def test_a_broken_inventory_changes_nothing_and_is_said_once(served, kubelet, no
 def test_inventory_and_kubelet_that_come_later(node, kubelet, resource, eventually):
     kubelet.stop()
     node.start()
-    eventually(lambda: "isn't there; waiting for the sharing manager" in node.log)
+    eventually(lambda: "doesn't exist yet; waiting for the sharing manager" in node.log)
     node.publish(resource(2))
     eventually(lambda: "; waiting" in node.log)
     kubelet.start()
