@@ -23,7 +23,7 @@ from emulator_runtime.domain.errors import EmuGpuError
 COMMANDS = {
     "compare": "compare policies: predicted and observed JCT",
     "simulate": "predict JCTs in virtual time",
-    "dashboard": "look at comparisons, or a cluster, in the browser",
+    "dashboard": "show comparisons, or a cluster, in the browser",
     "policies": "list the scheduling policies and their options",
     "gpus": "list the GPU types that can be emulated",
     "profile": "show step times and memory of the models",
@@ -37,7 +37,7 @@ OWN_SIGNALS = frozenset({"train", "scheduler", "dashboard"})
 EXTRAS = {
     "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "cluster_harness"),
     "node": ("grpc", "google", "prometheus_client", "redis", "sharing_manager", "deviceplugin"),
-    "operator": ("fastapi", "pydantic", "kubernetes", "starlette", "uvicorn", "operators"),
+    "operator": ("fastapi", "pydantic", "annotated_types", "kubernetes", "starlette", "uvicorn", "operators"),
     "kubectl": ("kubernetes",),
 }
 """What brings a package that is missing, by the name under which it is imported; ours may be missing in an image."""
