@@ -31,6 +31,7 @@ class NodeLedger:
         self._holders: dict[str, dict[str, tuple[int, int]]] = {device.uuid: {} for device in spec.devices}
         self._types = {device.uuid: device.gpu_type for device in spec.devices}
         self._usable = {device.uuid: device.usable_memory_bytes for device in spec.devices}
+        self._absent: frozenset[str] | None = None
         self._view: NodeView | None = None
 
     @property
@@ -44,6 +45,7 @@ class NodeLedger:
         twin = NodeLedger(self.state)
         twin.free_cpu_milli, twin.free_memory_bytes = self.free_cpu_milli, self.free_memory_bytes
         twin._holders = {uuid: dict(holders) for uuid, holders in self._holders.items()}
+        twin._absent = self._absent_devices()
         return twin
 
     def free_milli(self, uuid: str) -> int:
@@ -117,6 +119,8 @@ class NodeLedger:
             # Tasks of one job may share a device: what they hold adds up.
             milli, memory_bytes = self._holders[share.device].get(job_id, (0, 0))
             self._holders[share.device][job_id] = (milli + share.milli, memory_bytes + share.memory_bytes)
+            if self._absent and share.device in self._absent:  # the job runs there, so another device is absent
+                self._absent = None
         self._view = None
 
     def release(self, job_id: str, task: TaskPlacement) -> None:
@@ -130,16 +134,20 @@ class NodeLedger:
         self._view = None
 
     def _out_of_use(self) -> set[str]:
-        """The devices that no job can get: unhealthy ones, and the last `absent` of the free ones.
+        """The devices that no job can get: unhealthy and absent ones."""
+        return set(self._types) if self.state.closed else {*self.state.unhealthy, *self._absent_devices()}
 
-        Example: if the kubelet offers 6 of 8 free devices, `absent` is 2 and the last two are out of use.
+    def _absent_devices(self) -> frozenset[str]:
+        """The devices that count as absent: the last of the free ones, then the last of the others.
+
+        Example: if the kubelet offers 6 of 8 free devices, `absent` is 2 and the last two are absent. They stay so when other
+        devices become free: a plan that was made before must not find other devices absent.
         """
-        if self.state.closed:
-            return set(self._types)
-        if not self.state.absent:
-            return set(self.state.unhealthy)
-        free = [uuid for uuid, holders in self._holders.items() if uuid not in self.state.unhealthy and not holders]
-        return {*self.state.unhealthy, *free[max(0, len(free) - self.state.absent) :]}
+        if self._absent is None:
+            healthy = [uuid for uuid in self._types if uuid not in self.state.unhealthy]
+            by_use = sorted(healthy, key=lambda uuid: not self._holders[uuid])  # those with holders first
+            self._absent = frozenset(by_use[max(0, len(by_use) - self.state.absent) :])
+        return self._absent
 
     def view(self) -> NodeView:
         if self._view is None:

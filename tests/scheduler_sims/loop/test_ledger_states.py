@@ -97,3 +97,26 @@ def test_renewed_books_are_as_the_old_ones_where_nothing_changed():
     held = ledger.resolve(wanted(gpus=2))
     ledger.take("a", held)
     assert ledger.renewed([NodeState(node())], {"a": held}).views() == ledger.views()
+
+
+def test_the_same_devices_stay_absent_when_others_become_free():
+    """A plan that stops a job takes its devices for another one: the plan was made for the absent devices of its view."""
+    ledger = Ledger.of_states([NodeState(node(), absent=1)])
+    leaving = ledger.resolve(wanted(uuid(2)), held=True)
+    ledger.take("a", leaving)
+    assert healthy(ledger) == [True, False, True]
+    without = ledger.without([("a", leaving)])
+    assert without.resolve(wanted(uuid(0), uuid(2))) is not None
+    assert without.resolve(wanted(gpus=3)) is None
+    ledger.release("a", leaving)
+    assert healthy(ledger) == [True, False, True]
+
+
+def test_devices_in_use_are_absent_where_too_few_are_free():
+    """They stay with their job, but no other job gets them when it ends."""
+    ledger = Ledger.of_states([NodeState(node(), absent=1)])
+    held = ledger.resolve(wanted(uuid(0), uuid(1), uuid(2)), held=True)
+    ledger.take("a", held)
+    assert healthy(ledger) == [True, True, False]
+    assert ledger.without([("a", held)]).resolve(wanted(gpus=3)) is None
+    assert ledger.without([("a", held)]).resolve(wanted(gpus=2)) is not None
