@@ -131,6 +131,7 @@ def _pod_spec(job: EmuJob, spec: EmuJobSpec, images: Images, chosen: Configurati
         "env": [*(dict(variable) for variable in spec.template.env), _configuration_variable()],
         "resources": _resources(spec, chosen),
         "securityContext": confined,
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # for the EmuJob's condition Failed
     }
     pod: Json = {
         **spec.template.pod,

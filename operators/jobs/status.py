@@ -11,6 +11,7 @@ from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from operators.controllers.actions import NOT_CARRIED_OUT
+from operators.jobs.manifests import EXIT_STOPPED
 from operators.jobs.resizing import Refusal, resized
 from operators.kube.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.kube.timestamps import rfc3339_micro, seconds_of
@@ -26,6 +27,7 @@ from operators.results.status import Outcome, members_of
 
 ORPHANED_POD = "PodLeft"
 """Reason: the Job can't be created while a pod of an earlier one lives."""
+LAST_LINE_CHARACTERS = 300
 Verdict = tuple[str, str, str]
 """A condition's status, reason and message."""
 
@@ -254,7 +256,7 @@ def _numbers(
 def _conditions(
     emujob: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, *, phase: str, now: str
 ) -> list[dict[str, Any]]:
-    failure = (seen.job.failure_reason, seen.job.failure) if seen.job is not None else ("", "")
+    failure = (seen.job.failure_reason, seen.job.failure + _last_line(seen)) if seen.job is not None else ("", "")
     verdicts: dict[str, Verdict] = {
         "Accepted": accepted,
         "Scheduled": _scheduled(emujob, spec, seen, phase),
@@ -270,6 +272,14 @@ def _conditions(
     made = [new_condition(emujob.status_json, kind, v, emujob.generation, now) for kind, v in verdicts.items()]
     kept = [c for c in emujob.status_json.get("conditions", ()) if c.get("type") not in verdicts]
     return [*made, *kept]
+
+
+def _last_line(seen: JobObjects) -> str:
+    """The last line of the log of a container that failed, such as an error of `emugpu train`; empty if there is none."""
+    failed = (run for pod in seen.pods for run in pod.runs if run.exit_code not in (0, EXIT_STOPPED))
+    lines = (line.strip() for run in failed for line in reversed(run.message.splitlines()))
+    line = next(filter(None, lines), "")
+    return f"; its last line: {line[:LAST_LINE_CHARACTERS]}" if line else ""
 
 
 def _measured(outcome: Outcome | None) -> dict[str, Verdict]:

@@ -69,13 +69,17 @@ NO_SIZING = Sizing()
 
 @dataclass(frozen=True, slots=True)
 class ContainerRun:
-    """One start of a container. Times are RFC 3339; `finished` is empty while it runs."""
+    """One start of a container. Times are RFC 3339; `finished` is empty while it runs.
+
+    `message`: its termination message; for the pods of EmuJobs, the end of its log if it failed.
+    """
 
     container: str
     started: str
     finished: str = ""
     exit_code: int = 0
     reason: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +282,8 @@ def _container_runs(status: Mapping[str, Any]) -> Iterator[ContainerRun]:
                 started, finished = text_at(state, "startedAt"), text_at(state, "finishedAt")
                 if started:
                     code, reason = whole_at(state, "exitCode"), text_at(state, "reason")
-                    yield ContainerRun(text_at(container, "name"), started, finished, code, reason)
+                    message = text_at(state, "message")
+                    yield ContainerRun(text_at(container, "name"), started, finished, code, reason, message)
 
 
 def _named_ports(pod_spec: Mapping[str, Any]) -> dict[str, int]:

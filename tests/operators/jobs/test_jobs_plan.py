@@ -358,6 +358,17 @@ def test_failures_are_counted_and_a_wrong_command_is_the_end(world: Worlds) -> N
     at.change(failure_reason="PodFailurePolicy", failure="Container train for pod lab/j-0 failed with exit code 2")
     at.settle()
     assert at.status["phase"] == "Failed" and at.condition("Failed") == ("True", "PodFailurePolicy")
+    (ended,) = at.pods
+    log = "step 1 of 100\nemugpu: --batch-size: 3 samples can't be divided equally among 2 GPUs\n\n"
+    at.pods = [replace(ended, runs=(replace(ended.runs[0], exit_code=2, message=log),))]
+    at.settle()
+    failed = condition_of(at.status, "Failed")["message"]
+    assert failed.endswith(
+        "exit code 2; its last line: emugpu: --batch-size: 3 samples can't be divided equally among 2 GPUs"
+    )
+    at.pods = [replace(ended, runs=(replace(ended.runs[0], exit_code=2, message="x" * 5000),))]
+    at.settle()
+    assert len(condition_of(at.status, "Failed")["message"]) < 500
     at.job, at.pods = None, []
     at.settle()
     assert at.condition("Failed") == ("True", "PodFailurePolicy")

@@ -121,4 +121,4 @@ def test_what_a_pod_asks_for_is_that_of_its_own_container() -> None:
 )
 def test_what_its_kubelet_says(status: dict[str, Any], trouble: tuple[str, str], heard: bool) -> None:
     found = sizing_of(pod(status))
-    assert (found.trouble, found.heard) == (trouble, heard)
+    assert (found.trouble, found.seen_by_kubelet) == (trouble, heard)
