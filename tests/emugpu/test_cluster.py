@@ -30,8 +30,8 @@ class FakeKubectl:
     """Two nodes; one of them has GPUs."""
 
     def nodes(self) -> list[Node]:
-        offers: tuple[dict[str, str], ...] = ({"emugpu.dev/emuGPU": "3", "cpu": "2"}, {})
-        return [Node(f"n{i}", "", "", True, False, {}, allocatable) for i, allocatable in enumerate(offers)]
+        offers: tuple[dict[str, int], ...] = ({"emugpu.dev/emuGPU": 3, "other.dev/gpu": 2}, {})
+        return [Node(f"n{i}", "", allocatable=allocatable) for i, allocatable in enumerate(offers)]
 
 
 @dataclass
