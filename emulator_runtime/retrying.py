@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 def growing_pause(failures: int, first_s: float, longest_s: float) -> float:
-    """The pause after so many failures in a row (at least 1): `first_s`, doubled by each further one, at most `longest_s`."""
+    """The pause after `failures` failures in a row (at least 1): `first_s`, doubled by each further one, at most `longest_s`."""
     return min(longest_s, first_s * 2.0 ** min(failures - 1, 60))
 
 

@@ -1,1 +1,1 @@
-"""What `emugpu` can be told to do, one command a file."""
+"""The commands of `emugpu`, one a file."""

@@ -113,7 +113,7 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         "--cluster-costs",
         type=Path,
         metavar="CLUSTER.yaml",
-        help="what starts and stops cost here, as policies are told: `costs` of a cluster file",
+        help="what starts and stops cost here, which policies see: `costs` of a cluster file",
     )
 
 

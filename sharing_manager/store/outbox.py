@@ -73,7 +73,7 @@ class Outbox:
                 self._db.execute("insert or ignore into outbox (one, epoch) values (1, ?)", (now_ms(),))
                 self.batch(1)  # fails if the file isn't an event log
             except sqlite3.Error as error:
-                fix = "the sharing manager must have made it; move it away to start recount"
+                fix = "the sharing manager must have made it; move it away to start afresh"
                 raise ClusterError(f"{path}: can't use this file as outbox: {error}; {fix}") from error
             undo.pop_all()
 

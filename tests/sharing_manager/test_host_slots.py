@@ -121,11 +121,11 @@ def test_a_record_of_devices_has_no_places(pods, uuids):
 
 
 def test_the_pods_owner_is_told_that_it_runs_without_a_gpu(pod):
-    told = []
+    reported = []
 
     class Events:
         def record(self, identity, reason, note, *, warning):
-            told.append((reason, note))
+            reported.append((reason, note))
 
     event_reporter(Events())(pod("a"), ManagerEvent(0, "attached", "j", 0))
-    assert told == [("EmuGPUAttached", "container main starts on CPUs only")]
+    assert reported == [("EmuGPUAttached", "container main starts on CPUs only")]

@@ -84,9 +84,9 @@ def read_phases(address: str, token: str, uid: str, after: str, namespace: str, 
         for line in stream:
             if not line.startswith(b"data: "):
                 continue
-            told = json.loads(line.removeprefix(b"data: "))
-            if told.get("uid") == uid and told["phase"] not in phases[-1:]:
-                phases.append(told["phase"])
+            change = json.loads(line.removeprefix(b"data: "))
+            if change.get("uid") == uid and change["phase"] not in phases[-1:]:
+                phases.append(change["phase"])
             if phases[-1:] == ["Succeeded"]:
                 return
 
@@ -135,8 +135,8 @@ def test_a_job_is_told_of_as_it_runs(kubectl: Kubectl, address: str) -> None:
     assert (run["from_step"], run["to_step"]) == (0, STEPS)
     assert run["devices"] == story["job"]["devices"] and len(run["devices"]) == 1
     assert STEPS * STEP_S <= run["to_s"] - run["from_s"] < STEPS * STEP_S + 5
-    _, told = asked(address, f"/jobs/{uid}/steps{within}", token)
-    assert max(each["to_step"] for each in told["progress"]) == STEPS
+    _, steps = asked(address, f"/jobs/{uid}/steps{within}", token)
+    assert max(each["to_step"] for each in steps["progress"]) == STEPS
     _, occupied = asked(address, f"/occupancy{within}", token)
     assert [span["device"] for span in occupied["spans"] if span["job"] == uid] == run["devices"]
 

@@ -334,7 +334,7 @@ def reported_end(kubectl: Kubectl, name: str) -> Object:
         ended = [run.get("ended") for run in found.get("runs", ())]
         return found if found.get("phase") == "Succeeded" and ended[-1:] == ["finished"] else None
 
-    found: Object = eventually(f"{name} is told of to its end", seen, within_s=120)
+    found: Object = eventually(f"{name} is reported to its end", seen, within_s=120)
     return found
 
 
@@ -374,15 +374,15 @@ def test_the_figures_of_a_preempted_job(kubectl: Kubectl, workers: list[Node]) -
     job["metadata"]["annotations"] = {"emugpu.dev/predicted": json.dumps(predicted)}
     kubectl.apply(job)
     preempted_once(kubectl, "figures", workers[0].name, workers[1].name)
-    told: list[float] = []
+    ages_s: list[float] = []
     steps = 0
-    while not told or steps < 150:
+    while not ages_s or steps < 150:
         found = status(kubectl, "figures")
-        told += [time.time() - at_s(found["stepsDoneAt"])] if found["phase"] == "Running" else []
+        ages_s += [time.time() - at_s(found["stepsDoneAt"])] if found["phase"] == "Running" else []
         assert found.get("stepsDone", 0) >= steps
         steps = found.get("stepsDone", 0)
         time.sleep(0.3)
-    assert max(told) < 8, told  # progress is reported at least every 5 s
+    assert max(ages_s) < 8, ages_s  # progress is reported at least every 5 s
     found = reported_end(kubectl, "figures")
     check_runs(found, 400, 2)
     assert [run["node"] for run in found["runs"]] == [workers[0].name, workers[1].name]

@@ -37,7 +37,7 @@ class JobObjects:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """GPUs of a node that one pod holds, whoever created it. `emujob_uid` is empty for a pod without an EmuJob."""
+    """GPUs of a node that one pod holds, of this scheduler or not. `emujob_uid` is empty for a pod without an EmuJob."""
 
     node: str
     gpus: int

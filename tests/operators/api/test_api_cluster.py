@@ -180,8 +180,8 @@ def test_changes_are_told() -> None:
         mark = story.changes.last
         story.api.put(EMUJOB, running("a", phase="Preempted", runs=[]))
         await story.until(lambda: story.phase("a") == "Preempted")
-        told = {(change.kind, change.subject, change.namespace) for change in story.changes.after(mark) or ()}
-        assert told == {("job", "uid-a", "lab"), ("device", "w1/0", ""), ("node", "w1", "")}
+        changes = {(change.kind, change.subject, change.namespace) for change in story.changes.after(mark) or ()}
+        assert changes == {("job", "uid-a", "lab"), ("device", "w1/0", ""), ("node", "w1", "")}
         mark = story.changes.last
         story.api.remove(EMUJOB, "lab/b")
         await story.until(lambda: not story.phase("b"))
@@ -250,10 +250,10 @@ def test_a_jobs_story_without_a_store() -> None:
         }
         story.api.put(EMUJOB, running("a", conditions=[condition]))
         await story.until(lambda: story.phase("a"))
-        told = await story.source.timeline("uid-a")
-        assert told is not None
-        assert [(each.type, each.since_s) for each in told.conditions] == [("Accepted", T0 + 1)]
-        (progress,) = told.progress  # a straight line from the run's beginning until now
+        timeline = await story.source.timeline("uid-a")
+        assert timeline is not None
+        assert [(each.type, each.since_s) for each in timeline.conditions] == [("Accepted", T0 + 1)]
+        (progress,) = timeline.progress  # a straight line from the run's beginning until now
         assert (progress.from_s, progress.to_s, progress.from_step, progress.to_step) == (T0 + 2, T0 + 60, 0, 40)
         assert await story.source.timeline("uid-b") is None
 
@@ -292,8 +292,8 @@ def test_an_emujob_that_succeeded() -> None:
     ],
 )
 def test_why_a_job_does_not_run(phase: str, conditions: list[tuple[str, str, str]], reason: str) -> None:
-    told = [{"type": kind, "status": status, "message": message} for kind, status, message in conditions]
-    assert record_of(emujob("a", phase=phase, conditions=told)).job.reason == reason
+    reported = [{"type": kind, "status": status, "message": message} for kind, status, message in conditions]
+    assert record_of(emujob("a", phase=phase, conditions=reported)).job.reason == reason
 
 
 def test_without_runs_the_start_and_the_end_count() -> None:
@@ -447,13 +447,13 @@ def test_the_store_tells_steps_and_all_runs(
         story.api.put(EMUJOB, running("a"))
         await story.until(lambda: story.phase("a") == "Running" and story.source.snapshot().devices)
         await story.until(lambda: not story.source.snapshot().missing)
-        told = await story.source.timeline("uid-a")
-        assert told is not None
-        assert [(run.from_s - T0, run.devices, run.ended) for run in told.runs] == [
+        timeline = await story.source.timeline("uid-a")
+        assert timeline is not None
+        assert [(run.from_s - T0, run.devices, run.ended) for run in timeline.runs] == [
             (2, ("w1/1",), "released"),
             (8, ("w1/1",), "finished"),
         ]
-        assert [(each.from_s - T0, each.to_s - T0, each.from_step, each.to_step) for each in told.progress] == [
+        assert [(each.from_s - T0, each.to_s - T0, each.from_step, each.to_step) for each in timeline.progress] == [
             (2, 5, 0, 30),
             (5, 6, 30, 40),
             (8, 14, 40, 100),
@@ -550,7 +550,7 @@ def test_a_store_that_is_not_there_yet_is_told_and_found_later(tmp_path: Path) -
     results = StoredResults(StoreFeed(path))
     assert results.refresh()
     assert "can't read this file" in results.problem
-    assert not results.refresh()  # told once
+    assert not results.refresh()  # reported once
     with pytest.raises(ClusterError, match=f"^{re.escape(results.problem)}$"):
         results.history("uid-a")
     store = ResultStore(path)

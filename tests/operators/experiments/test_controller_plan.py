@@ -140,8 +140,8 @@ def test_a_pod_that_does_not_start_is_told_with_where_to_look() -> None:
 
 
 def test_jobs_that_failed_are_in_the_condition() -> None:
-    told = RunnerProgress(stage="Done", done=2, results=({"name": "fifo", "kind": "Policy", "failedJobs": 3},))
-    found = status(plan(experiment(progress=told), Observed(runner(complete=True), turn=True), SETTINGS, NOW_NS))
+    progress = RunnerProgress(stage="Done", done=2, results=({"name": "fifo", "kind": "Policy", "failedJobs": 3},))
+    found = status(plan(experiment(progress=progress), Observed(runner(complete=True), turn=True), SETTINGS, NOW_NS))
     assert found["phase"] == "Succeeded"
     assert condition_of(found, "Complete")["reason"] == "JobsFailed"
     assert condition_of(found, "Complete")["message"] == "3 jobs did not finish; the report names them"

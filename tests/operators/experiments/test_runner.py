@@ -62,7 +62,7 @@ def cluster(world: Any) -> Any:
 
 
 class Observed:
-    """Takes the place of what runs jobs; fails where it is told to."""
+    """Takes the place of what runs jobs; fails where it should."""
 
     def __init__(self) -> None:
         self.settings: list[RunRequest] = []
@@ -100,8 +100,8 @@ def attempt(cluster: Any, tmp_path: Path) -> Callable[..., ExperimentStatus]:
         heard = FakeApi()
         heard.put(EXPERIMENT, {"metadata": {"name": "e", "namespace": "lab", "uid": "u-1"}})
         means = RunnerDependencies(cluster.api, wall_ns, lambda _text: None, tmp_path, tuple(python or ()))
-        with StatusWriter(SETTINGS, lambda: heard, wall_ns) as told:
-            Runner(SETTINGS, means, told).run()
+        with StatusWriter(SETTINGS, lambda: heard, wall_ns) as writer:
+            Runner(SETTINGS, means, writer).run()
         return status_in(heard)
 
     return attempt
@@ -116,16 +116,19 @@ def kept(cluster: Any) -> Any:
 
 
 def test_all_is_told_and_kept(cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus]) -> None:
-    told = attempt()
-    assert told.progress.stage == "Done" and (told.attempts, told.done, told.gpus) == (1, 2, 1)
-    fifo, sjf = told.results
+    experiment = attempt()
+    assert experiment.progress.stage == "Done" and (experiment.attempts, experiment.done, experiment.gpus) == (1, 2, 1)
+    fifo, sjf = experiment.results
     assert (fifo.name, fifo.kind, fifo.repeats) == ("fifo", "Policy", 1)
     assert fifo.observed is not None and fifo.observed.mean_jct == "415.000"
     assert fifo.predicted is not None and sjf.predicted is not None
     assert fifo.predicted.ratio == "1.0000" and sjf.predicted.ratio < "1"
     assert float(fifo.predicted.mean_jct) == (302 + 302.5 + 202) / 2
-    assert told.best == "fifo" and told.error.endswith("%")
-    assert (told.report.config_map, told.report.keys) == ("e-report", ("summary.json", "jobs.csv.gz", "runs.json.gz"))
+    assert experiment.best == "fifo" and experiment.error.endswith("%")
+    assert (experiment.report.config_map, experiment.report.keys) == (
+        "e-report",
+        ("summary.json", "jobs.csv.gz", "runs.json.gz"),
+    )
     (owner,) = report(cluster)["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("SchedulingExperiment", "e", "u-1")
     assert list(json.loads(report(cluster)["data"]["summary.json"])["policies"]) == ["fifo", "sjf"]
@@ -150,11 +153,11 @@ def test_an_attempt_goes_on_where_the_one_before_died(
     left = {"metadata": {"name": "emugpu-exp-1f-2", "labels": {"emugpu.dev/scheduling-experiment-uid": "u-1"}}}
     cluster.put(NAMESPACE, left)
     observed.fails.clear()
-    told = attempt()
+    experiment = attempt()
     assert [setting.title for setting in observed.settings] == ["fifo", "sjf"]
     assert observed.numbers == [1, 2, 1001]  # names of an earlier attempt don't come again
     assert cluster.objects["namespaces"] == {}
-    assert told.progress.stage == "Done" and (told.attempts, told.done) == (2, 2)
+    assert experiment.progress.stage == "Done" and (experiment.attempts, experiment.done) == (2, 2)
     again = attempt()
     assert len(observed.settings) == 2 and again.progress.stage == "Done" and again.attempts == 3
 
@@ -182,9 +185,9 @@ def test_what_was_measured_is_not_measured_again(
     with pytest.raises(ApiAwayError):
         attempt()
     observed.fails.clear()
-    told = attempt()
+    experiment = attempt()
     assert calls == [0.3]
-    assert told.calibration["startSeconds"] == "2.000" and told.calibration["handOverSeconds"] == "3.300"
+    assert experiment.calibration["startSeconds"] == "2.000" and experiment.calibration["handOverSeconds"] == "3.300"
     assert kept(cluster).calibration == measured
 
 
@@ -269,9 +272,9 @@ def test_what_there_is_no_room_for_is_left_out(
     keys: list[str],
 ) -> None:
     monkeypatch.setattr(report_module, "MAX_BYTES", most)
-    told = attempt()
-    assert told.progress.stage == "Done" and told.report.keys == tuple(keys)
-    assert ("all runs" in told.report.left_out) == (most == 300)
+    experiment = attempt()
+    assert experiment.progress.stage == "Done" and experiment.report.keys == tuple(keys)
+    assert ("all runs" in experiment.report.left_out) == (most == 300)
     assert kept(cluster).attempts == 1 and (kept(cluster).runs == ()) == (most == 300)
     assert "summary.json" not in report(cluster)["data"]
 
@@ -287,13 +290,13 @@ def test_a_whole_run_with_a_scheduler_program(
     monkeypatch.setattr("operators.experiments.run_namespace._POLL_S", 0.01)
     monkeypatch.chdir(tmp_path)
     put_experiment(cluster, policies=["fifo"], podSchedulers=["volcano"], actuator="gated", seed=7)
-    told = attempt(scheduler())
-    assert told.progress.stage == "Done" and [(each.name, each.kind) for each in told.results] == [
+    experiment = attempt(scheduler())
+    assert experiment.progress.stage == "Done" and [(each.name, each.kind) for each in experiment.results] == [
         ("fifo", "Policy"),
         ("volcano", "PodScheduler"),
     ]
-    assert told.results[1].predicted is None
-    assert told.results[1].observed is not None and told.results[1].observed.ratio
+    assert experiment.results[1].predicted is None
+    assert experiment.results[1].observed is not None and experiment.results[1].observed.ratio
     assert cluster.objects["namespaces"] == {} and cluster.objects["emujobs"] == {}
     said = (tmp_path / "exp-1f-1.log").read_text()
     assert "scheduler --policy fifo --name exp-1f-1" in said and "--estimates oracle --seed 7" in said
@@ -309,10 +312,10 @@ def test_what_could_not_be_told_is_sent_again(
     api = FakeApi()
     api.put(EXPERIMENT, {"metadata": {"name": "e", "namespace": "lab", "uid": "u-1"}})
     api.failures["apply"] = [ApiAwayError("apply: the API server can't be reached")] * 3
-    with StatusWriter(SETTINGS, lambda: api, wall_ns) as told:
-        told.update(stage="Observing", column="fifo", ended=3, jobs=4)
-        told.flush()
-        told.update(problem="the end")
+    with StatusWriter(SETTINGS, lambda: api, wall_ns) as writer:
+        writer.update(stage="Observing", column="fifo", ended=3, jobs=4)
+        writer.flush()
+        writer.update(problem="the end")
     found = status_in(api).progress
     assert (found.policy, found.jobs_ended, found.problem) == ("fifo", 3, "the end") and found.at_ns
     assert capsys.readouterr().err.count("experiment: apply: the API server can't be reached") == 3
@@ -322,10 +325,10 @@ def test_an_experiment_that_hears_nothing_is_an_error(monkeypatch: pytest.Monkey
     monkeypatch.setattr(status_writer, "EVERY_S", 0.01)
     monkeypatch.setattr(status_writer, "_FLUSH_S", 0.1)
     api = FakeApi()  # the experiment is gone
-    with StatusWriter(SETTINGS, lambda: api, wall_ns) as told:
-        told.update(stage="Done")
+    with StatusWriter(SETTINGS, lambda: api, wall_ns) as writer:
+        writer.update(stage="Done")
         with pytest.raises(ClusterError, match="could not be written"):
-            told.flush()
+            writer.flush()
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,12 @@ def test_what_is_not_listed_in_time_is_named(side: Callable[..., Side], monkeypa
 def test_who_has_no_rights_where_its_lease_belongs_is_told_what_to_do(side: Callable[..., Side]) -> None:
     one = side()
     one.api.failures["create"] = [ForbiddenError("create leases: forbidden")]
-    told = "create leases: forbidden; the scheduler's lease is in namespace ns; name another one with --lease-namespace"
+    message = (
+        "create leases: forbidden; the scheduler's lease is in namespace ns; name another one with --lease-namespace"
+    )
     with pytest.raises(ForbiddenError) as caught:
         one.cluster.connect(Successor("fifo", ""))
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 def test_who_waits_for_its_turn_is_ready_and_who_has_not_listed_is_not(side: Callable[..., Side]) -> None:

@@ -1,4 +1,4 @@
-"""Completion times told at the submission: from the loop's books to an annotation, and never in anybody's way."""
+"""Completion times predicted at submission: from the loop's books to an annotation, without delaying decisions."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Answers:
     """What a PredictionThread says, and a way to wait for it."""
 
     def __init__(self, **more: Any) -> None:
-        self.told: dict[str, Any] = {}
+        self.written: dict[str, Any] = {}
         self.failed: list[str] = []
         self._news = threading.Semaphore(0)
         clock = more.pop("monotonic_ns", lambda: 0)
         self.predictions = PredictionThread("fifo", ProfileTable.bundled(), clock, self._answer, self._fail)
 
     def _answer(self, key: str, text: str) -> None:
-        self.told[key] = json.loads(text)
+        self.written[key] = json.loads(text)
         self._news.release()
 
     def _fail(self, problem: str) -> None:
@@ -83,7 +83,7 @@ def test_it_counts_what_runs_and_what_waits(answers: Answers) -> None:
     assert (present[0].running_since_s, present[0].spec.submit_s, present[0].attained_gpu_s) == (-10.0, -70.0, 3.0)
     answers.predictions.submit(Request("uid", job("new", 30), present, CLUSTER, 1_767_225_600_000_000_000))
     answers.wait()
-    assert answers.told == {"uid": {"seconds": 77.0, "by": "fifo", "at": "2026-01-01T00:00:00.000000Z"}}
+    assert answers.written == {"uid": {"seconds": 77.0, "by": "fifo", "at": "2026-01-01T00:00:00.000000Z"}}
 
 
 def test_the_one_that_is_about_to_start_or_stop_counts_too(answers: Answers) -> None:
@@ -97,15 +97,15 @@ def test_the_one_that_is_about_to_start_or_stop_counts_too(answers: Answers) -> 
         answers.predictions.submit(Request(key, job("new", 30), [each], CLUSTER, 0))
     answers.wait(2)
     assert answers.failed == []
-    assert answers.told["starting"]["seconds"] == pytest.approx(130, abs=1)
-    assert answers.told["stopping"]["seconds"] > 100
+    assert answers.written["starting"]["seconds"] == pytest.approx(130, abs=1)
+    assert answers.written["stopping"]["seconds"] > 100
 
 
 def test_a_failed_prediction_is_reported_and_the_next_one_computed(answers: Answers) -> None:
     answers.predictions.submit(Request("large", job("large", 30, gpus=2), [], CLUSTER, 0))
     answers.predictions.submit(Request("small", job("small", 30), [], CLUSTER, 0))
     answers.wait(2)
-    assert list(answers.told) == ["small"]
+    assert list(answers.written) == ["small"]
     (problem,) = answers.failed
     assert problem.startswith("no prediction for large: submission: job 'large' is larger than the cluster")
 
@@ -130,7 +130,7 @@ def test_of_too_many_questions_the_last_are_not_taken() -> None:
     answers.predictions.start()
     answers.wait(MAX_WAITING)
     answers.predictions.close()
-    assert list(answers.told) == [str(number) for number in range(MAX_WAITING)]
+    assert list(answers.written) == [str(number) for number in range(MAX_WAITING)]
 
 
 def test_an_error_of_any_kind_is_told_and_the_next_question_answered(
@@ -148,7 +148,7 @@ def test_an_error_of_any_kind_is_told_and_the_next_question_answered(
         answers.predictions.submit(Request(key, job("new", 30), [], CLUSTER, 0))
     answers.wait(2)
     assert answers.failed == ["no prediction for new: KeyError: 'a'"]
-    assert list(answers.told) == ["second"]
+    assert list(answers.written) == ["second"]
 
 
 def test_the_end_does_not_wait_for_a_policy_that_never_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,8 +161,8 @@ def test_a_signal_while_the_policy_is_at_work_is_answered(
     one._loop = SimpleNamespace(asking=asking)  # type: ignore[assignment]
     with one._signals():
         signal.raise_signal(signal.SIGINT)
-        told = "ending after the policy's answer; a second Ctrl-C or SIGTERM ends at once\n"
-        assert capsys.readouterr().out == (told if asking else "")
+        line = "ending after the policy's answer; a second Ctrl-C or SIGTERM ends at once\n"
+        assert capsys.readouterr().out == (line if asking else "")
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
     one._cluster.close()

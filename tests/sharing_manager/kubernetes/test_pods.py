@@ -207,7 +207,7 @@ def test_a_static_pod_is_found_by_the_name_of_its_cgroup(fake, directory, proc) 
 def test_a_pod_that_only_claims_to_be_the_mirror_of_another_is_not_taken_for_it(
     fake, directory, proc, cgroup_uid
 ) -> None:
-    """Whoever may create pods may set the annotation, but only the kubelet reports container ids."""
+    """Every user with the right to create pods may set the annotation, but only the kubelet reports container ids."""
     proc(9, f"/../../pod{cgroup_uid}/{CID}")
     mirror = {"kubernetes.io/config.mirror": "b1" * 16}
     victim = pod_object("train", POD_UID, "n1", {"main": CID}, annotations=mirror if cgroup_uid != POD_UID else {})
