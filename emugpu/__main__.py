@@ -17,8 +17,9 @@ from io import TextIOWrapper
 
 from emugpu import VERSION
 from emugpu.interrupts import interruptible_once
-from emulator_runtime.command_line import EXIT_WRONG, OneLineParser, piped
+from emulator_runtime.command_line import OneLineParser, piped
 from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.exit_codes import EXIT_WRONG
 
 COMMANDS = {
     "compare": "compare policies: predicted and observed JCT",
@@ -105,7 +106,7 @@ def _command_of(arguments: Sequence[str]) -> str | None:
 
 
 def _parsed(command: str | None, arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments; an option that is none is told by the command that it was given to."""
+    """The arguments; an unknown option is reported by its command."""
     args, unknown = _parser(command).parse_known_args(arguments)
     if unknown:
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
+from emulator_runtime.domain.exit_codes import EXIT_WRONG
 from emulator_runtime.domain.wording import folded
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-EXIT_WRONG = 2
 EXIT_UNREAD = 128 + signal.SIGPIPE
 """The exit status if the reader of the output (head, less) closed the pipe early; shells report SIGPIPE the same way."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import sys
 from pathlib import Path
 
-from emulator_runtime.domain.errors import ClusterError, EmuGpuError
+from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.node.settings import run_daemon
 from sharing_manager.daemon import Daemon
 from sharing_manager.settings import Settings
 
@@ -26,18 +26,7 @@ _OTHER_FIX = "start again; if it says so again, move the file away to start afre
 
 
 def main(argv: list[str]) -> int:
-    if argv in (["-h"], ["--help"]):
-        print(f"usage: python -m sharing_manager\n\nOwns the emulated GPUs of one node. Settings:\n{Settings.help()}")
-        return 0
-    if argv:
-        print("sharing_manager: takes no arguments; see --help", file=sys.stderr)
-        return 2
-    try:
-        _run(Settings.from_env(os.environ))
-    except EmuGpuError as error:
-        print(f"sharing_manager: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_daemon(argv, "sharing_manager", "Owns the emulated GPUs of one node.", Settings, _run)
 
 
 def _run(settings: Settings) -> None:

@@ -5,16 +5,20 @@
         PREFIX: ClassVar[str] = "EMUGPU_PLUGIN_"
         node_dir: str = setting("the node directory", "/var/lib/emugpu")
 
-Fields are texts, as in the environment; the methods `whole` and `flag` convert and check one.
+Fields are texts, as in the environment; the methods `whole` and `flag` convert and check one. `run_daemon` is the `main` of a
+program that has such settings and no arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
-from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
+from emulator_runtime.domain.exit_codes import EXIT_WRONG
 
 _FLAGS = {"": False, "0": False, "1": True}
 
@@ -75,3 +79,28 @@ class EnvSettings:
         if text not in _FLAGS:
             raise InputError(self.variable(name), f"must be 1 or 0, got {text!r}")
         return _FLAGS[text]
+
+
+S = TypeVar("S", bound=EnvSettings)
+
+
+def run_daemon(
+    argv: Sequence[str], module: str, purpose: str, settings: type[S], run: Callable[[S], int | None], *, name: str = ""
+) -> int:
+    """Run `python -m MODULE` with the settings of the environment; returns the exit status, 0 where `run` returns None.
+
+    An EmuGpuError becomes one line on stderr and EXIT_WRONG. `purpose`: a sentence for --help. `name` begins the lines on
+    stderr; empty: the last part of `module`.
+    """
+    name = name or module.rpartition(".")[2]
+    if list(argv) in (["-h"], ["--help"]):
+        print(f"usage: python -m {module}\n\n{purpose} Settings:\n{settings.help()}")
+        return 0
+    if argv:
+        print(f"{name}: takes no arguments; see --help", file=sys.stderr)
+        return EXIT_WRONG
+    try:
+        return run(settings.from_env(os.environ)) or 0
+    except EmuGpuError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return EXIT_WRONG

@@ -18,6 +18,7 @@ import sys
 
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import EmuGpuError, InputError, ManagerUnavailableError, ProtocolError
+from emulator_runtime.domain.exit_codes import EXIT_STOPPED
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.control import ControlChannel
 from emulator_runtime.ipc.frames import Message
@@ -29,8 +30,6 @@ from emulator_runtime.workloads.order import RunOrder
 from emulator_runtime.workloads.parent import end_with_parent
 from emulator_runtime.workloads.several_managers import SeveralManagers
 from emulator_runtime.workloads.training import Outcome, TrainingRun
-
-EXIT_STOPPED = 128 + signal.SIGTERM
 
 
 def main(argv: list[str]) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import sys
 from pathlib import Path
 
-from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.node.settings import run_daemon
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.api.application import application
 from operators.api.authentication.sessions import Sessions
@@ -23,27 +22,11 @@ from operators.api.web_server import listening, serve
 from operators.kube.client import KubeApi
 from operators.results_feed.client import HttpFeed
 
-_USAGE = """usage: python -m operators.api
-
-Serves jobs, devices and experiments of its cluster below /api/v1/, and pages that show them. Settings:
-"""
-EXIT_WRONG = 2
-
 
 def main(argv: list[str]) -> int:
     """Returns 0 after a signal, 2 if a setting is wrong."""
-    if argv in (["-h"], ["--help"]):
-        print(_USAGE + Settings.help())
-        return 0
-    if argv:
-        print("api: takes no arguments; see --help", file=sys.stderr)
-        return EXIT_WRONG
-    try:
-        asyncio.run(_serve(Settings.from_env(os.environ)))
-    except EmuGpuError as error:
-        print(f"api: {error}", file=sys.stderr)
-        return EXIT_WRONG
-    return 0
+    purpose = "Serves jobs, devices and experiments of its cluster below /api/v1/, and pages that show them."
+    return run_daemon(argv, "operators.api", purpose, Settings, lambda settings: asyncio.run(_serve(settings)))
 
 
 async def _serve(settings: Settings) -> None:

@@ -10,26 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from emulator_runtime.domain.errors import EmuGpuError, InputError
+from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION
-from emulator_runtime.node.settings import EnvSettings, setting
+from emulator_runtime.node.settings import EnvSettings, run_daemon, setting
 from operators.chart_hooks.experiments import stop_experiments
 from operators.kube.api import NODE, POD, POOL, Api, Json, NotThereError, applied, selector_of
 from operators.kube.client import KubeApi
 from operators.objects.node import FIELD_MANAGER, Node
 
 _POLL_S = 0.5
-_USAGE = """usage: python -m operators.chart_hooks.cleanup
-
-Removes experiments' runners and namespaces, pools, and the nodes' labels and annotations. Settings:
-"""
 
 
 @dataclass(frozen=True)
@@ -104,18 +99,10 @@ def _is_ready(pod: Json) -> bool:
 
 
 def main(argv: list[str]) -> int:
-    if argv in (["-h"], ["--help"]):
-        print(_USAGE + Settings.help())
-        return 0
-    if argv:
-        print("cleanup: takes no arguments; see --help", file=sys.stderr)
-        return 2
-    try:
-        asyncio.run(_run(Settings.from_env(os.environ)))
-    except EmuGpuError as error:
-        print(f"cleanup: {error}", file=sys.stderr)
-        return 2
-    return 0
+    purpose = "Removes experiments' runners and namespaces, pools, and the nodes' labels and annotations."
+    return run_daemon(
+        argv, "operators.chart_hooks.cleanup", purpose, Settings, lambda settings: asyncio.run(_run(settings))
+    )
 
 
 async def _run(settings: Settings) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from operators.experiments.controller.controller import FIELD_MANAGER
 from operators.experiments.controller.objects import run_namespace_of, runner_job_of
-from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, NotThereError
+from operators.kube.api import EXPERIMENT, JOB, NAMESPACE, Api, Json, NotThereError
 from operators.objects.experiment import Experiment
 from operators.objects.names import EXPERIMENT_FINALIZER, EXPERIMENT_UID_LABEL, FINAL
 
@@ -19,7 +19,7 @@ async def stop_experiments(api: Api, namespace: str, say: Callable[[str], None])
     """`namespace`: where runners are. Ended experiments are not changed. Raises what Api raises."""
     for experiment in await _experiments(api):
         if experiment.phase not in FINAL and experiment.spec_json.get("suspend") is not True:
-            await _patch(api, experiment, {"spec": {"suspend": True}})
+            await _patch(api, experiment, spec={"suspend": True})
             say(f"experiment {experiment.key} is suspended")
     for runner in map(runner_job_of, (await api.list(JOB, namespace=namespace, labels=EXPERIMENT_UID_LABEL))[1]):
         await api.delete(JOB, runner.key.name, runner.key.namespace, uid=runner.key.uid)
@@ -28,11 +28,8 @@ async def stop_experiments(api: Api, namespace: str, say: Callable[[str], None])
         say(f"namespace {run_namespace.key.name} deleted")
     for experiment in await _experiments(api):
         if EXPERIMENT_FINALIZER in experiment.finalizers:
-            await _patch(
-                api,
-                experiment,
-                {"finalizers": [each for each in experiment.finalizers if each != EXPERIMENT_FINALIZER]},
-            )
+            kept = [each for each in experiment.finalizers if each != EXPERIMENT_FINALIZER]
+            await _patch(api, experiment, metadata={"finalizers": kept})
 
 
 async def _experiments(api: Api) -> list[Experiment]:
@@ -42,8 +39,8 @@ async def _experiments(api: Api) -> list[Experiment]:
         return []
 
 
-async def _patch(api: Api, experiment: Experiment, change: dict[str, object]) -> None:
-    metadata = {"namespace": experiment.key.namespace, "uid": experiment.key.uid}
-    spec = {"spec": change.pop("spec")} if "spec" in change else {}
+async def _patch(api: Api, experiment: Experiment, *, metadata: Json | None = None, spec: Json | None = None) -> None:
+    own = {"namespace": experiment.key.namespace, "uid": experiment.key.uid}
+    document = {"metadata": own | (metadata or {})} | ({"spec": spec} if spec else {})
     with suppress(NotThereError):  # it was deleted meanwhile
-        await api.patch(EXPERIMENT, experiment.key.name, {"metadata": metadata | change, **spec}, FIELD_MANAGER)
+        await api.patch(EXPERIMENT, experiment.key.name, document, FIELD_MANAGER)

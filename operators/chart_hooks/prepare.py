@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from emulator_runtime.domain.errors import EmuGpuError, InputError
-from emulator_runtime.node.settings import EnvSettings, setting
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.node.settings import EnvSettings, run_daemon, setting
 from operators.kube.api import CRD, NAMESPACE, Api, applied
 from operators.kube.client import KubeApi
 
 FIELD_MANAGER = "emugpu-prepare"
 LEVELS = ("enforce", "audit", "warn")
-_USAGE = """usage: python -m operators.chart_hooks.prepare
-
-Applies the chart's resource definitions and labels its namespace. Settings:
-"""
 
 
 @dataclass(frozen=True)
@@ -75,18 +70,10 @@ def _definition(path: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    if argv in (["-h"], ["--help"]):
-        print(_USAGE + Settings.help())
-        return 0
-    if argv:
-        print("prepare: takes no arguments; see --help", file=sys.stderr)
-        return 2
-    try:
-        asyncio.run(_run(Settings.from_env(os.environ)))
-    except EmuGpuError as error:
-        print(f"prepare: {error}", file=sys.stderr)
-        return 2
-    return 0
+    purpose = "Applies the chart's resource definitions and labels its namespace."
+    return run_daemon(
+        argv, "operators.chart_hooks.prepare", purpose, Settings, lambda settings: asyncio.run(_run(settings))
+    )
 
 
 async def _run(settings: Settings) -> None:

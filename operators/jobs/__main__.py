@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
-from emulator_runtime.domain.errors import ClusterError, EmuGpuError, UnknownNameError
+from emulator_runtime.domain.errors import ClusterError, UnknownNameError
 from emulator_runtime.http_server import HttpServer
+from emulator_runtime.node.settings import run_daemon
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.controllers.leader_election import Candidate, Leader, LeadershipLostError, Terms
@@ -25,29 +25,15 @@ from operators.kube.api import Api
 from operators.kube.client import KubeApi
 from operators.results_feed.server import TokenCheck, feed_pages
 
-_USAGE = """usage: python -m operators.jobs
-
-Creates a Job for each EmuJob and reports what became of it. Settings:
-"""
 Work = Callable[[], Coroutine[Any, Any, None]]
 _POLICIES = ("Always", "IfNotPresent", "Never")
-EXIT_WRONG = 2
 EXIT_LOST = 1
 
 
 def main(argv: list[str]) -> int:
     """Returns 0 after a signal, 1 if another replica may act now, 2 for a wrong setting."""
-    if argv in (["-h"], ["--help"]):
-        print(_USAGE + Settings.help())
-        return 0
-    if argv:
-        print("jobs: takes no arguments; see --help", file=sys.stderr)
-        return EXIT_WRONG
-    try:
-        return asyncio.run(_serve(Settings.from_env(os.environ)))
-    except EmuGpuError as error:
-        print(f"jobs: {error}", file=sys.stderr)
-        return EXIT_WRONG
+    purpose = "Creates a Job for each EmuJob and reports what became of it."
+    return run_daemon(argv, "operators.jobs", purpose, Settings, lambda settings: asyncio.run(_serve(settings)))
 
 
 async def _serve(settings: Settings) -> int:

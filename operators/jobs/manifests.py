@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL
 from emulator_runtime.workloads.command.arguments import CONFIGURATION_VARIABLE
@@ -23,9 +24,6 @@ BACKOFF_LIMIT = 1000
 """Large: nodes restart and pods are killed. A wrong command ends a Job at once, see EXIT_WRONG."""
 GRACE_S = 5
 RENDEZVOUS_PORT = 29400
-EXIT_WRONG = 2
-EXIT_STOPPED = 143
-"""Exit codes of `emugpu train`: a wrong command, and a stop by a signal, the manager or another rank."""
 _PRODUCT = f"{OWN_PREFIX}gpu.product"
 
 

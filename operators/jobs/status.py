@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.exit_codes import EXIT_STOPPED
 from operators.controllers.actions import NOT_CARRIED_OUT
-from operators.jobs.manifests import EXIT_STOPPED
 from operators.jobs.resizing import Refusal, resized
 from operators.kube.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.kube.timestamps import rfc3339_micro, seconds_of
@@ -256,16 +256,16 @@ def _numbers(
 def _conditions(
     emujob: EmuJob, spec: EmuJobSpec | None, seen: JobObjects, accepted: Verdict, *, phase: str, now: str
 ) -> list[dict[str, Any]]:
-    failure = (seen.job.failure_reason, seen.job.failure + _last_line(seen)) if seen.job is not None else ("", "")
     verdicts: dict[str, Verdict] = {
         "Accepted": accepted,
         "Scheduled": _scheduled(emujob, spec, seen, phase),
         "Progressing": _progressing(spec, seen, accepted, phase),
         "Complete": ("True", "AllStepsDone", "") if phase == "Succeeded" else ("False", "NotFinished", ""),
-        "Failed": ("True", failure[0] or "JobFailed", failure[1]) if phase == "Failed" else ("False", "NotFailed", ""),
     }
-    if phase == "Failed" and seen.job is None:  # the Job is gone; its message stays
-        verdicts.pop("Failed")
+    if phase != "Failed":
+        verdicts["Failed"] = ("False", "NotFailed", "")
+    elif seen.job is not None:  # else the Job is gone; its message stays
+        verdicts["Failed"] = ("True", seen.job.failure_reason or "JobFailed", seen.job.failure + _last_line(seen))
     if spec is not None and spec.native.follow:
         verdicts["Resized"] = resized(spec, seen.staying, seen.refusals)
     verdicts |= _measured(seen.outcome) | _predicted(emujob)

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 
-from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.node.settings import run_daemon
 from emulator_runtime.timing.host import wall_ns
 from operators.controllers.status_server import loop_alive, status_server
 from operators.kube.client import KubeApi
 from operators.pools.controller import Controller, PoolMetrics
 from operators.pools.settings import Settings
 
-_USAGE = """usage: python -m operators.pools
-
-Gives nodes the emulated GPUs of the EmuGPUPools. Settings:
-"""
-
 
 def main(argv: list[str]) -> int:
-    if argv in (["-h"], ["--help"]):
-        print(_USAGE + Settings.help())
-        return 0
-    if argv:
-        print("pools: takes no arguments; see --help", file=sys.stderr)
-        return 2
-    try:
-        asyncio.run(_serve(Settings.from_env(os.environ)))
-    except EmuGpuError as error:
-        print(f"pools: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_daemon(argv, "operators.pools", "Gives nodes the emulated GPUs of the EmuGPUPools.", Settings, _run)
+
+
+def _run(settings: Settings) -> None:
+    asyncio.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:

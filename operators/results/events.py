@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from emulator_runtime.domain.exit_codes import EXIT_STOPPED
 from operators.kube.timestamps import ns_of
 from operators.objects.pod import ContainerRun, Pod
 
@@ -89,8 +90,6 @@ class JobEvent:
 # kubelet's clock. The id of such an event derives from the pod and the start of its container, so that a pod that is seen again
 # adds nothing.
 
-EXIT_STOPPED = 143
-"""The exit code of a trainer that was asked to stop (128 + SIGTERM); it has written its checkpoint."""
 _BEGIN, _END = 1, 2
 
 

@@ -25,7 +25,7 @@ import signal
 import sys
 from typing import TextIO
 
-from emulator_runtime.command_line import EXIT_WRONG, OneLineParser, piped
+from emulator_runtime.command_line import OneLineParser, piped
 from emulator_runtime.domain.errors import (
     BeyondProfileError,
     DeviceLostError,
@@ -33,6 +33,7 @@ from emulator_runtime.domain.errors import (
     InputError,
     OutOfMemoryError,
 )
+from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG
 from emulator_runtime.ipc.client import ManagerClient
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.clocks import HostClock
@@ -51,7 +52,6 @@ from emulator_runtime.workloads.step_costs.request import TrainRequest
 from emulator_runtime.workloads.stopping import StopSwitch
 
 EXIT_FAILED = 1
-EXIT_STOPPED = 128 + signal.SIGTERM
 
 
 def main(argv: list[str]) -> int:

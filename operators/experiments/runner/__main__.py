@@ -10,6 +10,8 @@ from pathlib import Path
 from types import FrameType
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, PolicyError
+from emulator_runtime.domain.exit_codes import EXIT_STOPPED
+from emulator_runtime.node.settings import run_daemon
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments.controller.runner_job import EXIT_FINAL
 from operators.experiments.runner.inputs import Settings
@@ -19,28 +21,22 @@ from operators.kube.api import ForbiddenError, NotThereError
 from operators.kube.client import KubeApi
 from operators.kube.kubeconfig import connection
 
-_USAGE = """usage: python -m operators.experiments.runner
-
-Runs one SchedulingExperiment, in a pod that the controller creates. Settings:
-"""
 EXIT_AGAIN = 1
-EXIT_STOPPED = 143
 _FINAL = (InputError, PolicyError, ForbiddenError, NotThereError)
 """Errors that another attempt would only repeat."""
 
 
 def main(argv: list[str]) -> int:
     """0: done, 1: another attempt may succeed, 2: no attempt would, 143: stopped by a signal."""
-    if argv in (["-h"], ["--help"]):
-        print(_USAGE + Settings.help())
-        return 0
-    if argv:
-        _say("takes no arguments; see --help")
-        return EXIT_FINAL
+    purpose = "Runs one SchedulingExperiment, in a pod that the controller creates."
+    return run_daemon(argv, "operators.experiments.runner", purpose, Settings, _run, name="experiment")
+
+
+def _run(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     try:
-        return _attempt(Settings.from_env(os.environ))
+        return _attempt(settings)
     except KeyboardInterrupt:
         _say("stopped by a signal")
         return EXIT_STOPPED
