@@ -22,8 +22,11 @@ EXIT_UNREAD = 128 + signal.SIGPIPE
 class OneLineParser(argparse.ArgumentParser):
     """A parser that reports a usage error in one line, without the usage text. Subcommands use the same class."""
 
+    exit_wrong = EXIT_WRONG
+    """The exit status after a usage error; a program that needs another one sets it."""
+
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_WRONG, f"{self.prog}: error: {folded(message)}; see --help\n")
+        self.exit(self.exit_wrong, f"{self.prog}: error: {folded(message)}; see --help\n")
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         """Like the base class, except that it doesn't suppress the error of a closed pipe."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG
+from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_TRAINING
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL
 from emulator_runtime.workloads.command.arguments import CONFIGURATION_VARIABLE
@@ -21,7 +21,7 @@ from operators.objects.node import HOSTNAME_LABEL
 from operators.pools.labels import OWN_PREFIX, label_value
 
 BACKOFF_LIMIT = 1000
-"""Large: nodes restart and pods are killed. A wrong command ends a Job at once, see EXIT_WRONG."""
+"""Large: nodes restart and pods are killed. A wrong command ends a Job at once, see EXIT_WRONG_TRAINING."""
 GRACE_S = 5
 RENDEZVOUS_PORT = 29400
 _PRODUCT = f"{OWN_PREFIX}gpu.product"
@@ -39,7 +39,8 @@ class Images:
 def job_document(job: EmuJob, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]) -> Json:
     """The Job to create. `chosen`: the configuration with which it starts; `types`: usable GPU types, empty: any."""
     policy = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "Ignore"}
-    rules = [policy, *(_on_exit(code, act) for code, act in ((EXIT_STOPPED, "Ignore"), (EXIT_WRONG, "FailJob")))]
+    by_exit = ((EXIT_STOPPED, "Ignore"), (EXIT_WRONG_TRAINING, "FailJob"))
+    rules = [policy, *(_on_exit(code, action) for code, action in by_exit)]
     own = {JOB_LABEL: job.key.name, JOB_UID_LABEL: job.key.uid}
     metadata = {
         "labels": {**spec.template.labels, **own},

@@ -11,8 +11,8 @@ Several pods (an Indexed Job with a headless Service) need --nodes, --rank and -
 JOB_COMPLETION_INDEX and EMUGPU_RENDEZVOUS. A step counts when all pods have done it. If one pod fails, the others end, so
 that the Job starts them all again.
 
-exit codes: 0 after the last step, 1 if a retry may help (out of memory, device lost, another rank failed), 2 for a wrong
-command, 143 after SIGTERM or a stop by the manager or another rank, 130 after Ctrl-C, 141 if the reader of the output closed
+exit codes: 0 after the last step, 1 if a retry may help (out of memory, device lost, another rank failed), 64 for a
+wrong command, 143 after SIGTERM or a stop by the manager or another rank, 130 after Ctrl-C, 141 if the reader of the output closed
 it.
 """
 
@@ -33,7 +33,7 @@ from emulator_runtime.domain.errors import (
     InputError,
     OutOfMemoryError,
 )
-from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG
+from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_TRAINING
 from emulator_runtime.ipc.client import ManagerClient
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.clocks import HostClock
@@ -62,23 +62,23 @@ def main(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
-    return piped("emugpu", lambda: _run_reporting_errors(parser, argv))
+    return piped("emugpu", lambda: run(parser.parse_args(argv)))
 
 
-def _run_reporting_errors(parser: argparse.ArgumentParser, argv: list[str]) -> int:
+def run(args: argparse.Namespace) -> int:
+    """Train and return the exit code, see the module docstring. A wrong command is one line on stderr."""
     try:
-        return run(parser.parse_args(argv))
+        return _trained(args)
     except EmuGpuError as error:
         print(f"emugpu: {error}", file=sys.stderr)
     except BrokenPipeError:
         raise
     except OSError as error:
         print(f"emugpu: {error.filename or 'this machine'}: {error.strerror}", file=sys.stderr)
-    return EXIT_WRONG
+    return EXIT_WRONG_TRAINING
 
 
-def run(args: argparse.Namespace) -> int:
-    """Train and return the exit code, see the module docstring. Raises InputError for a wrong command."""
+def _trained(args: argparse.Namespace) -> int:
     stop = StopSwitch()
     stop.install()
     prepare_waiting()

@@ -65,7 +65,7 @@ def happen(at: Any, what: str) -> None:
     elif what == "complete" and not job.suspended and at.pods:
         at.complete()
     elif what == "wrong" and not job.suspended:
-        at.change(failure_reason="PodFailurePolicy", failure="exit code 2", completed="2026-01-01T00:01:00Z")
+        at.change(failure_reason="PodFailurePolicy", failure="exit code 64", completed="2026-01-01T00:01:00Z")
     elif what == "job_deleted":
         at.change(deleting=True)
 

@@ -355,7 +355,7 @@ def test_failures_are_counted_and_a_wrong_command_is_the_end(world: Worlds) -> N
     at.end_pod()
     at.settle()
     assert at.status["failures"] == 1
-    at.change(failure_reason="PodFailurePolicy", failure="Container train for pod lab/j-0 failed with exit code 2")
+    at.change(failure_reason="PodFailurePolicy", failure="Container train for pod lab/j-0 failed with exit code 64")
     at.settle()
     assert at.status["phase"] == "Failed" and at.condition("Failed") == ("True", "PodFailurePolicy")
     (ended,) = at.pods
@@ -364,7 +364,7 @@ def test_failures_are_counted_and_a_wrong_command_is_the_end(world: Worlds) -> N
     at.settle()
     failed = condition_of(at.status, "Failed")["message"]
     assert failed.endswith(
-        "exit code 2; its last line: emugpu: --batch-size: 3 samples can't be divided equally among 2 GPUs"
+        "exit code 64; its last line: emugpu: --batch-size: 3 samples can't be divided equally among 2 GPUs"
     )
     at.pods = [replace(ended, runs=(replace(ended.runs[0], exit_code=2, message="x" * 5000),))]
     at.settle()
@@ -508,7 +508,7 @@ def test_failures_that_kubernetes_must_not_count(world: Worlds) -> None:
     disruption, stopped, wrong = spec["podFailurePolicy"]["rules"]
     assert disruption == {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "Ignore"}
     assert (stopped["onExitCodes"]["values"], stopped["action"]) == ([143], "Ignore")
-    assert (wrong["onExitCodes"]["values"], wrong["action"]) == ([2], "FailJob")
+    assert (wrong["onExitCodes"]["values"], wrong["action"]) == ([64], "FailJob")
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] <= 5
 
 
@@ -679,7 +679,7 @@ def test_a_job_that_failed_has_its_end_at_once_and_the_end_of_its_run_when_that_
     at.kubernetes()
     at.settle()
     at.end_pod()
-    at.change(failure_reason="PodFailurePolicy", failure="exit code 2", completed="2026-01-01T00:00:07Z")
+    at.change(failure_reason="PodFailurePolicy", failure="exit code 64", completed="2026-01-01T00:00:07Z")
     at.settle()
     assert (at.status["phase"], at.status["finishedAt"]) == ("Failed", "2026-01-01T00:00:07Z")
     assert "to" not in at.status["runs"][0]
