@@ -189,7 +189,7 @@ def pod_view(document: Mapping[str, Any], resources: Iterable[str]) -> PodView |
 
 
 def managers_of(pods: Iterable[Pod]) -> tuple[dict[str, Pod], str]:
-    """The sharing managers by node, else why none can be told apart from pods that only look like one.
+    """The sharing managers by node, else why none can be distinguished from pods that only look like one.
 
     Anybody can create such a pod in a namespace of their own, so all managers must be of one namespace: the only one with such
     pods, or the chart's default namespace.
@@ -219,8 +219,8 @@ async def _figures_by_node(api: Api, managers: Iterable[Pod]) -> dict[str, list[
     return dict(await asyncio.gather(*map(ask, managers)))
 
 
-def _node(facts: Node, inventory: Inventory, pods: list[PodView], told: list[DeviceFigures] | str) -> NodeView:
-    figures = {} if isinstance(told, str) else {device.uuid: device for device in told}
+def _node(facts: Node, inventory: Inventory, pods: list[PodView], reported: list[DeviceFigures] | str) -> NodeView:
+    figures = {} if isinstance(reported, str) else {device.uuid: device for device in reported}
     devices = [
         DeviceView(
             facts.name,
@@ -244,7 +244,7 @@ def _node(facts: Node, inventory: Inventory, pods: list[PodView], told: list[Dev
         allocated=sum(pod.gpus for pod in pods),
         devices=tuple(sorted(devices, key=lambda device: device.index)),
         pods=tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name))),
-        problem=told if isinstance(told, str) else "",
+        problem=reported if isinstance(reported, str) else "",
     )
 
 

@@ -52,12 +52,12 @@ def story(job: JobView, objects: Objects) -> list[StoryLine]:
 
     Lines in whole seconds stand no earlier than the submission, whose time is exact.
     """
-    told = [*_beginning(job), *_runs(job, objects.places), *_end(job)]
-    told += [line for condition in job.conditions for line in _condition(condition)]
+    lines = [*_beginning(job), *_runs(job, objects.places), *_end(job)]
+    lines += [line for condition in job.conditions for line in _condition(condition)]
     events = [event for event in objects.events if regards(event, job)]
-    told += [line for event in events for line in _event(event)]
+    lines += [line for event in events for line in _event(event)]
     known = {(text_at(object_at(event, "regarding"), "name"), text_at(event, "reason")) for event in events}
-    told += [line for pod in objects.pods for line in _pod(pod, known)]
+    lines += [line for pod in objects.pods for line in _pod(pod, known)]
     first_s = job.submitted_s or 0.0
 
     def place(line: StoryLine) -> tuple[float, int, int]:
@@ -65,7 +65,7 @@ def story(job: JobView, objects: Objects) -> list[StoryLine]:
             return line.at_s, 0, 0
         return max(line.at_s, first_s), 1 + _WHOSE.index(line.source), line.order
 
-    return sorted(told, key=place)
+    return sorted(lines, key=place)
 
 
 def regards(event: Mapping[str, Any], job: JobView) -> bool:

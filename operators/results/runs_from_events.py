@@ -63,11 +63,11 @@ def _sent_again(events: Iterable[JobEvent]) -> list[JobEvent]:
     by_epoch: dict[tuple[str, int], list[JobEvent]] = {}
     for event in events:
         by_epoch.setdefault((event.stream, event.epoch), []).append(event)
-    ranges = {place: [e for e in told if e.since_number] for place, told in by_epoch.items() if len(by_epoch) > 1}
+    ranges = {place: [e for e in sent if e.since_number] for place, sent in by_epoch.items() if len(by_epoch) > 1}
     return [
         event
-        for place, told in by_epoch.items()
-        for event in told
+        for place, sent in by_epoch.items()
+        for event in sent
         if any(r.has(event) for other, rs in ranges.items() if other != place for r in rs)
     ]
 
@@ -77,7 +77,7 @@ def runs_of(events: Iterable[JobEvent]) -> list[Run]:
     by_pod: dict[tuple[str, str, str], list[JobEvent]] = {}
     for event in events:
         by_pod.setdefault((event.job_key, event.node, event.pod), []).append(event)
-    found = [run for told in by_pod.values() for run in _of_one_pod(told)]
+    found = [run for reported in by_pod.values() for run in _of_one_pod(reported)]
     found.sort(key=lambda run: (run.begin_ns, run.job_key, run.node, run.from_step, run.pod))
     last = {run.job_key: run for run in found}
     # A job key runs on one node at a time: if it began again somewhere, the preceding run has ended.

@@ -793,7 +793,7 @@ def settings(program: str, **given: str | int) -> str:
         ('tests={"model":"resnet5000"}', "at '/tests/model': value must be one of 'alexnet', "),
     ],
 )
-def test_a_wrong_value_is_told_with_its_place(helm_run: Helm, sets: str, words: str) -> None:
+def test_a_wrong_value_is_reported_with_its_place(helm_run: Helm, sets: str, words: str) -> None:
     done = helm_run("template", "emugpu", "CHART", "--set-json", sets)
     assert done.returncode != 0
     assert words in done.stderr

@@ -224,7 +224,7 @@ def test_a_cluster_in_use_is_refused(
     assert "lab/p use emulated devices" in capsys.readouterr().err
 
 
-def test_a_job_that_kubernetes_can_not_run_is_told(
+def test_a_job_that_kubernetes_can_not_run_is_reported(
     api: FakeApi, compare: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "w.csv").write_text("job_id,cpu_duration_s\nc,10\n")

@@ -67,7 +67,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["smi", "--fan", "1"], ["gpus", "--fan", "1"], ["smi", "-L", "--fan", "1"]])
-def test_an_unknown_option_is_told_by_its_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_is_reported_by_its_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2

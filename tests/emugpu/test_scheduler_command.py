@@ -44,7 +44,7 @@ PLAIN = ("scheduler", "--policy", "fifo")
         ),
     ],
 )
-def test_mistakes_are_told(
+def test_mistakes_are_reported(
     arguments: tuple[str, ...],
     message: str,
     capsys: pytest.CaptureFixture[str],

@@ -471,7 +471,7 @@ def test_ranks_that_never_come_are_named(emugpu: Start, serve: Serve, free_port:
         assert "rank 2 did not come within 1 s; do all pods of the job run" in errors
 
 
-def test_a_name_that_never_resolves_is_told(emugpu: Start, serve: Serve) -> None:
+def test_a_name_that_never_resolves_is_reported(emugpu: Start, serve: Serve) -> None:
     arguments = (*FAST, "--steps", "5", "--nodes", "2", "--rank", "1", "--rendezvous", "nobody.invalid:29500")
     code, _, errors = ended(emugpu(serve(FakeNode()), *arguments, "--rendezvous-timeout-s", "0.3"))
     assert code == 1

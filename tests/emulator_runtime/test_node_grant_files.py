@@ -92,7 +92,7 @@ def test_minted_times_grow_past_grants_that_were_removed(tmp_path, problems):
     ],
     ids=["empty", "negative", "binary", "directory"],
 )
-def test_a_note_of_the_last_time_that_is_broken_is_told_and_made_anew(tmp_path, problems, content, problem):
+def test_a_note_of_the_last_time_that_is_broken_is_reported_and_made_anew(tmp_path, problems, content, problem):
     _, record = GrantFiles(tmp_path, lambda: 500).mint("a.b/c", IDS, {})
     note = tmp_path / LAST_FILE
     if content is None:

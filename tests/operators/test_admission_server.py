@@ -169,7 +169,7 @@ def subject_served(context: ssl.SSLContext, directory: Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("=")[-1].strip()
 
 
-def test_a_missing_certificate_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_missing_certificate_is_reported_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"{tmp_path}: has no usable tls.crt and tls.key"):
         Webhook(application("emuGPU", "emugpu.dev/emuGPU"), tmp_path, 1)
 

@@ -100,7 +100,7 @@ def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert "EMUGPU_CLEANUP_NAMESPACE" in capsys.readouterr().out
 
 
-def test_no_configuration_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_configuration_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(InputError, match="give --kubeconfig FILE or set KUBECONFIG"):
         KubeApi()

@@ -81,7 +81,7 @@ def test_a_run_tells_what_it_was(study):
     assert (run.lag, run.notes, run.decisions > 1, run.wall_s > 0) == ({}, (), True, True)
 
 
-def test_progress_counts_the_jobs_that_ended_and_reasons_are_told(study):
+def test_progress_counts_the_jobs_that_ended_and_reasons_are_reported(study):
     told, reasons = [], []
     study.simulate(
         "fifo",

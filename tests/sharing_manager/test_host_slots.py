@@ -120,7 +120,7 @@ def test_a_record_of_devices_has_no_places(pods, uuids):
     assert isinstance(pods.minted["g"], GrantRecord)
 
 
-def test_the_pods_owner_is_told_that_it_runs_without_a_gpu(pod):
+def test_the_pods_owner_is_reported_that_it_runs_without_a_gpu(pod):
     reported = []
 
     class Events:

@@ -237,7 +237,7 @@ def test_files_of_grants_that_ended_before_a_restart_go_at_the_start(start, bord
     assert start().cluster.files.all() == []
 
 
-def test_a_broken_grant_directory_is_told_once(start, border, caplog):
+def test_a_broken_grant_directory_is_reported_once(start, border, caplog):
     daemon = start()
     (daemon.layout.grants_dir / ("ab" * 16)).mkdir()
     for _ in range(3):
@@ -247,7 +247,7 @@ def test_a_broken_grant_directory_is_told_once(start, border, caplog):
     ]
 
 
-def test_sharing_that_doesnt_fit_is_told_and_the_last_inventory_stays(start, border, tmp_path, caplog):
+def test_sharing_that_doesnt_fit_is_reported_and_the_last_inventory_stays(start, border, tmp_path, caplog):
     (tmp_path / "sharing.yaml").write_text("sharing: {timeSlicing: {resources: [{name: x.dev/other, replicas: 2}]}}")
     daemon = start(sharing_config=str(tmp_path / "sharing.yaml"))
     border.on_inventory(inventory())

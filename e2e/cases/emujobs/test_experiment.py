@@ -239,7 +239,9 @@ def check_jobs(kubectl: Kubectl, ledger: Ledger, jct_s: Mapping[str, float]) -> 
     for name, job in found.items():
         status = job["status"]
         assert status["phase"] == "Succeeded", job
-        assert status["failures"] <= 1, job  # a container that is stopped while it starts may end with 2 (exit_codes.py)
+        assert status["failures"] <= 1, (
+            job
+        )  # a container that is stopped while it starts may end with 2 (exit_codes.py)
         check_runs(status, steps[name], len(status["runs"]))
         check_every_step_once(logs[name], steps[name])
         check_times(job, logs[name], kubectl.list("pods", "-l", f"emugpu.dev/job={name}"))

@@ -40,7 +40,7 @@ class Explained:
     """All collected information."""
 
     job: JobView
-    told: Sequence[StoryLine]
+    lines: Sequence[StoryLine]
     why: Sequence[str]
     missing: Sequence[str]
 
@@ -90,13 +90,13 @@ def answer(found: Explained, now_s: float) -> Answer:
     job = found.job
     lines = [_heading(job, now_s)]
     lines += [Text(f"  {clean(line)}", "yellow") for line in found.why]
-    lines += [Text(), *_table(found.told, job.submitted_s)]
+    lines += [Text(), *_table(found.lines, job.submitted_s)]
     document = {
         "job": row(job),
         "why": list(found.why),
         "story": [
             {"at": timestamp(line.at_s), "source": line.source, "text": line.text, "warning": line.warning}
-            for line in found.told
+            for line in found.lines
         ],
     }
     return Answer(lines, document, notes=[f"not seen: {reason}" for reason in found.missing])
@@ -116,8 +116,8 @@ def _heading(job: JobView, now_s: float) -> Text:
     return text
 
 
-def _table(told: Sequence[StoryLine], submitted_s: float | None) -> list[Text]:
-    days = bool(told) and told[-1].at_s - told[0].at_s > _DAY_S
+def _table(story: Sequence[StoryLine], submitted_s: float | None) -> list[Text]:
+    days = bool(story) and story[-1].at_s - story[0].at_s > _DAY_S
     rows = [
         [
             Cell(_time(line, days=days)),
@@ -125,7 +125,7 @@ def _table(told: Sequence[StoryLine], submitted_s: float | None) -> list[Text]:
             Cell(line.source),
             Cell(line.text, "red" if line.warning else ""),
         ]
-        for line in told
+        for line in story
     ]
     return output.columns(("TIME (UTC)", "SINCE", "WHO", "WHAT"), rows)
 

@@ -91,7 +91,7 @@ def _answer(seen: Seen, args: argparse.Namespace, since_s: float | None, now_s: 
     untold = sum(1 for job in shown if stays(job) and not job.runs)
     if untold:
         drawn = "drawn from start to end, without devices"
-        notes.append(f"no manager told of the runs of {output.counted(untold, 'job')}: {drawn}")
+        notes.append(f"no manager reported the runs of {output.counted(untold, 'job')}: {drawn}")
     lines = chart(shown, places, window, args, console) if shown else []
     return Answer(lines, _document(shown, window), none=none, notes=notes)
 

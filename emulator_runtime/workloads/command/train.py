@@ -12,8 +12,8 @@ JOB_COMPLETION_INDEX and EMUGPU_RENDEZVOUS. A step counts when all pods have don
 that the Job starts them all again.
 
 exit codes: 0 after the last step, 1 if a retry may help (out of memory, device lost, another rank failed), 64 for a
-wrong command, 143 after SIGTERM or a stop by the manager or another rank, 130 after Ctrl-C, 141 if the reader of the output closed
-it.
+wrong command, 143 after SIGTERM or a stop by the manager or another rank, 130 after Ctrl-C, 141 if the reader of the output
+closed it.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def test_the_same_shape_in_another_order_or_by_another_name_of_the_type() -> Non
         ),
     ],
 )
-def test_another_shape_is_told_by_pool(changes: dict[str, object], expected: str) -> None:
+def test_another_shape_is_reported_by_pool(changes: dict[str, object], expected: str) -> None:
     assert words(**changes) == [expected]
 
 

@@ -52,7 +52,7 @@ def test_its_report_has_predicted_and_observed(
     assert "allox" in (tmp_path / "report.html").read_text()
 
 
-def test_without_a_report_its_state_is_told(experiment: Callable[..., None], printed: Printed) -> None:
+def test_without_a_report_its_state_is_reported(experiment: Callable[..., None], printed: Printed) -> None:
     experiment(phase="Queued", doing="waits for its turn, 1 before it")
     code, _, err = printed("experiment", "report", "nightly")
     assert code == 2
@@ -86,6 +86,6 @@ def test_who_may_not_see_them_sees_the_rest(world: Any, printed: Printed, monkey
     assert printed("experiment", "report", "b1")[0] == 0
 
 
-def test_a_misspelt_name_is_told(experiment: Callable[..., None], printed: Printed) -> None:
+def test_a_misspelt_name_is_reported(experiment: Callable[..., None], printed: Printed) -> None:
     experiment()
     assert "did you mean nightly?" in printed("experiment", "report", "nihgtly")[2]

@@ -27,5 +27,5 @@ def test_nanoseconds_of_two_weeks_survive_the_way_through_seconds(nanoseconds):
     assert to_ns(to_s(nanoseconds)) == nanoseconds
 
 
-def test_bytes_are_told_in_gib():
+def test_bytes_are_reported_in_gib():
     assert gib(3 * GIB // 2) == "1.50 GiB"

@@ -81,7 +81,7 @@ def echo(tmp_path):
     server.poller.close()
 
 
-def test_nothing_in_flight_is_told(echo):
+def test_nothing_in_flight_is_reported(echo):
     assert echo.poller.poll(0) == 0
     client = echo.connect()
     assert echo.poller.poll(0) == 1

@@ -111,7 +111,7 @@ def test_a_job_that_is_done_finishes_at_once(steps_done):
     assert manager.calls[-1] == ("finish", 4)
 
 
-def test_lag_is_told_and_does_not_add_up():
+def test_lag_is_reported_and_does_not_add_up():
     manager, lags = FakeManager(), iter([3 * MS, 50 * MS, 0, 7 * MS])
     run = training(manager, clock=ManualClock(oversleep=lambda: next(lags)))
     run.run()

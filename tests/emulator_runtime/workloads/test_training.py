@@ -94,7 +94,7 @@ def test_the_slower_of_input_and_device_sets_the_pace(order, batch_size, input_s
     assert ends(manager) == [order.begin_ns + times.end_ns(0, n + 1) for n in range(steps)]
 
 
-def test_lag_is_told_and_does_not_add_up(order):
+def test_lag_is_reported_and_does_not_add_up(order):
     lags = iter([3 * MS, 90 * MS, 0, 250 * MS, *[1] * 20])
     manager, clock = FakeManager(), ManualClock(oversleep=lambda: next(lags))
     run = TrainingRun(order, clock, manager)

@@ -31,7 +31,7 @@ OWN = {"X-Emugpu-Request": "1"}
 
 @pytest.mark.parametrize("path", [*READS, *OF_A_JOB, "/session"])
 @pytest.mark.parametrize("token", ["", "wrong", "Bearer", "root-token\u00e9"])
-def test_without_a_good_token_nothing_is_told(place: Any, path: str, token: str) -> None:
+def test_without_a_good_token_nothing_is_reported(place: Any, path: str, token: str) -> None:
     headers = {"Authorization": f"Bearer {token}".encode()} if token else {}
     reply = place.client.get(f"/api/v1{path}", headers=headers)
     assert (reply.status_code, reply.json()["code"]) == (401, "sign-in")

@@ -170,7 +170,7 @@ def test_jobs_nodes_and_devices_appear() -> None:
     Story().tell(work)
 
 
-def test_changes_are_told() -> None:
+def test_changes_are_reported() -> None:
     async def work(story: Story) -> None:
         story.api.put(NODE, node("w1"))
         story.api.put(POOL, pool())
@@ -195,7 +195,7 @@ def test_changes_are_told() -> None:
     Story().tell(work)
 
 
-def test_an_api_server_that_is_away_is_told_until_it_is_back() -> None:
+def test_an_api_server_that_is_away_is_reported_until_it_is_back() -> None:
     async def work(story: Story) -> None:
         story.api.failures["list"] = [ApiAwayError("list: away") for _ in range(12)]
         await story.until(lambda: story.source.snapshot().cluster.problem == "list: away")
@@ -462,7 +462,7 @@ def test_the_store_tells_steps_and_all_runs(
     Story(StoredResults(StoreFeed(tmp_path / "results.sqlite"))).tell(work)
 
 
-def test_jobs_that_have_no_emujob_are_told_by_the_store(
+def test_jobs_that_have_no_emujob_are_reported_by_the_store(
     store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("operators.api.sources.cluster.READ_S", 0.01)
@@ -545,7 +545,7 @@ def test_plain_jobs_and_pods_are_in_the_list_and_the_gantt(
     Story(StoredResults(StoreFeed(tmp_path / "results.sqlite"))).tell(work)
 
 
-def test_a_store_that_is_not_there_yet_is_told_and_found_later(tmp_path: Path) -> None:
+def test_a_store_that_is_not_there_yet_is_reported_and_found_later(tmp_path: Path) -> None:
     path = tmp_path / "later.sqlite"
     results = StoredResults(StoreFeed(path))
     assert results.refresh()

@@ -36,7 +36,7 @@ def test_a_stream_begins_with_where_it_is(place: Any) -> None:
     assert first == {"retry": "2000", "id": "ab-0"}
 
 
-def test_what_changed_since_an_event_is_told(place: Any) -> None:
+def test_what_changed_since_an_event_is_reported(place: Any) -> None:
     for phase in ("Starting", "Running"):
         place.source.change("u2", phase=phase)
     place.source.changes.add("device", "w1/0")
@@ -54,7 +54,7 @@ def test_a_page_that_loads_while_something_changes_misses_nothing(place: Any) ->
     assert len(events(place, after=state["event"], last="ab-1")) == 1  # once connected, the header counts
 
 
-def test_a_job_that_is_gone_is_told(place: Any) -> None:
+def test_a_job_that_is_gone_is_reported(place: Any) -> None:
     place.source.changes.add("job", "u9", "lab")
     assert json.loads(events(place, last="ab-0")[1]["data"]) == {"uid": "u9", "gone": True}
 
@@ -200,7 +200,7 @@ def test_changes_that_were_dropped_are_known_to_be() -> None:
 
 
 @given(st.lists(st.integers(0, 6)), st.integers(1, 8))
-def test_a_reader_at_its_own_pace_misses_nothing_or_is_told(pace: list[int], most: int) -> None:
+def test_a_reader_at_its_own_pace_misses_nothing_or_is_reported(pace: list[int], most: int) -> None:
     """Between two looks any number of changes; what isn't told one by one is told as a loss."""
     changes, told, read, lost = Changes("e", most), [], 0, 0
     for several in pace:

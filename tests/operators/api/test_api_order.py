@@ -31,12 +31,12 @@ def test_gpus_come_before_cpus() -> None:
     assert sorted(places, key=place_order) == ["w2/2", "w2/10", "w2/?", "w10/0", "a/cpu", "b/cpu"]
 
 
-def test_nodes_are_told_in_that_order(place: Any) -> None:
+def test_nodes_are_reported_in_that_order(place: Any) -> None:
     place.source.now = replace(place.source.now, nodes=(Node("w10"), Node("w9"), Node("w1")))
     assert [node["name"] for node in place.get("/nodes")["items"]] == ["w1", "w9", "w10"]
 
 
-def test_spans_are_told_in_that_order(make_job: Any) -> None:
+def test_spans_are_reported_in_that_order(make_job: Any) -> None:
     devices = ("w10/0", "a/cpu", "w9/0")
     runs = {"u1": tuple(JobRun(device.partition("/")[0], (device,), 1.0) for device in devices)}
     spans = occupancy([make_job(1)], runs, Window(0.0, 9.0, 9.0))

@@ -148,7 +148,7 @@ def test_half_a_comparison_leaves_the_last_one(tmp_path: Path) -> None:
     assert found.refresh()
 
 
-def test_news_of_the_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_news_of_the_files_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("operators.api.sources.compare_output.READ_S", 0.01)
     directory = leave(tmp_path / "mine", OBSERVED)
     found = source(directory)

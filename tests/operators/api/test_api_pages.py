@@ -547,7 +547,7 @@ def test_the_chart_library_is_packed(place: Any, pages: Pages) -> None:
     assert "content-encoding" not in plain.headers
 
 
-def test_without_the_chart_library_its_absence_is_told(
+def test_without_the_chart_library_its_absence_is_reported(
     place: Any, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("operators.api.replies.static_files.Pages.charts", lambda *_, **__: _nothing())

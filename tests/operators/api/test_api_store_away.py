@@ -161,7 +161,7 @@ def test_who_asks_when_the_store_has_just_gone_is_told_so(tmp_path: Path) -> Non
     assert results.refresh() and "unable to open database file" in results.problem
 
 
-def test_damage_inside_of_a_store_is_told(tmp_path: Path) -> None:
+def test_damage_inside_of_a_store_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     store, results = ResultStore(path), StoredResults(StoreFeed(path))
     store.note_job(facts("uid-b"))

@@ -106,7 +106,7 @@ def test_a_lease_that_is_renewed_is_kept() -> None:
     play(story)
 
 
-def test_failures_are_told_and_end_it_only_after_a_while() -> None:
+def test_failures_are_reported_and_end_it_only_after_a_while() -> None:
     api, clock = FakeApi(), Clocks()
     one = replica(api, "one", clock)
     said: list[str] = []

@@ -201,7 +201,7 @@ def test_too_few_probes_are_refused(alone: int, bursts: int, chains: int) -> Non
 
 
 @given(st.permutations(range(8)))
-def test_the_order_in_which_a_burst_is_told_is_no_matter(order: list[int]) -> None:
+def test_the_order_in_which_a_burst_is_reported_is_no_matter(order: list[int]) -> None:
     runs = burst(8)
     assert calibrated(seen(ALONE, [runs[k] for k in order], chain(3))) == calibrated(seen(ALONE, runs, chain(3)))
 
@@ -217,7 +217,7 @@ def test_large_costs_are_a_warning() -> None:
 PLANNED = {"alone": 3, "burst": 12, "wide": 32, "chain": 10, "stops": 3, "together": 12}
 
 
-def test_kinds_of_which_too_few_came_through_are_told() -> None:
+def test_kinds_of_which_too_few_came_through_are_reported() -> None:
     """Four of twelve were started with the first, one of twelve was stopped with others, no wide one came; the rest is enough."""
     apart = [*burst(4), *(probe(0, 10 + n, 13 + n) for n in range(8))]
     alone = [stopped(t, t + 0.1, t + 1.6) for t in (20, 40)]

@@ -54,14 +54,14 @@ def test_a_cluster_that_somebody_uses_is_refused(world: Any) -> None:
         asyncio.run(read_cluster_state(world.api())).check_idle("--on kubernetes")
 
 
-def test_a_node_that_does_not_answer_is_told(world: Any) -> None:
+def test_a_node_that_does_not_answer_is_reported(world: Any) -> None:
     world.put(POOL, POOL_DOCUMENT)
     world.put(NODE, node("w1", "Unknown"))
     with pytest.raises(InputError, match="nodes that are not ready: w1"):
         asyncio.run(read_cluster_state(world.api())).check_idle("--on kubernetes")
 
 
-def test_a_cluster_without_emugpu_is_told(world: Any) -> None:
+def test_a_cluster_without_emugpu_is_reported(world: Any) -> None:
     world.failures["list"] = [NotThereError("the server could not find the requested resource")]
     with pytest.raises(InputError, match="doesn't know EmuJobs; install the chart"):
         asyncio.run(read_cluster_state(world.api()))

@@ -303,7 +303,7 @@ def test_one_runs_and_the_other_waits_then_takes_its_turn(cluster: ApiServer, no
     assert registry.get_sample_value("emugpu_experiment_prediction_error_ratio", labels) == -0.0083
 
 
-def test_a_runner_that_died_too_often_is_told_and_cleared_up(cluster: ApiServer, nothing_left: None) -> None:
+def test_a_runner_that_died_too_often_is_reported_and_cleared_up(cluster: ApiServer, nothing_left: None) -> None:
     async def story(_: Controller) -> None:
         assert cluster.request("POST", EXPERIMENTS, experiment())[0] == 201
         await until(lambda: bool(job_of(cluster)))

@@ -129,7 +129,7 @@ def test_a_silent_runner_is_listened_to_for_a_while() -> None:
     assert (late["phase"], condition_of(late, "Failed")["reason"]) == ("Failed", "RunnerSilent")
 
 
-def test_a_pod_that_does_not_start_is_told_with_where_to_look() -> None:
+def test_a_pod_that_does_not_start_is_reported_with_where_to_look() -> None:
     begun = experiment(finalizers=(EXPERIMENT_FINALIZER,))
     waiting = Observed(runner(pods=1, started="2026-01-01T00:00:00Z"), turn=True)
     assert status(plan(begun, waiting, SETTINGS, NOW_NS + 59 * 10**9))["doing"] == "its runner is being started"
@@ -299,6 +299,6 @@ def test_where_and_as_what_runners_are() -> None:
         ('{"tolerations": {}}', "POD: tolerations: must be a JSON list"),
     ],
 )
-def test_mistakes_in_the_pods_setting_are_told(text: str, message: str) -> None:
+def test_mistakes_in_the_pods_setting_are_reported(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         runner_settings(namespace="n", account="a", image="i", pull_policy="Always", pull_secrets="", pod=("POD", text))

@@ -79,7 +79,7 @@ def test_kubernetes_scheduler_gets_the_gpu_way_only() -> None:
         ({"steps": 10**12, "configurations": (ON_GPU,)}, TO, "1000000000000 steps in 40 s are less than 1 ns each"),
     ],
 )
-def test_what_has_no_form_on_a_cluster_is_told(change: dict[str, object], to: RunTarget, says: str) -> None:
+def test_what_has_no_form_on_a_cluster_is_reported(change: dict[str, object], to: RunTarget, says: str) -> None:
     with pytest.raises(InputError, match=says):
         emujob_document(job(**change), "a", to)
 

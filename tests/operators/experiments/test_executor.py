@@ -169,7 +169,7 @@ def test_a_namespace_that_stays_after_a_run_that_came_through_is_an_error(
         )
 
 
-def test_probes_that_do_not_come_through_are_told(
+def test_probes_that_do_not_come_through_are_reported(
     world: Any, tools: ExecutorSettings, two_nodes: ClusterSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here no decision ever names them, so nothing can be measured."""

@@ -46,7 +46,7 @@ def test_what_is_not_there_needs_no_clearing(world: Any) -> None:
     asyncio.run(run_namespace.remove(world.api(), "exp-1", clock()))
 
 
-def test_a_namespace_that_stays_is_told(world: Any) -> None:
+def test_a_namespace_that_stays_is_reported(world: Any) -> None:
     asyncio.run(run_namespace.create(world.api(), "exp-1", "1f"))
     world.stays = True
     with pytest.raises(ClusterError, match="namespace exp-1 is still being deleted after 180 s; see `kubectl get"):
@@ -62,7 +62,7 @@ def test_an_api_server_that_is_away_for_a_while_is_asked_again(world: Any, faili
     assert world.objects["namespaces"] == {} and world.objects["emujobs"] == {}
 
 
-def test_an_api_server_that_stays_away_is_told_with_what_is_left(world: Any) -> None:
+def test_an_api_server_that_stays_away_is_reported_with_what_is_left(world: Any) -> None:
     asyncio.run(run_namespace.create(world.api(), "exp-1", "1f"))
     world.failures["list"] = [ApiAwayError("the API server is away")] * 99
     with pytest.raises(

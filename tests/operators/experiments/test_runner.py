@@ -115,7 +115,7 @@ def kept(cluster: Any) -> Any:
     return unpacked(base64.b64decode(report(cluster)["binaryData"]["runs.json.gz"]), "here")
 
 
-def test_all_is_told_and_kept(cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus]) -> None:
+def test_all_is_reported_and_kept(cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus]) -> None:
     experiment = attempt()
     assert experiment.progress.stage == "Done" and (experiment.attempts, experiment.done, experiment.gpus) == (1, 2, 1)
     fifo, sjf = experiment.results
@@ -227,7 +227,7 @@ def test_another_workload_is_another_experiment(
         ({"costs": {"startSeconds": "x"}}, "spec.costs.startSeconds: must be a number"),
     ],
 )
-def test_what_can_not_be_run_is_told(
+def test_what_can_not_be_run_is_reported(
     cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus], spec: dict[str, Any], message: str
 ) -> None:
     cluster.put(CONFIG_MAP, {"metadata": {"name": "c", "namespace": "lab"}, "data": {"other": ""}})
@@ -237,7 +237,7 @@ def test_what_can_not_be_run_is_told(
     assert observed.settings == []
 
 
-def test_a_cluster_without_pools_is_told(
+def test_a_cluster_without_pools_is_reported(
     cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus]
 ) -> None:
     cluster.remove(POOL, "p")

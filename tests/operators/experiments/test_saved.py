@@ -59,6 +59,6 @@ def zipped(document: Any) -> bytes:
         (zipped({"format": 3, "inputs": ""}), "holds no saved comparison"),
     ],
 )
-def test_what_is_something_else_is_told_with_its_place(data: bytes, message: str) -> None:
+def test_what_is_something_else_is_reported_with_its_place(data: bytes, message: str) -> None:
     with pytest.raises(InputError, match=f"^there: {message}"):
         unpacked(data, "there")

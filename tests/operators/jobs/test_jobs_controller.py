@@ -161,7 +161,7 @@ def test_several_nodes_have_a_service() -> None:
     assert api.stored(SERVICE, "lab/j")["spec"]["publishNotReadyAddresses"] is True
 
 
-def test_a_service_of_somebody_else_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_service_of_somebody_else_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     api = cluster()
     api.put(NODE, {"metadata": {"name": "w2", "uid": "n2"}})
     api.put(EMUJOB, emujob(nodes=2))
@@ -482,7 +482,7 @@ def test_a_resize_is_tried_until_it_comes_through(failure: Exception) -> None:
 @pytest.mark.parametrize(
     "failure", [ForbiddenError("exceeded quota"), ClusterError("not valid"), NotThereError("no such subresource")]
 )
-def test_a_resize_that_is_refused_is_told_and_asked_for_again_later(
+def test_a_resize_that_is_refused_is_reported_and_asked_for_again_later(
     failure: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api = cluster()

@@ -245,7 +245,7 @@ def test_a_batch_beyond_all_types_that_it_asks_for_is_wrong_anywhere(world: Worl
     assert message.startswith("batchSize: densenet121 on Tesla_K80") and "give 1 to 84 for 1 GPU" in message
 
 
-def test_a_mistake_in_the_work_is_told_where_there_is_no_pool_too(world: Worlds) -> None:
+def test_a_mistake_in_the_work_is_reported_where_there_is_no_pool_too(world: Worlds) -> None:
     at = world({**WORK, **BY_JOBS, "model": "resnet5"}, offers=())
     at.settle()
     assert at.condition("Accepted") == ("False", "InvalidProfile")
@@ -407,7 +407,7 @@ def test_a_job_that_is_refused_says_so_and_is_asked_for_later(world: Worlds, mor
     assert at.told() == ["NotCarriedOut"]
 
 
-def test_a_service_that_is_refused_is_told_while_the_job_waits(world: Worlds) -> None:
+def test_a_service_that_is_refused_is_reported_while_the_job_waits(world: Worlds) -> None:
     at = world({**WORK, **BY_JOBS, "nodes": 2, "batchSize": 32})
     at.settle()
     at.has_service, at.refused_creation = False, RefusedCreation("create services: no", 8.0)
@@ -718,7 +718,7 @@ def test_a_store_that_was_lost_takes_nothing_back(world: Worlds) -> None:
     assert at.status["observedJCTSeconds"] == 11.0
 
 
-def test_a_clock_that_is_wrong_is_told(world: Worlds) -> None:
+def test_a_clock_that_is_wrong_is_reported(world: Worlds) -> None:
     at, node = world(WORK), EventStream("w1", 0.2, begin_ns=START_NS, namespace="lab")
     node.tell("attached", 1, key="uid/0")
     at.outcome = Outcome(job_result(ResultFacts("uid", "lab", "j", START_NS), node.events))
@@ -751,7 +751,7 @@ def test_a_forecast_is_taken_from_the_annotation_and_stays(world: Worlds) -> Non
     assert at.status["predictedJCTSeconds"]["value"] == 9.5
 
 
-def test_a_forecast_that_can_not_be_read_is_told_once(world: Worlds) -> None:
+def test_a_forecast_that_can_not_be_read_is_reported_once(world: Worlds) -> None:
     at = world(WORK)
     at.predicted = '{"seconds": "soon", "by": "fifo", "at": "2026-01-01T00:00:00Z"}'
     at.settle()

@@ -129,7 +129,7 @@ def test_what_a_kubelet_says_is_in_the_condition_and_told_once(world: Worlds) ->
     assert [reason for reason in at.told() if reason.startswith("Resize")] == ["ResizeDeferred", "ResizeInfeasible"]
 
 
-def test_what_the_api_server_refuses_is_told_and_asked_for_again_a_minute_later(world: Worlds) -> None:
+def test_what_the_api_server_refuses_is_reported_and_asked_for_again_a_minute_later(world: Worlds) -> None:
     at = started(world, allocation(2000, 8 * GIB))
     at.pods = [replace(at.pods[0], annotations={ALLOCATION: allocation(9000, 8 * GIB)})]
     (asked,) = [action for action in at.plan() if isinstance(action, ResizePod)]

@@ -16,7 +16,7 @@ def value_of(found: Mapping[str, Any]) -> str:
     return str(found["value"])
 
 
-def test_each_change_is_told_once_with_what_was_before() -> None:
+def test_each_change_is_reported_once_with_what_was_before() -> None:
     told: list[tuple[str | None, str | None]] = []
     store: Store[str] = Store(value_of, lambda before, after: told.append((before, after)))
     assert store.replace([document("a", "1"), document("b", "1")])

@@ -217,7 +217,7 @@ def warnings(actions: list[Action]) -> list[tuple[str, str]]:
         (("taken", 1), "node taken (index 1) belongs to the older pool old"),
     ],
 )
-def test_an_unhealthy_device_that_is_not_there_is_told(entry: tuple[str, int], problem: str) -> None:
+def test_an_unhealthy_device_that_is_not_there_is_reported(entry: tuple[str, int], problem: str) -> None:
     old = pool("old", "2025-01-01T00:00:00Z", nodeSelector={"matchLabels": {"old": "yes"}})
     marked = [{"node": "w1", "index": 7}, {"node": entry[0], "index": entry[1]}]
     pools = [old, replace(pool(unhealthy=marked), generation=7)]
@@ -231,7 +231,7 @@ def test_an_unhealthy_device_that_is_not_there_is_told(entry: tuple[str, int], p
     assert ("NoSuchDevice", condition["message"]) in warnings(actions)
 
 
-def test_an_unhealthy_device_of_a_node_that_cannot_be_read_is_told() -> None:
+def test_an_unhealthy_device_of_a_node_that_cannot_be_read_is_reported() -> None:
     seen = PoolSeen([PoolNode(node(), None)], lost={}, marked=[("w1", 0)])
     condition = unhealthy_applied(pool_status(pool(), seen, NOW))
     told = "spec.unhealthy: node w1 (index 0) has an annotation that can't be read; the other entries hold"

@@ -245,7 +245,7 @@ def test_the_thread_outlives_trouble_and_says_it_once(server, path, registry, ca
     assert capsys.readouterr().err.count("events wait there or on their nodes") == 1
 
 
-def test_a_store_that_can_not_be_opened_is_told(server, make, tmp_path):
+def test_a_store_that_can_not_be_opened_is_reported(server, make, tmp_path):
     collector = make(file=tmp_path / "missing" / "r.db")
     with pytest.raises(ClusterError, match="can't use this file as the operator's store"):
         collector.attempt(None)

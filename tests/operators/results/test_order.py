@@ -61,7 +61,7 @@ def test_the_order_and_the_number_of_times_make_no_difference(facts, events, dat
 
 
 @given(FACTS, streams())
-def test_a_result_is_consistent_whatever_was_told(facts, events):
+def test_a_result_is_consistent_whatever_was_reported(facts, events):
     result = job_result(facts, events)
     assert all(r.end_ns is None or r.begin_ns <= r.end_ns for r in result.runs)
     assert result.steps_missing >= 0

@@ -101,13 +101,13 @@ def test_one_answer_is_of_one_moment(store, reader, told, facts):
     assert reader.jobs() != before
 
 
-def test_where_there_is_no_store_yet_it_is_told_and_none_is_made(tmp_path):
+def test_where_there_is_no_store_yet_it_is_reported_and_none_is_made(tmp_path):
     with pytest.raises(ClusterError, match=r"r\.db: can't read this file as the operator's store: .*: does it run"):
         ResultReader.open(tmp_path / "r.db")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_of_another_version_is_told(tmp_path):
+def test_a_store_of_another_version_is_reported(tmp_path):
     ResultStore(tmp_path / "r.db").close()
     with closing(sqlite3.connect(tmp_path / "r.db")) as db:
         db.execute("pragma user_version = 99")

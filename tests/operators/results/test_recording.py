@@ -128,7 +128,7 @@ def test_a_store_that_nobody_named_is_gone_at_the_end(record, facts):
         ({"keep_events_s": "-1"}, "EMUGPU_JOBS_KEEP_EVENTS_S: must be a whole number"),
     ],
 )
-def test_settings_that_are_wrong_are_told_before_anything_starts(wrong, words):
+def test_settings_that_are_wrong_are_reported_before_anything_starts(wrong, words):
     with pytest.raises(EmuGpuError) as caught:
         Recording(settings(**wrong), CollectorRegistry(), CLOCKS, Leader().links())
     assert words in str(caught.value)

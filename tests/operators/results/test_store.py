@@ -145,13 +145,13 @@ def test_a_file_with_a_table_of_clock_offsets_is_read_and_written_as_before(tmp_
         assert later.job("job").jct_s == 6
 
 
-def test_a_file_that_is_no_store_is_told(tmp_path):
+def test_a_file_that_is_no_store_is_reported(tmp_path):
     (tmp_path / "r.db").write_bytes(b"not a database" * 100)
     with pytest.raises(ClusterError, match=r"can't use this file as the operator's store: .*move the file away"):
         ResultStore(tmp_path / "r.db")
 
 
-def test_a_store_of_a_newer_emugpu_is_told(tmp_path):
+def test_a_store_of_a_newer_emugpu_is_reported(tmp_path):
     ResultStore(tmp_path / "r.db").close()
     with closing(sqlite3.connect(tmp_path / "r.db")) as db:
         db.execute("pragma user_version = 99")

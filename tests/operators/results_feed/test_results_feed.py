@@ -218,12 +218,12 @@ def test_of_several_replicas_the_one_that_leads_answers(
     assert asked == ["127.0.0.99", "127.0.0.1"]
 
 
-def test_a_store_that_is_away_is_told_with_its_reason(served: Served, path: Path) -> None:
+def test_a_store_that_is_away_is_reported_with_its_reason(served: Served, path: Path) -> None:
     with pytest.raises(ClusterError, match=rf"^results store at http://127.0.0.1:\d+: {path}: can't read this file"):
         served.client.changes(0)
 
 
-def test_no_controller_is_told(served: Served) -> None:
+def test_no_controller_is_reported(served: Served) -> None:
     served.server.close()
     with pytest.raises(ClusterError, match=r"Connection refused; does the jobs controller run\?$"):
         served.client.changes(0)
@@ -233,7 +233,7 @@ def test_no_controller_is_told(served: Served) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"store": "s", "version": "x"}', b"<html>"])
-def test_what_is_no_answer_is_told(body: bytes, tmp_path: Path) -> None:
+def test_what_is_no_answer_is_reported(body: bytes, tmp_path: Path) -> None:
     server = HttpServer.of_requests(0, lambda _request: (200, "application/json", body), monotonic_ns)
     server.start()
     (tmp_path / "token").write_text("good")

@@ -177,7 +177,7 @@ def test_a_prediction_that_takes_too_long_is_given_up():
         )
 
 
-def test_a_policy_that_fails_is_told(tmp_path):
+def test_a_policy_that_fails_is_reported(tmp_path):
     (tmp_path / "lazy.py").write_text(
         "from scheduler_sims.interface.plan import Plan\n"
         "class Lazy:\n    needs_estimates = False\n    preemptive = False\n"

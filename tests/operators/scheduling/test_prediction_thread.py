@@ -133,7 +133,7 @@ def test_of_too_many_questions_the_last_are_not_taken() -> None:
     assert list(answers.written) == [str(number) for number in range(MAX_WAITING)]
 
 
-def test_an_error_of_any_kind_is_told_and_the_next_question_answered(
+def test_an_error_of_any_kind_is_reported_and_the_next_question_answered(
     answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = count()

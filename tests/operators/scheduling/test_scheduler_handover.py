@@ -40,7 +40,7 @@ def test_another_policy_keeps_the_jobs_past_only() -> None:
     assert found.problem == "the state of policy synergy is discarded: the policy is las now"
 
 
-def test_a_state_that_is_not_plain_is_told_and_the_rest_kept() -> None:
+def test_a_state_that_is_not_plain_is_reported_and_the_rest_kept() -> None:
     document, problem = document_of(Handover(EPOCH_NS, "own", object(), ATTAINED))
     assert problem.startswith("the state of policy own is lost at a restart: a object is not plain data")
     found = from_document(document, "own", "")
@@ -48,14 +48,14 @@ def test_a_state_that_is_not_plain_is_told_and_the_rest_kept() -> None:
     assert (found.state, found.attained) == (None, ATTAINED)
 
 
-def test_a_state_that_is_too_large_is_told() -> None:
+def test_a_state_that_is_too_large_is_reported() -> None:
     huge = [str(number) * 50 for number in range(200_000)]
     document, problem = document_of(Handover(EPOCH_NS, "own", huge))
     assert problem == "the state of policy own is lost at a restart: it is too large for a ConfigMap"
     assert len(document["binaryData"]["memory"]) < 1000
 
 
-def test_types_that_are_gone_are_told() -> None:
+def test_types_that_are_gone_are_reported() -> None:
     document, _ = document_of(MEMORY)
     text = document["binaryData"]["memory"]
     import zlib

@@ -132,7 +132,7 @@ def test_cpus_are_divided_anew_on_all_pods(world: Any, lab: Any, tmp_path: Any) 
     assert [name for name, _, _ in here.runs] == ["wide", "wide"]
 
 
-def test_one_that_no_policy_can_place_is_told(world: Any, lab: Any) -> None:
+def test_one_that_no_policy_can_place_is_reported(world: Any, lab: Any) -> None:
     here = world.of(nodes=2, gpus=1)
     here.submit("wide", 5, nodes=3)
     here.submit("other", 5)

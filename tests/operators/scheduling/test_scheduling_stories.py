@@ -117,7 +117,7 @@ def test_what_its_owner_holds_back_is_none_of_the_loops_until_it_is_let_go(world
     now.until(now.done("a"))
 
 
-def test_a_job_that_fits_nowhere_is_told_once_and_taken_when_nodes_come(world: Any, story: Any) -> None:
+def test_a_job_that_fits_nowhere_is_reported_once_and_taken_when_nodes_come(world: Any, story: Any) -> None:
     here = world.of(nodes=1, gpus=1)
     here.submit("large", 5, resources={"emuGPU": 2})
     here.submit("small", 5)

@@ -232,7 +232,7 @@ def test_a_start_before_the_run_has_had_its_turn(drive):
     assert [driven.wait(), driven.wait()] == [[(4.0, "finished", "a", 10)], [(10.0, "finished", "b", 1)]]
 
 
-def test_stops_are_told_one_after_the_other_and_jobs_work_on_until_then(drive):
+def test_stops_are_reported_one_after_the_other_and_jobs_work_on_until_then(drive):
     """Three simultaneous stops are delivered a second apart; a stop requested meanwhile is the fourth."""
     driven = drive(*(Job(name, gpu_s=20, steps=20) for name in "abcd"), stop_s=0.25, serial_stop_s=1.0)
     for device, name in enumerate("abcd"):

@@ -130,7 +130,7 @@ def test_an_unknown_name_comes_with_a_suggestion(refused, text, message):
         ("nodes: [{name: n, count: 2, cpus: 1}, {name: n-2, cpus: 2}]", "nodes: 2 nodes are called 'n-2'"),
     ],
 )
-def test_a_wrong_shape_is_told(refused, text, message):
+def test_a_wrong_shape_is_reported(refused, text, message):
     assert message in refused(text)
 
 
@@ -151,15 +151,15 @@ def test_too_many_nodes_in_several_entries_are_refused(refused):
         ("nodes: !!python/object:os.system {}", "not valid YAML: could not determine a constructor"),
     ],
 )
-def test_what_is_not_yaml_is_told_with_its_line(refused, text, message):
+def test_what_is_not_yaml_is_reported_with_its_line(refused, text, message):
     assert message in refused(text)
 
 
-def test_what_is_nested_too_deeply_is_told(refused):
+def test_what_is_nested_too_deeply_is_reported(refused):
     assert refused("nodes: " + "[" * 5_000) == "cluster.yaml: is nested too deeply"
 
 
-def test_a_value_that_stands_for_very_much_is_told_briefly(refused):
+def test_a_value_that_stands_for_very_much_is_reported_briefly(refused):
     lines = ["b0: &b0 [x, x]", *(f"b{n}: &b{n} [{', '.join([f'*b{n - 1}'] * 9)}]" for n in range(1, 30))]
     bomb = "".join(f"  {line}\n" for line in lines)
     told = refused(f"nodes:\n- name:\n{bomb}".replace("  b", "    b"))
@@ -167,11 +167,11 @@ def test_a_value_that_stands_for_very_much_is_told_briefly(refused):
     assert len(told) < 300
 
 
-def test_bytes_that_are_not_text_are_told(refused):
+def test_bytes_that_are_not_text_are_reported(refused):
     assert refused(b"nodes: \xff\xfe") == "cluster.yaml: is not UTF-8 text"
 
 
 @pytest.mark.parametrize(("name", "why"), [("missing.yaml", "No such file or directory"), ("", "Is a directory")])
-def test_a_file_that_cannot_be_read_is_told(tmp_path, name, why):
+def test_a_file_that_cannot_be_read_is_reported(tmp_path, name, why):
     with pytest.raises(InputError, match=f"can't read the cluster file: {why}"):
         load_cluster(tmp_path / name)

@@ -142,16 +142,16 @@ def test_an_input_time_is_a_number(refused):
 
 
 @pytest.mark.parametrize("text", ["job_id,gpu_duration_s\n,1\n", "user,gpu_duration_s\nann,1\n"])
-def test_a_missing_job_id_is_told(refused, text):
+def test_a_missing_job_id_is_reported(refused, text):
     assert refused(text) == "jobs.csv:2: job_id: is missing"
 
 
-def test_a_job_without_any_run_time_is_told(refused):
+def test_a_job_without_any_run_time_is_reported(refused):
     told = refused("job_id,user\na,ann\n")
     assert told == "jobs.csv:2: says neither gpu_duration_s, cpu_duration_s nor model: how long does it run?"
 
 
-def test_the_second_use_of_a_job_id_is_told(refused):
+def test_the_second_use_of_a_job_id_is_reported(refused):
     assert refused("job_id,gpu_duration_s\na,1\nb,1\na,2\n") == "jobs.csv:4: job_id 'a' is used twice, first in line 2"
 
 
@@ -191,27 +191,27 @@ def test_a_quoted_line_break_is_refused_on_its_first_line(refused):
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", b"\xef\xbb\xbf"])
-def test_an_empty_file_is_told_with_the_columns(refused, text):
+def test_an_empty_file_is_reported_with_the_columns(refused, text):
     told = refused(text)
     assert told.startswith("jobs.csv: is empty; the first line names columns of job_id, user")
     assert all(column in told for column in COLUMNS)
 
 
-def test_a_header_without_jobs_is_told(refused):
+def test_a_header_without_jobs_is_reported(refused):
     assert refused("job_id,gpu_duration_s\n") == "jobs.csv: has a header but no jobs"
 
 
-def test_a_column_named_twice_is_told(refused):
+def test_a_column_named_twice_is_reported(refused):
     assert refused("job_id,user,job_id\na,b,c\n") == "jobs.csv:1: a column is named twice"
 
 
 @pytest.mark.parametrize("text", [b"job_id,gpu_duration_s\n\xff,1\n", "job_id,gpu_duration_s\na,1\n".encode("utf-16")])
-def test_bytes_that_are_not_text_are_told(refused, text):
+def test_bytes_that_are_not_text_are_reported(refused, text):
     assert refused(text) == "jobs.csv: is not UTF-8 text"
 
 
 @pytest.mark.parametrize(("name", "why"), [("missing.csv", "No such file or directory"), ("", "Is a directory")])
-def test_a_file_that_cannot_be_read_is_told(tmp_path, name, why):
+def test_a_file_that_cannot_be_read_is_reported(tmp_path, name, why):
     with pytest.raises(InputError, match=f"can't read the workload: {why}"):
         load_workload(tmp_path / name)
 

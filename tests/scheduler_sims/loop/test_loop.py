@@ -119,7 +119,7 @@ def test_jobs_that_come_and_go_at_one_instant_are_seen_at_once(simulate):
     assert list(policy.views[1].jobs) == ["c"]
 
 
-def test_state_comes_back_and_reasons_are_told(simulate):
+def test_state_comes_back_and_reasons_are_reported(simulate):
     seen = []
 
     class Counting(Timeline):
@@ -346,7 +346,7 @@ def devices(view, count, **changes):
         ),
     ],
 )
-def test_a_plan_that_cannot_be_carried_out_is_told_in_one_line(simulate, answer, message):
+def test_a_plan_that_cannot_be_carried_out_is_reported_in_one_line(simulate, answer, message):
     with pytest.raises(PolicyError) as caught:
         simulate(Once(lambda view: Plan.full(answer(view))), NODES, [BIG, B])
     assert str(caught.value) == message
@@ -396,7 +396,7 @@ def test_a_wake_up_that_is_not_ahead_is_refused(simulate, wake_at_s):
         simulate(Once(lambda _view: Plan.full({}, wake_at_s=wake_at_s)), NODES, [TEN])
 
 
-def test_an_exception_in_a_policy_is_told_with_its_line(simulate):
+def test_an_exception_in_a_policy_is_reported_with_its_line(simulate):
     def broken(view):
         return view.jobs["nobody"]
 
@@ -419,7 +419,7 @@ def test_an_error_that_a_policy_raises_on_purpose_passes_unchanged(simulate):
 
 
 @pytest.mark.parametrize("answer", [None, {"a": "n1/0"}])
-def test_an_answer_that_is_no_plan_is_told(simulate, answer):
+def test_an_answer_that_is_no_plan_is_reported(simulate, answer):
     with pytest.raises(PolicyError, match=rf"the policy answered {type(answer).__name__} at 0.000 s, not a Plan"):
         simulate(Once(lambda _view: answer), NODES, [TEN])
 

@@ -307,7 +307,7 @@ class NotNowError(ClusterError):
     retry_helps = True
 
 
-def test_a_start_that_is_refused_is_told_and_tried_again(script):
+def test_a_start_that_is_refused_is_reported_and_tried_again(script):
     cluster = script(("a", 1))
     cluster.refuse = [NotNowError("busy"), NotNowError("busy")]
     run = Run(cluster)

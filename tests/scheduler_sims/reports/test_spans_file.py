@@ -39,7 +39,7 @@ def test_what_can_t_be_read_is_said(tmp_path: Path) -> None:
         read_spans_csv(tmp_path / "spans.csv")
 
 
-def test_another_file_is_told(tmp_path: Path) -> None:
+def test_another_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "spans.csv").write_text("job_id\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"spans\.csv:1: is not a spans\.csv"):
         read_spans_csv(tmp_path / "spans.csv")

@@ -282,7 +282,7 @@ def test_progress_is_written_as_ranges_without_gap_or_overlap(node, held):
     assert node.published == list(node.log.after(0))
 
 
-def test_an_older_checkpoint_is_told_as_it_is(node, held):
+def test_an_older_checkpoint_is_reported_as_it_is(node, held):
     for step in range(6):
         at(node, 1_000 + 50 * step)
         node.manager.lease(held, step, 50, 1_000)

@@ -288,7 +288,7 @@ def test_an_owners_job_loses_its_device_too(pods, uuids):
     assert pods.kinds("job") == ["granted", "attached", "device-lost"]
 
 
-def test_out_of_memory_is_told_once_a_run(pods, pod, uuids):
+def test_out_of_memory_is_reported_once_a_run(pods, pod, uuids):
     grant = pods.attach(pods.mint("t", uuids[0]), pod("a"))
     for _ in range(3):
         with pytest.raises(OutOfMemoryError):

@@ -28,7 +28,7 @@ def test_what_the_watch_says_counts_and_a_glimpse_before_that(shares):
     assert shares.of("a") == TWO
 
 
-def test_only_changes_are_told(shares):
+def test_only_changes_are_reported(shares):
     shares.set_listed({"a": ONE})
     shares.set_watched({"a": ONE, "b": TWO})
     shares.changed("b", TWO)

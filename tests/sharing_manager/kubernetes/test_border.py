@@ -146,7 +146,7 @@ def test_a_node_that_is_made_anew_outside_of_any_pool_has_no_devices_in_the_end(
         (inventory(1, "n2").to_json(), r"annotation emugpu\.dev/inventory: node: must be n1, got n2"),
     ],
 )
-def test_a_wrong_annotation_changes_nothing_and_is_told(fake, start, eventually, caplog, annotation, says) -> None:
+def test_a_wrong_annotation_changes_nothing_and_is_reported(fake, start, eventually, caplog, annotation, says) -> None:
     fake.set_node("n1", inventory(2).to_json())
     border = start()
     eventually(lambda: border.inventories)
@@ -180,7 +180,7 @@ def test_a_process_is_identified_once_the_api_server_is_back(fake, start, eventu
     eventually(lambda: answers and answers[0].pod == "train")
 
 
-def test_an_event_is_told_by_the_running_border(fake, start, eventually) -> None:
+def test_an_event_is_reported_by_the_running_border(fake, start, eventually) -> None:
     border = start()
     pod = PodIdentity(POD_UID, CID, "default", "train", "main", POD_UID)
     border.pod_events.record(pod, "OutOfMemory", "no room", warning=True)

@@ -72,7 +72,7 @@ def test_an_event_about_a_node_lives_in_default_and_lengths_are_kept() -> None:
     assert 1000 < len(event["note"].encode()) <= 1024 and event["type"] == "Normal"
 
 
-def test_the_same_event_is_told_once_in_five_minutes(fake, sender) -> None:
+def test_the_same_event_is_reported_once_in_five_minutes(fake, sender) -> None:
     for _ in range(3):
         sender.record(POD, "OutOfMemory", "no room", warning=True)
     sender.record(POD, "OutOfMemory", "still no room", warning=True)
@@ -88,7 +88,7 @@ def test_the_same_event_is_told_once_in_five_minutes(fake, sender) -> None:
     assert fake.events[2]["note"] == "no room (3 more of these in the last minutes)"
 
 
-def test_what_was_told_is_forgotten_in_the_end(monkeypatch) -> None:
+def test_what_was_reported_is_forgotten_in_the_end(monkeypatch) -> None:
     monkeypatch.setattr(events, "_MAX_KEYS", 10)
     gate = EventGate()
     assert all(gate.admit(SUBJECT, "R", str(number), 0) == 0 for number in range(11))

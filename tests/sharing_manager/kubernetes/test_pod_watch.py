@@ -92,7 +92,7 @@ def test_what_was_missed_is_found_by_the_next_list(fake, book, watch, eventually
 
 
 @pytest.mark.parametrize("fault", [403, 500])
-def test_a_failure_is_told_and_tried_again(fake, book, watch, eventually, caplog, fault) -> None:
+def test_a_failure_is_reported_and_tried_again(fake, book, watch, eventually, caplog, fault) -> None:
     fake.fail(fault, "pods", "pod watch", times=2)
     fake.cut_watches()
     eventually(lambda: not any(f.times for f in fake.faults))

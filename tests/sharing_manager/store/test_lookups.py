@@ -96,7 +96,7 @@ def test_a_redis_that_comes_back_in_time_is_waited_for(make_progress, ask):
     assert ask(make_progress([AWAY, AWAY, {"u/0": 5}]), "u/0") == [5]
 
 
-def test_one_that_stays_away_is_told_with_its_cause(make_progress, ask):
+def test_one_that_stays_away_is_reported_with_its_cause(make_progress, ask):
     (answer,) = ask(make_progress([AWAY], max_wait_s=0.05), "u/0")
     assert isinstance(answer, ManagerUnavailableError)
     assert (

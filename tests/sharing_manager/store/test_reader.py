@@ -93,7 +93,7 @@ def test_a_redis_that_forgot_what_it_gave_gives_nothing_twice(server, write, mak
     assert server.client().xpending(stream_of("a"), "g")["pending"] == 0
 
 
-def test_an_event_that_was_deleted_unread_is_told_as_such(server, write, make_reader):
+def test_an_event_that_was_deleted_unread_is_reported_as_such(server, write, make_reader):
     write("a", [1, 2])
     reader = make_reader(consumer="c")
     reader.read()
@@ -102,7 +102,7 @@ def test_an_event_that_was_deleted_unread_is_told_as_such(server, write, make_re
     assert [(delivery.id, delivery.entry and delivery.entry.sequence) for delivery in again][-1] == (EntryId(100, 2), 2)
 
 
-def test_a_redis_that_is_away_is_told_and_the_same_call_works_later(server, write, make_reader):
+def test_a_redis_that_is_away_is_reported_and_the_same_call_works_later(server, write, make_reader):
     write("a", [1, 2])
     reader = make_reader()
     server.kill()
@@ -112,7 +112,7 @@ def test_a_redis_that_is_away_is_told_and_the_same_call_works_later(server, writ
     assert drain(reader) == [("a", 1), ("a", 2)]
 
 
-def test_a_stream_that_is_no_stream_is_told(server, make_reader):
+def test_a_stream_that_is_no_stream_is_reported(server, make_reader):
     server.client().sadd("emugpu:nodes", "a")
     server.client().set(stream_of("a"), "mine")
     with pytest.raises(StoreUnavailableError, match="holds something else"):

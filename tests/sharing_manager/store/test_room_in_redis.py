@@ -143,7 +143,7 @@ def test_without_memory_nor_a_connection_nothing_more_goes_wrong(shipper, link):
     assert len(shipper.lines) == 1
 
 
-def test_after_a_trouble_progress_is_told_before_the_events_that_waited(shipper, link, log):
+def test_after_a_trouble_progress_is_reported_before_the_events_that_waited(shipper, link, log):
     log.run("old", 3)
     shipper.attempt()
     shipper.failed(MEMORY)

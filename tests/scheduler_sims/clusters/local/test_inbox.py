@@ -35,7 +35,7 @@ def test_devices_of_a_stopped_job_are_free_later_where_others_stop_too() -> None
     assert inbox.take(20) == [event(20, Happening.STOPPED)]
 
 
-def test_without_the_cost_everything_is_told_at_once_in_order() -> None:
+def test_without_the_cost_everything_is_reported_at_once_in_order() -> None:
     inbox = Inbox(0)
     late, early = event(9, Happening.FINISHED, "b", 1), event(9, Happening.FINISHED, "a", 0)
     inbox.add(late)

@@ -241,7 +241,7 @@ class SlowAfterStops(LocalCluster):
             sleep_ns(2 * NS_PER_S)
 
 
-def test_a_stop_that_is_told_late_is_a_lag(tmp_path: Path) -> None:
+def test_a_stop_that_is_reported_late_is_a_lag(tmp_path: Path) -> None:
     """Of two simultaneous stops, the second is due after one second and delivered after two."""
     workload = "job_id,submit_s,gpu_duration_s\na,0,60\nb,0,60\nc,5,5\nd,5,5\n"
     run = experiment(tmp_path, workload, TWO_GPUS + "\ncosts: {serial_stop_s: 1}")
