@@ -85,12 +85,19 @@ S = TypeVar("S", bound=EnvSettings)
 
 
 def run_daemon(
-    argv: Sequence[str], module: str, purpose: str, settings: type[S], run: Callable[[S], int | None], *, name: str = ""
+    argv: Sequence[str],
+    module: str,
+    purpose: str,
+    settings: type[S],
+    run: Callable[[S], int | None],
+    *,
+    name: str = "",
+    exit_wrong: int = EXIT_WRONG,
 ) -> int:
     """Run `python -m MODULE` with the settings of the environment; returns the exit status, 0 where `run` returns None.
 
-    An EmuGpuError becomes one line on stderr and EXIT_WRONG. `purpose`: a sentence for --help. `name` begins the lines on
-    stderr; empty: the last part of `module`.
+    An EmuGpuError becomes one line on stderr and the status `exit_wrong`. `purpose`: a sentence for --help. `name` begins the
+    lines on stderr; empty: the last part of `module`.
     """
     name = name or module.rpartition(".")[2]
     if list(argv) in (["-h"], ["--help"]):
@@ -98,9 +105,9 @@ def run_daemon(
         return 0
     if argv:
         print(f"{name}: takes no arguments; see --help", file=sys.stderr)
-        return EXIT_WRONG
+        return exit_wrong
     try:
         return run(settings.from_env(os.environ)) or 0
     except EmuGpuError as error:
         print(f"{name}: {error}", file=sys.stderr)
-        return EXIT_WRONG
+        return exit_wrong

@@ -27,14 +27,12 @@ from emulator_runtime.workloads.pod import all_linked
 from emulator_runtime.workloads.ranks.group import Group, Start
 from emulator_runtime.workloads.records import ObservedStepTimes, StepRecord
 from emulator_runtime.workloads.step_costs.request import Layout, StepPlan, TrainRequest, plan_step
-from emulator_runtime.workloads.stopping import PATIENCE_S, StopNow, StopSwitch
+from emulator_runtime.workloads.stopping import PATIENCE_S, RELEASE_TIMEOUT_S, StopNow, StopSwitch
 
 SLICE_NS = NS_PER_S // 5
 """A longer wait checks at this interval whether it should continue."""
 PATIENCE_WITH_MANAGER_S = 120.0
 """How long a run waits for an unavailable manager (host seconds): an upgrade may include a slow image pull."""
-_RELEASE_TIMEOUT_S = 1.5
-"""How long a stopping process tries to release its devices; the manager also notices that the process has ended."""
 
 
 class PodManager(Protocol):
@@ -241,7 +239,7 @@ class PodTraining:
         """Release the devices, on a new connection: the old one may have a pending request."""
         self._manager.close()
         if self._done is not None:
-            manager = self._dependencies.connect(_RELEASE_TIMEOUT_S)
+            manager = self._dependencies.connect(RELEASE_TIMEOUT_S)
             with contextlib.suppress(EmuGpuError):  # the manager will notice that the pod has ended
                 manager.attach(self._done)
                 manager.release(self._done)

@@ -14,7 +14,11 @@ from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.timing.host import monotonic_ns
 
 PATIENCE_S = 1.5
-"""How long a stopping process continues its current work (host seconds); the grace period may be 5 s or less."""
+"""How long a stopping process continues its current work (host seconds)."""
+RELEASE_TIMEOUT_S = 1.5
+"""How long it then tries to release its devices; the manager also notices that the process has ended."""
+GRACE_S = 5
+"""Termination grace period of an EmuJob's pods: PATIENCE_S, RELEASE_TIMEOUT_S, and time for Python to end."""
 
 
 class StopNow(BaseException):  # not an Exception: error handlers must not catch it

@@ -19,7 +19,7 @@ from operators.pools.emulated_nodes import emulated_nodes
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
-    """A node of a pool. `devices`: GPU type and memory of each that pods can ask for, shared ones as often as shared."""
+    """A node of a pool. `devices`: GPU type and usable memory of each that pods can ask for, shared ones as often as shared."""
 
     node: str
     cpu_milli: int
@@ -34,7 +34,7 @@ def offers_of(pools: Iterable[Pool], nodes: Sequence[Node]) -> tuple[NodeOffer, 
             each.name,
             each.cpu_milli,
             each.memory_bytes,
-            tuple((entry.device.gpu_type, entry.device.memory_bytes) for entry in each.shares),
+            tuple((entry.device.gpu_type, entry.device.usable_memory_bytes) for entry in each.shares),
         )
         for each in emulated_nodes(pools, nodes)
     )
@@ -166,7 +166,7 @@ def _lacks(configuration: Configuration, types: Mapping[str, int], offer: NodeOf
     usable = sum(memory >= types[gpu_type] for gpu_type, memory in offer.devices if gpu_type in types)
     if usable < configuration.gpus:
         if len(of_type) >= configuration.gpus:
-            return f"needs {gib(min(types.values()))} of memory on each GPU, the largest has {gib(max(of_type))}"
+            return f"needs {gib(min(types.values()))} of memory on each GPU, the largest has {gib(max(of_type))} usable"
         return f"needs {configuration.gpus} GPUs on a node, a node has {len(of_type)} that will do"
     if offer.cpu_milli < configuration.cpu_milli:
         return f"needs {configuration.cpu_milli / 1000:g} CPUs on a node, a node has {offer.cpu_milli / 1000:g}"

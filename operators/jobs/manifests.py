@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_TRAINING
+from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL
 from emulator_runtime.workloads.command.arguments import CONFIGURATION_VARIABLE
+from emulator_runtime.workloads.stopping import GRACE_S
 from operators.kube.api import Json
 from operators.objects.emujob import Configuration, EmuJob, EmuJobSpec
 from operators.objects.names import CONFIGURATION, CONTAINER, GATE
@@ -21,8 +22,7 @@ from operators.objects.node import HOSTNAME_LABEL
 from operators.pools.labels import OWN_PREFIX, label_value
 
 BACKOFF_LIMIT = 1000
-"""Large: nodes restart and pods are killed. A wrong command ends a Job at once, see EXIT_WRONG_TRAINING."""
-GRACE_S = 5
+"""Large: nodes restart and pods are killed. A wrong command ends a Job at once, see EXIT_WRONG_IN_POD."""
 RENDEZVOUS_PORT = 29400
 _PRODUCT = f"{OWN_PREFIX}gpu.product"
 
@@ -39,7 +39,7 @@ class Images:
 def job_document(job: EmuJob, spec: EmuJobSpec, images: Images, chosen: Configuration, types: Sequence[str]) -> Json:
     """The Job to create. `chosen`: the configuration with which it starts; `types`: usable GPU types, empty: any."""
     policy = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "Ignore"}
-    by_exit = ((EXIT_STOPPED, "Ignore"), (EXIT_WRONG_TRAINING, "FailJob"))
+    by_exit = ((EXIT_STOPPED, "Ignore"), (EXIT_WRONG_IN_POD, "FailJob"))
     rules = [policy, *(_on_exit(code, action) for code, action in by_exit)]
     own = {JOB_LABEL: job.key.name, JOB_UID_LABEL: job.key.uid}
     metadata = {

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from emulator_runtime.command_line import OneLineParser
 from emulator_runtime.domain.errors import InputError, UnknownNameError
-from emulator_runtime.domain.exit_codes import EXIT_WRONG_TRAINING
+from emulator_runtime.domain.exit_codes import EXIT_WRONG_IN_POD
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import MAX_SECONDS
 from emulator_runtime.workloads.command.sensitivity_options import MAX_CPUS, sensitivity_of
@@ -31,7 +31,7 @@ CONFIGURATION_VARIABLE = "EMUGPU_CONFIGURATION"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `train` to a parser, and its exit status after a usage error."""
     if isinstance(parser, OneLineParser):
-        parser.exit_wrong = EXIT_WRONG_TRAINING
+        parser.exit_wrong = EXIT_WRONG_IN_POD
     what = parser.add_argument_group("what to train")
     _add_work(what)
     what.add_argument(

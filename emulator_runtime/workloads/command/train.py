@@ -33,7 +33,7 @@ from emulator_runtime.domain.errors import (
     InputError,
     OutOfMemoryError,
 )
-from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_TRAINING
+from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.ipc.client import ManagerClient
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.clocks import HostClock
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         raise
     except OSError as error:
         print(f"emugpu: {error.filename or 'this machine'}: {error.strerror}", file=sys.stderr)
-    return EXIT_WRONG_TRAINING
+    return EXIT_WRONG_IN_POD
 
 
 def _trained(args: argparse.Namespace) -> int:

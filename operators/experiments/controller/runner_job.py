@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from emulator_runtime.domain.exit_codes import EXIT_WRONG_IN_POD
 from operators.kube.api import Json
 from operators.objects.experiment import Experiment, ExperimentSpec
 from operators.objects.names import EXPERIMENT_OWNER, EXPERIMENT_UID_LABEL, experiment_id, runner_name
 
-EXIT_FINAL = 2
-"""The exit status of a runner that need not be restarted."""
 GRACE_S = 120
 """Termination grace period: a stopped runner deletes the namespace of its run, and waits until it is gone."""
 KEEP_S = 86400
@@ -41,7 +40,7 @@ class RunnerSettings:
 def runner_document(experiment: Experiment, spec: ExperimentSpec, settings: RunnerSettings) -> Json:
     """The Job to create: never two pods at once, and evictions don't count as failures."""
     disruption = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "Ignore"}
-    final = {"onExitCodes": {"operator": "In", "values": [EXIT_FINAL]}, "action": "FailJob"}
+    final = {"onExitCodes": {"operator": "In", "values": [EXIT_WRONG_IN_POD]}, "action": "FailJob"}
     name, uid = runner_name(experiment.key.name, experiment.key.uid), experiment.key.uid
     labels = {
         "app.kubernetes.io/name": "emugpu",

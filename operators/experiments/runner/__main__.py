@@ -10,10 +10,9 @@ from pathlib import Path
 from types import FrameType
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, PolicyError
-from emulator_runtime.domain.exit_codes import EXIT_STOPPED
+from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.node.settings import run_daemon
 from emulator_runtime.timing.host import wall_ns
-from operators.experiments.controller.runner_job import EXIT_FINAL
 from operators.experiments.runner.inputs import Settings
 from operators.experiments.runner.runner import Runner, RunnerDependencies
 from operators.experiments.runner.status_writer import StatusWriter
@@ -27,9 +26,11 @@ _FINAL = (InputError, PolicyError, ForbiddenError, NotThereError)
 
 
 def main(argv: list[str]) -> int:
-    """0: done, 1: another attempt may succeed, 2: no attempt would, 143: stopped by a signal."""
+    """0: done, 1: another attempt may succeed, 64: no attempt would, 143: stopped by a signal."""
     purpose = "Runs one SchedulingExperiment, in a pod that the controller creates."
-    return run_daemon(argv, "operators.experiments.runner", purpose, Settings, _run, name="experiment")
+    return run_daemon(
+        argv, "operators.experiments.runner", purpose, Settings, _run, name="experiment", exit_wrong=EXIT_WRONG_IN_POD
+    )
 
 
 def _run(settings: Settings) -> int:
@@ -42,7 +43,7 @@ def _run(settings: Settings) -> int:
         return EXIT_STOPPED
     except EmuGpuError as error:
         _say(str(error))
-        return EXIT_FINAL if isinstance(error, _FINAL) else EXIT_AGAIN
+        return EXIT_WRONG_IN_POD if isinstance(error, _FINAL) else EXIT_AGAIN
 
 
 def _attempt(settings: Settings) -> int:

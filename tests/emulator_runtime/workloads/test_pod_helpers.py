@@ -11,6 +11,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.lag import LagHistogram
+from emulator_runtime.workloads import stopping
 from emulator_runtime.workloads.command.report import TrainReport, TrainSummary
 from emulator_runtime.workloads.command.sizes import parse_bytes
 from emulator_runtime.workloads.pod import all_linked, pod_access, whole_variable
@@ -163,3 +164,7 @@ def test_a_summary_before_the_first_step():
     summary = TrainSummary("failed", 0, 0, None, ObservedStepTimes(), LagHistogram(), reason="why")
     assert summary.lines() == ["failed: 0 steps done, 0 of them in this run (why)"]
     assert json.loads(json.dumps(summary.to_json()))["step_s"]["mean"] == 0
+
+
+def test_a_stopping_process_ends_within_its_pods_grace_period() -> None:
+    assert stopping.PATIENCE_S + stopping.RELEASE_TIMEOUT_S + 1 <= stopping.GRACE_S

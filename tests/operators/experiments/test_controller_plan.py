@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.exit_codes import EXIT_WRONG_IN_POD
 from operators.controllers.actions import Plan, RecordEvent, WriteStatus, label_of
 from operators.experiments.controller.for_jobs_program import runner_settings
 from operators.experiments.controller.objects import RunNamespace, RunnerJob
@@ -282,7 +283,9 @@ def test_where_and_as_what_runners_are() -> None:
     text = '{"resources": {"limits": {"memory": "1Gi"}}, "nodeSelector": {"a": "b"}, "tolerations": []}'
     image = {"image": "emugpu-scheduler:2", "pull_policy": "Never"}
     found = runner_settings(namespace="ns", account="sa", **image, pull_secrets="s1, s2", pod=("POD", text))
-    pod = runner_document(experiment(), parse_spec(SPEC), found)["spec"]["template"]["spec"]
+    job = runner_document(experiment(), parse_spec(SPEC), found)["spec"]
+    assert [rule["onExitCodes"]["values"] for rule in job["podFailurePolicy"]["rules"][1:]] == [[EXIT_WRONG_IN_POD]]
+    pod = job["template"]["spec"]
     assert (pod["nodeSelector"], "tolerations" in pod) == ({"a": "b"}, False)
     assert pod["imagePullSecrets"] == [{"name": "s1"}, {"name": "s2"}]
     (container,) = pod["containers"]

@@ -334,8 +334,8 @@ def test_an_experiment_that_hears_nothing_is_an_error(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (InputError("spec.stretch", "must be above 0"), 2),
-        (ForbiddenError("create namespaces: no"), 2),
+        (InputError("spec.stretch", "must be above 0"), 64),
+        (ForbiddenError("create namespaces: no"), 64),
         (ClusterError("too few probe jobs came through"), 1),
         (ApiAwayError("gone"), 1),
         (KeyboardInterrupt(), 143),
@@ -369,7 +369,7 @@ def test_how_a_runner_ends_says_whether_another_attempt_helps(
 def test_usage_and_mistakes_of_the_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["--help"]) == 0
     assert "EMUGPU_EXPERIMENT_UID" in capsys.readouterr().out
-    assert program.main(["x"]) == 2
+    assert program.main(["x"]) == 64
     monkeypatch.setattr(program.signal, "signal", lambda _number, _handler: None)
-    assert program.main([]) == 2
+    assert program.main([]) == 64
     assert "EMUGPU_EXPERIMENT_NAMESPACE: is missing" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from emulator_runtime.domain.gpu import USABLE_MEMORY_FRACTION
 from emulator_runtime.domain.units import GIB, MIB
 from operators.fitting.offers import offers_of
 from operators.objects.node import Node
@@ -22,7 +23,7 @@ def test_emulated_amounts_take_the_place_of_the_machines_own() -> None:
     assert (node.cpu_milli, node.memory_bytes) == (7500, 16 * GIB)
     (own,) = offers_of([pool()], [node])
     assert (own.node, own.cpu_milli, own.memory_bytes) == ("w1", 7500, 16 * GIB)
-    assert own.devices == ((V100, 32510 * MIB),) * 2
+    assert own.devices == ((V100, int(32510 * MIB * USABLE_MEMORY_FRACTION)),) * 2
     (half,) = offers_of([pool(emulated={"cpu": 24})], [node])
     assert (half.cpu_milli, half.memory_bytes) == (24_000, 16 * GIB)
     (whole,) = offers_of([pool(emulated={"cpu": "24", "memory": "100Gi"})], [node])

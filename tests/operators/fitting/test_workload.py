@@ -9,11 +9,12 @@ import pytest
 from emulator_runtime.domain.job import ModelWork, TimedWork
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
-from operators.fitting.offers import NodeOffer
+from operators.fitting.offers import NodeOffer, first_fit, offers_of
 from operators.fitting.workload import cluster_spec, job_spec
 from operators.objects.emujob import parse_spec
 from operators.objects.node import Node
 from operators.objects.pool import Pool
+from scheduler_sims.inputs.fit import misfit
 
 V100, A100 = "Tesla_V100-PCIE-32GB", "A100-SXM4-80GB"
 PROFILES = ProfileTable.bundled()
@@ -58,3 +59,28 @@ def test_the_cluster_is_what_pools_offer() -> None:
     assert (first.name, second.name) == ("w1", "w2")
     assert (first.cpu_milli, first.memory_bytes) == (24_000, GIB)
     assert [(d.node, d.index, d.gpu_type) for d in second.devices] == [("w2", 0, V100), ("w2", 1, V100)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "fits"),
+    [
+        ({"stepTime": "1s", "memory": "29Gi"}, True),
+        ({"stepTime": "1s", "memory": "31Gi"}, False),  # less than the nominal 31.7 GiB, more than is usable of them
+        ({"stepTime": "1s", "memory": "40Gi"}, False),
+        ({"stepTime": "1s", "resources": {"emuGPU": 2}}, True),
+        ({"stepTime": "1s", "resources": {"emuGPU": 3}}, False),
+        ({"stepTime": "1s", "resources": {"cpu": 24}}, True),
+        ({"stepTime": "1s", "resources": {"cpu": 25}}, False),
+        ({"stepTime": "1s", "nodes": 2}, True),
+        ({"stepTime": "1s", "nodes": 3}, False),
+    ],
+)
+def test_the_controller_accepts_what_the_simulator_can_run(spec: dict[str, Any], fits: bool) -> None:
+    pool = Pool(
+        "p", "p", "2026-01-01T00:00:00Z", spec_json={"gpus": [{"type": "V100", "count": 2}], "emulated": {"cpu": 24}}
+    )
+    nodes = [Node(name, name, cpu_milli=2000, memory_bytes=64 * GIB) for name in ("w1", "w2")]
+    offers, parsed = offers_of([pool], nodes), parse_spec("ns", "j", {"steps": 10, **spec})
+    accepted = first_fit(parsed, offers, PROFILES)
+    runs = misfit(job_spec("ns/j", parsed, 0.0, 0, offers, PROFILES), cluster_spec([pool], nodes))
+    assert ((accepted.configuration is not None), runs == "") == (fits, fits), (accepted.problem, runs)

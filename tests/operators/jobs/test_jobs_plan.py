@@ -266,7 +266,7 @@ def test_memory_of_the_gpu_and_names_of_configurations(world: Worlds) -> None:
     at.settle()
     (accepted,) = [c for c in at.status["conditions"] if c["type"] == "Accepted"]
     assert accepted["message"] == (
-        "far: needs 33.00 GiB of memory on each GPU, the largest has 32.00 GiB; "
+        "far: needs 33.00 GiB of memory on each GPU, the largest has 32.00 GiB usable; "
         "further: needs Tesla-T4; the pools offer Tesla_V100-PCIE-32GB"
     )
 
