@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+from tests.support.yaml_documents import documents
 
 CHART = Path(__file__).parents[2] / "charts" / "emugpu"
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -46,9 +47,9 @@ def render(helm_run: Callable[..., subprocess.CompletedProcess[str]]) -> Callabl
             options = [part for text in sets for part in ("--set-json", text)]
             done = helm_run("template", "emugpu", "CHART", "--namespace", "emugpu", *options, *arguments)
             assert done.returncode == 0, done.stderr
-            documents = [document for document in yaml.safe_load_all(done.stdout) if document]
-            known[key] = {(d["kind"], d["metadata"]["name"]): d for d in documents}
-            assert len(known[key]) == len(documents)
+            rendered = documents(done.stdout)
+            known[key] = {(d["kind"], d["metadata"]["name"]): d for d in rendered}
+            assert len(known[key]) == len(rendered)
         return known[key]
 
     return objects

@@ -25,6 +25,7 @@ from operators.objects.pool import parse_spec
 from operators.pools.settings import Settings as PoolsSettings
 from operators.results_feed.server import AUDIENCE
 from sharing_manager.settings import Settings as ManagerSettings
+from tests.support.yaml_documents import documents
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 Render = Callable[..., Objects]
@@ -695,8 +696,8 @@ def test_selectors_find_their_pods(render: Render) -> None:
 
 def test_the_definitions_that_the_hook_applies_are_those_of_the_chart(render: Render, helm_run: Helm) -> None:
     texts = render()["ConfigMap", "emugpu-prepare"]["data"].values()
-    shown = [document for document in yaml.safe_load_all(helm_run("show", "crds", "CHART").stdout) if document]
-    assert [yaml.safe_load(text) for text in texts] == shown
+    shown = documents(helm_run("show", "crds", "CHART").stdout)
+    assert [documents(text)[0] for text in texts] == shown
     allowed = next(r for r in render()["ClusterRole", "emugpu-prepare"]["rules"] if "resourceNames" in r)
     assert allowed["resourceNames"] == [document["metadata"]["name"] for document in shown]
 
@@ -874,8 +875,8 @@ def test_notes_tell_what_is_to_be_done_by_hand(helm_run: Helm) -> None:
 
 def test_another_release_name(helm_run: Helm) -> None:
     done = helm_run("template", "lab", "CHART", "--namespace", "gpus")
-    documents = [document for document in yaml.safe_load_all(done.stdout) if document]
-    names = {document["metadata"]["name"] for document in documents if document["kind"] != "EmuGPUPool"}
+    rendered = documents(done.stdout)
+    names = {document["metadata"]["name"] for document in rendered if document["kind"] != "EmuGPUPool"}
     assert all(name.startswith("lab-emugpu") for name in names)
-    subjects = [s for d in documents for s in d.get("subjects", ())]
+    subjects = [s for d in rendered for s in d.get("subjects", ())]
     assert {subject["namespace"] for subject in subjects} == {"gpus"}

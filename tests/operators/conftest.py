@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from emulator_runtime.timing.host import sleep_ns
 from tests.support.api_server import ApiServer
+from tests.support.yaml_documents import document_of, documents
 
 NAMESPACED = {
     *("ConfigMap", "DaemonSet", "Deployment", "Job", "NetworkPolicy", "Pod", "PodDisruptionBudget"),
@@ -60,11 +60,11 @@ def cluster(api_server: ApiServer, helm: str) -> ApiServer:
     command = [helm, "template", "emugpu", str(chart), "--namespace", "emugpu", "--include-crds", "--set", "pools=null"]
     command += ["--set", "scheduler.enabled=true,scheduler.name=s,scheduler.jobNamespace=default"]
     rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    documents = [document for document in yaml.safe_load_all(rendered) if document]
+    parsed = documents(rendered)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "emugpu"}}
     ranks = {"Namespace": 0, "CustomResourceDefinition": 1}
     for document in sorted(
-        [namespace, *documents], key=lambda d: (ranks.get(d["kind"], 2), "AdmissionPolicy" in d["kind"])
+        [namespace, *parsed], key=lambda d: (ranks.get(d["kind"], 2), "AdmissionPolicy" in d["kind"])
     ):
         install(api_server, document)
     await_policies(api_server)
@@ -107,7 +107,7 @@ def helm() -> str:
 
 
 def _alias_cases() -> list[Any]:
-    rows = yaml.safe_load(Path(__file__).with_name("alias_cases.yaml").read_text(encoding="utf-8"))
+    rows = document_of(Path(__file__).with_name("alias_cases.yaml"))
     return [pytest.param(row, id=row["case"].replace(" ", "-")) for row in rows]
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from emulator_runtime.domain.errors import InputError
 from operators.objects import emujob, experiment, pool
 from operators.objects.custom_resource import Definition
 from tests.support.api_server import ApiServer
+from tests.support.yaml_documents import document_of
 
-TABLE = yaml.safe_load(Path(__file__).with_name("validation_cases.yaml").read_text(encoding="utf-8"))
+TABLE = document_of(Path(__file__).with_name("validation_cases.yaml"))
 DEFINITIONS: dict[str, Definition] = {
     each.kind: each for each in (emujob.EmuJob.DEFINITION, pool.Pool.DEFINITION, experiment.Experiment.DEFINITION)
 }
