@@ -1,0 +1,152 @@
+"""What sessions demand of one resource, and what an engine answers.
+
+A session is one process with a right to a resource: the compute of a device, a copy engine, a pool of CPUs. It demands work
+(nanoseconds of the undivided resource) and is answered by a piece of time. A demand names one resource; a job that needs
+several makes a demand for each.
+
+Decisions follow device time, never the order of arrival. Simultaneous events have one order: ends of work, then demands that
+become ready, then decisions by the mode's key, readiness, row of the job, rank, sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from emulator_runtime.domain.errors import RefusedError
+
+WHOLE_MILLI = 1000
+"""The whole resource, in thousandths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One process that may use a resource, and its terms.
+
+    `row`, `rank`: place of its job in the workload, and of the process in its job; they order what is otherwise equal.
+    `weight`: its share relative to others, `priority`: higher goes first, `cap_milli`: the most that it uses, in thousandths
+    of the resource. A mode reads the terms that it knows.
+    """
+
+    name: str
+    row: int = 0
+    rank: int = 0
+    weight: int = 1
+    priority: int = 0
+    cap_milli: int = WHOLE_MILLI
+
+    def __post_init__(self) -> None:
+        if self.weight < 1:
+            raise RefusedError(f"the weight of session {self.name} must be at least 1, not {self.weight}")
+        if not 1 <= self.cap_milli <= WHOLE_MILLI:
+            raise RefusedError(f"the cap of session {self.name} must be 1 to 1000 thousandths, not {self.cap_milli}")
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """`work_ns` of the undivided resource, not before `ready_ns`.
+
+    `sequence`: number of the demand in its session. `ends_unit`: a mode that doesn't interrupt an iteration may switch after it.
+    `remaining_ns`: work of the whole job that is left, this demand included, for modes that prefer short jobs.
+    """
+
+    session: str
+    sequence: int
+    ready_ns: int
+    work_ns: int
+    ends_unit: bool = True
+    remaining_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The interval [start_ns, end_ns) in which `work_ns` are done. Its average rate is work over length."""
+
+    start_ns: int
+    end_ns: int
+    work_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The piece of a demand, decided at `decided_ns` of device time."""
+
+    session: str
+    sequence: int
+    decided_ns: int
+    piece: Piece
+
+
+class Engine(Protocol):
+    """Divides one resource. The caller passes times that never decrease."""
+
+    def join(self, session: Session) -> None:
+        """Lets `session` demand. Raises RefusedError if the resource can't have it beside the others."""
+        ...
+
+    def submit(self, demand: Demand) -> None:
+        """Queues a demand; a session may queue one behind the one that is being served. Raises RefusedError."""
+        ...
+
+    def next_ns(self) -> int | None:
+        """When `advance` has something to do, as far as known; None: not before another demand."""
+        ...
+
+    def advance(self, now_ns: int) -> list[Answer]:
+        """All decisions that are due by `now_ns`, in their order. How often it is called changes no decision."""
+        ...
+
+    def leave(self, session: str, now_ns: int) -> None:
+        """Forgets a session, and frees what it was given beyond `now_ns`. The caller has advanced to `now_ns`."""
+        ...
+
+
+Place = tuple[int, int, int, int, int]
+"""The order of demands between which a mode makes no difference: readiness, row, rank, sequence. The last number is unique; it
+only keeps a demand apart from an equal one of a session that has left."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Queued:
+    """A demand that waits."""
+
+    place: Place
+    session: Session
+    demand: Demand
+
+
+class Sessions:
+    """The sessions of a resource, each with at most one queued demand."""
+
+    def __init__(self) -> None:
+        self.joined: dict[str, Session] = {}
+        self.queued: dict[str, Queued] = {}
+        self._numbers = count()
+
+    def join(self, session: Session) -> None:
+        if session.name in self.joined:
+            raise RefusedError(f"session {session.name} uses this resource already")
+        self.joined[session.name] = session
+
+    def queue(self, demand: Demand) -> Queued:
+        """Raises RefusedError for work that is negative, an unknown session, or a second queued demand of one."""
+        session = self.joined.get(demand.session)
+        if session is None:
+            raise RefusedError(f"session {demand.session} doesn't use this resource")
+        if demand.work_ns < 0:
+            raise RefusedError(f"the work of session {demand.session} must not be negative: {demand.work_ns} ns")
+        waiting = self.queued.get(demand.session)
+        if waiting is not None:
+            raise RefusedError(f"session {demand.session} has demand {waiting.demand.sequence} queued already")
+        place = demand.ready_ns, session.row, session.rank, demand.sequence, next(self._numbers)
+        queued = self.queued[demand.session] = Queued(place, session, demand)
+        return queued
+
+    def waits(self, queued: Queued) -> bool:
+        """Whether it is still queued."""
+        return self.queued.get(queued.session.name) is queued
+
+    def leave(self, name: str) -> None:
+        self.joined.pop(name, None)
+        self.queued.pop(name, None)

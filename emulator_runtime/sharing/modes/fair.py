@@ -1,0 +1,25 @@
+"""Equal device time, switching only between iterations (Salus, MLSys 2020, section 3.2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from emulator_runtime.sharing.demands import Demand, Session
+from emulator_runtime.sharing.memory import one_peak_at_a_time
+from emulator_runtime.sharing.modes.mode import Mode
+from emulator_runtime.sharing.modes.weighted import StartTimeFair
+from emulator_runtime.sharing.pick_next import Key, PickNext
+
+
+class IterationFair(StartTimeFair):
+    """All weights count as 1."""
+
+    whole_units = True
+
+    def served(self, session: Session, demand: Demand, key: Key) -> None:
+        super().served(replace(session, weight=1), demand, key)
+
+
+FAIR = Mode(
+    "fair", "equal device time, switching between iterations", lambda: PickNext(IterationFair()), one_peak_at_a_time
+)

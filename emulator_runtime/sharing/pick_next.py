@@ -1,0 +1,121 @@
+"""An engine that serves one demand after the other, uninterrupted: at the end of each it picks the next by the mode's key."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Protocol
+
+from emulator_runtime.sharing.demands import Answer, Demand, Piece, Place, Queued, Session, Sessions
+
+Key = tuple[float, ...]
+
+
+class Order(Protocol):
+    """In which order a mode serves demands that are ready. One object for each resource; `key` is called once for each demand."""
+
+    whole_units: bool
+    """Whether other sessions wait while a session is within a unit (an iteration), also when the device idles."""
+
+    def key(self, session: Session, demand: Demand, *, idle: bool) -> Key:
+        """The least is served first. `idle`: the resource had nothing to do until the demand became ready."""
+        ...
+
+    def served(self, session: Session, demand: Demand, key: Key) -> None:
+        """The demand has been picked."""
+        ...
+
+    def left(self, session: Session) -> None:
+        """The session will demand nothing more."""
+        ...
+
+
+_Entry = tuple[Key, Place, Queued]
+
+
+class PickNext:
+    """Answers at dispatch: when the resource is free and a demand is ready, it is known when the demand will end.
+
+    A session should queue its next demand before the present one ends. Otherwise others are always served first, whatever the
+    order says: at the decision nothing of this session is there.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._sessions = Sessions()
+        self._coming: list[tuple[Place, Queued]] = []
+        self._ready: list[_Entry] = []
+        self._start_ns = self._free_ns = 0
+        self._served = ""
+        self._within_unit = False
+
+    def join(self, session: Session) -> None:
+        self._sessions.join(session)
+
+    def submit(self, demand: Demand) -> None:
+        queued = self._sessions.queue(demand)
+        heapq.heappush(self._coming, (queued.place, queued))
+
+    def next_ns(self) -> int | None:
+        """The next decision: the resource is free, and a demand that may be served is ready."""
+        if self._within_unit:
+            queued = self._sessions.queued.get(self._served)
+            return None if queued is None else max(self._free_ns, queued.demand.ready_ns)
+        if self._first_ready() is not None:
+            return self._free_ns
+        coming = self._first_coming()
+        return None if coming is None else max(self._free_ns, coming.demand.ready_ns)
+
+    def advance(self, now_ns: int) -> list[Answer]:
+        answers: list[Answer] = []
+        while (when_ns := self.next_ns()) is not None and when_ns <= now_ns:
+            answers.append(self._serve(when_ns))
+        return answers
+
+    def leave(self, session: str, now_ns: int) -> None:
+        left = self._sessions.joined.get(session)
+        if left is None:
+            return
+        self._sessions.leave(session)
+        self._order.left(left)
+        if self._served == session:
+            self._free_ns = min(self._free_ns, max(now_ns, self._start_ns))
+            self._served, self._within_unit = "", False
+
+    def _serve(self, when_ns: int) -> Answer:
+        self._make_ready(when_ns)
+        picked, key = self._picked()
+        session, demand = picked.session, picked.demand
+        del self._sessions.queued[demand.session]
+        self._order.served(session, demand, key)
+        start_ns = max(self._free_ns, demand.ready_ns)
+        self._start_ns, self._free_ns = start_ns, start_ns + demand.work_ns
+        self._served = demand.session
+        self._within_unit = self._order.whole_units and not demand.ends_unit
+        return Answer(demand.session, demand.sequence, start_ns, Piece(start_ns, self._free_ns, demand.work_ns))
+
+    def _make_ready(self, when_ns: int) -> None:
+        idle = when_ns > self._free_ns
+        while (coming := self._first_coming()) is not None and coming.demand.ready_ns <= when_ns:
+            heapq.heappop(self._coming)
+            key = self._order.key(coming.session, coming.demand, idle=idle)
+            heapq.heappush(self._ready, (key, coming.place, coming))
+
+    def _picked(self) -> tuple[Queued, Key]:
+        if self._within_unit:
+            queued = self._sessions.queued[self._served]
+            return queued, next(key for key, _, entry in self._ready if entry is queued)
+        entry = self._first_ready()
+        assert entry is not None
+        heapq.heappop(self._ready)
+        return entry[2], entry[0]
+
+    def _first_ready(self) -> _Entry | None:
+        """Entries of sessions that left, and of demands that were served within a unit, are dropped here."""
+        while self._ready and not self._sessions.waits(self._ready[0][2]):
+            heapq.heappop(self._ready)
+        return self._ready[0] if self._ready else None
+
+    def _first_coming(self) -> Queued | None:
+        while self._coming and not self._sessions.waits(self._coming[0][1]):
+            heapq.heappop(self._coming)
+        return self._coming[0][1] if self._coming else None
