@@ -29,7 +29,7 @@ from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, Node
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node; `gpus` devices of one type, those with an index in `unhealthy` broken."""
+    """One node; `gpus` devices of one type, those with an index in `unhealthy` broken. `sharing`: how jobs share them."""
 
     name: str
     gpus: int = 0
@@ -38,6 +38,7 @@ class Node:
     gpu_type: str = "Tesla-T4"
     gpu_memory_gib: float = 16
     unhealthy: tuple[int, ...] = ()
+    sharing: str = "exclusive"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,12 @@ class ConstantRate:
         """Answers at once, also demands that become ready after `now_ns`: no other session can come before them."""
         return [self._served(queued.demand) for queued in list(self._sessions.queued.values())]
 
+    def waits(self, session: str) -> bool:
+        return session in self._sessions.queued
+
+    def withdraw(self, session: str) -> None:
+        del self._sessions.queued[session]
+
     def leave(self, session: str, now_ns: int) -> None:
         self._sessions.leave(session)
         self._free_ns = min(self._free_ns, now_ns)

@@ -97,6 +97,14 @@ class Engine(Protocol):
         """All decisions that are due by `now_ns`, in their order. How often it is called changes no decision."""
         ...
 
+    def waits(self, session: str) -> bool:
+        """Whether the session has a demand of which nothing has been served."""
+        ...
+
+    def withdraw(self, session: str) -> None:
+        """Takes back the demand of a session that `waits`."""
+        ...
+
     def leave(self, session: str, now_ns: int) -> None:
         """Forgets a session, and frees what it was given beyond `now_ns`. The caller has advanced to `now_ns`."""
         ...
@@ -143,8 +151,8 @@ class Sessions:
         queued = self.queued[demand.session] = Queued(place, session, demand)
         return queued
 
-    def waits(self, queued: Queued) -> bool:
-        """Whether it is still queued."""
+    def holds(self, queued: Queued) -> bool:
+        """Whether it is still queued; the engines' heaps drop late what isn't."""
         return self.queued.get(queued.session.name) is queued
 
     def leave(self, name: str) -> None:

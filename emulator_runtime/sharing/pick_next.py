@@ -71,6 +71,12 @@ class PickNext:
             answers.append(self._serve(when_ns))
         return answers
 
+    def waits(self, session: str) -> bool:
+        return session in self._sessions.queued
+
+    def withdraw(self, session: str) -> None:
+        del self._sessions.queued[session]
+
     def leave(self, session: str, now_ns: int) -> None:
         left = self._sessions.joined.get(session)
         if left is None:
@@ -111,11 +117,11 @@ class PickNext:
 
     def _first_ready(self) -> _Entry | None:
         """Entries of sessions that left, and of demands that were served within a unit, are dropped here."""
-        while self._ready and not self._sessions.waits(self._ready[0][2]):
+        while self._ready and not self._sessions.holds(self._ready[0][2]):
             heapq.heappop(self._ready)
         return self._ready[0] if self._ready else None
 
     def _first_coming(self) -> Queued | None:
-        while self._coming and not self._sessions.waits(self._coming[0][1]):
+        while self._coming and not self._sessions.holds(self._coming[0][1]):
             heapq.heappop(self._coming)
         return self._coming[0][1] if self._coming else None

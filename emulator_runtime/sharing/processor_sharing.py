@@ -59,6 +59,12 @@ class ProcessorSharing:
             if (answer := act()) is not None:
                 answers.append(answer)
 
+    def waits(self, session: str) -> bool:
+        return session in self._sessions.queued
+
+    def withdraw(self, session: str) -> None:
+        del self._sessions.queued[session]
+
     def leave(self, session: str, now_ns: int) -> None:
         self._sessions.leave(session)
         self._owed_ns.pop(session, None)
@@ -89,7 +95,7 @@ class ProcessorSharing:
         """A session's next demand isn't served before its present one has ended."""
         while self._coming:
             queued = self._coming[0][1]
-            if self._sessions.waits(queued) and queued.session.name not in self._present:
+            if self._sessions.holds(queued) and queued.session.name not in self._present:
                 return max(queued.demand.ready_ns, self._fluid.now_ns)
             heapq.heappop(self._coming)  # `_remove` brings it back when the present one has ended
         return None

@@ -21,7 +21,7 @@ from operators.scheduling.remember.handover import EncodedState, Handover
 from operators.scheduling.remember.keeper import Keeper, Saver
 from operators.scheduling.track.tracked_jobs import Scope
 from operators.scheduling.watcher import Dependencies, Watcher
-from scheduler_sims.clusters.base import Event, Happening, Start
+from scheduler_sims.clusters.base import Event, Happening, Start, refuse_shares
 from scheduler_sims.clusters.open import Submitted
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.record import LagAccount
@@ -198,6 +198,7 @@ class KubernetesCluster:
         self._inbox.put(events)
 
     def start(self, start: Start) -> None:
+        refuse_shares(start, self.name)
         self._call(self._running_watcher.start(start))
 
     def stop(self, job_id: str, others: int = 0) -> None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns
 from scheduler_sims.interface.costs import ClusterCosts
-from scheduler_sims.interface.plan import Allocation
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
 from scheduler_sims.record import LagAccount
 
 
@@ -80,6 +81,15 @@ class Start:
         """When the first step begins, if no other start is served first."""
         begin_ns = self.at_ns + to_ns(costs.begin_s(resumed=self.steps_done > 0))
         return begin_ns + to_ns(costs.shared_start_s) * self.later_tasks
+
+
+def refuse_shares(start: Start, cluster: str) -> None:
+    """Raises PolicyError for a start with a part of a device, on a cluster whose devices can't be shared by a plan yet."""
+    if any(share.milli != WHOLE_DEVICE_MILLI for task in start.allocation.tasks for share in task.shares):
+        raise PolicyError(
+            f"job {start.job.job_id!r}: the plan gives it a part of a device; the {cluster} cluster runs whole devices only, "
+            "the simulated one shares them"
+        )
 
 
 class _Line:

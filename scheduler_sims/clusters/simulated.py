@@ -4,7 +4,8 @@ One total order of events (`Event.order`): time, kind of event, row of the job; 
 one instant the loop first acts on what it knew beforehand (submissions, wakes, the effect of a plan), then steps are issued,
 then the loop receives the events. So a stop that results from an event of this instant comes after the steps of this
 instant, any other stop before them, as on a cluster where messages take time.
-Jobs run on whole devices; a plan that shares a device is refused.
+Runs on exclusive devices are computed whole; those on shared ones go step by step (shared_runs.py). Devices decide before the
+loop receives the events of an instant.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
 from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue, StopQueue
 from scheduler_sims.clusters.leases import Leases
+from scheduler_sims.clusters.shared_runs import RunEnd, SharedRuns
 from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
@@ -46,6 +48,8 @@ class _Run:
     lease_end_ns: int | None = None
     asked: bool = False
     """A stop was requested; the run continues until the stop is delivered."""
+    release_ns: int = 0
+    """After the last step of a run that was stopped: until its devices are free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class SimulatedCluster:
         self._now_ns = 0
         self._heap: list[tuple[tuple[int, int, int], int, Event | _Run | _StopDelivery]] = []
         self._runs: dict[str, _Run] = {}
+        self._shared = SharedRuns()
         self._numbers = 0
         self._seen_now = False  # whether the loop has received an event of this instant
 
@@ -85,7 +90,7 @@ class SimulatedCluster:
     def wait(self, until_ns: int | None) -> list[Event]:
         events: list[Event] = []
         reached_ns = until_ns
-        while self._heap and (reached_ns is None or self._heap[0][0][0] <= reached_ns):
+        while self._more(reached_ns, until_ns):
             (due_ns, *_), number, event = heapq.heappop(self._heap)
             if isinstance(event, _Run):
                 self._renew(event, number)
@@ -101,17 +106,17 @@ class SimulatedCluster:
         return events
 
     def start(self, start: Start) -> None:
-        if any(share.milli != WHOLE_DEVICE_MILLI for task in start.allocation.tasks for share in task.shares):
-            raise PolicyError(
-                f"job {start.job.job_id!r}: the simulated cluster runs whole devices only, the plan shares one"
-            )
+        sharing = self._sharing(start)
         number = self._next_number()
         times = self._truth.step_times(start.job, start.allocation)
         begin_ns = self._starts.begin_ns(start)
         run = _Run(start.job, times, start.steps_done, begin_ns, number, times.steps, number)
         self._runs[start.job.job_id] = run
         self._push(run, start.at_ns, Happening.STARTED, run.first)
-        self._plan_end(run)
+        if sharing:
+            self._shared.begin((start.job.job_id, start.job.row, times), run.first, begin_ns, start.allocation, sharing)
+        else:
+            self._plan_end(run)
 
     def stop(self, job_id: str, others: int = 0) -> None:
         run = self._runs.get(job_id)
@@ -129,18 +134,25 @@ class SimulatedCluster:
         run = self._runs.get(delivery.job_id)
         if run is None or run.born != born:
             return  # the run has ended meanwhile
+        run.release_ns = to_ns(self._costs.release_s()) + delivery.shared_ns
+        if delivery.job_id in self._shared:
+            if (end := self._shared.stop(delivery.job_id, self._now_ns)) is not None:
+                self._end_shared(end)
+            return
         count = self._issued(run)
         if run.first + count == run.times.steps:
             return  # the current step is the last one: the job finishes
         run.number = run.born = self._next_number()  # invalidates the planned end
         next_ns = self._issue_ns(run, count)
         run.last = run.first + count
-        release_ns = to_ns(self._costs.release_s()) + delivery.shared_ns
-        self._push(run, next_ns + release_ns, Happening.STOPPED, run.last)
+        self._push(run, next_ns + run.release_ns, Happening.STOPPED, run.last)
 
     def resize(self, job_id: str, allocation: Allocation) -> None:
         run = self._runs.get(job_id)
         if run is None or run.asked:
+            return
+        if job_id in self._shared:
+            self._shared.resize(job_id, self._truth.step_times(run.job, allocation), self._now_ns)
             return
         times, count = self._truth.step_times(run.job, allocation), self._issued(run)
         if times == run.times or run.first + count == run.times.steps:
@@ -155,6 +167,8 @@ class SimulatedCluster:
 
     def steps_done(self, job_id: str) -> int:
         run = self._runs[job_id]
+        if job_id in self._shared:
+            return self._shared.steps_done(job_id, self._now_ns)
         if self._now_ns < run.before_ns:
             return run.first - 1
         elapsed = self._now_ns - run.begin_ns
@@ -173,6 +187,48 @@ class SimulatedCluster:
     def close(self) -> None:
         self._heap.clear()
         self._runs.clear()
+
+    def _more(self, reached_ns: int | None, until_ns: int | None) -> bool:
+        """Whether an event of the heap is due by `reached_ns`, after the decisions of shared devices that come before it.
+
+        Decisions at `until_ns` itself come after what the loop does then, unless an event of that instant is there.
+        """
+        while True:
+            due_ns = self._heap[0][0][0] if self._heap else None
+            if due_ns is not None and reached_ns is not None and due_ns > reached_ns:
+                due_ns = None
+            decision_ns = self._shared.next_ns()
+            first = decision_ns is not None and (
+                decision_ns <= due_ns if due_ns is not None else until_ns is None or decision_ns < until_ns
+            )
+            if not first or (reached_ns is not None and decision_ns is not None and decision_ns > reached_ns):
+                return due_ns is not None
+            for end in self._shared.decide():
+                self._end_shared(end)
+
+    def _end_shared(self, end: RunEnd) -> None:
+        """Schedules the end of a run on shared devices as soon as it is known."""
+        run = self._runs[end.job_id]
+        if end.steps_done == run.times.steps:
+            self._push(run, end.at_ns, Happening.FINISHED, end.steps_done)
+        else:
+            self._push(run, end.at_ns + run.release_ns, Happening.STOPPED, end.steps_done)
+
+    def _sharing(self, start: Start) -> dict[str, str]:
+        """How each shared device of a start is shared; empty if it has whole devices for itself. Raises PolicyError."""
+        known = self._truth.cluster.sharing
+        shares = [share for task in start.allocation.tasks for share in task.shares]
+        shared = {
+            share.device: known[share.device] for share in shares if share.device is not None and share.device in known
+        }
+        if shared and len(shared) < len(shares):
+            raise PolicyError(f"job {start.job.job_id!r}: its devices must be all shared, or all exclusive and whole")
+        if not shared and any(share.milli != WHOLE_DEVICE_MILLI for share in shares):
+            raise PolicyError(
+                f"job {start.job.job_id!r}: the plan gives it a part of a device that is exclusive; plan whole devices, or "
+                "write how its node shares them into the cluster file, such as 'sharing: mps'"
+            )
+        return shared
 
     def _advance(self, now_ns: int) -> None:
         if now_ns > self._now_ns:
@@ -227,4 +283,6 @@ class SimulatedCluster:
             return False
         if event.what is not Happening.STARTED:
             del self._runs[event.job_id]
+            if event.job_id in self._shared:
+                self._shared.leave(event.job_id, event.at_ns)
         return True

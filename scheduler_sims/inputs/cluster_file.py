@@ -16,9 +16,10 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.units import GIB, MAX_SECONDS
 from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY, quoted, shown
 from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
+from emulator_runtime.sharing.modes import EXCLUSIVE, MODES
 from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
 
-_NODE_FIELDS = ("name", "count", "gpus", "gpu_type", "gpu_memory_gib", "cpus", "memory_gib", "labels")
+_NODE_FIELDS = ("name", "count", "gpus", "gpu_type", "gpu_memory_gib", "cpus", "memory_gib", "labels", "sharing")
 _TOP_FIELDS = ("nodes", "costs")
 MAX_NODES = 10_000
 MAX_GPUS_PER_NODE = 256
@@ -26,13 +27,17 @@ MAX_GPUS_PER_NODE = 256
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One emulated node. CPUs are thousandths, memory is bytes (0: none for jobs that state how much they need)."""
+    """One emulated node. CPUs are thousandths, memory is bytes (0: none for jobs that state how much they need).
+
+    `sharing`: how several jobs share one of its devices, one of emulator_runtime.sharing.modes.MODES.
+    """
 
     name: str
     cpu_milli: int
     memory_bytes: int
     devices: tuple[Device, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    sharing: str = EXCLUSIVE.name
 
     @property
     def gpu_type(self) -> str | None:
@@ -49,6 +54,11 @@ class ClusterSpec:
     @cached_property
     def gpus(self) -> int:
         return sum(len(node.devices) for node in self.nodes)
+
+    @cached_property
+    def sharing(self) -> Mapping[str, str]:
+        """How each device that may be shared is shared, by UUID."""
+        return {d.uuid: node.sharing for node in self.nodes if node.sharing != EXCLUSIVE.name for d in node.devices}
 
     @cached_property
     def gpu_types(self) -> tuple[str, ...]:
@@ -106,11 +116,14 @@ def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
     memory_bytes = round(_number(fields, "memory_gib", place, default=0.0) * GIB)
     labels = _labels(fields.get("labels"), f"{place}.labels")
     gpu_type, gpu_memory = _gpu(fields, gpus, place, catalogue)
+    sharing = fields.get("sharing", EXCLUSIVE.name)
+    if sharing not in MODES:
+        raise UnknownNameError(f"{place}.sharing", "way to share a GPU", str(sharing), MODES)
     built = []
     for index in range(1, count + 1):
         full = name if count == 1 else f"{name}-{index}"
         devices = tuple(Device(full, i, gpu_type, gpu_memory) for i in range(gpus))
-        built.append(NodeSpec(full, cpu_milli, memory_bytes, devices, labels))
+        built.append(NodeSpec(full, cpu_milli, memory_bytes, devices, labels, sharing))
     return built
 
 

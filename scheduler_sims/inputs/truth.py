@@ -25,7 +25,7 @@ class WorkloadTruth:
     def __init__(self, workload: Workload, cluster: ClusterSpec) -> None:
         self._jobs: Mapping[str, JobSpec] = workload.by_id
         self._profiles = workload.profiles
-        self._cluster = cluster
+        self.cluster = cluster
         self._times: _Times = lru_cache(maxsize=None)(self._compute)
 
     def step_times(self, job: JobSpec, allocation: Allocation) -> StepTimes:
@@ -58,7 +58,7 @@ class WorkloadTruth:
         if not configuration.on_gpu:
             return [None]
         allowed = configuration.gpu_types
-        return [t for t in self._cluster.gpu_types if allowed is None or t in allowed]
+        return [t for t in self.cluster.gpu_types if allowed is None or t in allowed]
 
     def _compute(
         self, job_id: str, configuration: str, gpu_type: str | None, host: HostShare, spread: Spread
@@ -74,7 +74,7 @@ class OpenTruth(WorkloadTruth):
         self._known: dict[str, JobSpec] = {}
         self._jobs = self._known
         self._profiles = profiles
-        self._cluster = ClusterSpec(())
+        self.cluster = ClusterSpec(())
         self._found: dict[str, dict[tuple[str, str | None, HostShare, Spread], StepTimes]] = {}
         self._times = self._remembered
 
@@ -89,7 +89,7 @@ class OpenTruth(WorkloadTruth):
 
     def renew(self, cluster: ClusterSpec) -> None:
         """These are the nodes from now on."""
-        self._cluster = cluster
+        self.cluster = cluster
 
     def _remembered(
         self, job_id: str, configuration: str, gpu_type: str | None, host: HostShare, spread: Spread

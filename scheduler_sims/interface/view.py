@@ -68,7 +68,10 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """One device. `free_milli`: free share in thousandths; `holders`: ids of the jobs that hold it."""
+    """One device. `free_milli`: free share in thousandths; `holders`: ids of the jobs that hold it.
+
+    `sharing`: how jobs share it, such as "mps"; "exclusive": one job has it.
+    """
 
     uuid: str
     index: int
@@ -78,6 +81,7 @@ class DeviceView:
     free_memory_bytes: int = 0
     holders: tuple[str, ...] = ()
     healthy: bool = True
+    sharing: str = "exclusive"
 
 
 @dataclass(frozen=True, slots=True)

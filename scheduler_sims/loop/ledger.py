@@ -162,6 +162,7 @@ class NodeLedger:
                     free_memory_bytes=self.free_device_memory(device.uuid),
                     holders=tuple(self._holders[device.uuid]),
                     healthy=device.uuid not in out_of_use,
+                    sharing=self.spec.sharing,
                 )
                 for device in self.spec.devices
             )

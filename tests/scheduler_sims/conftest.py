@@ -62,6 +62,7 @@ def cluster_spec(nodes: Sequence[Node], **costs: float) -> ClusterSpec:
             round(node.cpus * 1000),
             round(node.memory_gib * GIB),
             tuple(Device(node.name, i, node.gpu_type, round(node.gpu_memory_gib * GIB)) for i in range(node.gpus)),
+            sharing=node.sharing,
         )
         for node in nodes
     ]

@@ -15,3 +15,5 @@ from emulator_runtime.sharing.modes.weighted import WEIGHTED
 MODES: Mapping[str, Mode] = {
     mode.name: mode for mode in (EXCLUSIVE, FIFO, FAIR, WEIGHTED, PRIORITY, SHORTEST, MPS, TIME_SLICING)
 }
+
+__all__ = ["EXCLUSIVE", "MODES", "Mode"]

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
-from emulator_runtime.sharing.demands import Engine
+from emulator_runtime.sharing.demands import WHOLE_MILLI, Engine, Session
 from emulator_runtime.sharing.memory import MemoryRule
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """`engine` makes one for a device. `shared`: several sessions may use the device. `summary`: a line for lists of modes."""
+    """`engine` makes one for a device. `shared`: several sessions may use the device. `summary`: a line for lists of modes.
+
+    `share`: what a session's share of the device (thousandths) means: its weight, the most that it uses, or nothing.
+    """
 
     name: str
     summary: str
     engine: Callable[[], Engine]
     memory: MemoryRule
     shared: bool = True
+    share: Literal["", "weight", "cap"] = ""
+
+    def session(self, name: str, row: int, rank: int, milli: int) -> Session:
+        """A session with this share of the device."""
+        weight = milli if self.share == "weight" else 1
+        return Session(name, row, rank, weight=weight, cap_milli=milli if self.share == "cap" else WHOLE_MILLI)

@@ -12,4 +12,4 @@ def mps(interference: float = 0.0) -> ProcessorSharing:
     return ProcessorSharing(lambda number: 1 / (1 + interference * (number - 1)))
 
 
-MPS = Mode("mps", "all at once, each at most its active-thread percentage", mps, sum_of_peaks)
+MPS = Mode("mps", "all at once, each at most its active-thread percentage", mps, sum_of_peaks, share="cap")

@@ -36,5 +36,9 @@ class StartTimeFair:
 
 
 WEIGHTED = Mode(
-    "weighted", "device time in proportion to weights", lambda: PickNext(StartTimeFair()), one_peak_at_a_time
+    "weighted",
+    "device time in proportion to weights",
+    lambda: PickNext(StartTimeFair()),
+    one_peak_at_a_time,
+    share="weight",
 )

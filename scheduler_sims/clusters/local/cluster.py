@@ -14,7 +14,7 @@ from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.timing.host import monotonic_ns, prepare_waiting, shorten_slice
 from emulator_runtime.workloads.order import RunOrder
-from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue, StopQueue
+from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue, StopQueue, refuse_shares
 from scheduler_sims.clusters.local import job_process, manager_process
 from scheduler_sims.clusters.local.fleet import Fleet
 from scheduler_sims.clusters.local.grants import Grants
@@ -148,6 +148,7 @@ class LocalCluster:
 
     def start(self, start: Start) -> None:
         """One process has the grants of all nodes of a gang, since its tasks run in lockstep."""
+        refuse_shares(start, self.name)
         tokens = []
         for task in start.allocation.tasks:
             devices = [share.device for share in task.shares]

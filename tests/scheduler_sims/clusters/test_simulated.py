@@ -176,7 +176,7 @@ def test_a_stop_of_a_job_with_an_input_pipeline_waits_until_the_next_input_is_re
 
 
 def test_a_shared_device_is_refused(drive):
-    with pytest.raises(PolicyError, match="job 'a': the simulated cluster runs whole devices only"):
+    with pytest.raises(PolicyError, match="job 'a': the plan gives it a part of a device that is exclusive"):
         drive(TEN).start("a", milli=500)
 
 

@@ -342,7 +342,8 @@ def devices(view, count, **changes):
         ),
         (
             lambda v: task_of(v, "b", "n1/0", shares=(DeviceShare(None, "Tesla-T4", milli=500),)),
-            "job 'b': the simulated cluster runs whole devices only, the plan shares one",
+            "job 'b': the plan gives it a part of a device that is exclusive; plan whole devices, or write how its node "
+            "shares them into the cluster file, such as 'sharing: mps'",
         ),
     ],
 )
