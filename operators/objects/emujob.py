@@ -41,7 +41,16 @@ from operators.objects.forms import (
     quantity_type,
     text_type,
 )
-from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, SCHEDULER_NAME_FORM, Actuator, Phase
+from operators.objects.names import (
+    EXPERIMENT_LABEL,
+    JOB_ID,
+    POLICY,
+    PREDICTED,
+    ROW,
+    SCHEDULER_NAME_FORM,
+    Actuator,
+    Phase,
+)
 from operators.objects.native import Native
 from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
 from operators.objects.template import Template
@@ -596,6 +605,12 @@ class EmuJob:
     def job_id(self) -> str:
         """Its name in the workload that it came from."""
         return self.annotations.get(JOB_ID, self.key.name)
+
+    @property
+    def row(self) -> int | None:
+        """Its row in the workload that it came from; None without the annotation ROW."""
+        text = self.annotations.get(ROW, "")
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
     @property
     def policy(self) -> str:

@@ -16,6 +16,10 @@ EXPERIMENT_LABEL = "emugpu.dev/experiment"
 """Label of an EmuJob: the id of the experiment that it belongs to."""
 JOB_ID = "emugpu.dev/job-id"
 """Annotation of an EmuJob: the name that it has in its workload."""
+ROW = "emugpu.dev/row"
+"""Annotation of an EmuJob: its row in its workload, which orders jobs that are submitted at the same instant."""
+BATCH = "emugpu.dev/batch"
+"""Annotation of an EmuJob: NAME/NUMBER, the batch that it belongs to and the number of its jobs."""
 PREDICTED = "emugpu.dev/predicted"
 """Annotation of an EmuJob: the prediction of its scheduler at its submission (operators/results/predicted.py)."""
 POLICY = "emugpu.dev/policy"
@@ -37,8 +41,7 @@ ENDED: tuple[Phase, ...] = (*FINAL, "Rejected")
 SchedulerActuator = Literal["jobs", "gated", "binding"]
 SCHEDULER_ACTUATORS: tuple[SchedulerActuator, ...] = get_args(SchedulerActuator)
 """How a job-level scheduler starts and stops EmuJobs."""
-Actuator = Literal["none", "jobs", "gated", "binding"]
-ACTUATORS: tuple[Actuator, ...] = get_args(Actuator)
+Actuator = Literal["none", SchedulerActuator]
 """The same, and `none`: no job-level scheduler."""
 CONTAINER = "train"
 SCHEDULER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", re.ASCII)

@@ -13,7 +13,6 @@ from operators.kube.timestamps import ns_of
 from operators.objects.allocation import Allocation as AllocationAnnotation
 from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJob
-from operators.scheduling.names import ROW
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import ClusterSnapshot
 from operators.scheduling.see.job_objects import JobObjects, last_run, planned_devices
@@ -25,12 +24,6 @@ from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 def job_id_of(emujob: EmuJob, *, one_namespace: bool) -> str:
     """The name in its workload if the scheduler serves one namespace, else namespace/name of the EmuJob."""
     return emujob.job_id if one_namespace else str(emujob.key)
-
-
-def row_of(emujob: EmuJob) -> int | None:
-    """The row in its workload; None without the annotation ROW."""
-    text = emujob.annotations.get(ROW, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def read_job(
