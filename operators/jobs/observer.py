@@ -19,14 +19,12 @@ from operators.kube.documents import text_at
 from operators.kube.timestamps import ns_of
 from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob, submission_ns
-from operators.objects.names import FINAL, RUN_NAMESPACE_PREFIX
+from operators.objects.names import FINAL
 from operators.objects.pod import Pod
 from operators.results import job as results_job
 from operators.results.events import ENDS, JobEvent, events_of_pod
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome
-
-_LONGEST_POLICY = 128
 
 
 class ResultKeeper(Protocol):
@@ -109,7 +107,7 @@ class Observer:
             steps=spec.steps,
             gpus=gpus,
             isolated_s=isolated,
-            policy=_policy_of(emujob, spec),
+            policy=emujob.policy,
             failed_ns=failed_ns if emujob.phase == "Failed" else None,
             experiment=emujob.experiment,
             completed_ns=ns_of(job.completed) if job is not None and job.complete else None,
@@ -163,15 +161,6 @@ class Observer:
             self._last.pop(uid, None)
             if self._noted.pop(uid, None) is not None:
                 self._results.gone(uid)
-
-
-def _policy_of(emujob: EmuJob, spec: EmuJobSpec) -> str:
-    """In a run of an experiment the policy's title, which the runner has annotated; elsewhere the scheduler's name.
-
-    The text becomes a metric's label, so tenants must not choose it: they don't create namespaces of this name.
-    """
-    in_run = emujob.key.namespace.startswith(RUN_NAMESPACE_PREFIX)
-    return emujob.policy[:_LONGEST_POLICY] if in_run and emujob.policy else spec.scheduler
 
 
 def _of_job(job: BatchJob) -> results_job.JobFacts:

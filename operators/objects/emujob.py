@@ -44,9 +44,11 @@ from operators.objects.forms import (
 from operators.objects.names import (
     EXPERIMENT_LABEL,
     JOB_ID,
+    LONGEST_POLICY,
     POLICY,
     PREDICTED,
     ROW,
+    RUN_NAMESPACE_PREFIX,
     SCHEDULER_NAME_FORM,
     Actuator,
     Phase,
@@ -598,7 +600,7 @@ class EmuJob:
 
     @property
     def experiment(self) -> str:
-        """The id of the experiment that it belongs to."""
+        """The label of the experiment, or of its run, that it belongs to (names.membership); empty: none."""
         return self.labels.get(EXPERIMENT_LABEL, "")
 
     @property
@@ -614,8 +616,13 @@ class EmuJob:
 
     @property
     def policy(self) -> str:
-        """The policy's title, in a run of an experiment."""
-        return self.annotations.get(POLICY, "")
+        """In a run of an experiment the policy's title, by the annotation of the program that submits the jobs; elsewhere the
+        job-level scheduler's name, empty if there is none.
+
+        The text becomes a metric's label, so tenants must not choose it: they don't create namespaces of runs.
+        """
+        in_run = self.key.namespace.startswith(RUN_NAMESPACE_PREFIX)
+        return (self.annotations.get(POLICY, "")[:LONGEST_POLICY] if in_run else "") or self.scheduler
 
     @property
     def predicted(self) -> str:

@@ -13,20 +13,17 @@ from emulator_runtime.domain.units import to_s
 from emulator_runtime.node.inventory import split_device_id
 from operators.api.model.snapshot import HOLDING, KINDS, Condition, Job, JobRun, Kind, Progress
 from operators.api.model.statistics import error_of
-from operators.api.sources.experiments import membership
 from operators.kube.timestamps import seconds_of
 from operators.objects.emujob import EmuJob, RunStatus
 from operators.objects.forms import Condition as StatusCondition
 from operators.objects.forms import condition
-from operators.objects.names import FINAL, RUN_NAMESPACE_PREFIX, Phase
+from operators.objects.names import FINAL, Phase, membership
 from operators.results.events import BEGINS, FINISHED, JobEvent
 from operators.results.job import JobResult
 from operators.results.predicted import Prediction
 from operators.results.runs_from_events import Run as StoredRun
 from operators.results.runs_from_events import time_of
 
-MOST_OF_POLICY = 128
-"""Maximum number of characters of a policy's title; the annotation may have any length."""
 Places = Mapping[str, str]
 """NODE/INDEX of the present devices, by UUID."""
 
@@ -45,20 +42,20 @@ def record_of(document: Mapping[str, Any]) -> JobRecord:
     """An EmuJob as the API server sends it."""
     emujob = EmuJob.read(document)
     key, status = emujob.key, emujob.status
-    own = membership(key.namespace, emujob.experiment, _policy(emujob))
+    experiment, run = membership(key.namespace, emujob.experiment, emujob.policy)
     phase: Phase = status.phase or "Pending"
     runs = tuple(map(_run, status.runs))
     jct_s, predicted_s = status.observed_jct_s, status.predicted.value
     job = Job(
         uid=key.uid,
         name=key.name,
-        run=own.run,
+        run=run,
         submitted_s=_seconds(status.submitted_ns) or seconds_of(emujob.created) or 0.0,
         phase=phase,
         namespace=key.namespace,
         tenant=emujob.tenant,
-        experiment=own.experiment,
-        policy=own.policy,
+        experiment=experiment,
+        policy=emujob.policy,
         reason=_reason(phase, status.conditions),
         gpus=status.gpus,
         steps=emujob.steps or None,
@@ -90,20 +87,20 @@ def with_places(record: JobRecord, places: Places) -> tuple[Job, tuple[JobRun, .
 def record_of_result(result: JobResult, prediction: Prediction | None) -> JobRecord:
     """A job that only the results store has: a plain Job or pod, or one whose EmuJob was deleted."""
     facts = result.facts
-    own = membership(facts.namespace, facts.experiment, facts.policy)
+    experiment, run = membership(facts.namespace, facts.experiment, facts.policy)
     runs = tuple(run_of(run) for run in result.runs)
     jct_s, predicted_s = result.jct_s if result.finished else None, prediction.seconds if prediction else None
     ended: Phase = "Succeeded" if result.finished else "Failed" if result.finished_ns is not None else _unended(runs)
     job = Job(
         uid=facts.uid,
         name=facts.name,
-        run=own.run,
+        run=run,
         submitted_s=to_s(facts.submitted_ns),
         phase=ended,
         namespace=facts.namespace,
         tenant=facts.namespace,
-        experiment=own.experiment,
-        policy=own.policy,
+        experiment=experiment,
+        policy=facts.policy,
         kind=_kind(facts.kind),
         reason="deleted before it had ended" if facts.deleted_ns is not None and not result.finished else "",
         gpus=facts.gpus * facts.tasks or None,
@@ -157,12 +154,6 @@ def progress_of_runs(runs: Sequence[JobRun], now_s: float) -> list[Progress]:
 
 def _unended(runs: Sequence[JobRun]) -> Phase:
     return "Running" if any(run.to_s is None for run in runs) else "Preempted" if runs else "Queued"
-
-
-def _policy(emujob: EmuJob) -> str:
-    """The policy's title in a run's namespace, from the annotation of the program that submits the jobs; else the scheduler."""
-    title = emujob.policy if emujob.key.namespace.startswith(RUN_NAMESPACE_PREFIX) else ""
-    return title[:MOST_OF_POLICY] or emujob.scheduler
 
 
 def _kind(text: str) -> Kind:
