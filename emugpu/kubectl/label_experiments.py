@@ -16,13 +16,11 @@ from operators.fitting.offers import NodeOffer, offers_of
 from operators.fitting.workload import cluster_spec, job_spec
 from operators.kube.api import Json
 from operators.objects.emujob import EmuJob
-from operators.objects.names import membership
+from operators.objects.names import ENDED, membership
 from operators.objects.node import Node
 from operators.objects.pool import Pool
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord
-
-UNFINISHED = ("", "Pending", "Queued", "Starting", "Running", "Preempted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class Run:
     @property
     def unfinished(self) -> int:
         """Number of jobs that haven't ended."""
-        return sum(member.job.phase in UNFINISHED for member in self.members)
+        return sum(member.job.phase not in ENDED for member in self.members)
 
     @property
     def predicted_mean_jct_s(self) -> float | None:

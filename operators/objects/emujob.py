@@ -43,6 +43,8 @@ from operators.objects.forms import (
 )
 from operators.objects.names import (
     EXPERIMENT_LABEL,
+    FINAL,
+    HOLDING,
     JOB_ID,
     LONGEST_POLICY,
     POLICY,
@@ -511,6 +513,28 @@ class EmuJobStatus(Report):
         (), description="The stays of the job on nodes, the newest 20 in order of their beginning."
     )
     conditions: Conditions = ()
+
+    @property
+    def assumed_runs(self) -> tuple[RunStatus, ...]:
+        """If no manager has reported runs: one on each node from the start to the end, exact if the job was never preempted.
+
+        A node that isn't known is empty. None for a job that doesn't run any more and whose end isn't known.
+        """
+        finished_ns = self.finished_ns if self.phase in FINAL else None
+        if self.runs or self.started_ns is None or (self.phase not in HOLDING and finished_ns is None):
+            return ()
+        nodes = self.allocation.nodes or tuple(filter(None, self.node.split(","))) or ("",)
+        return tuple(
+            RunStatus.model_construct(
+                node=node,
+                devices=self.allocation.devices if len(nodes) == 1 else (),
+                from_ns=self.started_ns,
+                to_ns=finished_ns,
+                to_step=self.steps_done,
+                ended={"Succeeded": "finished", "Failed": "failed"}.get(self.phase or "", ""),
+            )
+            for node in nodes
+        )
 
 
 # -- the resource ------------------------------------------------------------------------------------------------------

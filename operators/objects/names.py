@@ -36,6 +36,11 @@ FINAL: tuple[Literal["Succeeded", "Failed"], ...] = ("Succeeded", "Failed")
 """Phases that an EmuJob, an experiment or a pod never leaves."""
 ENDED: tuple[Phase, ...] = (*FINAL, "Rejected")
 """Phases of an EmuJob in which nothing more happens, unless its specification is changed."""
+HOLDING: tuple[Phase, ...] = ("Starting", "Running")
+"""Phases of an EmuJob in which it holds its nodes and devices."""
+ExperimentPhase = Literal["Queued", "Suspended", "Starting", "Running", "Succeeded", "Failed"]
+EXPERIMENT_PHASES: tuple[ExperimentPhase, ...] = get_args(ExperimentPhase)
+"""Of a SchedulingExperiment; without one it is Pending."""
 SchedulerActuator = Literal["jobs", "gated", "binding"]
 SCHEDULER_ACTUATORS: tuple[SchedulerActuator, ...] = get_args(SchedulerActuator)
 """How a job-level scheduler starts and stops EmuJobs."""

@@ -11,14 +11,14 @@ from typing import Any
 
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.node.inventory import split_device_id
-from operators.api.model.snapshot import HOLDING, KINDS, Condition, Job, JobRun, Kind, Progress
+from operators.api.model.snapshot import KINDS, Condition, Job, JobRun, Kind, Progress
 from operators.api.model.statistics import error_of
 from operators.kube.timestamps import seconds_of
 from operators.objects.emujob import EmuJob, RunStatus
 from operators.objects.forms import Condition as StatusCondition
 from operators.objects.forms import condition
 from operators.objects.names import FINAL, Phase, membership
-from operators.results.events import BEGINS, FINISHED, JobEvent
+from operators.results.events import BEGINS, JobEvent
 from operators.results.job import JobResult
 from operators.results.predicted import Prediction
 from operators.results.runs_from_events import Run as StoredRun
@@ -45,6 +45,8 @@ def record_of(document: Mapping[str, Any]) -> JobRecord:
     experiment, run = membership(key.namespace, emujob.experiment, emujob.policy)
     phase: Phase = status.phase or "Pending"
     runs = tuple(map(_run, status.runs))
+    exact = not status.preemptions
+    assumed = tuple(replace(_run(run), from_step=None, to_step=None, exact=exact) for run in status.assumed_runs)
     jct_s, predicted_s = status.observed_jct_s, status.predicted.value
     job = Job(
         uid=key.uid,
@@ -75,7 +77,7 @@ def record_of(document: Mapping[str, Any]) -> JobRecord:
         preemptions=status.preemptions,
         suspended=emujob.suspended,
     )
-    return JobRecord(job, job.name, runs or _only_run(job), tuple(map(_condition, status.conditions)))
+    return JobRecord(job, job.name, runs or assumed, tuple(map(_condition, status.conditions)))
 
 
 def with_places(record: JobRecord, places: Places) -> tuple[Job, tuple[JobRun, ...]]:
@@ -168,19 +170,6 @@ def _reason(phase: Phase, conditions: tuple[StatusCondition, ...]) -> str:
         if message:
             return message
     return ""
-
-
-def _only_run(job: Job) -> tuple[JobRun, ...]:
-    """Without stored runs: one run from start to end, which is exact if the job was never preempted."""
-    if job.started_s is None or (job.phase not in HOLDING and job.finished_s is None):
-        return ()
-    nodes = job.nodes or ("",)
-    ended = FINISHED if job.phase == "Succeeded" else "failed" if job.phase == "Failed" else ""
-    exact = job.preemptions == 0
-    return tuple(
-        JobRun(node, job.devices if len(nodes) == 1 else (), job.started_s, job.finished_s, ended=ended, exact=exact)
-        for node in nodes
-    )
 
 
 def _run(run: RunStatus) -> JobRun:

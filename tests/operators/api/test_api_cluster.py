@@ -303,6 +303,7 @@ def test_without_runs_the_start_and_the_end_count() -> None:
         emujob("a", phase="Succeeded", startedAt=time(2), finishedAt=time(9), node="w1", preemptions=1)
     ).runs
     assert not stopped[0].exact
+    assert record_of(emujob("a", phase="Succeeded", startedAt=time(2), node="w1")).runs == ()  # its end isn't known yet
     assert record_of(emujob("a", phase="Queued")).runs == ()
 
 
