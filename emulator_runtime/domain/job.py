@@ -65,7 +65,7 @@ class ModelWork:
 
     `batch_size` is per GPU. `input_cpu_s`: CPU time that the input pipeline needs for one step of the whole job.
     `exchanges`: the job's GPUs also exchange gradients if they are on one node, which takes the time that
-    workloads/communication.py computes. GPUs on several nodes always exchange gradients.
+    step_costs/communication.py computes. GPUs on several nodes always exchange gradients.
     """
 
     model: str

@@ -21,7 +21,7 @@ from operators.objects.job import BatchJob, submission_ns
 from operators.objects.names import FINAL, HOLDING
 from operators.objects.pod import Pod
 from operators.objects.scheduling_problem import read_problem
-from operators.results.job import EVENT_LOG
+from operators.results.facts_and_result import EVENT_LOG
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
 

@@ -19,7 +19,7 @@ from operators.objects.forms import Condition as StatusCondition
 from operators.objects.forms import condition
 from operators.objects.names import FINAL, Phase, membership
 from operators.results.events import BEGINS, JobEvent
-from operators.results.job import JobResult
+from operators.results.facts_and_result import JobResult
 from operators.results.predicted import Prediction
 from operators.results.runs_from_events import Run as StoredRun
 from operators.results.runs_from_events import time_of
