@@ -85,7 +85,7 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
     log = args.out / LOG if args.out is not None else None
     with ProgressBars(explain=args.explain, log=log) as bars, _executor(args, bars.say) as executor:
         if loaded is None:
-            from operators.experiments.cluster_state import remedy
+            from operators.fitting.remedy import remedy
 
             loaded = load(args, executor.cluster_state().spec, remedy)
         experiment, titles = loaded

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from emugpu.kubectl.cluster import NO_EMUJOBS, listed
 from emulator_runtime.domain.errors import ClusterError
 from operators.kube.api import EMUJOB, Api, NotThereError
 from operators.kube.timestamps import seconds_of
-from operators.objects.emujob import EmuJob, EmuJobStatus
+from operators.objects.emujob import EmuJob, RunStatus
 from operators.objects.forms import condition
-from operators.objects.names import EXPERIMENT_LABEL
-
-GOING_ON = ("Starting", "Running")
+from operators.objects.names import EXPERIMENT_LABEL, FINAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,8 @@ class ConditionView:
 class JobView:
     """One EmuJob. Points in time with `_s` are seconds since 1970, None: it hasn't happened; durations are seconds.
 
-    `job_id`: its name in its workload; `reason`: why it runs or waits.
+    `job_id`: its name in its workload; `reason`: why it runs or waits. `assumed_runs`: if there are no `runs`, from its start to
+    its end on unknown devices (EmuJobStatus.assumed_runs).
     """
 
     namespace: str
@@ -76,6 +75,7 @@ class JobView:
     reason: str
     conditions: tuple[ConditionView, ...]
     runs: tuple[RunView, ...]
+    assumed_runs: tuple[RunView, ...]
 
     @property
     def key(self) -> str:
@@ -84,6 +84,16 @@ class JobView:
     @property
     def experiment(self) -> str:
         return self.labels.get(EXPERIMENT_LABEL, "")
+
+    @property
+    def waits(self) -> bool:
+        """Whether it doesn't run and may yet; a rejected job may if its specification or the pools are changed."""
+        return self.phase not in ("Running", *FINAL)
+
+    @property
+    def stays(self) -> tuple[RunView, ...]:
+        """The runs, else the assumed ones."""
+        return self.runs or self.assumed_runs
 
     def age_s(self, now_s: float) -> float | None:
         """From its submission to its end, or until now."""
@@ -136,15 +146,16 @@ def job_view(document: Mapping[str, Any]) -> JobView:
             ConditionView(each.type, each.holds, each.reason, each.message, _seconds(each.since_ns))
             for each in status.conditions
         ),
-        runs=_runs(status),
+        runs=_runs(status.runs),
+        assumed_runs=tuple(replace(run, node=run.node or "?", devices=()) for run in _runs(status.assumed_runs)),
     )
 
 
-def _runs(status: EmuJobStatus) -> tuple[RunView, ...]:
+def _runs(runs: Iterable[RunStatus]) -> tuple[RunView, ...]:
     """In order of their beginning; a run without one is left out."""
     found = [
         RunView(run.node, run.devices, from_s, _seconds(run.to_ns), run.from_step, run.to_step, run.ended)
-        for run in status.runs
+        for run in runs
         if (from_s := _seconds(run.from_ns)) is not None
     ]
     return tuple(sorted(found, key=lambda run: (run.from_s, run.node)))

@@ -1,48 +1,47 @@
-"""Experiments found in the cluster: EmuJobs with one label, a run for each namespace and scheduler among them."""
+"""Experiments found in the cluster: EmuJobs with the label emugpu.dev/experiment and their runs, as the API groups them."""
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
 from emugpu.kubectl.job_views import JobView, job_view
-from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.profiles.table import ProfileTable
-from operators.experiments.records import RunInfo, observed_job, run_record
+from operators.experiments.records import ObservedJob, RunInfo, observed_job, run_record
 from operators.fitting.offers import NodeOffer, offers_of
 from operators.fitting.workload import cluster_spec, job_spec
 from operators.kube.api import Json
-from operators.kube.documents import object_at, text_at, texts_of
-from operators.objects.emujob import EmuJobSpec, parse_spec
-from operators.objects.names import POLICY
+from operators.objects.emujob import EmuJob
+from operators.objects.names import ENDED, membership
 from operators.objects.node import Node
 from operators.objects.pool import Pool
-from operators.scheduling.names import ROW
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.record import RunRecord
-
-UNFINISHED = ("", "Pending", "Queued", "Starting", "Running", "Preempted")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An EmuJob of an experiment, as a view and as the API server sent it."""
+    """An EmuJob of an experiment: as shown, as specified and as reports need it."""
 
     job: JobView
-    document: Json
+    emujob: EmuJob
+    observed: ObservedJob
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """The EmuJobs of one policy, once, in order of submission. `repeat` counts runs of the same policy from 1.
 
-    `experiment` is their label; `emugpu compare` gives each run of an experiment X a label of its own, X-1, X-2 and so on.
+    `experiment`: its id (names.membership). `label`: that of the EmuJobs; `emugpu compare` gives each run of an experiment X a
+    label of its own, X-1, X-2 and so on.
     """
 
     experiment: str
+    label: str
     namespace: str
     policy: str
     repeat: int
@@ -56,16 +55,7 @@ class Run:
     @property
     def unfinished(self) -> int:
         """Number of jobs that haven't ended."""
-        return sum(member.job.phase in UNFINISHED for member in self.members)
-
-    def belongs_to(self, experiment: str) -> bool:
-        """Whether this is the named experiment, or one of its runs."""
-        return self.experiment == experiment or self.family == experiment
-
-    @property
-    def family(self) -> str:
-        """The experiment of this run, by the label without its number; the label if it has none."""
-        return re.sub(r"-\d+$", "", self.experiment)
+        return sum(member.job.phase not in ENDED for member in self.members)
 
     @property
     def predicted_mean_jct_s(self) -> float | None:
@@ -90,19 +80,34 @@ class ClusterNow:
 
 
 def runs_of(documents: Iterable[Json]) -> list[Run]:
-    """The runs of all experiments: by experiment, then in order of their beginning."""
-    groups: dict[tuple[str, str, str], list[Member]] = {}
+    """The runs of all experiments by label, then in order of their beginning."""
+    groups: dict[tuple[str, str], list[Member]] = {}
     for document in documents:
-        job = job_view(document)
-        if job.experiment:
-            scheduler = job.scheduler or f"{_pod_scheduler(document)} (Kubernetes)"
-            groups.setdefault((job.experiment, job.namespace, scheduler), []).append(Member(job, document))
-    found = []
-    for (experiment, namespace, scheduler), members in groups.items():
-        ordered = sorted(members, key=lambda member: (member.job.submitted_s or 0.0, member.job.name))
-        found.append(Run(experiment, namespace, _policy(ordered, scheduler), 1, tuple(ordered)))
-    found.sort(key=lambda run: (run.experiment, run.begun_s, run.namespace))
-    return numbered(found)
+        job, emujob = job_view(document), EmuJob.read(document)
+        experiment, run = membership(job.namespace, job.experiment, _policy(emujob))
+        if experiment:
+            groups.setdefault((experiment, run), []).append(Member(job, emujob, observed_job(document)))
+    runs = []
+    for (experiment, _), members in groups.items():
+        first, *_ = ordered = sorted(members, key=lambda member: (member.job.submitted_s or 0.0, member.job.name))
+        job = first.job
+        runs.append(Run(experiment, job.experiment, job.namespace, _policy(first.emujob), 1, tuple(ordered)))
+    return sorted(numbered(runs), key=lambda run: run.label)
+
+
+def runs_named(runs: Sequence[Run], name: str) -> list[Run]:
+    """The runs of the experiment with this id, else those with this label; none if there is no such experiment.
+
+    Raises InputError for the label of several experiments.
+    """
+    own = [run for run in runs if run.experiment == name] or [run for run in runs if run.label == name]
+    several = list(dict.fromkeys(run.experiment for run in own))
+    if len(several) > 1:
+        problem = (
+            f"{name} is the label of experiments {', '.join(several)}; give one of these names, or a namespace with -n"
+        )
+        raise InputError("experiment report", problem)
+    return numbered(own)
 
 
 def record_of(run: Run, cluster_now: ClusterNow, now_s: float) -> RunRecord:
@@ -110,11 +115,11 @@ def record_of(run: Run, cluster_now: ClusterNow, now_s: float) -> RunRecord:
     profiles, notes, jobs = ProfileTable.bundled(), list[str](), list[JobSpec]()
     for row, member in enumerate(run.members):
         try:
-            jobs.append(_job(member, run.begun_s, _row(member, row), cluster_now, profiles))
+            jobs.append(_job(member, run.begun_s, row, cluster_now, profiles))
         except EmuGpuError as error:
             notes.append(f"{member.job.key} is left out: {error}")
     info = RunInfo(run.policy, run.repeat, round(now_s * 1e9), notes=tuple(notes))
-    record = run_record(info, jobs, [observed_job(member.document) for member in run.members], cluster_now.cluster)
+    record = run_record(info, jobs, [member.observed for member in run.members], cluster_now.cluster)
     return replace(record, lag={})  # when a job should have been submitted isn't known here
 
 
@@ -125,41 +130,22 @@ def finished_only(record: RunRecord) -> RunRecord:
 
 
 def _job(member: Member, begun_s: float, row: int, cluster_now: ClusterNow, profiles: ProfileTable) -> JobSpec:
-    """Raises what parsing an invalid spec raises."""
-    job = member.job
-    spec: EmuJobSpec = parse_spec(job.namespace, job.name, object_at(member.document, "spec"))
+    """`row`: if the EmuJob has none. Raises what parsing an invalid spec raises."""
+    job, emujob = member.job, member.emujob
     submit_s = max(0.0, (job.submitted_s or begun_s) - begun_s)
-    return job_spec(job.job_id, spec, submit_s, row, cluster_now.offers, profiles)
+    row = row if emujob.row is None else emujob.row
+    return job_spec(job.job_id, emujob.spec, submit_s, row, cluster_now.offers, profiles)
 
 
-def _row(member: Member, otherwise: int) -> int:
-    text = _annotation(member, ROW)
-    return int(text) if text.isascii() and text.isdecimal() else otherwise
-
-
-def _pod_scheduler(document: Json) -> str:
-    return text_at(object_at(document, "spec", "scheduler"), "schedulerName") or "default-scheduler"
-
-
-def _policy(members: Sequence[Member], scheduler: str) -> str:
-    """The policy that all EmuJobs name in their annotation (`emugpu compare` writes it), else in their predictions; else the
-    scheduler."""
-    for named in ({_annotation(m, POLICY) for m in members}, {m.job.predicted_by for m in members} - {""}):
-        if len(named) == 1 and (name := named.pop()):
-            return name
-    return scheduler
-
-
-def _annotation(member: Member, name: str) -> str:
-    return texts_of(object_at(member.document, "metadata"), "annotations").get(name, "")
+def _policy(emujob: EmuJob) -> str:
+    return emujob.policy or f"{emujob.pod_scheduler} (Kubernetes)"
 
 
 def numbered(runs: Iterable[Run]) -> list[Run]:
-    """The runs with `repeat` counted for each policy within its experiment."""
-    counts: dict[tuple[str, str], int] = {}
+    """The runs in order of their beginning, with `repeat` counted for each policy within its experiment."""
+    counts = Counter[tuple[str, str]]()
     found = []
-    for run in runs:
-        key = run.family, run.policy
-        counts[key] = counts.get(key, 0) + 1
-        found.append(replace(run, repeat=counts[key]))
+    for run in sorted(runs, key=lambda run: (run.begun_s, run.namespace)):
+        counts[run.experiment, run.policy] += 1
+        found.append(replace(run, repeat=counts[run.experiment, run.policy]))
     return found

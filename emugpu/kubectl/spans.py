@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from emugpu.kubectl.job_views import GOING_ON, JobView, RunView
+from emugpu.kubectl.job_views import JobView, RunView
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.inventory import split_device_id
 from operators.kube.api import Json
@@ -66,22 +66,10 @@ class Window:
         return self.end_s - self.begin_s
 
 
-def stays(job: JobView) -> tuple[RunView, ...]:
-    """The job's runs; if no manager reported any, one from its start to its end, on unknown devices.
-
-    The end of a preempted job's run is unknown then.
-    """
-    if job.runs or job.started_s is None or job.phase not in (*GOING_ON, *FINAL):
-        return job.runs
-    end_s = job.finished_s if job.phase in FINAL else None
-    nodes = [node for node in job.nodes.split(",") if node] or ["?"]
-    return tuple(RunView(node, (), job.started_s, end_s, 0, job.steps_done, "") for node in nodes)
-
-
 def window_of(jobs: Sequence[JobView], now_s: float, since_s: float | None) -> Window:
     """From the first submission to the last end (now, while a job runs); with `since_s` only the last `since_s` seconds."""
     going = any(job.phase not in FINAL for job in jobs)
-    ends = [run.to_s for job in jobs for run in stays(job) if run.to_s is not None]
+    ends = [run.to_s for job in jobs for run in job.stays if run.to_s is not None]
     ends += [job.finished_s for job in jobs if job.finished_s is not None]
     end_s = now_s if going or not ends else max(ends)
     begin_s = min((job.submitted_s for job in jobs if job.submitted_s is not None), default=end_s)
@@ -94,7 +82,7 @@ def window_of(jobs: Sequence[JobView], now_s: float, since_s: float | None) -> W
 def clipped(job: JobView, window: Window) -> list[tuple[RunView, float, float]]:
     """The runs within the window, in seconds from its beginning; running ones end with the window."""
     found = []
-    for run in stays(job):
+    for run in job.stays:
         begin_s, end_s = (
             max(run.from_s, window.begin_s),
             min(window.end_s if run.to_s is None else run.to_s, window.end_s),

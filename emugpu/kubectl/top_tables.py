@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from emugpu.kubectl.job_views import GOING_ON, JobView
+from emugpu.kubectl.job_views import JobView
 from emugpu.kubectl.node_views import DeviceFigures, DeviceView, NodeView, gpu_types
 from emugpu.kubectl.output import MISSING, Answer, Cell, columns, count, percent, phase, seconds
 from emulator_runtime.domain.units import GIB
+from operators.objects.names import HOLDING
 
 NO_NODES = "no node has emulated GPUs; `kubectl get emugpupools` shows which nodes the pools choose"
 Figures = Sequence[DeviceFigures | None]
@@ -172,7 +173,7 @@ _HEADINGS = ("NAME", "PHASE", "GPUS", "UTIL", "MEMORY", "PROGRESS", "PREDICTED",
 def jobs_answer(jobs: Sequence[JobView], nodes: Sequence[NodeView], namespace: str, now_s: float) -> Answer:
     """A line per EmuJob that runs or starts, with the devices that its pods hold."""
     everywhere, held = namespace == "*", _held(nodes)
-    going = [(job, held.get(job.key, [])) for job in jobs if job.phase in GOING_ON]
+    going = [(job, held.get(job.key, [])) for job in jobs if job.phase in HOLDING]
     headings = (*(["NAMESPACE"] if everywhere else []), *_HEADINGS)
     cells = [[*([Cell(job.namespace)] if everywhere else []), *_cells(job, devices, now_s)] for job, devices in going]
     document = [_row(job, devices, now_s) for job, devices in going]

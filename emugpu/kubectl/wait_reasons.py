@@ -12,7 +12,6 @@ from operators.kube.api import Json
 from operators.kube.documents import condition_of, object_at, objects_in, text_at, texts_of
 from operators.objects.names import GATE
 
-WAITING = ("", "Pending", "Queued", "Starting", "Preempted", "Rejected")
 _QUEUED = ("Queued", "Preempted")
 
 
@@ -24,7 +23,7 @@ def reasons(
     nodes: Sequence[NodeView],
 ) -> list[str]:
     """Sentences; none for a job that runs or has ended. `others` are EmuJobs of all namespaces that may be read."""
-    if job.phase not in WAITING:
+    if not job.waits:
         return []
     if not job.conditions:
         return ["the job controller has not seen it yet; `kubectl -n emugpu-system get pods` shows whether it runs"]

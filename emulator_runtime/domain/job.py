@@ -38,6 +38,14 @@ class Configuration:
         """GPUs of all tasks together, for the minimum number of tasks."""
         return self.gpus * self.min_tasks
 
+    def allows(self, gpu_type: str) -> bool:
+        """Whether it may run on GPUs of this type."""
+        return self.gpu_types is None or gpu_type in self.gpu_types
+
+    def fits_on(self, gpu_type: str, usable_memory_bytes: int) -> bool:
+        """Whether an empty GPU of this type and usable memory will do."""
+        return self.allows(gpu_type) and usable_memory_bytes >= self.device_memory_bytes
+
 
 def configuration_called(name: str, configurations: Iterable[Configuration]) -> Configuration:
     """The configuration with this name. Raises KeyError if there is none."""
@@ -65,7 +73,7 @@ class ModelWork:
 
     `batch_size` is per GPU. `input_cpu_s`: CPU time that the input pipeline needs for one step of the whole job.
     `exchanges`: the job's GPUs also exchange gradients if they are on one node, which takes the time that
-    workloads/communication.py computes. GPUs on several nodes always exchange gradients.
+    step_costs/communication.py computes. GPUs on several nodes always exchange gradients.
     """
 
     model: str

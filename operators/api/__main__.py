@@ -17,7 +17,7 @@ from operators.api.replies.policies import bundled_policies
 from operators.api.services import Services
 from operators.api.settings import Settings
 from operators.api.sources.cluster import ClusterSource, Naming
-from operators.api.sources.results import StoredResults
+from operators.api.sources.stored_results import StoredResults
 from operators.api.web_server import listening, serve
 from operators.kube.client import KubeApi
 from operators.results_feed.client import HttpFeed

@@ -1,16 +1,14 @@
-"""The cluster before an experiment: the pools' nodes, whether other pods use them, whether it is the cluster of the cluster file,
-and what a job that fits nowhere would need."""
+"""The cluster before an experiment: the pools' nodes, whether other pods use them, and whether it is that of the cluster file."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.domain.job import Configuration, JobSpec
-from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.catalogue import bundled_catalogue
+from operators.fitting.remedy import memory_option, words_of
 from operators.fitting.workload import cluster_spec
 from operators.kube.api import EMUJOB, NODE, POD, POOL, Api, NotThereError
 from operators.objects.node import Node
@@ -92,15 +90,8 @@ def _shape(node: NodeSpec) -> _Shape:
 
 
 def _described(nodes: Sequence[NodeSpec]) -> str:
-    counts = Counter(_words(node) for node in nodes)
+    counts = Counter(words_of(node) for node in nodes)
     return " and ".join(f"{count} nodes with {words}" for words, count in counts.items()) or "no node"
-
-
-def _words(node: NodeSpec) -> str:
-    types = Counter(device.gpu_type for device in node.devices)
-    gpus = [f"{count} {gpu_type}" for gpu_type, count in types.items()] or ["no GPU"]
-    memory = [f"{node.memory_bytes / GIB:.4g} GiB"] if node.memory_bytes else []
-    return ", ".join([*gpus, f"{node.cpu_milli / 1000:g} CPUs", *memory])
 
 
 def _command(nodes: Sequence[NodeSpec]) -> str:
@@ -113,44 +104,8 @@ def _command(nodes: Sequence[NodeSpec]) -> str:
     gpus = [f"--node-gpus {count}x{each}x{_short(gpu_type)}" for (each, gpu_type), count in groups.items()]
     without = sum(not node.devices for node in nodes)
     options = [*gpus, *([f"--cpu-nodes {without}"] if without else []), f"--emulated-cpus {cpus.pop() / 1000:g}"]
-    return f"`emugpu cluster up {' '.join([*options, *_memory_option(memory.pop())])}` makes such a cluster"
-
-
-def _memory_option(memory_bytes: int) -> Iterable[str]:
-    return [f"--emulated-memory {-(-memory_bytes // GIB)}Gi"] if memory_bytes else []
+    return f"`emugpu cluster up {' '.join([*options, *memory_option(memory.pop())])}` makes such a cluster"
 
 
 def _short(gpu_type: str) -> str:
     return min((gpu_type, *bundled_catalogue().short_names(gpu_type)), key=len)
-
-
-# --- what would a job that fits nowhere need? --------------------------------------------------------------------------
-
-
-def remedy(job: JobSpec, cluster: ClusterSpec) -> str:
-    """For the error about a job of which no configuration fits: the most suitable node, and what to change. Pure.
-
-    Most suitable is the node with the most devices that the job can use, then the one with the most CPUs.
-    """
-    way = min(job.configurations, key=lambda c: (c.gpus, c.cpu_milli, c.memory_bytes))
-    node = max(cluster.nodes, key=lambda n: (min(way.gpus, _usable(way, n)), n.cpu_milli, n.memory_bytes), default=None)
-    if node is None:
-        return "the pools have no node; `kubectl get emugpupools` shows them"
-    largest = f"the most suitable node, {node.name}, has {_words(node)}"
-    if _usable(way, node) < way.gpus:
-        return f"{largest}; run it with fewer GPUs, or make such nodes (`emugpu cluster up --gpus {way.gpus}`)"
-    options = [f"--emulated-cpus {-(-way.cpu_milli // 1000)}"] if node.cpu_milli < way.cpu_milli else []
-    options += _memory_option(way.memory_bytes) if node.memory_bytes < way.memory_bytes else []
-    if not options:
-        return f"{largest}; use fewer nodes for the job, or give the cluster more of them"
-    pool = "spec.emulated of its EmuGPUPool"
-    return f"{largest}; let the job ask for less, or emulate more: `emugpu cluster up {' '.join(options)}` or {pool}"
-
-
-def _usable(way: Configuration, node: NodeSpec) -> int:
-    """How many of a node's devices have a type and the memory that the configuration needs."""
-    return sum(
-        (way.gpu_types is None or device.gpu_type in way.gpu_types)
-        and device.usable_memory_bytes >= way.device_memory_bytes
-        for device in node.devices
-    )

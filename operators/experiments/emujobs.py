@@ -14,8 +14,7 @@ from emulator_runtime.domain.sensitivity import Knots, Sensitivity
 from emulator_runtime.domain.units import to_ns
 from operators.kube.api import Json
 from operators.kube.timestamps import rfc3339_micro
-from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, REPEAT
-from operators.scheduling.names import BATCH, ROW
+from operators.objects.names import BATCH, EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, REPEAT, ROW
 
 _MAX_NAME = 50
 """A pod is named after the EmuJob, an index and a random suffix: 63 characters in all."""

@@ -1,1 +1,1 @@
-"""What the pools' nodes can run: whether an EmuJob fits on them, and both as the simulator describes them."""
+"""What the pools' nodes can run: which jobs fit on them, what to change for the others, and both as the simulator has them."""

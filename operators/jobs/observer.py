@@ -19,25 +19,23 @@ from operators.kube.documents import text_at
 from operators.kube.timestamps import ns_of
 from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob, submission_ns
-from operators.objects.names import FINAL, RUN_NAMESPACE_PREFIX
+from operators.objects.names import FINAL
 from operators.objects.pod import Pod
-from operators.results import job as results_job
 from operators.results.events import ENDS, JobEvent, events_of_pod
+from operators.results.facts_and_result import JobFacts, merged
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome
 
-_LONGEST_POLICY = 128
 
-
-class ResultKeeper(Protocol):
-    """The part of operators.results.results.Results that is needed here; no call waits."""
+class Results(Protocol):
+    """The part of operators.results.keeper.ResultKeeper that is needed here; no call waits."""
 
     cluster_gpus: int
 
     def outcome(self, uid: str) -> Outcome | None: ...
-    def note(self, facts: results_job.JobFacts, prediction: Prediction | None = None) -> None: ...
+    def note(self, facts: JobFacts, prediction: Prediction | None = None) -> None: ...
     def tell(self, events: Iterable[JobEvent]) -> None: ...
-    def open_jobs(self) -> list[results_job.JobFacts]: ...
+    def open_jobs(self) -> list[JobFacts]: ...
     def gone(self, uid: str) -> None: ...
 
 
@@ -56,11 +54,11 @@ class ClusterView:
 class Observer:
     """`look` at each view of the cluster."""
 
-    def __init__(self, results: ResultKeeper, profiles: ProfileTable) -> None:
+    def __init__(self, results: Results, profiles: ProfileTable) -> None:
         self._results, self._profiles = results, profiles
         self._reported: dict[str, tuple[JobEvent, ...]] = {}
         self._specs: dict[str, tuple[int, EmuJobSpec | None]] = {}
-        self._noted: dict[str, results_job.JobFacts] = {}
+        self._noted: dict[str, JobFacts] = {}
         self._last: dict[str, tuple[EmuJob, BatchJob | None]] = {}
 
     def look(self, view: ClusterView) -> None:
@@ -100,7 +98,7 @@ class Observer:
         if gpus is None:
             gpus = before.gpus if before is not None else spec.configurations[0].gpus
         failed_ns = ns_of(job.completed) if job is not None and job.failure_reason else None
-        facts = results_job.JobFacts(
+        facts = JobFacts(
             uid=uid,
             namespace=emujob.key.namespace,
             name=emujob.key.name,
@@ -109,7 +107,7 @@ class Observer:
             steps=spec.steps,
             gpus=gpus,
             isolated_s=isolated,
-            policy=_policy_of(emujob, spec),
+            policy=emujob.policy,
             failed_ns=failed_ns if emujob.phase == "Failed" else None,
             experiment=emujob.experiment,
             completed_ns=ns_of(job.completed) if job is not None and job.complete else None,
@@ -127,10 +125,10 @@ class Observer:
             known = self._specs[emujob.key.uid] = emujob.generation, spec
         return known[1]
 
-    def _note(self, facts: results_job.JobFacts, prediction: Prediction | None = None) -> None:
+    def _note(self, facts: JobFacts, prediction: Prediction | None = None) -> None:
         before = self._noted.get(facts.uid)
         if before is not None:  # the first observation has the earliest submission
-            facts = results_job.merged(before, facts)
+            facts = merged(before, facts)
         self._noted[facts.uid] = facts
         self._results.note(facts, prediction)
 
@@ -165,17 +163,8 @@ class Observer:
                 self._results.gone(uid)
 
 
-def _policy_of(emujob: EmuJob, spec: EmuJobSpec) -> str:
-    """In a run of an experiment the policy's title, which the runner has annotated; elsewhere the scheduler's name.
-
-    The text becomes a metric's label, so tenants must not choose it: they don't create namespaces of this name.
-    """
-    in_run = emujob.key.namespace.startswith(RUN_NAMESPACE_PREFIX)
-    return emujob.policy[:_LONGEST_POLICY] if in_run and emujob.policy else spec.scheduler
-
-
-def _of_job(job: BatchJob) -> results_job.JobFacts:
-    return results_job.JobFacts(
+def _of_job(job: BatchJob) -> JobFacts:
+    return JobFacts(
         uid=job.key.uid,
         namespace=job.key.namespace,
         name=job.key.name,
@@ -188,11 +177,11 @@ def _of_job(job: BatchJob) -> results_job.JobFacts:
     )
 
 
-def _of_pod(pod: Pod, now_ns: int) -> results_job.JobFacts:
+def _of_pod(pod: Pod, now_ns: int) -> JobFacts:
     failed_ns = None
     if pod.phase == "Failed" and not pod.deleting:
         failed_ns = max((event.wall_ns for event in events_of_pod(pod) if event.kind in ENDS), default=now_ns)
-    return results_job.JobFacts(
+    return JobFacts(
         uid=pod.key.uid,
         namespace=pod.key.namespace,
         name=pod.key.name,

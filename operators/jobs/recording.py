@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from operators.jobs.settings import Settings
 from operators.results.collector import Collector, Hooks
+from operators.results.keeper import Keeping, ResultKeeper
 from operators.results.metrics import CollectorMetrics, ResultMetrics
-from operators.results.results import Keeping, Results
 from operators.results.store import ResultStore
 from operators.results_feed.feed import StoreFeed
 from sharing_manager.store.client import client_of, place_of
@@ -57,7 +57,7 @@ class Recording:
         )
         url = settings.redis_url
         changed, log = links.changed, bool(url)
-        self.results = Results(
+        self.results = ResultKeeper(
             self._opened,
             ResultMetrics(registry),
             clocks.wall_ns,

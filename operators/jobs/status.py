@@ -18,10 +18,10 @@ from operators.kube.timestamps import rfc3339_micro, seconds_of
 from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob, submission_ns
-from operators.objects.names import FINAL
+from operators.objects.names import FINAL, HOLDING
 from operators.objects.pod import Pod
 from operators.objects.scheduling_problem import read_problem
-from operators.results.job import EVENT_LOG
+from operators.results.facts_and_result import EVENT_LOG
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of
 
@@ -219,7 +219,7 @@ def _place(before: Mapping[str, Any], emujob: EmuJob, spec: EmuJobSpec, seen: Jo
     job, kept = seen.job, {name: before[name] for name in ("allocation", "node") if name in before}
     configuration = spec.configuration(job.configuration if job is not None else "")
     gpus = configuration.gpus * spec.nodes
-    if phase in FINAL or job is None or phase not in ("Starting", "Running"):
+    if job is None or phase not in HOLDING:
         return {"gpus": whole_at(before, "gpus") or gpus, **kept} if phase in FINAL else {"gpus": gpus}
     latest = next((pod.allocation for pod in seen.staying if pod.allocation), job.allocation)
     allocation = read_allocation(latest, f"Job {emujob.key}: {emujob.key.name}")

@@ -41,7 +41,20 @@ from operators.objects.forms import (
     quantity_type,
     text_type,
 )
-from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, SCHEDULER_NAME_FORM, Actuator, Phase
+from operators.objects.names import (
+    EXPERIMENT_LABEL,
+    FINAL,
+    HOLDING,
+    JOB_ID,
+    LONGEST_POLICY,
+    POLICY,
+    PREDICTED,
+    ROW,
+    RUN_NAMESPACE_PREFIX,
+    SCHEDULER_NAME_FORM,
+    Actuator,
+    Phase,
+)
 from operators.objects.native import Native
 from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
 from operators.objects.template import Template
@@ -501,6 +514,28 @@ class EmuJobStatus(Report):
     )
     conditions: Conditions = ()
 
+    @property
+    def assumed_runs(self) -> tuple[RunStatus, ...]:
+        """If no manager has reported runs: one on each node from the start to the end, exact if the job was never preempted.
+
+        A node that isn't known is empty. None for a job that doesn't run any more and whose end isn't known.
+        """
+        finished_ns = self.finished_ns if self.phase in FINAL else None
+        if self.runs or self.started_ns is None or (self.phase not in HOLDING and finished_ns is None):
+            return ()
+        nodes = self.allocation.nodes or tuple(filter(None, self.node.split(","))) or ("",)
+        return tuple(
+            RunStatus.model_construct(
+                node=node,
+                devices=self.allocation.devices if len(nodes) == 1 else (),
+                from_ns=self.started_ns,
+                to_ns=finished_ns,
+                to_step=self.steps_done,
+                ended={"Succeeded": "finished", "Failed": "failed"}.get(self.phase or "", ""),
+            )
+            for node in nodes
+        )
+
 
 # -- the resource ------------------------------------------------------------------------------------------------------
 
@@ -589,7 +624,7 @@ class EmuJob:
 
     @property
     def experiment(self) -> str:
-        """The id of the experiment that it belongs to."""
+        """The label of the experiment, or of its run, that it belongs to (names.membership); empty: none."""
         return self.labels.get(EXPERIMENT_LABEL, "")
 
     @property
@@ -598,9 +633,20 @@ class EmuJob:
         return self.annotations.get(JOB_ID, self.key.name)
 
     @property
+    def row(self) -> int | None:
+        """Its row in the workload that it came from; None without the annotation ROW."""
+        text = self.annotations.get(ROW, "")
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+    @property
     def policy(self) -> str:
-        """The policy's title, in a run of an experiment."""
-        return self.annotations.get(POLICY, "")
+        """In a run of an experiment the policy's title, by the annotation of the program that submits the jobs; elsewhere the
+        job-level scheduler's name, empty if there is none.
+
+        The text becomes a metric's label, so tenants must not choose it: they don't create namespaces of runs.
+        """
+        in_run = self.key.namespace.startswith(RUN_NAMESPACE_PREFIX)
+        return (self.annotations.get(POLICY, "")[:LONGEST_POLICY] if in_run else "") or self.scheduler
 
     @property
     def predicted(self) -> str:

@@ -27,7 +27,7 @@ from operators.objects.custom_resource import (
     served,
 )
 from operators.objects.forms import Conditions, Int32, Int64, Texts, TimeNs, text_type
-from operators.objects.names import SchedulerActuator
+from operators.objects.names import ExperimentPhase, SchedulerActuator
 
 LEAST_STRETCH = 0.0001
 """Below it no job is long enough to be compared with a cluster: its pods take seconds to start."""
@@ -350,7 +350,7 @@ class ExperimentStatus(Report):
     """How far an experiment is, and its results."""
 
     observed_generation: Int64 = 0
-    phase: Literal["Queued", "Suspended", "Starting", "Running", "Succeeded", "Failed"] | None = None
+    phase: ExperimentPhase | None = None
     policies: Int32 = Field(0, description="Columns that are compared.")
     done: Int32 = Field(0, description="Columns that are complete.")
     doing: StrictStr = Field("", description="The present activity, for people.")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from operators.results.job import JobResult
+from operators.results.facts_and_result import JobResult
 from operators.results.predicted import Prediction, error_ratio
 
 _SECONDS = (1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600)

@@ -15,9 +15,9 @@ from dataclasses import fields
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ClusterError
+from operators.results.computing import job_result, own_events
 from operators.results.events import JobEvent
-from operators.results.job import JobFacts, JobResult, from_json
-from operators.results.job_result import job_result, own_events
+from operators.results.facts_and_result import JobFacts, JobResult, from_json
 from operators.results.predicted import Prediction
 from operators.results.schema import opened_to_read
 

@@ -118,7 +118,7 @@ def _begun(event: JobEvent, at_ns: int, from_step: int) -> Run:
     return Run(event.job_key, event.node, event.pod, devices, at_ns, at_ns, from_step, event.steps_done)
 
 
-def covered_ns(spans: Iterable[tuple[int, int]]) -> int:
+def union_length(spans: Iterable[tuple[int, int]]) -> int:
     """Length of the union of these spans."""
     total, reached = 0, None
     for begin, end in sorted(spans):

@@ -11,7 +11,7 @@ from typing import Any
 
 from operators.kube.timestamps import rfc3339_micro
 from operators.results.events import FAILED
-from operators.results.job import EVENT_LOG, JobResult
+from operators.results.facts_and_result import EVENT_LOG, JobResult
 from operators.results.runs_from_events import Run
 
 MOST_RUNS = 20

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from emulator_runtime.sqlite import transaction
 from operators.results.events import JobEvent
-from operators.results.job import JobFacts, JobResult, merged, to_json
+from operators.results.facts_and_result import JobFacts, JobResult, merged, to_json
 from operators.results.predicted import Prediction
 from operators.results.reading import EVENT_COLUMNS, FACT_COLUMNS, ResultReader
 from operators.results.schema import opened

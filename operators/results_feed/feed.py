@@ -16,7 +16,7 @@ from typing import Protocol
 
 from emulator_runtime.domain.errors import ClusterError
 from operators.results.events import JobEvent
-from operators.results.job import JobResult
+from operators.results.facts_and_result import JobResult
 from operators.results.predicted import Prediction
 from operators.results.reading import ResultReader
 from operators.results.schema import left_out, unreadable

@@ -8,7 +8,7 @@ from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError
 from operators.results.events import JobEvent
-from operators.results.job import JobResult, from_json, to_json
+from operators.results.facts_and_result import JobResult, from_json, to_json
 from operators.results.predicted import Prediction
 from operators.results_feed.feed import Changes, JobHistory
 

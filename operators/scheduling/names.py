@@ -16,10 +16,6 @@ SYSTEM_NAMESPACE = "emugpu-system"
 """The namespace of the Lease and the ConfigMap of a scheduler of all namespaces, unless --lease-namespace names another one."""
 PLANNED_DEVICES = "emugpu.dev/planned-devices"
 """Annotation of a pod, or of a Job's pod template: the devices that the loop counts for it. The kubelet may choose others."""
-ROW = "emugpu.dev/row"
-"""Annotation of an EmuJob: its row in its workload, which orders jobs that are submitted at the same instant."""
-BATCH = "emugpu.dev/batch"
-"""Annotation of an EmuJob: NAME/NUMBER, the batch that it belongs to and the number of its jobs."""
 
 
 def check_name(text: str, place: str, fix: str = "") -> str:

@@ -56,14 +56,12 @@ def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str:
         return "needs a node; the cluster has none"
     wanted = _gpus_text(configuration)
     if configuration.gpus:
-        most = max(_usable_gpus(configuration, node, memory_bytes=0) for node in nodes)
+        most = max(sum(configuration.allows(d.gpu_type) for d in node.devices) for node in nodes)
         if most < configuration.gpus:
             return f"needs {wanted} on one node; the largest node has {most}"
         needed = configuration.device_memory_bytes
-        largest = max(
-            d.usable_memory_bytes for node in nodes for d in node.devices if _type_allowed(configuration, d.gpu_type)
-        )
-        nodes = tuple(n for n in nodes if _usable_gpus(configuration, n, needed) >= configuration.gpus)
+        largest = max(d.usable_memory_bytes for node in nodes for d in node.devices if configuration.allows(d.gpu_type))
+        nodes = tuple(node for node in nodes if usable_gpus(configuration, node) >= configuration.gpus)
         if not nodes:
             each = f"with {needed / GIB:.1f} GiB each" if configuration.gpus > 1 else f"with {needed / GIB:.1f} GiB"
             return f"needs {wanted} {each} on one node; the largest GPU has {largest / GIB:.1f} GiB usable"
@@ -95,22 +93,15 @@ def _gpus_text(configuration: Configuration) -> str:
     return f"{gpus} of type {' or '.join(configuration.gpu_types)}" if configuration.gpu_types else gpus
 
 
-def _type_allowed(configuration: Configuration, gpu_type: str) -> bool:
-    return configuration.gpu_types is None or gpu_type in configuration.gpu_types
-
-
-def _usable_gpus(configuration: Configuration, node: NodeSpec, memory_bytes: int) -> int:
-    return len(_usable_types(configuration, node, memory_bytes))
+def usable_gpus(configuration: Configuration, node: NodeSpec) -> int:
+    """How many GPUs of the empty node will do for the configuration."""
+    return len(_usable_types(configuration, node))
 
 
 def _gpu_types(configuration: Configuration, node: NodeSpec) -> tuple[str, ...]:
     """The types of the GPUs that a task would have on the empty node."""
-    return _usable_types(configuration, node, configuration.device_memory_bytes)[: configuration.gpus]
+    return _usable_types(configuration, node)[: configuration.gpus]
 
 
-def _usable_types(configuration: Configuration, node: NodeSpec, memory_bytes: int) -> tuple[str, ...]:
-    return tuple(
-        device.gpu_type
-        for device in node.devices
-        if _type_allowed(configuration, device.gpu_type) and device.usable_memory_bytes >= memory_bytes
-    )
+def _usable_types(configuration: Configuration, node: NodeSpec) -> tuple[str, ...]:
+    return tuple(d.gpu_type for d in node.devices if configuration.fits_on(d.gpu_type, d.usable_memory_bytes))

@@ -57,8 +57,7 @@ class WorkloadTruth:
     def _types_for(self, configuration: Configuration) -> list[str | None]:
         if not configuration.on_gpu:
             return [None]
-        allowed = configuration.gpu_types
-        return [t for t in self.cluster.gpu_types if allowed is None or t in allowed]
+        return [gpu_type for gpu_type in self.cluster.gpu_types if configuration.allows(gpu_type)]
 
     def _compute(
         self, job_id: str, configuration: str, gpu_type: str | None, host: HostShare, spread: Spread

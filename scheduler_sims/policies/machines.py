@@ -28,11 +28,8 @@ class Kind:
         wanted = cpu_configuration(job) if self.gpu_type is None else gpu_configuration(job)
         if wanted is None or wanted.cpu_milli > self.cpu_milli or wanted.memory_bytes > self.memory_bytes:
             return None
-        if self.gpu_type is not None:
-            allowed = wanted.gpu_types is None or self.gpu_type in wanted.gpu_types
-            if not allowed or wanted.device_memory_bytes > self.usable_memory_bytes:
-                return None
-        return wanted
+        fits = self.gpu_type is None or wanted.fits_on(self.gpu_type, self.usable_memory_bytes)
+        return wanted if fits else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,7 @@ def fits_somewhere(view: ClusterView, configuration: Configuration) -> bool:
 
 def device_suits(device: DeviceView, configuration: Configuration) -> bool:
     """Whether the device has an allowed type and enough usable memory, free or not."""
-    allowed = configuration.gpu_types is None or device.gpu_type in configuration.gpu_types
-    return allowed and device.usable_memory_bytes >= configuration.device_memory_bytes
+    return configuration.fits_on(device.gpu_type, device.usable_memory_bytes)
 
 
 def _fits_empty(node: NodeView, configuration: Configuration) -> bool:

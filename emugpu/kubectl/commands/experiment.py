@@ -2,8 +2,9 @@
 
 `list` shows the job completion times of each run whose EmuJobs exist (of its finished jobs). `report ID` prints the comparison of
 the policies and with --out writes report.html, jobs.csv and summary.json, as `emugpu compare` does. ID is the name of a
-SchedulingExperiment, whose report has predicted and observed results so far; or a label, or the common part of the labels ID-1,
-ID-2 of several runs, whose report has observed results only. All namespaces are searched unless -n names one.
+SchedulingExperiment, whose report has predicted and observed results so far; or that of another experiment as in the dashboard,
+whose report has observed results only: the ID of `emugpu compare`, whose runs have the labels ID-1, ID-2; or NAMESPACE.LABEL, or
+only the label where one experiment has it. All namespaces are searched unless -n names one.
 
 exit status: 0, 1 if a job of the reported experiment failed or hasn't ended, 2 for an error
 """
@@ -19,7 +20,7 @@ from typing import Any
 from emugpu.commands.runs import check_out, folder, write_results
 from emugpu.kubectl import options, output
 from emugpu.kubectl.cluster import NO_EMUJOBS, Cluster, listed
-from emugpu.kubectl.label_experiments import ClusterNow, Run, finished_only, numbered, record_of, runs_of
+from emugpu.kubectl.label_experiments import ClusterNow, Run, finished_only, record_of, runs_named, runs_of
 from emugpu.kubectl.output import Answer, Cell, count, seconds, timestamp
 from emugpu.kubectl.scheduling_experiments import ExperimentView, experiment_named, experiments_in, report_records_of
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
@@ -91,9 +92,9 @@ def _report(args: argparse.Namespace) -> int:
             kept = cluster.ask(lambda api: report_records_of(api, one))
             return write_results(args, kept.runs, dict(kept.meta))
         runs, cluster_now = _asked(cluster, args)
-        own = numbered([run for run in runs if run.belongs_to(args.experiment)])
+        own = runs_named(runs, args.experiment)
         if not own:
-            names = {name for run in runs for name in (run.experiment, run.family)} | {seen.name for seen in known}
+            names = {name for run in runs for name in (run.experiment, run.label)} | {seen.name for seen in known}
             raise UnknownNameError("experiment report", "experiment", args.experiment, names)
         records = [record_of(run, cluster_now, cluster.now_s()) for run in own]
     return write_results(args, records, meta_of(own, cluster_now))
@@ -105,7 +106,7 @@ def meta_of(runs: Sequence[Run], cluster_now: ClusterNow) -> dict[str, Any]:
         run.policy: f"{run.predicted_mean_jct_s:.1f} s" for run in runs if run.predicted_mean_jct_s is not None
     }
     return {
-        "workload": f"EmuJobs of experiment {', '.join(dict.fromkeys(run.experiment for run in runs))}",
+        "workload": f"EmuJobs of experiment {', '.join(dict.fromkeys(run.label for run in runs))}",
         "jobs": max(len(run.members) for run in runs),
         "cluster": f"namespace {', '.join(dict.fromkeys(run.namespace for run in runs))}",
         "nodes": len(cluster_now.cluster.nodes),
@@ -149,7 +150,7 @@ def row(run: Run, cluster_now: ClusterNow, now_s: float) -> dict[str, Any]:
         name: None if value is None else round(value, 6) for name, value in _figures(run, cluster_now, now_s).items()
     }
     return {
-        "experiment": run.experiment,
+        "experiment": run.label,
         "policy": run.policy,
         "repeat": run.repeat,
         "namespace": run.namespace,

@@ -21,7 +21,7 @@ from emugpu.kubectl.node_views import NodeView, nodes_with_gpus
 from emugpu.kubectl.output import PHASE_STYLES, Answer, Cell, duration, timestamp
 from emugpu.kubectl.spans import Places
 from emugpu.kubectl.story import Objects, StoryLine, story, without_repetitions
-from emugpu.kubectl.wait_reasons import WAITING, pods_of, reasons
+from emugpu.kubectl.wait_reasons import pods_of, reasons
 from emugpu.smi.devices import clean
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.node.layout import JOB_LABEL
@@ -75,7 +75,7 @@ async def _explained(api: Api, name: str, namespace: str) -> Explained:
 
 async def _around(api: Api, job: JobView, missing: list[str]) -> tuple[list[JobView], list[NodeView]]:
     """The other jobs and the nodes, if the job waits."""
-    if job.phase not in WAITING:
+    if not job.waits:
         return [], []
     no_jobs: list[JobView] = []
     no_nodes: list[NodeView] = []

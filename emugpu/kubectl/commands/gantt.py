@@ -21,7 +21,7 @@ from emugpu.kubectl.cluster import if_allowed, listed
 from emugpu.kubectl.gantt_chart import ASCII, BOXES, LEAST_WIDTH, by_device, by_job, draw, styles
 from emugpu.kubectl.job_views import JobView, jobs_in
 from emugpu.kubectl.output import Answer, duration, timestamp
-from emugpu.kubectl.spans import Places, Window, clipped, live_record, shortened, stays, window_of
+from emugpu.kubectl.spans import Places, Window, clipped, live_record, shortened, window_of
 from emulator_runtime.domain.errors import InputError
 from operators.kube.api import NODE, Api, Json
 from operators.objects.selectors import normalized_selector
@@ -88,10 +88,10 @@ def _answer(seen: Seen, args: argparse.Namespace, since_s: float | None, now_s: 
     none = "no EmuJobs found" if not jobs else "no EmuJob of that time"
     if args.all_namespaces is False and not jobs:
         none += " in this namespace; -A looks into all"
-    untold = sum(1 for job in shown if stays(job) and not job.runs)
-    if untold:
+    assumed = sum(1 for job in shown if job.assumed_runs)
+    if assumed:
         drawn = "drawn from start to end, without devices"
-        notes.append(f"no manager reported the runs of {output.counted(untold, 'job')}: {drawn}")
+        notes.append(f"no manager reported the runs of {output.counted(assumed, 'job')}: {drawn}")
     lines = chart(shown, places, window, args, console) if shown else []
     return Answer(lines, _document(shown, window), none=none, notes=notes)
 

@@ -79,6 +79,7 @@ def answer(jobs: Sequence[JobView], namespace: str, now_s: float, *, wide: bool)
 def row(job: JobView) -> dict[str, Any]:
     """For programs: names with units, points in time as RFC 3339."""
     members = asdict(job)
+    del members["assumed_runs"]  # nobody has observed them
     for name in _TIMES:
         members[name] = timestamp(members.pop(f"{name}_s"))
     for run in members["runs"]:

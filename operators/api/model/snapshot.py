@@ -18,8 +18,6 @@ from operators.objects.names import Phase
 Clock = Literal["wall", "emulated"]
 Kind = Literal["EmuJob", "Job", "Pod"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-WAITING: tuple[Phase, ...] = ("Pending", "Queued", "Preempted")
-HOLDING: tuple[Phase, ...] = ("Starting", "Running")
 
 Seconds = Annotated[float | None, Field(description="Seconds; null: not known yet.")]
 Place = Annotated[

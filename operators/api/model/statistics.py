@@ -11,8 +11,8 @@ from typing import Annotated
 from pydantic import Field
 
 from operators.api.model.natural_order import place_order
-from operators.api.model.snapshot import HOLDING, Job, JobRun, Snapshot
-from operators.objects.names import FINAL
+from operators.api.model.snapshot import Job, JobRun, Snapshot
+from operators.objects.names import ENDED, FINAL, HOLDING
 
 MOST_POINTS = 600
 """Points per line; a screen can't show more."""
@@ -184,7 +184,7 @@ def summarised(jobs: Iterable[Job]) -> Summary:
 def whole_window(snapshot: Snapshot, jobs: Sequence[Job]) -> Window:
     """From the first submission to the last end, or until now if a job has not ended."""
     since = min((job.submitted_s for job in jobs), default=snapshot.now_s)
-    going = any(job.phase not in (*FINAL, "Rejected") for job in jobs)
+    going = any(job.phase not in ENDED for job in jobs)
     ends = [job.finished_s for job in jobs if job.finished_s is not None]
     until = snapshot.now_s if going or not ends else max(ends)
     return Window(since, max(since, until), snapshot.now_s)

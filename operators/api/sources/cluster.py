@@ -13,7 +13,7 @@ from operators.api.model.snapshot import Cluster, Device, Job, JobRun, Node, Sna
 from operators.api.sources.emujobs import JobRecord, progress_of_runs, record_of, run_of, with_places
 from operators.api.sources.experiments import experiments_of
 from operators.api.sources.hardware import Hardware, hardware_of, with_holders
-from operators.api.sources.results import StoredResults
+from operators.api.sources.stored_results import StoredResults
 from operators.kube.api import EMUJOB, NODE, POOL, Api, NotThereError, applied
 from operators.kube.informer import Followed, Pauses, follow
 from operators.kube.store import Store

@@ -11,22 +11,19 @@ from typing import Any
 
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.node.inventory import split_device_id
-from operators.api.model.snapshot import HOLDING, KINDS, Condition, Job, JobRun, Kind, Progress
+from operators.api.model.snapshot import KINDS, Condition, Job, JobRun, Kind, Progress
 from operators.api.model.statistics import error_of
-from operators.api.sources.experiments import membership
 from operators.kube.timestamps import seconds_of
 from operators.objects.emujob import EmuJob, RunStatus
 from operators.objects.forms import Condition as StatusCondition
 from operators.objects.forms import condition
-from operators.objects.names import FINAL, RUN_NAMESPACE_PREFIX, Phase
-from operators.results.events import BEGINS, FINISHED, JobEvent
-from operators.results.job import JobResult
+from operators.objects.names import FINAL, Phase, membership
+from operators.results.events import BEGINS, JobEvent
+from operators.results.facts_and_result import JobResult
 from operators.results.predicted import Prediction
 from operators.results.runs_from_events import Run as StoredRun
 from operators.results.runs_from_events import time_of
 
-MOST_OF_POLICY = 128
-"""Maximum number of characters of a policy's title; the annotation may have any length."""
 Places = Mapping[str, str]
 """NODE/INDEX of the present devices, by UUID."""
 
@@ -45,20 +42,22 @@ def record_of(document: Mapping[str, Any]) -> JobRecord:
     """An EmuJob as the API server sends it."""
     emujob = EmuJob.read(document)
     key, status = emujob.key, emujob.status
-    own = membership(key.namespace, emujob.experiment, _policy(emujob))
+    experiment, run = membership(key.namespace, emujob.experiment, emujob.policy)
     phase: Phase = status.phase or "Pending"
     runs = tuple(map(_run, status.runs))
+    exact = not status.preemptions
+    assumed = tuple(replace(_run(run), from_step=None, to_step=None, exact=exact) for run in status.assumed_runs)
     jct_s, predicted_s = status.observed_jct_s, status.predicted.value
     job = Job(
         uid=key.uid,
         name=key.name,
-        run=own.run,
+        run=run,
         submitted_s=_seconds(status.submitted_ns) or seconds_of(emujob.created) or 0.0,
         phase=phase,
         namespace=key.namespace,
         tenant=emujob.tenant,
-        experiment=own.experiment,
-        policy=own.policy,
+        experiment=experiment,
+        policy=emujob.policy,
         reason=_reason(phase, status.conditions),
         gpus=status.gpus,
         steps=emujob.steps or None,
@@ -78,7 +77,7 @@ def record_of(document: Mapping[str, Any]) -> JobRecord:
         preemptions=status.preemptions,
         suspended=emujob.suspended,
     )
-    return JobRecord(job, job.name, runs or _only_run(job), tuple(map(_condition, status.conditions)))
+    return JobRecord(job, job.name, runs or assumed, tuple(map(_condition, status.conditions)))
 
 
 def with_places(record: JobRecord, places: Places) -> tuple[Job, tuple[JobRun, ...]]:
@@ -90,20 +89,20 @@ def with_places(record: JobRecord, places: Places) -> tuple[Job, tuple[JobRun, .
 def record_of_result(result: JobResult, prediction: Prediction | None) -> JobRecord:
     """A job that only the results store has: a plain Job or pod, or one whose EmuJob was deleted."""
     facts = result.facts
-    own = membership(facts.namespace, facts.experiment, facts.policy)
+    experiment, run = membership(facts.namespace, facts.experiment, facts.policy)
     runs = tuple(run_of(run) for run in result.runs)
     jct_s, predicted_s = result.jct_s if result.finished else None, prediction.seconds if prediction else None
     ended: Phase = "Succeeded" if result.finished else "Failed" if result.finished_ns is not None else _unended(runs)
     job = Job(
         uid=facts.uid,
         name=facts.name,
-        run=own.run,
+        run=run,
         submitted_s=to_s(facts.submitted_ns),
         phase=ended,
         namespace=facts.namespace,
         tenant=facts.namespace,
-        experiment=own.experiment,
-        policy=own.policy,
+        experiment=experiment,
+        policy=facts.policy,
         kind=_kind(facts.kind),
         reason="deleted before it had ended" if facts.deleted_ns is not None and not result.finished else "",
         gpus=facts.gpus * facts.tasks or None,
@@ -159,12 +158,6 @@ def _unended(runs: Sequence[JobRun]) -> Phase:
     return "Running" if any(run.to_s is None for run in runs) else "Preempted" if runs else "Queued"
 
 
-def _policy(emujob: EmuJob) -> str:
-    """The policy's title in a run's namespace, from the annotation of the program that submits the jobs; else the scheduler."""
-    title = emujob.policy if emujob.key.namespace.startswith(RUN_NAMESPACE_PREFIX) else ""
-    return title[:MOST_OF_POLICY] or emujob.scheduler
-
-
 def _kind(text: str) -> Kind:
     return next((kind for kind in KINDS if kind == text), "EmuJob")
 
@@ -177,19 +170,6 @@ def _reason(phase: Phase, conditions: tuple[StatusCondition, ...]) -> str:
         if message:
             return message
     return ""
-
-
-def _only_run(job: Job) -> tuple[JobRun, ...]:
-    """Without stored runs: one run from start to end, which is exact if the job was never preempted."""
-    if job.started_s is None or (job.phase not in HOLDING and job.finished_s is None):
-        return ()
-    nodes = job.nodes or ("",)
-    ended = FINISHED if job.phase == "Succeeded" else "failed" if job.phase == "Failed" else ""
-    exact = job.preemptions == 0
-    return tuple(
-        JobRun(node, job.devices if len(nodes) == 1 else (), job.started_s, job.finished_s, ended=ended, exact=exact)
-        for node in nodes
-    )
 
 
 def _run(run: RunStatus) -> JobRun:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from emulator_runtime.node.inventory import DeviceEntry
 from operators.api.model.natural_order import natural
-from operators.api.model.snapshot import HOLDING, Device, Job, Node
+from operators.api.model.snapshot import Device, Job, Node
+from operators.objects.names import HOLDING
 from operators.objects.node import Node as ClusterNode
 from operators.objects.pool import Pool
 from operators.pools.emulated_nodes import emulated_nodes

@@ -37,12 +37,11 @@ from operators.kube.documents import object_at, objects_in, text_at
 from operators.kube.informer import Followed, Pauses
 from operators.kube.store import Store
 from operators.objects.experiment import Experiment
-from operators.objects.names import EXPERIMENT_UID_LABEL
+from operators.objects.names import EXPERIMENT_PHASES, EXPERIMENT_UID_LABEL
 
 FIELD_MANAGER = "emugpu-experiments"
 """The controller owns fields under this name (Kubernetes API concepts, server-side apply)."""
 AUTHOR = Author(FIELD_MANAGER, EXPERIMENT, "SchedulingExperiment", "experiments")
-PHASES = ("Pending", "Queued", "Starting", "Running", "Suspended", "Succeeded", "Failed")
 _ALL = "all"
 """The only key of the queue."""
 _LONGEST_WAIT_S = 60.0
@@ -53,7 +52,9 @@ class ExperimentMetrics(ControllerMetrics):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__("experiments", "one reconciliation of all SchedulingExperiments", registry)
-        self.phases = PhaseMetric("emugpu_experiments", "SchedulingExperiments", PHASES, registry)
+        self.phases = PhaseMetric(
+            "emugpu_experiments", "SchedulingExperiments", ("Pending", *EXPERIMENT_PHASES), registry
+        )
         self._errors = Gauge(
             "emugpu_experiment_prediction_error_ratio",
             "(predicted - observed) / observed of a policy in an existing SchedulingExperiment, by figure",

@@ -9,8 +9,9 @@ from typing import ClassVar
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.settings import EnvSettings, setting
-from operators.experiments.cluster_state import ClusterState, remedy
+from operators.experiments.cluster_state import ClusterState
 from operators.experiments.comparison import ComparisonPlan
+from operators.fitting.remedy import remedy
 from operators.kube.api import CONFIG_MAP, EXPERIMENT, Api, NotThereError
 from operators.kube.documents import object_at, text_at, texts_of
 from operators.objects.experiment import ExperimentSpec, Source, parse_spec

@@ -15,7 +15,7 @@ from operators.experiments.comparison import Comparison, Step
 from operators.experiments.executor import Connection, Executor, ExecutorSettings, StepReporter
 from operators.experiments.runner.inputs import Inputs, Settings, load, read
 from operators.experiments.runner.report import JOBS, SUMMARY, read_saved, save
-from operators.experiments.runner.results import decimal, results_of
+from operators.experiments.runner.status_results import decimal, results_of
 from operators.experiments.runner.status_writer import StatusWriter
 from operators.experiments.saved import SavedComparison
 from operators.kube.api import NAMESPACE, Api, selector_of

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from operators.objects.emujob import EmuJob
-from operators.scheduling.names import BATCH
+from operators.objects.names import BATCH
 from operators.scheduling.see.job_objects import submitted_at
 
 MAX_WAIT_S = 30.0

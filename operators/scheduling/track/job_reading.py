@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.units import to_s
 from operators.fitting.workload import job_spec
@@ -13,7 +12,6 @@ from operators.kube.timestamps import ns_of
 from operators.objects.allocation import Allocation as AllocationAnnotation
 from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJob
-from operators.scheduling.names import ROW
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import ClusterSnapshot
 from operators.scheduling.see.job_objects import JobObjects, last_run, planned_devices
@@ -25,12 +23,6 @@ from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 def job_id_of(emujob: EmuJob, *, one_namespace: bool) -> str:
     """The name in its workload if the scheduler serves one namespace, else namespace/name of the EmuJob."""
     return emujob.job_id if one_namespace else str(emujob.key)
-
-
-def row_of(emujob: EmuJob) -> int | None:
-    """The row in its workload; None without the annotation ROW."""
-    text = emujob.annotations.get(ROW, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def read_job(
@@ -97,7 +89,7 @@ def held_allocation(job_objects: JobObjects, spec: JobSpec, snapshot: ClusterSna
     devices = [snapshot.devices[uuid] for uuid in uuids if uuid in snapshot.devices]
     tasks = []
     for node in annotation.nodes:
-        own = [device for device in devices if device.node == node and _suits(device, configuration)]
+        own = [device for device in devices if device.node == node and configuration.allows(device.gpu_type)]
         own = own[: configuration.gpus]
         missing = configuration.gpus - len(own)
         gpu_type = own[0].gpu_type if own else _type_on(node, configuration, snapshot)
@@ -127,12 +119,8 @@ def holding_job(job: PresentJob, allocation: Allocation, attained: AttainedServi
 
 
 def _type_on(node: str, configuration: Configuration, snapshot: ClusterSnapshot) -> str:
-    types = [d.gpu_type for d in snapshot.devices.values() if d.node == node and _suits(d, configuration)]
+    types = [d.gpu_type for d in snapshot.devices.values() if d.node == node and configuration.allows(d.gpu_type)]
     return types[0] if types else ""
-
-
-def _suits(device: Device, configuration: Configuration) -> bool:
-    return configuration.gpu_types is None or device.gpu_type in configuration.gpu_types
 
 
 def _check_profiles(job: JobSpec) -> None:

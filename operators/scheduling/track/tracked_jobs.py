@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from operators.objects.emujob import EmuJob
-from operators.objects.names import ACTUATORS, ENDED
+from operators.objects.names import ENDED, SCHEDULER_ACTUATORS
 from operators.scheduling.see.job_objects import submitted_at
-from operators.scheduling.track.job_reading import job_id_of, row_of
+from operators.scheduling.track.job_reading import job_id_of
 from operators.scheduling.track.tracked_job import TrackedJob
 
 FIRST_FREE_ROW = 1_000_000_000
@@ -63,7 +63,7 @@ class TrackedJobs:
         return job_id
 
     def _row_of(self, emujob: EmuJob) -> int:
-        row = row_of(emujob)
+        row = emujob.row
         if row is None or row in self._used_rows:
             row = next(number for number in self._rows if number not in self._used_rows)
         self._used_rows.add(row)
@@ -99,7 +99,6 @@ class Scope:
     def includes(self, emujob: EmuJob) -> bool:
         return (
             emujob.scheduler == self.name
-            and emujob.actuator in (self.actuators or ACTUATORS)
-            and emujob.actuator != "none"
+            and emujob.actuator in (self.actuators or SCHEDULER_ACTUATORS)
             and all(emujob.labels.get(name) == value for name, value in self.labels.items())
         )

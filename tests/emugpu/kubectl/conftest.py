@@ -259,17 +259,21 @@ def compared(policy: str, namespace: str, ends: list[float], *, failed: bool = F
             predictedJCTSeconds={"value": 60.0, "by": policy, "at": at(-599.0)},
             conditions=conditions if phase == "Failed" else [],
             spec={"scheduler": {"actuator": "jobs", "name": f"{policy}-x", "schedulerName": "default-scheduler"}},
-            labels={"emugpu.dev/experiment": namespace.removeprefix("exp-")},
-            annotations={"emugpu.dev/job-id": f"Job {number}", "emugpu.dev/row": str(number + 1)},
+            labels={"emugpu.dev/experiment": namespace.removeprefix("emugpu-exp-")},
+            annotations={
+                "emugpu.dev/job-id": f"Job {number}",
+                "emugpu.dev/row": str(number + 1),
+                "emugpu.dev/policy": policy,
+            },
         )
         for number, (end, phase) in enumerate(zip(ends, phases, strict=True))
     ]
 
 
 JOBS += [
-    *compared("allox", "exp-b1-1", [40.0, 62.5, 63.0]),
-    *compared("drf-sjf", "exp-b1-2", [50.0, 81.5, 93.0]),
-    *compared("drf-sjf", "exp-b1-3", [51.0, 82.5, 92.0]),
+    *compared("allox", "emugpu-exp-b1-1", [40.0, 62.5, 63.0]),
+    *compared("drf-sjf", "emugpu-exp-b1-2", [50.0, 81.5, 93.0]),
+    *compared("drf-sjf", "emugpu-exp-b1-3", [51.0, 82.5, 92.0]),
 ]
 PODS = [
     *(manager_pod(name) for name in ("w1", "w2", "w3", "c1")),

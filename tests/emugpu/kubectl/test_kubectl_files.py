@@ -37,7 +37,7 @@ def test_a_report_has_the_three_files(tmp_path: Path, printed: Printed) -> None:
 
 
 def test_a_job_that_failed_is_the_status_of_the_report(world: Any, printed: Printed) -> None:
-    status = world.api.stored(EMUJOB, "exp-b1-1/j-0")["status"]
+    status = world.api.stored(EMUJOB, "emugpu-exp-b1-1/j-0")["status"]
     message = "Job has reached the specified backoff limit"
     status |= {
         "phase": "Failed",
@@ -59,11 +59,13 @@ def test_a_run_that_goes_on_is_reported_as_it_is(world: Any, printed: Printed) -
 
 
 def test_what_cannot_be_read_is_left_out_with_a_word(world: Any, printed: Printed) -> None:
-    world.api.stored(EMUJOB, "exp-b1-1/j-0")["spec"]["steps"] = 0
+    world.api.stored(EMUJOB, "emugpu-exp-b1-1/j-0")["spec"]["steps"] = 0
     code, text, _ = printed("experiment", "report", "b1", "-o", "json")
     assert code == 0
     notes = json.loads(text)["policies"]["allox"]["notes"]
-    assert any(note.startswith("exp-b1-1/j-0 is left out: EmuJob exp-b1-1/j-0: spec.steps") for note in notes)
+    assert any(
+        note.startswith("emugpu-exp-b1-1/j-0 is left out: EmuJob emugpu-exp-b1-1/j-0: spec.steps") for note in notes
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_said_before_anything_is_asked(

@@ -21,10 +21,10 @@ from emugpu.kubectl import completion, options, output
 from emugpu.kubectl.__main__ import _EPILOG, command_in, parser
 from emugpu.kubectl.gantt_chart import ASCII, BOXES, Bar, Line, clock, draw, ticks
 from emugpu.kubectl.job_views import job_view
-from emugpu.kubectl.label_experiments import runs_of
+from emugpu.kubectl.label_experiments import runs_named, runs_of
 from emugpu.kubectl.node_views import device_figures, managers_of
 from emugpu.kubectl.output import Answer, duration
-from emulator_runtime.domain.errors import ClusterError, ProtocolError
+from emulator_runtime.domain.errors import ClusterError, InputError, ProtocolError
 from operators.kube.api import EMUJOB, NODE, POD, ApiAwayError, ForbiddenError, NotThereError
 from operators.kube.documents import Key
 from operators.objects.pod import Pod
@@ -356,6 +356,46 @@ def test_a_run_is_called_by_the_policy_that_its_emujobs_name() -> None:
 
     title = "las:threshold_s=300"
     (run,) = runs_of([emujob("a", title, 40.0), emujob("b", title, 20.0)])
-    assert (run.policy, run.family, run.predicted_mean_jct_s) == (title, "6b", 30.0)
-    (mixed,) = runs_of([emujob("a", title, 40.0), emujob("b", "fifo", 20.0)])
-    assert mixed.policy == "las"
+    assert (run.policy, run.experiment, run.label, run.predicted_mean_jct_s) == (title, "6b", "6b-3", 30.0)
+
+
+def labelled(namespace: str, label: str, hour: int, scheduler: str = "fifo") -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "j",
+            "namespace": namespace,
+            "labels": {"emugpu.dev/experiment": label},
+            "annotations": {"emugpu.dev/policy": "srtf"},
+        },
+        "spec": {"scheduler": {"name": scheduler}},
+        "status": {"submittedAt": f"2026-01-01T{hour:02}:00:00Z"},
+    }
+
+
+def test_a_label_of_users_is_one_experiment_within_one_namespace_whatever_its_number() -> None:
+    """As on the dashboard: only namespaces of runs, which tenants don't create, make one experiment of ID-1 and ID-2."""
+    runs = runs_of(
+        [
+            *(labelled("lab", label, 1) for label in ("bert-50", "bert-100", "demo")),
+            labelled("other", "demo", 2),
+            labelled("lab", "6b-1", 3),
+            labelled("emugpu-exp-6b-10", "6b-10", 9),
+            labelled("emugpu-exp-6b-2", "6b-2", 4),
+        ]
+    )
+    assert [(run.experiment, run.label, run.policy, run.repeat) for run in runs] == [
+        ("lab.6b-1", "6b-1", "fifo", 1),
+        ("6b", "6b-10", "srtf", 2),
+        ("6b", "6b-2", "srtf", 1),
+        ("lab.bert-100", "bert-100", "fifo", 1),
+        ("lab.bert-50", "bert-50", "fifo", 1),
+        ("lab.demo", "demo", "fifo", 1),
+        ("other.demo", "demo", "fifo", 1),
+    ]
+    assert runs_named(runs, "bert") == []
+    assert [run.label for run in runs_named(runs, "bert-50")] == ["bert-50"]
+    assert [run.label for run in runs_named(runs, "6b")] == ["6b-2", "6b-10"]
+    assert [(run.label, run.repeat) for run in runs_named(runs, "6b-10")] == [("6b-10", 1)]
+    assert [run.namespace for run in runs_named(runs, "other.demo")] == ["other"]
+    with pytest.raises(InputError, match=r"demo is the label of experiments lab\.demo, other\.demo; give one"):
+        runs_named(runs, "demo")

@@ -20,13 +20,13 @@ from operators.api.model.statistics import occupancy
 from operators.api.model.visibility import experiment_view, of_run
 from operators.api.sources.cluster import ClusterSource, Naming
 from operators.api.sources.emujobs import record_of, record_of_result
-from operators.api.sources.results import StoredResults
+from operators.api.sources.stored_results import StoredResults
 from operators.kube.api import EMUJOB, NODE, POOL, ApiAwayError, NotThereError
 from operators.kube.informer import Pauses
 from operators.kube.timestamps import rfc3339_micro
+from operators.results.computing import job_result
 from operators.results.events import JobEvent
-from operators.results.job import JobFacts
-from operators.results.job_result import job_result
+from operators.results.facts_and_result import JobFacts
 from operators.results.predicted import Prediction
 from operators.results.reading import ResultReader
 from operators.results.store import Batch, ResultStore
@@ -303,6 +303,7 @@ def test_without_runs_the_start_and_the_end_count() -> None:
         emujob("a", phase="Succeeded", startedAt=time(2), finishedAt=time(9), node="w1", preemptions=1)
     ).runs
     assert not stopped[0].exact
+    assert record_of(emujob("a", phase="Succeeded", startedAt=time(2), node="w1")).runs == ()  # its end isn't known yet
     assert record_of(emujob("a", phase="Queued")).runs == ()
 
 

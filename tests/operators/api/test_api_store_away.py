@@ -17,10 +17,10 @@ from operators.api.application import application
 from operators.api.model.changes import Changes
 from operators.api.services import Services
 from operators.api.sources.cluster import ClusterSource, Naming
-from operators.api.sources.results import StoredResults
+from operators.api.sources.stored_results import StoredResults
 from operators.kube.api import EMUJOB, NODE, POOL
 from operators.kube.informer import Pauses
-from operators.results.job import JobFacts
+from operators.results.facts_and_result import JobFacts
 from operators.results.schema import VERSION
 from operators.results.store import ResultStore
 from operators.results_feed.feed import StoreFeed

@@ -28,8 +28,8 @@ from operators.kube.api import (
     Resource,
 )
 from operators.kube.informer import Pauses
-from operators.results.job import JobFacts
-from operators.results.job_result import job_result
+from operators.results.computing import job_result
+from operators.results.facts_and_result import JobFacts
 from operators.results.status import Outcome
 from tests.support.event_streams import EventStream
 from tests.support.fake_api import FakeApi

@@ -17,7 +17,7 @@ from operators.jobs.observer import ClusterView, Observer
 from operators.objects.emujob import EmuJob, parse_spec
 from operators.objects.job import BatchJob, submission_ns
 from operators.results.events import JobEvent
-from operators.results.job import JobFacts
+from operators.results.facts_and_result import JobFacts
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome
 

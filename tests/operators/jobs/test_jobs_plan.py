@@ -17,8 +17,8 @@ from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
 from operators.objects.pod import Pod
 from operators.objects.scheduling_problem import SchedulingProblem
-from operators.results.job import JobFacts as ResultFacts
-from operators.results.job_result import job_result
+from operators.results.computing import job_result
+from operators.results.facts_and_result import JobFacts as ResultFacts
 from operators.results.status import Outcome
 from tests.support.event_streams import EventStream
 

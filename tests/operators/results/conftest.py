@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from operators.results.job import JobFacts
+from operators.results.facts_and_result import JobFacts
 from operators.results.store import ResultStore
 from sharing_manager.store.client import client_of
 from sharing_manager.store.entries import Entry

@@ -17,9 +17,9 @@ from operators.jobs.observer import ClusterView, Observer
 from operators.kube.timestamps import rfc3339, rfc3339_micro
 from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
+from operators.results.keeper import ResultKeeper
 from operators.results.metrics import ResultMetrics
 from operators.results.reading import ResultReader
-from operators.results.results import Results
 from operators.results.store import Batch, ResultStore
 from tests.support.event_streams import EventStream
 
@@ -50,7 +50,9 @@ def plain(kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize("archived", [False, True])
 def test_an_ended_run_keeps_jobs_devices_predictions_and_policy(tmp_path, archived):
     now_ns, path = T0, tmp_path / "results.db"
-    results = Results(lambda: ResultStore(path), ResultMetrics(CollectorRegistry()), lambda: now_ns, lambda: now_ns)
+    results = ResultKeeper(
+        lambda: ResultStore(path), ResultMetrics(CollectorRegistry()), lambda: now_ns, lambda: now_ns
+    )
     observer, node, loose = (
         Observer(results, ProfileTable.bundled()),
         EventStream("w1", namespace=RUN),
@@ -101,7 +103,7 @@ def test_an_ended_run_keeps_jobs_devices_predictions_and_policy(tmp_path, archiv
 
 def test_outside_of_runs_the_policy_is_the_schedulers_name(tmp_path):
     """There anybody may write annotations."""
-    results = Results(
+    results = ResultKeeper(
         lambda: ResultStore(tmp_path / "r.db"), ResultMetrics(CollectorRegistry()), lambda: T0, lambda: T0
     )
     observer = Observer(results, ProfileTable.bundled())

@@ -18,7 +18,7 @@ from operators.jobs import __main__ as jobs_program
 from operators.jobs.settings import Settings
 from operators.kube.api import EMUJOB, NODE, POD, POOL
 from operators.kube.timestamps import rfc3339, rfc3339_micro
-from operators.results.job_result import job_result
+from operators.results.computing import job_result
 from operators.results.reading import ResultReader
 from operators.results.store import Batch
 from sharing_manager.store.entries import Entry

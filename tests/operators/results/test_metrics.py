@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from operators.results.job_result import job_result
+from operators.results.computing import job_result
 from operators.results.metrics import ResultMetrics
 from operators.results.predicted import Prediction
 

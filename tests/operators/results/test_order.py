@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operators.results.computing import job_result
 from operators.results.events import BEGINS, ENDS, JobEvent
-from operators.results.job import JobFacts
-from operators.results.job_result import job_result
-from operators.results.runs_from_events import covered_ns
+from operators.results.facts_and_result import JobFacts
+from operators.results.runs_from_events import union_length
 from operators.results.store import Batch, ResultStore
 from operators.results.thinning import thinned
 
@@ -97,7 +97,7 @@ def test_the_store_gives_back_what_was_written_in_any_batches(tmp_path_factory, 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10))))
 def test_the_union_of_spans_is_what_counting_says(spans):
     closed = [(begin, begin + length) for begin, length in spans]
-    assert covered_ns(closed) == len({second for begin, end in closed for second in range(begin, end)})
+    assert union_length(closed) == len({second for begin, end in closed for second in range(begin, end)})
 
 
 @given(FACTS, streams(), st.lists(st.integers(0, 3000), min_size=1, max_size=4), st.data())

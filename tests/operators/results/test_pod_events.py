@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from operators.objects.pod import Pod
+from operators.results.computing import job_result
 from operators.results.events import events_of_pod
-from operators.results.job import CrossCheck
-from operators.results.job_result import job_result
+from operators.results.facts_and_result import CrossCheck
 from sharing_manager.kubernetes.objects import pod as manager_pod
 
 S = 1_000_000_000

@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from operators.results.job_result import job_result
+from operators.results.computing import job_result
 from operators.results.status import Outcome, Stays, fairness, members_of
 
 S = 1_000_000_000

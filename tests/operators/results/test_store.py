@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.results.job_result import job_result
+from operators.results.computing import job_result
 from operators.results.predicted import Prediction
 from operators.results.store import Batch, ResultStore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from operators.results.job_result import job_result
+from operators.results.computing import job_result
 from operators.results.store import Batch
 from operators.results.thinning import thinned
 

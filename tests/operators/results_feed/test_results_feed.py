@@ -18,9 +18,9 @@ import pytest
 from emulator_runtime.domain.errors import ClusterError, InputError
 from emulator_runtime.http_server import HttpServer, Request
 from emulator_runtime.timing.host import monotonic_ns
-from operators.api.sources.results import StoredResults
+from operators.api.sources.stored_results import StoredResults
 from operators.kube.api import ApiAwayError
-from operators.results.job import JobFacts
+from operators.results.facts_and_result import JobFacts
 from operators.results.predicted import Prediction
 from operators.results.reading import ResultReader
 from operators.results.store import Batch, ResultStore

@@ -9,7 +9,7 @@ import pytest
 
 from operators.kube.documents import Key
 from operators.objects.emujob import EmuJob
-from operators.scheduling.names import BATCH
+from operators.objects.names import BATCH
 from operators.scheduling.track import batches
 from operators.scheduling.track.batches import Batch, Batches, batch_of
 

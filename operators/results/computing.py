@@ -11,8 +11,17 @@ from dataclasses import replace
 
 from emulator_runtime.domain.units import to_s
 from operators.results.events import ENDS, FAILED, FINISHED, PREEMPTED, JobEvent
-from operators.results.job import DELETED, EMUJOB, EVENT_LOG, FLAG_NS, KUBERNETES, CrossCheck, JobFacts, JobResult
-from operators.results.runs_from_events import UNREPORTED, Run, covered_ns, runs_of, time_of, without_repetitions
+from operators.results.facts_and_result import (
+    DELETED,
+    EMUJOB,
+    EVENT_LOG,
+    FLAG_NS,
+    KUBERNETES,
+    CrossCheck,
+    JobFacts,
+    JobResult,
+)
+from operators.results.runs_from_events import UNREPORTED, Run, runs_of, time_of, union_length, without_repetitions
 
 MOST_NAMED = 3
 """Nodes or pods that one note names: a gang may have hundreds, and a condition's message is short."""
@@ -140,7 +149,7 @@ def _coverage(events: Iterable[JobEvent]) -> tuple[list[tuple[int, int]], int]:
         if not event.from_kubernetes:
             ranges.setdefault(event.job_key, []).append((event.from_step, event.steps_done))
     forward = {key: [(a, b) for a, b in found if b > a] for key, found in ranges.items()}
-    covered = {key: covered_ns(found) for key, found in forward.items()}
+    covered = {key: union_length(found) for key, found in forward.items()}
     repeated = sum(b - a for found in forward.values() for a, b in found) - sum(covered.values())
     return [(max(b for _, b in found), covered[key]) for key, found in ranges.items()], repeated
 

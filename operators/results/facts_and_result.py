@@ -1,4 +1,4 @@
-"""A job (JobFacts) and what came of it (JobResult); timeline.py computes the result from the facts and events."""
+"""The types of a job (JobFacts) and of its result (JobResult); computing.py computes the result from the facts and events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.units import NS_PER_S, to_s
 from operators.results.events import FINISHED
-from operators.results.runs_from_events import Run, covered_ns
+from operators.results.runs_from_events import Run, union_length
 
 FLAG_NS = 50_000_000
 """Contradictions between two clocks above this are noted with the result: a quarter of a typical step."""
@@ -130,7 +130,7 @@ class JobResult:
     def service_s(self) -> float:
         """How long it held devices, up to its newest event if it still does; pods at the same time count once."""
         ends = ((r.begin_ns, r.end_ns if r.end_ns is not None else r.heard_ns) for r in self.runs)
-        return to_s(covered_ns(ends))
+        return to_s(union_length(ends))
 
     @property
     def slowdown(self) -> float | None:

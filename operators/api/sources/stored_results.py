@@ -10,7 +10,7 @@ import threading
 from emulator_runtime.domain.errors import ClusterError
 from operators.api.model.snapshot import Progress
 from operators.api.sources.emujobs import JobRecord, progress_of, record_of_result
-from operators.results.job import JobResult
+from operators.results.facts_and_result import JobResult
 from operators.results.schema import left_out
 from operators.results_feed.feed import BEGINNING, Changes, ResultsFeed
 

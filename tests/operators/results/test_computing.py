@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from operators.results.job import EVENT_LOG, KUBERNETES, CrossCheck, from_json, merged, to_json
-from operators.results.job_result import job_result
+from operators.results.computing import job_result
+from operators.results.facts_and_result import EVENT_LOG, KUBERNETES, CrossCheck, from_json, merged, to_json
 
 S = 1_000_000_000
 T0 = 1_700_000_000 * S

@@ -19,7 +19,7 @@ from random import Random
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.retrying import Backoff, keep_running
 from operators.results.events import PROGRESS, JobEvent
-from operators.results.job import SETTLE_S, JobFacts, JobResult
+from operators.results.facts_and_result import SETTLE_S, JobFacts, JobResult
 from operators.results.metrics import ResultMetrics
 from operators.results.pacing import Pace
 from operators.results.predicted import Prediction
@@ -66,7 +66,7 @@ class _Inbox:
         )
 
 
-class Results:
+class ResultKeeper:
     """Its thread runs from `start` to `stop` and calls `open_store`, and `changed` with the jobs (uids) whose outcome has
     changed.
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-import operators.results.results as module
+import operators.results.keeper as module
 from emulator_runtime.domain.errors import ClusterError
+from operators.results.keeper import Keeping, ResultKeeper
 from operators.results.metrics import ResultMetrics
 from operators.results.predicted import Prediction
-from operators.results.results import Keeping, Results
 from operators.results.store import Batch, ResultStore
 
 S = 1_000_000_000
@@ -28,7 +28,7 @@ class Beside:
         self.path, self.now_s, self.changes = path, 0.0, 0
         self.registry, self.fails = CollectorRegistry(), []
         clocks = (lambda: T0 + round(self.now_s * S)), (lambda: round((1000 + self.now_s) * S))
-        self.results = Results(self.open, ResultMetrics(self.registry), *clocks, changed=self.change, **more)
+        self.results = ResultKeeper(self.open, ResultMetrics(self.registry), *clocks, changed=self.change, **more)
         self.results.cluster_gpus = 8
         self._collector = ResultStore(path)
 
@@ -258,7 +258,7 @@ def test_a_damaged_row_of_the_archive_leaves_the_others_alone(tmp_path, facts, t
         store.write(Batch((teller("n1").tell("attached", 1),)))
         store._db.execute("insert into results values ('uid-x', 1, 'cut')")
     registry = CollectorRegistry()
-    results = Results(lambda: ResultStore(path), ResultMetrics(registry), lambda: T0, lambda: 1)
+    results = ResultKeeper(lambda: ResultStore(path), ResultMetrics(registry), lambda: T0, lambda: 1)
     results.note(facts("job"))
     results.note(facts("uid-x"))
     results.round()
@@ -270,7 +270,7 @@ def test_a_damaged_row_of_the_archive_leaves_the_others_alone(tmp_path, facts, t
 
 def test_whether_the_store_can_be_used_is_a_metric(tmp_path):
     registry, path = CollectorRegistry(), tmp_path / "none" / "r.db"
-    results = Results(lambda: ResultStore(path), ResultMetrics(registry), lambda: T0, lambda: 1)
+    results = ResultKeeper(lambda: ResultStore(path), ResultMetrics(registry), lambda: T0, lambda: 1)
 
     def up():
         return registry.get_sample_value("emugpu_results_store_up")
@@ -293,7 +293,7 @@ def test_whether_the_store_can_be_used_is_a_metric(tmp_path):
 
 def test_its_thread_does_all_of_it(tmp_path, facts, teller):
     changed = threading.Event()
-    results = Results(
+    results = ResultKeeper(
         lambda: ResultStore(tmp_path / "r.db"),
         ResultMetrics(CollectorRegistry()),
         lambda: T0,
@@ -310,7 +310,7 @@ def test_its_thread_does_all_of_it(tmp_path, facts, teller):
 
 def test_a_thread_whose_store_can_not_be_opened_goes_on_trying(tmp_path, facts, capsys):
     path, changed = tmp_path / "none" / "r.db", threading.Event()
-    results = Results(
+    results = ResultKeeper(
         lambda: ResultStore(path),
         ResultMetrics(CollectorRegistry()),
         lambda: T0,
