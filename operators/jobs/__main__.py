@@ -38,8 +38,7 @@ def main(argv: list[str]) -> int:
 
 async def _serve(settings: Settings) -> int:
     """start, wait for the lease, serve, stop. The first signal ends at once: a reconciliation may be cut anywhere."""
-    port, images = settings.whole("metrics_port", least=0, most=65535), _images(settings)
-    lease_s = settings.whole("lease_s", least=3, most=300)
+    port, images, lease_s = settings.metrics_port, _images(settings), settings.lease_s
     terms = Terms(lease_s, lease_s * 2 / 3, lease_s / 8)
     api, metrics, loop = KubeApi(), JobMetrics(), asyncio.get_running_loop()
     candidate = Candidate(settings.namespace, settings.lease, settings.identity, terms)
@@ -110,7 +109,7 @@ async def _work(leader: Leader, works: Sequence[Work], metrics: JobMetrics, reco
 
 def _results_feed(settings: Settings, api: Api, recording: Recording, leads: Callable[[], bool]) -> HttpServer | None:
     """The results for the API, where it is to read them. Raises ClusterError where the port is taken."""
-    port = settings.whole("results_port", least=0, most=65535)
+    port = settings.results_port
     readers = frozenset(name.strip() for name in settings.results_readers.split(",") if name.strip())
     if not port or not readers:
         return None

@@ -128,7 +128,7 @@ class Outbox:
         return oldest
 
     def merged(self) -> int:
-        """Number of entries that were merged into later ones because the spool was full."""
+        """Number of entries that were merged into later ones because the outbox was full."""
         return int(self._db.execute("select merged from outbox").fetchone()[0])
 
     # --- making room ------------------------------------------------------------------------------------------------
