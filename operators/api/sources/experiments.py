@@ -17,8 +17,6 @@ from operators.api.model.snapshot import Experiment, Job, Run
 from operators.objects.names import RUN_NAMESPACE_PREFIX
 
 _RUN_LABEL = re.compile(r"([a-z0-9]+)-([0-9]{1,9})", re.ASCII)
-CALIBRATION = "calibration"
-"""The policy of an experiment's probes."""
 
 
 @dataclass(frozen=True, slots=True)
