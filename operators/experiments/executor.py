@@ -46,12 +46,6 @@ _POLL_S = 0.1
 T = TypeVar("T")
 
 
-class Connection(Api, Protocol):
-    """An API client that has to be closed."""
-
-    async def close(self) -> None: ...
-
-
 class StepReporter(Protocol):
     """Gets the progress of one step of a comparison."""
 
@@ -78,7 +72,7 @@ class ExecutorSettings:
     `keep`: don't delete the namespaces.
     """
 
-    api: Callable[[], Connection]
+    api: Callable[[], Api]
     wall_ns: Callable[[], int]
     directory: Path
     say: Callable[[str], None]

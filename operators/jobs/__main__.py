@@ -115,7 +115,7 @@ def _results_feed(settings: Settings, api: Api, recording: Recording, leads: Cal
         return None
     accepted = TokenCheck(api, asyncio.get_running_loop(), readers, monotonic_ns)
     try:
-        return HttpServer.of_requests(port, feed_pages(recording.feed, accepted, leads), monotonic_ns)
+        return HttpServer(port, feed_pages(recording.feed, accepted, leads), monotonic_ns)
     except OSError as error:
         variable = settings.variable("results_port")
         raise ClusterError(f"{variable}: port {port} can't be opened: {error.strerror}; choose another one") from error

@@ -166,8 +166,8 @@ class KubernetesCluster:
 
     async def _disconnect(self) -> None:
         async with AsyncExitStack() as stack:  # the lease is released whatever fails
-            if (close := getattr(self._api, "close", None)) is not None:
-                stack.push_async_callback(close)
+            if self._api is not None:
+                stack.push_async_callback(self._api.close)
             if self._leader is not None:
                 stack.push_async_callback(self._leader.release)
             if self._watching_task is not None:
