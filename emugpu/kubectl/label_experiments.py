@@ -17,7 +17,7 @@ from operators.fitting.workload import cluster_spec, job_spec
 from operators.kube.api import Json
 from operators.kube.documents import object_at, text_at, texts_of
 from operators.objects.emujob import EmuJobSpec, parse_spec
-from operators.objects.names import POLICY
+from operators.objects.names import DEFAULT_SCHEDULER, POLICY
 from operators.objects.node import Node
 from operators.objects.pool import Pool
 from operators.scheduling.names import ROW
@@ -138,7 +138,7 @@ def _row(member: Member, otherwise: int) -> int:
 
 
 def _pod_scheduler(document: Json) -> str:
-    return text_at(object_at(document, "spec", "scheduler"), "schedulerName") or "default-scheduler"
+    return text_at(object_at(document, "spec", "scheduler"), "schedulerName") or DEFAULT_SCHEDULER
 
 
 def _policy(members: Sequence[Member], scheduler: str) -> str:

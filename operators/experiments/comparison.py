@@ -21,8 +21,6 @@ from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.metrics import figures
 
-KUBE_SCHEDULER = "default-scheduler"
-
 
 class Stage(StrEnum):
     """What a step does."""

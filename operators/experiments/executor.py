@@ -31,7 +31,7 @@ from operators.experiments.run import Hooks, Progress, RunJobs, observe, waits_f
 from operators.experiments.scheduler_process import READY_S, Files, SchedulerProcess
 from operators.kube.api import Api
 from operators.kube.timestamps import rfc3339_micro
-from operators.objects.names import EXPERIMENT_LABEL
+from operators.objects.names import DEFAULT_SCHEDULER, EXPERIMENT_LABEL
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.loop.strategies import Explain
 from scheduler_sims.record import RunRecord
@@ -97,7 +97,7 @@ class RunRequest:
     policy: str = ""
     gather_s: float = 0.0
     repeat: int = 1
-    pod_scheduler: str = "default-scheduler"
+    pod_scheduler: str = DEFAULT_SCHEDULER
     predicted: Mapping[str, float] = field(default_factory=dict)
 
 

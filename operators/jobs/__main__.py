@@ -15,12 +15,12 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.controllers.leader_election import Candidate, Leader, LeadershipLostError, Terms
 from operators.controllers.status_server import loop_alive, status_server
-from operators.experiments.controller import for_jobs_program
+from operators.experiments.controller import controller as experiments
 from operators.jobs.controller import Controller, Dependencies, JobMetrics
 from operators.jobs.manifests import Images
 from operators.jobs.observer import Observer
 from operators.jobs.recording import Clocks, Links, Recording
-from operators.jobs.settings import Settings
+from operators.jobs.settings import Settings, runner_settings
 from operators.kube.api import Api
 from operators.kube.client import KubeApi
 from operators.results_feed.server import TokenCheck, feed_pages
@@ -121,22 +121,12 @@ def _results_feed(settings: Settings, api: Api, recording: Recording, leads: Cal
         raise ClusterError(f"{variable}: port {port} can't be opened: {error.strerror}; choose another one") from error
 
 
-def _experiments(
-    settings: Settings, api: Api, metrics: JobMetrics, leader: Leader
-) -> for_jobs_program.Controller | None:
+def _experiments(settings: Settings, api: Api, metrics: JobMetrics, leader: Leader) -> experiments.Controller | None:
     """The controller of SchedulingExperiments, if runners have an image."""
     if not settings.experiment_image:
         return None
-    runners = for_jobs_program.runner_settings(
-        namespace=settings.namespace,
-        account=settings.experiment_account,
-        image=settings.experiment_image,
-        pull_policy=_images(settings).pull_policy,
-        pull_secrets=settings.experiment_pull_secrets,
-        pod=(settings.variable("experiment_pod"), settings.experiment_pod),
-    )
-    dependencies = for_jobs_program.Dependencies(runners, wall_ns, lambda: leader.holds)
-    return for_jobs_program.Controller(api, for_jobs_program.ExperimentMetrics(metrics.registry), dependencies)
+    dependencies = experiments.Dependencies(runner_settings(settings), wall_ns, lambda: leader.holds)
+    return experiments.Controller(api, experiments.ExperimentMetrics(metrics.registry), dependencies)
 
 
 def _first(error: BaseException) -> BaseException:

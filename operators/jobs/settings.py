@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.node.settings import EnvSettings, setting
+from operators.experiments.controller.runner_job import RunnerSettings
 
+_RUNNER_POD = {"resources": dict, "nodeSelector": dict, "tolerations": list, "priorityClassName": str}
 _FOREVER_S = 100 * 365 * 24 * 3600
 
 
@@ -39,3 +43,32 @@ class Settings(EnvSettings):
     )
     results_port: int = setting("port of the results feed, which the API reads; 0: off", 0, most=65535)
     results_readers: str = setting("users who may read the feed, by commas, such as the API's service account", "")
+
+
+def runner_settings(settings: Settings) -> RunnerSettings:
+    """What the pods of experiments' runners are made with. Raises InputError for a wrong `experiment_pod`."""
+    members = _pod_members(settings.variable("experiment_pod"), settings.experiment_pod)
+    return RunnerSettings(
+        namespace=settings.namespace,
+        account=settings.experiment_account,
+        image=settings.experiment_image,
+        pull_policy=settings.pull_policy,
+        pull_secrets=tuple(name.strip() for name in settings.experiment_pull_secrets.split(",") if name.strip()),
+        resources=members.pop("resources", {}),
+        placement={name: value for name, value in members.items() if value},
+    )
+
+
+def _pod_members(variable: str, text: str) -> dict[str, Any]:
+    try:
+        members = json.loads(text)
+    except ValueError as error:
+        raise InputError(variable, f"is no JSON: {error}") from error
+    if not isinstance(members, dict):
+        raise InputError(variable, f"must be a JSON object with {', '.join(_RUNNER_POD)}")
+    for name, value in members.items():
+        if name not in _RUNNER_POD:
+            raise UnknownNameError(variable, "member", name, _RUNNER_POD)
+        if not isinstance(value, _RUNNER_POD[name]):
+            raise InputError(f"{variable}: {name}", f"must be a JSON {_RUNNER_POD[name].__name__}, not {value!r}")
+    return members

@@ -41,13 +41,21 @@ from operators.objects.forms import (
     quantity_type,
     text_type,
 )
-from operators.objects.names import EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, SCHEDULER_NAME_FORM, Actuator, Phase
+from operators.objects.names import (
+    DEFAULT_SCHEDULER,
+    EXPERIMENT_LABEL,
+    JOB_ID,
+    POLICY,
+    PREDICTED,
+    SCHEDULER_NAME_FORM,
+    Actuator,
+    Phase,
+)
 from operators.objects.native import Native
 from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
 from operators.objects.template import Template
 
 DEFAULT_CONFIGURATION = "default"
-DEFAULT_SCHEDULER = "default-scheduler"
 _FROZEN = "only spec.suspend and spec.weight can be changed; delete the EmuJob and make another one"
 IMMUTABLE = Schema(Rule(_FROZEN, "self == oldSelf"))
 
