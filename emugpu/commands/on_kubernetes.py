@@ -45,7 +45,8 @@ def add_kubernetes(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--default-scheduler",
         action="store_true",
-        help="observe Kubernetes' own scheduler too: the GPU ways of the jobs, each pod placed as soon as there is room",
+        help="also observe Kubernetes' own scheduler: it places each pod as soon as there is room; jobs use only their GPU "
+        "configurations",
     )
     parser.add_argument(
         "--scheduler-name",

@@ -139,7 +139,8 @@ class Work(Part):
 
 
 def _work_rules(unless: str = "", exempt: str = "") -> tuple[Rule, ...]:
-    """The members that belong together, of spec or of a profile. `unless` (CEL), `exempt` (a field): a work that needs none."""
+    """Rules for members of spec or of a profile that must be given together. They don't apply where `exempt` (a field's name) is
+    given; `unless` is the same condition in CEL."""
     return (
         Rule(
             "give either model with batchSize, or stepTime with memory",

@@ -56,7 +56,8 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """The new scheduler: the text of --policy, the module of its class; `epoch_ns` None: that of the handover, else now."""
+    """What identifies this scheduler to the handover of its predecessor: `policy` is the text of --policy, `module` the module of
+    its class. `epoch_ns` None: that of the handover, or now if there is none."""
 
     policy: str
     module: str
