@@ -43,8 +43,8 @@ _COLUMNS = (
     "namespace",
     "pod",
 )
-"""In the order of Entry's fields. In the table, job_id of a pod is its job key, NAMESPACE/JOB-UID/INDEX (hence job_id twice in this
-list). An Entry has the namespace as a field, so `_without_namespace` removes it from Entry.job_id and Entry.job_key."""
+"""In the order of Entry's fields. In the table, job_id of a pod is its job key, NAMESPACE/JOB-UID/INDEX (hence job_id twice in
+this list). An Entry has the namespace as a field, so `_without_namespace` removes it from Entry.job_id and Entry.job_key."""
 _SIZE = f"{ROW_BYTES}" + "".join(f" + length(cast({name} as blob))" for name in _COLUMNS if name in TEXTS)
 
 
