@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -179,19 +179,18 @@ def _object(properties: Json) -> Json:
 
 def _settings(program: type[EnvSettings], left_out: set[str]) -> Json:
     known = [f for f in fields(program) if f.name not in left_out]
-    return _object({f.name.upper(): {"description": f.metadata["help"], **_kinds(f.metadata)} for f in known})
+    return _object({f.name.upper(): {"description": f.metadata["help"], **_kinds(f)} for f in known})
 
 
-def _kinds(metadata: Mapping[str, Any]) -> Json:
+def _kinds(setting: Field[Any]) -> Json:
     """A number may be written as text, for which JSON Schema knows no minimum; empty: the program's default."""
     kinds: Json = {"type": ["string", "integer"]}
-    if "least" not in metadata:
+    if isinstance(setting.default, bool):
+        return kinds | {"minimum": 0, "maximum": 1, "pattern": "^$|^(0|1)$"}
+    if not isinstance(setting.default, int):
         return kinds
-    least, most = metadata["least"], metadata["most"]
-    if most is None:
-        return kinds | {"minimum": least, "pattern": f"^$|^{at_least(least)}$"}
-    numbers = "|".join(str(number) for number in range(least, most + 1))
-    return kinds | {"minimum": least, "maximum": most, "pattern": f"^$|^({numbers})$"}
+    least = setting.metadata["least"]
+    return kinds | {"minimum": least, "pattern": f"^$|^{at_least(least)}$"}
 
 
 def at_least(least: int) -> str:

@@ -30,6 +30,14 @@ def go_version(module: str, go_mod: Path = TOOLS_MODULE / "go.mod") -> str:
     return found[1]
 
 
+def go_toolchain(go_mod: Path = TOOLS_MODULE / "go.mod") -> tuple[int, ...]:
+    """The Go that builds the module: the `go` line of go.mod. Raises ClusterError if there is none."""
+    found = re.search(r"^go (\d+)\.(\d+)\.(\d+)$", go_mod.read_text(encoding="utf-8"), re.MULTILINE)
+    if not found:
+        raise ClusterError(f"{go_mod}: has no line `go X.Y.Z`; add it with `go mod edit -go=X.Y.Z`")
+    return tuple(map(int, found.groups()))
+
+
 def kubernetes() -> str:
     return go_version("k8s.io/kubernetes")
 

@@ -93,8 +93,8 @@ class Daemon:
         self._grants.sweep()
         self._delivery = self._make_delivery()
         self._allocator = Allocator(self._layout, self._grants, self._delivery)
-        if self._settings.port:
-            self._start_web(self._settings.port)
+        if self._settings.metrics_port:
+            self._start_web(self._settings.metrics_port)
         self._woken, self._waker = socket.socketpair()
         self._waker.settimeout(0)  # set_wakeup_fd requires it
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
@@ -106,7 +106,7 @@ class Daemon:
             inventory = self._inventory.poll()
             if inventory is not None:
                 settings = self._settings
-                offers = offers_of(inventory, host=settings.offer_host, nvidia_smi=settings.mount_nvidia_smi)
+                offers = offers_of(inventory, host=settings.host, nvidia_smi=settings.nvidia_smi)
                 self._apply(reconcile(offers, self._running))
                 self._offered = True
             self._sweep()

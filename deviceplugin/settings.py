@@ -20,30 +20,11 @@ class Settings(EnvSettings):
 
     node_dir: str = setting("the node directory, with the same path on the host and here", DEFAULT_NODE_DIR)
     kubelet_dir: str = setting("directory of kubelet.sock and of the plugin's sockets", KUBELET_DIR)
-    metrics_port: str = setting("port of /metrics, /healthz and /readyz; 0: none", "9401")
+    metrics_port: int = setting("port of /metrics, /healthz and /readyz; 0: none", 9401, most=65535)
     cdi_dir: str = setting("directory for CDI specs, used instead of mounts; empty: mounts", "")
-    nvidia_smi: str = setting(
-        "1: mount the node directory's nvidia-smi into containers where it exists; 0: don't", "1", least=0, most=1
+    nvidia_smi: bool = setting(
+        "1: mount the node directory's nvidia-smi into containers where it exists; 0: don't", default=True
     )
-
-    host: str = setting(
-        "1: offer emugpu.dev/host, host slots for containers that train without a GPU; 0: don't",
-        "1",
-        least=0,
-        most=1,
+    host: bool = setting(
+        "1: offer emugpu.dev/host, host slots for containers that train without a GPU; 0: don't", default=True
     )
-
-    def __post_init__(self) -> None:
-        _ = self.port, self.mount_nvidia_smi, self.offer_host
-
-    @property
-    def port(self) -> int:
-        return self.whole("metrics_port", least=0, most=65535)
-
-    @property
-    def mount_nvidia_smi(self) -> bool:
-        return self.flag("nvidia_smi")
-
-    @property
-    def offer_host(self) -> bool:
-        return self.flag("host")

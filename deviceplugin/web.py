@@ -65,14 +65,14 @@ class WebServer(HttpServer):
         self, port: int, metrics: PrometheusMetrics, healthy: Callable[[], bool], ready: Callable[[], bool]
     ) -> None:
         """Raises InputError if the port can't be bound. `healthy` and `ready` are called in threads of their own."""
-        on_get = pages(
+        on_request = pages(
             lambda: (200, METRICS, generate_latest(metrics.registry)),
             lambda: "" if healthy() else "not now",
             lambda: "" if ready() else "not now",
             monotonic_ns,
         )
         try:
-            super().__init__(port, on_get, monotonic_ns)
+            super().__init__(port, on_request, monotonic_ns)
         except OSError as error:
             problem = f"can't listen on port {port}: {error.strerror}; give another port, or 0 for none"
             raise InputError("EMUGPU_PLUGIN_METRICS_PORT", problem) from error

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
-from typing import Any, Self
+from typing import Any
 
 MAX_REQUESTS = 16
 """Maximum number of clients that wait for an answer at the same time."""
@@ -60,8 +60,6 @@ class Request:
 
 OnRequest = Callable[[Request], Reply]
 """Answers a GET request; called in a thread of its own."""
-OnGet = Callable[[str], Reply]
-"""Answers a GET request for a path (without its query); called in a thread of its own."""
 Now = Callable[[], int]
 """The host's monotonic clock in nanoseconds."""
 Check = Callable[[], str]
@@ -70,20 +68,20 @@ Check = Callable[[], str]
 _log = logging.getLogger("emugpu.http")
 
 
-def pages(metrics: Callable[[], Reply], healthy: Check, ready: Check, now_ns: Now) -> OnGet:
+def pages(metrics: Callable[[], Reply], healthy: Check, ready: Check, now_ns: Now) -> OnRequest:
     """The handler of the three pages. It calls `metrics` at most once a second and never twice at the same time."""
     checks = {"/healthz": healthy, "/readyz": ready}
     cached = _CachedReply(metrics, now_ns)
 
-    def on_get(path: str) -> Reply:
-        if path == "/metrics":
+    def on_request(request: Request) -> Reply:
+        if request.path == "/metrics":
             return cached.reply()
-        if path in checks:
-            problem = checks[path]()
+        if request.path in checks:
+            problem = checks[request.path]()
             return 503 if problem else 200, TEXT, f"{problem or 'ok'}\n".encode()
         return 404, TEXT, b"there are /metrics, /healthz and /readyz\n"
 
-    return on_get
+    return on_request
 
 
 class _CachedReply:
@@ -106,18 +104,8 @@ class _CachedReply:
 class HttpServer:
     """Listens from construction until `close`, on IPv4 and, if the host supports it, IPv6. Port 0 chooses a free port."""
 
-    def __init__(self, port: int, on_get: OnGet, now_ns: Now) -> None:
+    def __init__(self, port: int, on_request: OnRequest, now_ns: Now) -> None:
         """Raises OSError if the port can't be bound."""
-        self._listen(port, lambda request: on_get(request.path), now_ns)
-
-    @classmethod
-    def of_requests(cls, port: int, on_request: OnRequest, now_ns: Now) -> Self:
-        """A server whose answers depend on more than the path. Raises OSError if the port can't be bound."""
-        server = cls.__new__(cls)
-        server._listen(port, on_request, now_ns)
-        return server
-
-    def _listen(self, port: int, on_request: OnRequest, now_ns: Now) -> None:
         self._server = _Server(port, on_request, now_ns)
         self._serving: tuple[threading.Thread, socket.socket] | None = None
 

@@ -101,7 +101,7 @@ class InCluster:
         settings = self._settings
         if settings.tools:
             copy_tools(Path(settings.tools), self._layout.tools_dir)
-        if settings.flag("kubernetes") or settings.pod_resources:
+        if settings.kubernetes or settings.pod_resources:
             from sharing_manager.kubernetes import connect as connect_kubernetes
 
             self._border = connect_kubernetes(settings, self._poller)
@@ -141,11 +141,15 @@ class InCluster:
                     self.identifier.remember(grant.pod)
         if self._store is not None:
             self._store.start()
-        if self._settings.port:
+        if self._settings.metrics_port:
             from sharing_manager.telemetry.web import Web
 
             self._web = Web(
-                self._settings.port, self._poller, self._telemetry, self._figures, lambda: self._not_ready_reason
+                self._settings.metrics_port,
+                self._poller,
+                self._telemetry,
+                self._figures,
+                lambda: self._not_ready_reason,
             )
             self._web.start()
         if self._source is not None:

@@ -12,7 +12,6 @@ from emulator_runtime.node.settings import EnvSettings, setting
 
 FROM_NODE = "kubernetes"
 """Value of `inventory` that means the annotation of the Kubernetes Node."""
-LEAST_SPOOL_BYTES = 4096
 LEAST_STREAM_LENGTH = 1000
 """Number of entries that stay even if Redis is out of memory: some seconds of a busy node."""
 
@@ -35,7 +34,9 @@ class Settings(EnvSettings):
     clock: str = setting("file of the shared clock; empty: the host's monotonic clock", "")
     sharing: str = setting("sharing mode of the devices of an inventory that is a list: exclusive or fifo", "exclusive")
     sharing_config: str = setting("time-slicing file as NVIDIA's device plugin takes it (YAML); empty: none", "")
-    kubernetes: str = setting("1: get the inventory and pods from the API server, and send it Events; 0: don't", "0")
+    kubernetes: bool = setting(
+        "1: get the inventory and pods from the API server, and send it Events; 0: don't", default=False
+    )
     pod_resources: str = setting(
         "the kubelet's PodResources socket, which lists the pods' devices; empty: not used", ""
     )
@@ -43,23 +44,19 @@ class Settings(EnvSettings):
     redis_url: str = setting(
         "Redis for the events and job progress of the whole cluster; empty: they stay on this node", ""
     )
-    spool_bytes: str = setting(
-        "bytes of events that may wait for Redis before ranges of progress are merged",
-        "67108864",
-        least=LEAST_SPOOL_BYTES,
+    outbox_bytes: int = setting(
+        "bytes of events that may wait for Redis before ranges of progress are merged", 64 * 1024 * 1024, least=4096
     )
-    stream_length: str = setting(
-        "events of this node that stay in Redis, unless a consumer group needs more",
-        "60000",
-        least=LEAST_STREAM_LENGTH,
+    stream_length: int = setting(
+        "events of this node that stay in Redis, unless a consumer group needs more", 60_000, least=LEAST_STREAM_LENGTH
     )
-    metrics_port: str = setting("port of /metrics, /healthz and /readyz; 0: none", "0")
+    """An entry takes about 250 bytes in Redis with a real cluster's names: a node has at most 17 MB (a stream may exceed its
+    length by a tenth), so 256 MB are enough for a dozen nodes."""
+    metrics_port: int = setting("port of /metrics, /healthz and /readyz; 0: none", 0, most=65535)
     tools: str = setting("directory whose content is copied to tools/ in NODE_DIR at the start; empty: none", "")
     lifeline_fd: str = setting("descriptor of a socket that is closed when the parent process ends; empty: none", "")
 
     def __post_init__(self) -> None:
-        self.whole("metrics_port", least=0, most=65535)
-        uses_api = self.flag("kubernetes")
         for name in ("inventory",) if self.node_dir else ("inventory", "socket_dir", "state_dir"):
             if not getattr(self, name):
                 raise InputError(self.variable(name), f"is missing: {self._help_of(name)}")
@@ -69,7 +66,7 @@ class Settings(EnvSettings):
                 raise InputError(
                     self.variable(name), f"has no meaning {given} {self.variable('node_dir')}; leave it out"
                 )
-        if self.inventory == FROM_NODE and not (uses_api and self.node_dir):
+        if self.inventory == FROM_NODE and not (self.kubernetes and self.node_dir):
             both = f"{self.variable('kubernetes')}=1 and {self.variable('node_dir')}"
             raise InputError(self.variable("inventory"), f"is {FROM_NODE}, which needs {both}")
 
@@ -80,10 +77,6 @@ class Settings(EnvSettings):
     def layout(self) -> NodeLayout | None:
         """The node directory of a cluster's node; None in a local cluster."""
         return NodeLayout(Path(self.node_dir)) if self.node_dir else None
-
-    @property
-    def port(self) -> int:
-        return self.whole("metrics_port", least=0, most=65535)
 
     @property
     def job_socket(self) -> Path:

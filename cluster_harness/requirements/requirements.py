@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from cluster_harness.requirements.host import CAPABILITY_BITS, Host
 from cluster_harness.requirements.work import Work
+from cluster_harness.versions import go_toolchain
 from emulator_runtime.domain.units import GIB, MIB
 
-GO_VERSION = (1, 26, 3)
-"""The `go` line of cluster_harness/tools/go.mod; Go 1.21 or later fetches that toolchain itself unless GOTOOLCHAIN=local."""
 _FETCHES_TOOLCHAINS = (1, 21, 0)
+"""From this version on, Go fetches the toolchain that go.mod asks for, unless GOTOOLCHAIN=local."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ def _buildx(host: Host, _work: Work) -> Missing | None:
 
 
 def _go(host: Host, work: Work) -> Missing | None:
-    wanted = ".".join(map(str, GO_VERSION))
+    needed = go_toolchain()
+    wanted = ".".join(map(str, needed))
     uses = [f"builds {', '.join(work.clients)}, which are not on the PATH"] if work.clients else []
     uses += ["builds Kubernetes"] if work.builds_components else []
     uses += ["builds nvidia-smi for the product's image"] if work.offline and work.builds_images else []
@@ -112,7 +113,7 @@ def _go(host: Host, work: Work) -> Missing | None:
     fix += f", or {', '.join(work.clients)}" if work.clients and len(uses) == 1 else ""
     if host.go_version is None:
         return Missing("go", f"isn't installed; it {' and '.join(uses)}", fix=fix)
-    if host.go_version >= GO_VERSION or (host.go_downloads and host.go_version >= _FETCHES_TOOLCHAINS):
+    if host.go_version >= needed or (host.go_downloads and host.go_version >= _FETCHES_TOOLCHAINS):
         return None
     found = ".".join(map(str, host.go_version))
     return Missing("go", f"is {found}, older than {wanted}; it {' and '.join(uses)}", fix=fix)

@@ -17,7 +17,8 @@ _PIPE_WIDTH = 120
 
 
 class PipedConsole(Console):
-    """Leaves it to the front door what a reader that left means; the library would end the program with status 1."""
+    """Raises BrokenPipeError when the reader of the output has gone, so that `emugpu.__main__` chooses the exit status (141).
+    Rich would exit with 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

@@ -18,7 +18,7 @@ from emugpu.commands.console import ProgressBars
 from emugpu.commands.runs import check_out, inputs_of, load, meta_of, observed_title, write_files, write_results
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import wall_ns
-from operators.objects.names import SCHEDULER_ACTUATORS
+from operators.objects.names import DEFAULT_SCHEDULER, SCHEDULER_ACTUATORS
 from scheduler_sims.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def add_kubernetes(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--default-scheduler",
         action="store_true",
-        help="observe Kubernetes' own scheduler too: the GPU ways of the jobs, each pod placed as soon as there is room",
+        help="also observe Kubernetes' own scheduler: it places each pod as soon as there is room; jobs use only their GPU "
+        "configurations",
     )
     parser.add_argument(
         "--scheduler-name",
@@ -96,12 +97,12 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
 def _compare(
     args: argparse.Namespace, executor: Executor, bars: ProgressBars, loaded: tuple[Experiment, Mapping[str, str]]
 ) -> Comparison:
-    from operators.experiments.comparison import KUBE_SCHEDULER, Comparison, ComparisonPlan
+    from operators.experiments.comparison import Comparison, ComparisonPlan
 
     experiment, titles = loaded
     plan = ComparisonPlan(
         policies=titles,
-        pod_schedulers=[*([KUBE_SCHEDULER] if args.default_scheduler else []), *args.scheduler_name],
+        pod_schedulers=[*([DEFAULT_SCHEDULER] if args.default_scheduler else []), *args.scheduler_name],
         repeats=args.repeat,
         calibrate=not args.no_calibration,
         derived=args.cluster is None,

@@ -12,8 +12,6 @@ from typing import Any
 from emulator_runtime.domain.errors import ProtocolError
 
 PROTOCOL_VERSION = 2
-VERSIONS = (1, 2)
-"""Supported by a manager. Version 1: the job gives its id. Version 2: the manager may know the id and the steps done."""
 MAX_FRAME_BYTES = 256 * 1024
 _LENGTH_BYTES = 4
 

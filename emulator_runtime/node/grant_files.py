@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.json_document import parse
 from emulator_runtime.files import write_new, write_whole
-from emulator_runtime.node.fields import parse, required
 
 VERSION = 1
 TOKEN_BYTES = 32
@@ -206,15 +206,14 @@ def _is_empty(file: Path) -> bool:
 
 
 def _parse_record(text: str, place: str, grant_id: str) -> GrantRecord:
-    document = parse(text, place)
-    members = document.members(("version", "token_digest", "resource", "device_ids", "minted_ns"))
-    required(members, "version", document).whole(least=VERSION, most=VERSION)
-    digest = required(members, "token_digest", document)
+    members = parse(text, place).members(("version", "token_digest", "resource", "device_ids", "minted_ns"))
+    members["version"].whole(least=VERSION, most=VERSION)
+    digest = members["token_digest"]
     if not _DIGEST.fullmatch(digest.text()) or digest.text()[:32] != grant_id:
         raise digest.error("must be the SHA-256 that its directory is named by")
-    minted = required(members, "minted_ns", document)
+    minted = members["minted_ns"]
     if not _NANOSECONDS.fullmatch(minted.text()):
         raise minted.error("must be nanoseconds as a text of digits")
-    ids = tuple(f.text(least=1) for f in required(members, "device_ids", document).elements())
-    resource = required(members, "resource", document).text(least=1)
+    ids = tuple(f.text(least=1) for f in members["device_ids"].elements())
+    resource = members["resource"].text(least=1)
     return GrantRecord(grant_id, digest.text(), resource, ids, int(minted.text()))

@@ -8,8 +8,8 @@ amount is 0 or missing, the amount of the job's configuration applies.
 
 from __future__ import annotations
 
+from emulator_runtime.domain.json_document import Field, parse
 from emulator_runtime.domain.sensitivity import HostShare
-from emulator_runtime.node.fields import Field, parse
 
 ALLOCATION_ANNOTATION = "emugpu.dev/allocation"
 
@@ -19,7 +19,7 @@ def share_of_allocation(text: str, place: str) -> HostShare:
     document = parse(text, place)
     if not isinstance(document.value, dict):
         raise document.error("must be an object, as job-level schedulers write it")
-    members = document.members(tuple(document.value))  # accept all: the scheduler and the operator read the others
+    members = document.members((), tuple(document.value))  # accept all: the scheduler and the operator read the others
     return HostShare(_amount(members, "cpu_milli"), _amount(members, "memory_bytes"))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from emulator_runtime.domain.gpu import Device
-from emulator_runtime.node.fields import Field, parse, required
+from emulator_runtime.domain.json_document import Field, parse
 from emulator_runtime.node.layout import HOST_RESOURCE
 
 VERSION = 1
@@ -105,11 +105,10 @@ class Inventory:
     @classmethod
     def from_json(cls, text: str, place: str) -> Inventory:
         """The inventory in `text`. Raises InputError naming `place` (a file, an annotation) and the path of the mistake."""
-        document = parse(text, place)
-        members = document.members(("version", "node", "pool", "compat", "resources", "cleanup"))
-        required(members, "version", document).whole(least=VERSION, most=VERSION)
-        node = required(members, "node", document).text(least=1, most=253)
-        resources = tuple(_resource(f, node) for f in required(members, "resources", document).elements())
+        members = parse(text, place).members(("version", "node", "resources"), ("pool", "compat", "cleanup"))
+        members["version"].whole(least=VERSION, most=VERSION)
+        node = members["node"].text(least=1, most=253)
+        resources = tuple(_resource(f, node) for f in members["resources"].elements())
         _check_unique(members["resources"], resources)
         cleanup = members["cleanup"].flag() if "cleanup" in members else False
         if cleanup and resources:
@@ -149,26 +148,26 @@ def repeated(names: Iterable[str | int]) -> str | int | None:
 
 
 def _resource(document: Field, node: str) -> ResourceEntry:
-    members = document.members(("name", "replicas", "failRequestsGreaterThanOne", "devices"))
-    name = required(members, "name", document).text()
+    members = document.members(("name", "devices"), ("replicas", "failRequestsGreaterThanOne"))
+    name = members["name"].text()
     if not is_resource_name(name):
         raise members["name"].error(f"{name!r} is no name of an extended resource, such as emugpu.dev/emuGPU")
     fail = members.get("failRequestsGreaterThanOne")
     return ResourceEntry(
         name=name,
-        devices=tuple(_device(f, node) for f in required(members, "devices", document).elements()),
+        devices=tuple(_device(f, node) for f in members["devices"].elements()),
         replicas=members["replicas"].whole(least=1, most=MAX_REPLICAS) if "replicas" in members else 1,
         fail_requests_greater_than_one=fail.flag() if fail else False,
     )
 
 
 def _device(document: Field, node: str) -> DeviceEntry:
-    members = document.members(("index", "gpu_type", "memory_bytes", "numa_node", "link_group", "healthy", "reason"))
+    members = document.members(("index", "gpu_type", "memory_bytes"), ("numa_node", "link_group", "healthy", "reason"))
     device = Device(
         node=node,
-        index=required(members, "index", document).whole(most=MAX_INDEX),
-        gpu_type=required(members, "gpu_type", document).text(least=1),
-        memory_bytes=required(members, "memory_bytes", document).whole(least=1),
+        index=members["index"].whole(most=MAX_INDEX),
+        gpu_type=members["gpu_type"].text(least=1),
+        memory_bytes=members["memory_bytes"].whole(least=1),
     )
     return DeviceEntry(
         device=device,
@@ -180,7 +179,7 @@ def _device(document: Field, node: str) -> DeviceEntry:
 
 
 def _compat(document: Field) -> Compat:
-    members = document.members(("nvidiaEnv",))
+    members = document.members((), ("nvidiaEnv",))
     return Compat(nvidia_env=members["nvidiaEnv"].flag() if "nvidiaEnv" in members else False)
 
 

@@ -4,9 +4,9 @@
     class Settings(EnvSettings):
         PREFIX: ClassVar[str] = "EMUGPU_PLUGIN_"
         node_dir: str = setting("the node directory", "/var/lib/emugpu")
+        metrics_port: int = setting("port of /metrics; 0: none", 9401, most=65535)
 
-Fields are texts, as in the environment; the methods `whole` and `flag` convert and check one. `run_daemon` is the `main` of a
-program that has such settings and no arguments.
+`from_env` converts and checks the variables. `run_daemon` is the `main` of a program that has such settings and no arguments.
 """
 
 from __future__ import annotations
@@ -14,33 +14,32 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from typing import ClassVar, Self, TypeVar
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, ClassVar, Self, TypeVar
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
 from emulator_runtime.domain.exit_codes import EXIT_WRONG
 
-_FLAGS = {"": False, "0": False, "1": True}
+T = TypeVar("T", str, int, bool)
 
 
-def setting(help_text: str, default: str | None = None, *, least: int | None = None, most: int | None = None) -> str:
-    """A field of a settings class; required if it has no default. With `least`, it is a whole number from `least` to `most`
-    (None: no upper bound), which the chart checks before the program starts."""
-    metadata: dict[str, object] = {"help": help_text}
-    if least is not None:
-        metadata |= {"least": least, "most": most}
+def setting(help_text: str, default: T | None = None, *, least: int = 0, most: int | None = None) -> T:
+    """A field of a settings class; required if it has no default. Its type is that of the default: a text, a boolean (1 or 0
+    in the environment) or a whole number from `least` to `most` (None: no upper bound)."""
+    metadata = {"help": help_text, "least": least, "most": most}
     return field(metadata=metadata) if default is None else field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class EnvSettings:
-    """Base class: the variable <PREFIX><FIELD IN CAPITALS> sets each field."""
+    """Base class: the variable <PREFIX><FIELD IN CAPITALS> sets each field. A number or boolean that is empty has its default."""
 
     PREFIX: ClassVar[str]
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Raises InputError for a missing variable, UnknownNameError for a variable with the prefix that is no setting."""
+        """Raises InputError for a missing variable or a wrong value, UnknownNameError for a variable with the prefix that is no
+        setting."""
         known = {cls.variable(f.name): f for f in fields(cls)}
         variables = {name: value for name, value in environ.items() if name.startswith(cls.PREFIX)}
         for name in variables:
@@ -49,7 +48,7 @@ class EnvSettings:
         for name, setting in known.items():
             if setting.default is MISSING and not variables.get(name):
                 raise InputError(name, f"is missing: {setting.metadata['help']}")
-        return cls(**{known[name].name: value for name, value in variables.items()})
+        return cls(**{known[name].name: _value(known[name], name, text) for name, text in variables.items()})
 
     @classmethod
     def help(cls) -> str:
@@ -57,7 +56,8 @@ class EnvSettings:
         width = max(len(cls.variable(f.name)) for f in fields(cls)) + 1
         lines = []
         for f in fields(cls):
-            default = "required" if f.default is MISSING else f"default {f.default!r}"
+            shown = int(f.default) if isinstance(f.default, bool) else f.default
+            default = "required" if f.default is MISSING else f"default '{shown}'"
             lines.append(f"  {cls.variable(f.name):<{width}} {f.metadata['help']} ({default})")
         return "\n".join(lines)
 
@@ -66,19 +66,22 @@ class EnvSettings:
         """The environment variable of the field `name`."""
         return cls.PREFIX + name.upper()
 
-    def whole(self, name: str, *, least: int, most: int) -> int:
-        """The field as a whole number from `least` to `most`. Raises InputError naming the variable."""
-        text: str = getattr(self, name)
-        if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
-            raise InputError(self.variable(name), f"must be a whole number from {least} to {most}, got {text!r}")
-        return int(text)
 
-    def flag(self, name: str) -> bool:
-        """The field as a boolean: 1 is on, 0 or empty is off. Raises InputError naming the variable."""
-        text: str = getattr(self, name)
-        if text not in _FLAGS:
-            raise InputError(self.variable(name), f"must be 1 or 0, got {text!r}")
-        return _FLAGS[text]
+def _value(setting: Field[Any], variable: str, text: str) -> str | int | bool:
+    """Raises InputError that names the variable."""
+    if setting.default is MISSING or isinstance(setting.default, str):
+        return text
+    if not text:
+        return setting.default  # type: ignore[no-any-return]
+    if isinstance(setting.default, bool):
+        if text not in ("0", "1"):
+            raise InputError(variable, f"must be 1 or 0, got {text!r}")
+        return text == "1"
+    least, most = setting.metadata["least"], setting.metadata["most"]
+    if not (text.isascii() and text.isdigit() and least <= int(text) and (most is None or int(text) <= most)):
+        bounds = f", at least {least}" if most is None else f" from {least} to {most}"
+        raise InputError(variable, f"must be a whole number{bounds}, got {text!r}")
+    return int(text)
 
 
 S = TypeVar("S", bound=EnvSettings)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from emulator_runtime.domain.errors import UnknownNameError
-from emulator_runtime.node.fields import Field, required
+from emulator_runtime.domain.json_document import Field
 from emulator_runtime.node.inventory import (
     MAX_REPLICAS,
     DeviceEntry,
@@ -54,12 +54,12 @@ def apply_time_slicing(inventory: Inventory, mapping: Mapping[str, object], plac
     section = _time_slicing_section(Field(place, "", dict(mapping)))
     if section is None:
         return inventory
-    members = section.members(("strategy", "renameByDefault", "failRequestsGreaterThanOne", "resources"))
+    members = section.members(("resources",), ("strategy", "renameByDefault", "failRequestsGreaterThanOne"))
     if "strategy" in members and members["strategy"].text():
         raise members["strategy"].error("must be left out: only time slicing without a named strategy exists")
     rename = "renameByDefault" in members and members["renameByDefault"].flag()
     fail = "failRequestsGreaterThanOne" in members and members["failRequestsGreaterThanOne"].flag()
-    elements = required(members, "resources", section).elements()
+    elements = members["resources"].elements()
     if not elements:
         raise members["resources"].error("must name at least one resource")
     slicings = _by_resource(inventory, [_slicing(element) for element in elements])
@@ -77,13 +77,13 @@ def _time_slicing_section(document: Field) -> Field | None:
     assert isinstance(document.value, dict)
     sharing: Field | None = document
     if not document.value.keys() & {"timeSlicing", "mps"}:
-        members = document.members(_FILE_FIELDS)
+        members = document.members((), _FILE_FIELDS)
         if "version" in members and members["version"].text() != "v1":
             raise members["version"].error("must be v1")
         sharing = members.get("sharing")
     if sharing is None or sharing.value is None:
         return None
-    members = sharing.members(("timeSlicing", "mps"))
+    members = sharing.members((), ("timeSlicing", "mps"))
     if "mps" in members and members["mps"].value:
         raise members["mps"].error("isn't emulated; use timeSlicing")
     section = members.get("timeSlicing")
@@ -91,13 +91,13 @@ def _time_slicing_section(document: Field) -> Field | None:
 
 
 def _slicing(document: Field) -> _Slicing:
-    members = document.members(("name", "rename", "devices", "replicas"))
+    members = document.members(("name", "replicas"), ("rename", "devices"))
     return _Slicing(
         where=document,
-        name=_qualified(required(members, "name", document), NVIDIA_PREFIX),
+        name=_qualified(members["name"], NVIDIA_PREFIX),
         rename=_qualified(members["rename"], NVIDIA_PREFIX) if "rename" in members and members["rename"].value else "",
         devices=members.get("devices"),
-        replicas=required(members, "replicas", document).whole(least=1, most=MAX_REPLICAS),
+        replicas=members["replicas"].whole(least=1, most=MAX_REPLICAS),
     )
 
 

@@ -31,20 +31,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from emulator_runtime.domain.gpu import GpuSpec
+from emulator_runtime.domain.json_document import Field, read_json
 from emulator_runtime.profiles.catalogue import Catalogue
 from emulator_runtime.profiles.curves import Curve, MemoryCurves, ModelProfile, StepCurves
-from emulator_runtime.profiles.json_fields import Field, read_json
 
 _GPU_REQUIRED = ("memory_bytes", "host_link_bytes_per_s")
 _GPU_TEXTS = ("architecture", "compute_capability", "source")
-_MODEL_REQUIRED = ("sample_bytes", "memory", "gpus")
+_OF_THE_MODEL = ("sample_bytes", "memory")
 
 
 def read_profile_file(
     path: Path, catalogue: Catalogue, models: Mapping[str, ModelProfile]
 ) -> tuple[Catalogue, dict[str, ModelProfile]]:
     """`catalogue` and `models` with the contents of `path` added. Raises InputError naming the file and the JSON path."""
-    top = read_json(path).members(("gpus", "models"))
+    top = read_json(path).members((), ("gpus", "models"))
     if "gpus" in top:
         catalogue = _with_gpus(top["gpus"], catalogue)
     merged = dict(models)
@@ -64,7 +64,7 @@ def _with_gpus(entries: Field, catalogue: Catalogue) -> Catalogue:
 
 
 def _gpu(name: str, entry: Field) -> GpuSpec:
-    members = entry.members((*_GPU_REQUIRED, "peer_link_bytes_per_s", *_GPU_TEXTS), _GPU_REQUIRED)
+    members = entry.members(_GPU_REQUIRED, ("peer_link_bytes_per_s", *_GPU_TEXTS))
     peer = members.get("peer_link_bytes_per_s")
     texts = {key: members[key].text() if key in members else "" for key in _GPU_TEXTS}
     return GpuSpec(
@@ -74,12 +74,12 @@ def _gpu(name: str, entry: Field) -> GpuSpec:
         peer_link_bytes_per_s=peer.number(least=0) if peer else 0.0,
         architecture=texts["architecture"],
         compute_capability=texts["compute_capability"],
-        source=texts["source"] or entry.file,
+        source=texts["source"] or entry.place,
     )
 
 
 def _model(entry: Field, catalogue: Catalogue, known: ModelProfile | None) -> ModelProfile:
-    members = entry.members(_MODEL_REQUIRED, ("gpus",) if known else _MODEL_REQUIRED)
+    members = entry.members(("gpus",), _OF_THE_MODEL) if known else entry.members((*_OF_THE_MODEL, "gpus"))
     steps = _all_steps(members["gpus"], catalogue)
     sample_bytes = members["sample_bytes"].whole(least=0) if "sample_bytes" in members else None
     memory = _memory(members["memory"]) if "memory" in members else None
@@ -94,7 +94,7 @@ def _model(entry: Field, catalogue: Catalogue, known: ModelProfile | None) -> Mo
 def _all_steps(entries: Field, catalogue: Catalogue) -> dict[str, StepCurves]:
     steps: dict[str, StepCurves] = {}
     for name, entry in entries.items().items():
-        gpu_type = catalogue.spec(name, f"{entry.file}: {entry.path}").gpu_type
+        gpu_type = catalogue.spec(name, f"{entry.place}: {entry.path}").gpu_type
         if gpu_type in steps:
             raise entry.error(f"means {gpu_type}, which another name here means too; keep one of them")
         steps[gpu_type] = _steps(entry)
@@ -124,12 +124,14 @@ def _memory(entry: Field) -> MemoryCurves:
 
 def _knots(entry: Field, values: tuple[str, str]) -> list[tuple[int, dict[str, Field]]]:
     """The batch size and the members of each knot in `entry`."""
-    keys = ("batch", *values)
+    field = entry.members(("knots",))["knots"]
     knots: list[tuple[int, dict[str, Field]]] = []
-    for element in entry.members(("knots",), ("knots",))["knots"].elements():
-        members = element.members(keys, keys)
+    for element in field.elements():
+        members = element.members(("batch", *values))
         batch = members["batch"].whole(least=1)
         if knots and batch <= knots[-1][0]:
             raise members["batch"].error(f"must be > {knots[-1][0]}, the batch size before it")
         knots.append((batch, members))
+    if not knots:
+        raise field.error("must have at least one element")
     return knots

@@ -22,7 +22,7 @@ def _run(settings: Settings) -> None:
         problem = f"{settings.resource!r} is no name of an extended resource, such as emugpu.dev/emuGPU"
         raise InputError(settings.variable("resource"), problem)
     app = application(settings.alias, settings.resource)
-    webhook = Webhook(app, Path(settings.certificates), settings.whole("port", least=1, most=65535))
+    webhook = Webhook(app, Path(settings.certificates), settings.port)
     asyncio.run(webhook.serve())
 
 

@@ -5,9 +5,9 @@ short name can only be offered by rewriting it before. The chart's MutatingAdmis
 of cases is tested against both.
 
 Rules: a container may name the alias in limits, requests or both; requests alone count as limits too, because extended
-resources can't be overcommitted. A count that is no whole number >= 0 is refused in a sentence, and so is another count
-under the full name, unless nobody wrote it into this manifest: it stood in the old object (an edit of a manifest with the
-alias reaches the API server as alias beside full name), or a LimitRange filled it in. Such a count gives way to the alias.
+resources can't be overcommitted. A count must be a whole number >= 0. If the manifest has the full name too, with another
+count, it is refused. Exception: that count is from the old object (an edit of a manifest with the alias reaches the API server
+as alias beside full name) or from a LimitRange; then the alias wins.
 Sources: JSON Patch, RFC 6902; admission.k8s.io/v1; the annotation is that of Kubernetes' admission plugin LimitRanger.
 """
 

@@ -19,4 +19,4 @@ class Settings(EnvSettings):
     certificates: str = setting("directory with tls.crt and tls.key; read again when they change")
     alias: str = setting("the short name that pods may use", ALIAS)
     resource: str = setting("the full name that it stands for", GPU_RESOURCE)
-    port: str = setting("port of the webhook (HTTPS)", "8443")
+    port: int = setting("port of the webhook (HTTPS)", 8443, least=1, most=65535)

@@ -30,20 +30,18 @@ def main(argv: list[str]) -> int:
 
 
 async def _serve(settings: Settings) -> None:
-    session_s = settings.whole("session_s", least=60, most=604_800)
-    port = settings.whole("port", least=0, most=65535)
     api = KubeApi()
     feed = HttpFeed(settings.results_url, Path(settings.results_token)) if settings.results_url else None
     results = StoredResults(feed) if feed is not None else None
     services = Services(
         source=ClusterSource(api, Changes(secrets.token_hex(8)), wall_ns, Naming(settings.title), results),
         access=ReviewAccess(api, monotonic_ns),
-        sessions=Sessions(secrets.token_bytes(32), monotonic_ns, lasts_s=session_s),
+        sessions=Sessions(secrets.token_bytes(32), monotonic_ns, lasts_s=settings.session_s),
         policies=bundled_policies(),
         hosts=frozenset(name.strip() for name in settings.hosts.split(",") if name.strip()),
     )
     try:
-        with listening(settings.host, port) as listener:
+        with listening(settings.host, settings.port) as listener:
             await serve(application(services), listener)
     finally:
         await api.close()

@@ -35,7 +35,7 @@ class Settings(EnvSettings):
 
     namespace: str = setting("namespace of the node pods and of the experiments' runners", "emugpu")
     node_pods: str = setting("label of the node pods", "app.kubernetes.io/component=node")
-    timeout_s: str = setting("how long to wait for the node pods (seconds, 0 to 600)", "30")
+    timeout_s: int = setting("how long to wait for the node pods (seconds, 0 to 600)", 30, most=600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,6 @@ async def _run(settings: Settings) -> None:
     name, _, value = settings.node_pods.partition("=")
     if not name or not value:
         raise InputError(settings.variable("node_pods"), f"must be label=value, got {settings.node_pods!r}")
-    patience_s = settings.whole("timeout_s", least=0, most=600)
     api = KubeApi()
 
     def say(text: str) -> None:
@@ -117,7 +116,7 @@ async def _run(settings: Settings) -> None:
 
     try:
         await stop_experiments(api, settings.namespace, say)
-        await cleanup(api, NodePods(settings.namespace, {name: value}, patience_s), say)
+        await cleanup(api, NodePods(settings.namespace, {name: value}, settings.timeout_s), say)
     finally:
         await api.close()
 

@@ -1,6 +1,6 @@
 """Actions that the controllers share, as data: planning needs no client. Actions of only one controller are in its own folder.
 
-The metrics of writes and failures are labelled with an action's `label`.
+The metrics of writes and failures are labelled with `label_of` an action.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SuspendJob:
 
     key: Key
     suspend: bool
-    label: str = "SuspendJob"
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class DeleteJob:
     """Delete the Job with this uid, in the foreground: it stays until its pods are deleted."""
 
     key: Key
-    label: str = "DeleteJob"
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class WriteStatus:
 
     key: Key
     status: Mapping[str, Any]
-    label: str = "WriteStatus"
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,6 @@ class RecordEvent:
 
     key: Key
     event: Event
-    label: str = "Tell"
 
 
 CommonAction = SuspendJob | DeleteJob | WriteStatus | RecordEvent
@@ -69,8 +68,8 @@ class Plan(Generic[A]):
 
 
 def label_of(action: object) -> str:
-    """The action's label in metrics: its own, or the name of its class."""
-    return str(getattr(action, "label", type(action).__name__))
+    """The action's label in metrics: its own if it has one, else the name of its class."""
+    return getattr(action, "label", "") or type(action).__name__
 
 
 def report(

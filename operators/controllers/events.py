@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from operators.kube.api import Json
+from operators.kube.api import EMUJOB, Json
 from operators.kube.timestamps import rfc3339_micro
 
 
@@ -36,7 +36,7 @@ def event_document(regarding: Regarding, event: Event, reporter: str, wall_ns: i
     """An events.k8s.io/v1 Event. Its name contains a hash of the time, so each occurrence is an event of its own."""
     digest = hashlib.sha256(f"{regarding.uid}/{event.reason}/{wall_ns}".encode()).hexdigest()[:16]
     within = {"namespace": regarding.namespace} if regarding.namespace else {}
-    about = {"apiVersion": "emugpu.dev/v1alpha1", "kind": regarding.kind, "name": regarding.name, "uid": regarding.uid}
+    about = {"apiVersion": EMUJOB.api_version, "kind": regarding.kind, "name": regarding.name, "uid": regarding.uid}
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",

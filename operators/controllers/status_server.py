@@ -13,9 +13,9 @@ from emulator_runtime.timing.host import monotonic_ns
 
 def status_server(port: int, registry: CollectorRegistry, *, healthy: Check, ready: Check) -> HttpServer:
     """Answers from its `start` until its `close`; port 0 takes a free one. Raises ClusterError where the port is taken."""
-    on_get = pages(lambda: (200, METRICS, generate_latest(registry)), healthy, ready, monotonic_ns)
+    on_request = pages(lambda: (200, METRICS, generate_latest(registry)), healthy, ready, monotonic_ns)
     try:
-        return HttpServer(port, on_get, monotonic_ns)
+        return HttpServer(port, on_request, monotonic_ns)
     except OSError as error:
         problem = f"port {port} for metrics can't be opened: {error.strerror}; choose another one"
         raise ClusterError(problem) from error

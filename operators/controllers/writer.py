@@ -32,7 +32,7 @@ async def write_common(api: Api, action: CommonAction, author: Author, wall_ns: 
         case WriteStatus(key, status, _):
             document = applied(author.resource, key.name, key.uid, metadata=exactly(key), status=dict(status))
             return await api.apply(author.resource.status, key.name, document, author.field_manager)
-        case RecordEvent(key, event, _):
+        case RecordEvent(key, event):
             about = Regarding(author.kind, key.name, key.uid, key.namespace)
             await api.create(EVENT, event_document(about, event, author.reporter, wall_ns))
             return None

@@ -21,8 +21,6 @@ from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.metrics import figures
 
-KUBE_SCHEDULER = "default-scheduler"
-
 
 class Stage(StrEnum):
     """What a step does."""
@@ -53,10 +51,10 @@ class ProgressReporter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ComparisonPlan:
-    """What is compared. `policies`: title by text; `pod_schedulers` are observed only.
+    """What is compared. `policies`: from the value of --policy to its title. `pod_schedulers` aren't predicted.
 
-    `calibrate` false: the costs are those of the cluster file. `derived`: the simulated cluster is the actual one; else the
-    actual one must be like the one of the file, which `place` names in errors. `where` names the actual one in errors.
+    `calibrate` false: the costs are those of the cluster file. `derived`: there is no cluster file, the nodes are those of the
+    pools. Otherwise the real cluster must be like that of the file. Errors name the file by `place`, the cluster by `where`.
     """
 
     policies: Mapping[str, str]

@@ -12,9 +12,9 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
 from emulator_runtime.domain.units import to_ns
-from operators.kube.api import Json
+from operators.kube.api import EMUJOB, Json
 from operators.kube.timestamps import rfc3339_micro
-from operators.objects.names import BATCH, EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, REPEAT, ROW
+from operators.objects.names import BATCH, DEFAULT_SCHEDULER, EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, REPEAT, ROW
 
 _MAX_NAME = 50
 """A pod is named after the EmuJob, an index and a random suffix: 63 characters in all."""
@@ -32,7 +32,7 @@ class RunTarget:
     namespace: str
     experiment: str
     scheduler: str = ""
-    pod_scheduler: str = "default-scheduler"
+    pod_scheduler: str = DEFAULT_SCHEDULER
     actuator: str = "jobs"
     policy: str = ""
     repeat: int = 1
@@ -91,8 +91,8 @@ def emujob_document(job: JobSpec, name: str, to: RunTarget, batch: str = "", cre
         )
         raise InputError(f"job {job.job_id!r}", problem)
     return {
-        "apiVersion": "emugpu.dev/v1alpha1",
-        "kind": "EmuJob",
+        "apiVersion": EMUJOB.api_version,
+        "kind": EMUJOB.kind,
         "metadata": {
             "name": name,
             "namespace": to.namespace,

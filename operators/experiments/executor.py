@@ -31,7 +31,7 @@ from operators.experiments.run import Hooks, Progress, RunJobs, observe, waits_f
 from operators.experiments.scheduler_process import READY_S, Files, SchedulerProcess
 from operators.kube.api import Api
 from operators.kube.timestamps import rfc3339_micro
-from operators.objects.names import EXPERIMENT_LABEL, RUN_NAMESPACE_PREFIX
+from operators.objects.names import DEFAULT_SCHEDULER, EXPERIMENT_LABEL, RUN_NAMESPACE_PREFIX
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.loop.strategies import Explain
 from scheduler_sims.record import RunRecord
@@ -44,12 +44,6 @@ _PROBE_LIMIT_S = 240.0
 _POLL_S = 0.1
 
 T = TypeVar("T")
-
-
-class Connection(Api, Protocol):
-    """An API client that has to be closed."""
-
-    async def close(self) -> None: ...
 
 
 class StepReporter(Protocol):
@@ -78,7 +72,7 @@ class ExecutorSettings:
     `keep`: don't delete the namespaces.
     """
 
-    api: Callable[[], Connection]
+    api: Callable[[], Api]
     wall_ns: Callable[[], int]
     directory: Path
     say: Callable[[str], None]
@@ -103,7 +97,7 @@ class RunRequest:
     policy: str = ""
     gather_s: float = 0.0
     repeat: int = 1
-    pod_scheduler: str = "default-scheduler"
+    pod_scheduler: str = DEFAULT_SCHEDULER
     predicted: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -15,12 +15,12 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from operators.controllers.leader_election import Candidate, Leader, LeadershipLostError, Terms
 from operators.controllers.status_server import loop_alive, status_server
-from operators.experiments.controller import for_jobs_program
+from operators.experiments.controller import controller as experiments
 from operators.jobs.controller import Controller, Dependencies, JobMetrics
 from operators.jobs.manifests import Images
 from operators.jobs.observer import Observer
 from operators.jobs.recording import Clocks, Links, Recording
-from operators.jobs.settings import Settings
+from operators.jobs.settings import Settings, runner_settings
 from operators.kube.api import Api
 from operators.kube.client import KubeApi
 from operators.results_feed.server import TokenCheck, feed_pages
@@ -38,8 +38,7 @@ def main(argv: list[str]) -> int:
 
 async def _serve(settings: Settings) -> int:
     """start, wait for the lease, serve, stop. The first signal ends at once: a reconciliation may be cut anywhere."""
-    port, images = settings.whole("metrics_port", least=0, most=65535), _images(settings)
-    lease_s = settings.whole("lease_s", least=3, most=300)
+    port, images, lease_s = settings.metrics_port, _images(settings), settings.lease_s
     terms = Terms(lease_s, lease_s * 2 / 3, lease_s / 8)
     api, metrics, loop = KubeApi(), JobMetrics(), asyncio.get_running_loop()
     candidate = Candidate(settings.namespace, settings.lease, settings.identity, terms)
@@ -110,34 +109,24 @@ async def _work(leader: Leader, works: Sequence[Work], metrics: JobMetrics, reco
 
 def _results_feed(settings: Settings, api: Api, recording: Recording, leads: Callable[[], bool]) -> HttpServer | None:
     """The results for the API, where it is to read them. Raises ClusterError where the port is taken."""
-    port = settings.whole("results_port", least=0, most=65535)
+    port = settings.results_port
     readers = frozenset(name.strip() for name in settings.results_readers.split(",") if name.strip())
     if not port or not readers:
         return None
     accepted = TokenCheck(api, asyncio.get_running_loop(), readers, monotonic_ns)
     try:
-        return HttpServer.of_requests(port, feed_pages(recording.feed, accepted, leads), monotonic_ns)
+        return HttpServer(port, feed_pages(recording.feed, accepted, leads), monotonic_ns)
     except OSError as error:
         variable = settings.variable("results_port")
         raise ClusterError(f"{variable}: port {port} can't be opened: {error.strerror}; choose another one") from error
 
 
-def _experiments(
-    settings: Settings, api: Api, metrics: JobMetrics, leader: Leader
-) -> for_jobs_program.Controller | None:
+def _experiments(settings: Settings, api: Api, metrics: JobMetrics, leader: Leader) -> experiments.Controller | None:
     """The controller of SchedulingExperiments, if runners have an image."""
     if not settings.experiment_image:
         return None
-    runners = for_jobs_program.runner_settings(
-        namespace=settings.namespace,
-        account=settings.experiment_account,
-        image=settings.experiment_image,
-        pull_policy=_images(settings).pull_policy,
-        pull_secrets=settings.experiment_pull_secrets,
-        pod=(settings.variable("experiment_pod"), settings.experiment_pod),
-    )
-    dependencies = for_jobs_program.Dependencies(runners, wall_ns, lambda: leader.holds)
-    return for_jobs_program.Controller(api, for_jobs_program.ExperimentMetrics(metrics.registry), dependencies)
+    dependencies = experiments.Dependencies(runner_settings(settings), wall_ns, lambda: leader.holds)
+    return experiments.Controller(api, experiments.ExperimentMetrics(metrics.registry), dependencies)
 
 
 def _first(error: BaseException) -> BaseException:

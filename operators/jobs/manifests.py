@@ -15,7 +15,7 @@ from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL
 from emulator_runtime.workloads.command.arguments import CONFIGURATION_VARIABLE
 from emulator_runtime.workloads.stopping import GRACE_S
-from operators.kube.api import Json
+from operators.kube.api import EMUJOB, Json
 from operators.objects.emujob import Configuration, EmuJob, EmuJobSpec
 from operators.objects.names import CONFIGURATION, CONTAINER, GATE
 from operators.objects.node import HOSTNAME_LABEL
@@ -189,7 +189,7 @@ def _on_exit(code: int, action: str) -> Mapping[str, object]:
 
 
 def _metadata(job: EmuJob) -> Json:
-    owner = {"apiVersion": "emugpu.dev/v1alpha1", "kind": "EmuJob", "name": job.key.name, "uid": job.key.uid}
+    owner = {"apiVersion": EMUJOB.api_version, "kind": EMUJOB.kind, "name": job.key.name, "uid": job.key.uid}
     labels = {JOB_LABEL: job.key.name, "app.kubernetes.io/managed-by": "emugpu-operator"}
     return {
         "name": job.key.name,

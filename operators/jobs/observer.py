@@ -86,7 +86,7 @@ class Observer:
         return noted is None or noted.isolated_s is None
 
     def _emujob(self, emujob: EmuJob, job: BatchJob | None, view: ClusterView) -> None:
-        """Only once its status has the submission: a later controller must find the same one."""
+        """Noted only after status.submittedAt was written, so that a restarted controller uses the same time."""
         submitted_ns, spec = ns_of(text_at(emujob.status_json, "submittedAt")), self._spec(emujob)
         if submitted_ns is None or spec is None:
             return

@@ -24,7 +24,6 @@ from operators.results_feed.feed import StoreFeed
 from sharing_manager.store.client import client_of, place_of
 
 _STOP_S = 3.0
-_FOREVER_S = 100 * 365 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +43,13 @@ class Links:
 
 
 class Recording:
-    """`start`, `stop`; `results` may be used at any time. Raises InputError for a setting that is wrong."""
+    """`start`, `stop`; `results` may be used at any time."""
 
     def __init__(self, settings: Settings, registry: CollectorRegistry, clocks: Clocks, links: Links) -> None:
         self._undo = ExitStack()
         self._path = Path(settings.store) if settings.store else None
         self._owner = settings.identity
-        keeping = Keeping(
-            settings.whole("keep_events_s", least=0, most=_FOREVER_S),
-            settings.whole("keep_results_s", least=0, most=_FOREVER_S),
-            settings.whole("keep_results", least=0, most=10**7),
-        )
+        keeping = Keeping(settings.keep_events_s, settings.keep_results_s, settings.keep_results)
         url = settings.redis_url
         changed, log = links.changed, bool(url)
         self.results = ResultKeeper(

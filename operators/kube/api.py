@@ -148,6 +148,10 @@ class Api(Protocol):
         """
         ...
 
+    async def close(self) -> None:
+        """Close the connections; nothing else may be called afterwards."""
+        ...
+
 
 def selector_of(labels: Mapping[str, str]) -> str:
     """The selector of objects that have all these labels: `{"a": "b", "c": "d"}` is `a=b,c=d`."""

@@ -269,8 +269,8 @@ async def _configured(to: Connection, credentials: Credentials, client: Any) -> 
 def _connector(ssl_context: Any) -> Any:
     """Connections that are dropped at once where a watch or a request is cancelled.
 
-    aiohttp ends each such connection with TLS's exchange of farewells instead, and doesn't wait for it in `close()`: where the
-    API server is busy, the connection outlives the event loop (up to 30 s, Python's limit) and is reported as never closed.
+    aiohttp waits for TLS's closing handshake (close_notify) in the background instead, and `close()` doesn't wait for that: where
+    the API server is busy, the connection outlives the event loop (up to 30 s, Python's limit) and is reported as never closed.
     """
     from aiohttp import TCPConnector
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.node.fields import parse, required
+from emulator_runtime.domain.json_document import parse
 
 _MOST_NODES = 1024
 
@@ -42,13 +42,12 @@ class Allocation:
     @classmethod
     def from_json(cls, text: str, place: str) -> Allocation:
         """Raises InputError naming `place` and the field that is wrong."""
-        document = parse(text, place)
-        members = document.members(("configuration", "nodes", "cpu_milli", "memory_bytes", "devices"))
-        nodes = tuple(name.text(least=1, most=253) for name in required(members, "nodes", document).elements())
+        members = parse(text, place).members(("configuration", "nodes"), ("cpu_milli", "memory_bytes", "devices"))
+        nodes = tuple(name.text(least=1, most=253) for name in members["nodes"].elements())
         if not 0 < len(nodes) <= _MOST_NODES:
             raise members["nodes"].error(f"must name 1 to {_MOST_NODES} nodes")
         return cls(
-            configuration=required(members, "configuration", document).text(),
+            configuration=members["configuration"].text(),
             nodes=nodes,
             cpu_milli=members["cpu_milli"].whole() if "cpu_milli" in members else 0,
             memory_bytes=members["memory_bytes"].whole() if "memory_bytes" in members else 0,

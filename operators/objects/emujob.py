@@ -42,6 +42,7 @@ from operators.objects.forms import (
     text_type,
 )
 from operators.objects.names import (
+    DEFAULT_SCHEDULER,
     EXPERIMENT_LABEL,
     FINAL,
     HOLDING,
@@ -60,7 +61,6 @@ from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLE
 from operators.objects.template import Template
 
 DEFAULT_CONFIGURATION = "default"
-DEFAULT_SCHEDULER = "default-scheduler"
 _FROZEN = "only spec.suspend and spec.weight can be changed; delete the EmuJob and make another one"
 IMMUTABLE = Schema(Rule(_FROZEN, "self == oldSelf"))
 
@@ -144,7 +144,8 @@ class Work(Part):
 
 
 def _work_rules(unless: str = "", exempt: str = "") -> tuple[Rule, ...]:
-    """The members that belong together, of spec or of a profile. `unless` (CEL), `exempt` (a field): a work that needs none."""
+    """Rules for members of spec or of a profile that must be given together. They don't apply where `exempt` (a field's name) is
+    given; `unless` is the same condition in CEL."""
     return (
         Rule(
             "give either model with batchSize, or stepTime with memory",

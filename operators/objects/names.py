@@ -46,6 +46,8 @@ SCHEDULER_ACTUATORS: tuple[SchedulerActuator, ...] = get_args(SchedulerActuator)
 """How a job-level scheduler starts and stops EmuJobs."""
 Actuator = Literal["none", SchedulerActuator]
 """The same, and `none`: no job-level scheduler."""
+DEFAULT_SCHEDULER = "default-scheduler"
+"""The `schedulerName` of pods that Kubernetes' own scheduler places."""
 CONTAINER = "train"
 SCHEDULER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", re.ASCII)
 """The name of a job-level scheduler: a part of names of Kubernetes' objects."""

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.node.fields import parse, required
+from emulator_runtime.domain.json_document import parse
 
 ANNOTATION = "emugpu.dev/scheduling-problem"
 REASONS = ("DoesNotFit", "Unsupported", "Unreadable", "PlanRefused", "PolicyFailed", "StartRefused")
@@ -36,9 +36,8 @@ def read_problem(text: str) -> SchedulingProblem | None:
     if not text:
         return None
     try:
-        document = parse(text, ANNOTATION)
-        members = document.members(_FIELDS)
-        reason, message, at = (required(members, name, document).text() for name in _FIELDS)
+        members = parse(text, ANNOTATION).members(_FIELDS)
+        reason, message, at = (members[name].text() for name in _FIELDS)
     except InputError:
         return None
     return SchedulingProblem(reason, message[:LONGEST_MESSAGE], at) if reason in REASONS else None

@@ -24,7 +24,7 @@ def _run(settings: Settings) -> None:
 
 async def _serve(settings: Settings) -> None:
     """start, serve, stop. The first signal ends it at once: a reconciliation may be interrupted anywhere."""
-    port = settings.whole("metrics_port", least=0, most=65535)
+    port = settings.metrics_port
     api, metrics, loop = KubeApi(), PoolMetrics(), asyncio.get_running_loop()
     controller = Controller(api, metrics, wall_ns)
     healthy = loop_alive(loop)

@@ -104,7 +104,7 @@ def _pool_actions(pool: Pool, status: Mapping[str, object]) -> Iterator[Action]:
             continue  # nothing was wrong before
         event_kind = "Normal" if after["status"] == good else "Warning"
         event = Event(event_kind, str(after["reason"]), str(after["message"]) or all_well)
-        yield RecordEvent(pool.key, event, label="RecordEvent")
+        yield RecordEvent(pool.key, event)
 
 
 def _keys(labels: Iterable[str], annotations: Iterable[str]) -> Iterator[str]:

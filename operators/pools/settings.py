@@ -14,4 +14,4 @@ class Settings(EnvSettings):
 
     PREFIX: ClassVar[str] = "EMUGPU_POOLS_"
 
-    metrics_port: str = setting("port of /metrics, /healthz and /readyz; 0: off", "9402")
+    metrics_port: int = setting("port of /metrics, /healthz and /readyz; 0: off", 9402, most=65535)

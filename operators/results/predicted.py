@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 
-from emulator_runtime.node.fields import parse, required
+from emulator_runtime.domain.json_document import parse
 from operators.kube.timestamps import ns_of, rfc3339_micro
 
 _FIELDS = ("seconds", "by", "at")
@@ -27,9 +27,7 @@ class Prediction:
     def from_json(cls, text: str, place: str) -> Prediction:
         """{"seconds": 12.3, "by": "allox", "at": "2026-01-02T03:04:05.000006Z"}. Raises InputError naming `place` and the
         field that is wrong."""
-        document = parse(text, place)
-        members = document.members(_FIELDS)
-        given = {name: required(members, name, document) for name in _FIELDS}
+        given = parse(text, place).members(_FIELDS)
         seconds, at_ns = given["seconds"].value, ns_of(given["at"].text())
         if (
             isinstance(seconds, bool)

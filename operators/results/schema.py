@@ -9,8 +9,6 @@ results     Of archived jobs: the whole JobResult as JSON (job.py).
 predictions The prediction that was made at the submission of a job.
 changes     Per job the number of its last change; the largest is the version of the store.
 
-A file of an older version may also have a table `offsets`, which nothing reads any more.
-
 Times are nanoseconds of the operator's wall clock since 1970, except wall_ns and at_ns of an event (JobEvent).
 """
 

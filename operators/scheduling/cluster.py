@@ -56,7 +56,8 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """The new scheduler: the text of --policy, the module of its class; `epoch_ns` None: that of the handover, else now."""
+    """What identifies this scheduler to the handover of its predecessor: `policy` is the text of --policy, `module` the module of
+    its class. `epoch_ns` None: that of the handover, or now if there is none."""
 
     policy: str
     module: str
@@ -166,8 +167,8 @@ class KubernetesCluster:
 
     async def _disconnect(self) -> None:
         async with AsyncExitStack() as stack:  # the lease is released whatever fails
-            if (close := getattr(self._api, "close", None)) is not None:
-                stack.push_async_callback(close)
+            if self._api is not None:
+                stack.push_async_callback(self._api.close)
             if self._leader is not None:
                 stack.push_async_callback(self._leader.release)
             if self._watching_task is not None:

@@ -57,8 +57,6 @@ class Allocation:
 
     configuration: str
     tasks: tuple[TaskPlacement, ...]
-    batch_size: int | None = None
-    group: str | None = None
 
     @property
     def gpus(self) -> int:
@@ -81,7 +79,6 @@ class Allocation:
         """
         return (
             self.configuration == other.configuration
-            and self.batch_size == other.batch_size
             and len(self.tasks) == len(other.tasks)
             and all(_same_task(a, b) for a, b in zip(self.tasks, other.tasks, strict=True))
         )

@@ -12,6 +12,7 @@ class Policy(Protocol):
     """A pure object: the same view gives the same plan, whichever cluster the policy drives.
 
     A policy is a class; its options are keyword arguments of `__init__` with defaults (`--policy las:threshold_s=300`).
+    Optional: with the attribute `one_node = True` it gets no jobs that span nodes from `emugpu scheduler`.
     """
 
     @property
@@ -21,7 +22,7 @@ class Policy(Protocol):
 
     @property
     def preemptive(self) -> bool:
-        """Whether the policy ever stops running jobs; shown by `emugpu policies`."""
+        """Whether the policy ever stops running jobs. `emugpu policies` shows it; a policy of your own doesn't need it."""
         ...
 
     def plan(self, view: ClusterView) -> Plan:

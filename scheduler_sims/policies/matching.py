@@ -37,11 +37,14 @@ def match(kinds: Sequence[int], ready_s: Sequence[float], run_s: Mapping[int, Se
     on that kind, inf if it can't run there. A job that can run on no machine is in no queue. Raises PolicyError if the times
     are too large to add up.
 
-    Many matchings have the least sum, since jobs in the last positions can be exchanged. Two small terms choose among them, so
-    that noise in `ready_s` doesn't: run times count less (by 1e-6 of the ready time) on machines that are free later, so
-    shorter jobs go to machines that are free earlier, which leaves most room for future jobs (on equal machines this is
-    shortest job first); and among equal jobs the earlier one runs first (1 + 1e-12 * j). Remaining ties are up to SciPy's
-    solver, which gets jobs and machines in the given order.
+    Many matchings have the least sum, since jobs in the last positions can be exchanged. Two small terms break these ties, so
+    that noise in `ready_s` doesn't:
+
+    - A run time weighs less on machines that are free later (by up to 1e-6). So shorter jobs go to machines that are free
+      earlier, which leaves most room for future jobs; on equal machines this is shortest job first.
+    - Of equal jobs the earlier one runs first: run times are multiplied by 1 + 1e-12 * j.
+
+    Remaining ties are up to SciPy's solver, which gets jobs and machines in the given order.
     """
     jobs = [j for j in range(_width(run_s)) if any(isfinite(run_s[kind][j]) for kind in set(kinds))]
     if not jobs:

@@ -1,4 +1,5 @@
-"""Decides which pod a token belongs to, and which earlier holders an attachment displaces. Pure: effects are in `pods`.
+"""Decides which pod a token belongs to, and which earlier holders an attachment displaces. Pure: core/pods.py
+applies the decisions.
 
 The kubelet reassigns a device without notice to its earlier holder, and after a forced deletion two containers have the
 same device for about a second. So the newest token wins: when a pod attaches with it, older tokens of other pods on the

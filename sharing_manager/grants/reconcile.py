@@ -1,5 +1,5 @@
-"""Decides which grants belong to pods that no longer exist, from the kubelet's list of allocations. Pure: `pods` applies
-it.
+"""Decides which grants belong to pods that no longer exist, from the kubelet's list of allocations. Pure:
+core/pods.py applies the decision.
 
 The kubelet doesn't tell a device plugin that a device was freed. Its PodResources service lists the current allocations. A
 grant that is missing in two consecutive lists is ended; one list may come from a kubelet that has just restarted.

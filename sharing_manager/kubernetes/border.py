@@ -37,8 +37,6 @@ from sharing_manager.kubernetes.pod_watch import PodWatch, ShareReader
 from sharing_manager.kubernetes.pods import PodDirectory
 from sharing_manager.kubernetes.problem_log import ProblemLog
 
-FROM_ANNOTATION = "kubernetes"
-"""The setting `inventory` when the inventory is an annotation of the Node."""
 POLL_S = 5.0
 NEW_NODE_S = 30.0
 """Maximum time that a recreated Node may be without an inventory (host seconds)."""
@@ -56,12 +54,11 @@ class BorderSettings(Protocol):
     @property
     def node(self) -> str: ...
     @property
-    def inventory(self) -> str: ...
+    def kubernetes(self) -> bool: ...
     @property
     def pod_resources(self) -> str: ...
     @property
     def pod(self) -> str: ...
-    def flag(self, name: str, /) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,10 +277,7 @@ class KubernetesBorder:
 
 def open_border(settings: BorderSettings, poller: CallSoon, timeouts: Timeouts | None = None) -> KubernetesBorder:
     """See `sharing_manager.kubernetes.connect`."""
-    uses_api = settings.flag("kubernetes")
-    if settings.inventory == FROM_ANNOTATION and not uses_api:
-        raise InputError("EMUGPU_MANAGER_INVENTORY", "is kubernetes, which needs EMUGPU_MANAGER_KUBERNETES=1")
-    api = ApiServer(Endpoint.in_cluster(os.environ), timeouts) if uses_api else None
+    api = ApiServer(Endpoint.in_cluster(os.environ), timeouts) if settings.kubernetes else None
     kubelet = PodResources(Path(settings.pod_resources), settings.pod) if settings.pod_resources else None
     return KubernetesBorder(settings.node, poller, api, kubelet)
 

@@ -17,7 +17,6 @@ from typing import Protocol
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.files import write_whole
-from emulator_runtime.node.grant_files import token_digest
 from emulator_runtime.sqlite import transaction
 from sharing_manager.grants.grant import Grant, GrantState, devices_and_places
 from sharing_manager.grants.identity import PodIdentity
@@ -119,19 +118,11 @@ class SqliteEventLog:
 
     def _prepare(self) -> None:
         (version,) = self._db.execute("pragma user_version").fetchone()
-        if version > _VERSION:
-            raise sqlite3.DatabaseError(f"a newer emugpu wrote it (version {version}, not {_VERSION})")
+        if version not in (0, _VERSION):  # 0: a new file
+            raise sqlite3.DatabaseError(f"another emugpu wrote it (version {version}, not {_VERSION})")
         with transaction(self._db):
-            if version < 2:
-                _from_version_1(self._db)
             for statement in _SCHEMA.split(";"):
                 self._db.execute(statement)
-            if version < 3:
-                _from_version_2(self._db)
-            self._db.execute(
-                "insert or ignore into progress (job_id, steps_done)"
-                " select job_id, max(steps_done) from grants group by job_id"
-            )
             self._db.execute(f"pragma user_version = {_VERSION}")
 
     def record(self, event: ManagerEvent, grant: Grant) -> ManagerEvent:
@@ -242,43 +233,6 @@ def _grant_row(grant: Grant) -> tuple[str | int | None, ...]:
         grant.resource,
         grant.bound,
         pod,
-    )
-
-
-def _from_version_1(db: sqlite3.Connection) -> None:
-    """Upgrade the file: version 1 stored tokens. They stay valid; the file keeps their digests instead."""
-    columns = {row[1] for row in db.execute("pragma table_info(grants)")}
-    if "token" not in columns:
-        return  # a new file
-    db.execute("alter table grants rename column token to digest")
-    for definition in ("nonce text not null default ''", "minted_ns integer not null default 0"):
-        db.execute(f"alter table grants add column {definition}")
-    for definition in ("resource text not null default ''", "bound integer not null default 1", "pod text"):
-        db.execute(f"alter table grants add column {definition}")
-    for number, token in db.execute("select number, digest from grants").fetchall():
-        db.execute("update grants set digest = ? where number = ?", (token_digest(token), number))
-    for definition in ("wall_ns integer not null default 0", "namespace text not null default ''"):
-        db.execute(f"alter table events add column {definition}")
-    db.execute("alter table events add column pod text not null default ''")
-
-
-def _from_version_2(db: sqlite3.Connection) -> None:
-    """The second version's job keys had no namespace: "<Job UID>/<completion index>", "<pod UID>/<container>". Grants and events
-    have the namespace of their pod. Progress of which neither is left is deleted: its job may be of any namespace."""
-    for digest, job_id, text in db.execute("select digest, job_id, pod from grants where pod is not null").fetchall():
-        pod = PodIdentity(*json.loads(text))
-        if "/" in job_id:
-            pod = replace(pod, job_key=f"{pod.namespace}/{pod.job_key}")
-            db.execute(
-                "update grants set job_id = ?, pod = ? where digest = ?",
-                (f"{pod.namespace}/{job_id}", json.dumps(astuple(pod)), digest),
-            )
-    db.execute("update events set job_id = namespace || '/' || job_id where namespace != '' and job_id like '%/%'")
-    db.execute("delete from progress where job_id like '%/%'")
-    db.execute(
-        "insert or ignore into progress (job_id, steps_done) select job_id, max(steps_done) from"
-        " (select job_id, steps_done from grants union all select job_id, steps_done from events)"
-        " where job_id like '%/%' group by job_id"
     )
 
 

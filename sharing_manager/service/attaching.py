@@ -29,10 +29,9 @@ asked to retry."""
 
 @dataclass(frozen=True, slots=True)
 class AttachRequest:
-    """The fields of an attach request. `version` is the protocol version. `steps_done` is None for a process that has
-    just started. With `wants_shares`, the job receives its share of the node's CPUs and memory, now and after each change."""
+    """The fields of an attach request. `job_id` None: the job doesn't know its id. `steps_done` None: its process has just
+    started. With `wants_shares`, the job receives its share of the node's CPUs and memory, now and after each change."""
 
-    version: int
     token: str
     job_id: str | None
     steps_done: int | None

@@ -12,7 +12,7 @@ from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import MAX_SECONDS, to_ns
 from emulator_runtime.ipc.control import resize_message
 from emulator_runtime.ipc.fields import text, whole
-from emulator_runtime.ipc.frames import VERSIONS, Message
+from emulator_runtime.ipc.frames import PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.poller import Connection
 from emulator_runtime.memory.admission import Reservation
 from sharing_manager.core.manager import Manager
@@ -119,15 +119,13 @@ class JobService:
 
     def _attach(self, connection: Connection, message: Message) -> None:
         version = whole(message, "version")
-        if version not in VERSIONS:
-            supported = " and ".join(str(v) for v in VERSIONS)
-            raise ProtocolError(f"protocol version {version} is not supported, only {supported}")
+        if version != PROTOCOL_VERSION:
+            raise ProtocolError(f"protocol version {version} is not supported, only {PROTOCOL_VERSION}")
         if connection in self._grants:
             raise RefusedError("this connection is attached already")
         request = AttachRequest(
-            version=version,
             token=text(message, "token"),
-            job_id=text(message, "job_id") if version == 1 or "job_id" in message else None,
+            job_id=text(message, "job_id") if "job_id" in message else None,
             steps_done=whole(message, "steps_done") if "steps_done" in message else None,
             after_ns=whole(message, "after_ns", 0),
             wants_shares=message.get("host") is True,
@@ -135,10 +133,14 @@ class JobService:
         self._attaching.start(connection, request, lambda grant: self._attached(connection, request, grant))
 
     def _attached(self, connection: Connection, request: AttachRequest, grant: Grant) -> None:
-        reply: Message = {"ok": True, "devices": []}
-        if request.version > 1:
-            reply |= {"version": request.version, "job_id": grant.job_id, "steps_done": grant.steps_done}
-            reply["shared"] = self._manager.shared(grant)
+        reply: Message = {
+            "ok": True,
+            "version": PROTOCOL_VERSION,
+            "job_id": grant.job_id,
+            "steps_done": grant.steps_done,
+            "shared": self._manager.shared(grant),
+            "devices": [],
+        }
         if not grant.live:
             connection.send(reply | {"ended": str(grant.state)})
             return

@@ -43,8 +43,8 @@ _COLUMNS = (
     "namespace",
     "pod",
 )
-"""In the order of Entry's fields. The manager uses the job key as job id wherever the holder is a pod; an entry has the namespace
-in a field of its own, and job id and job key without it."""
+"""In the order of Entry's fields. In the table, job_id of a pod is its job key, NAMESPACE/JOB-UID/INDEX (hence job_id twice in
+this list). An Entry has the namespace as a field, so `_without_namespace` removes it from Entry.job_id and Entry.job_key."""
 _SIZE = f"{ROW_BYTES}" + "".join(f" + length(cast({name} as blob))" for name in _COLUMNS if name in TEXTS)
 
 
@@ -128,7 +128,7 @@ class Outbox:
         return oldest
 
     def merged(self) -> int:
-        """Number of entries that were merged into later ones because the spool was full."""
+        """Number of entries that were merged into later ones because the outbox was full."""
         return int(self._db.execute("select merged from outbox").fetchone()[0])
 
     # --- making room ------------------------------------------------------------------------------------------------

@@ -8,18 +8,16 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from random import Random
-from typing import Protocol
 
-from emulator_runtime.domain.errors import EmuGpuError, InputError
+from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import CallSoon
 from emulator_runtime.retrying import Backoff, keep_running
 from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from sharing_manager.persistence.event_log import EventLog
 from sharing_manager.persistence.progress import ProgressStore
-from sharing_manager.settings import LEAST_SPOOL_BYTES, LEAST_STREAM_LENGTH
+from sharing_manager.settings import Settings
 from sharing_manager.store.client import client_of
 from sharing_manager.store.lookups import RedisProgress
 from sharing_manager.store.outbox import Outbox
@@ -28,33 +26,11 @@ from sharing_manager.store.redis_errors import MEMORY, StoreUnavailableError
 from sharing_manager.store.redis_link import Link, RedisLink
 from sharing_manager.store.shipper import BATCH_ROWS, Bounds, Counts, Shipper
 
-URL_VARIABLE = "EMUGPU_MANAGER_REDIS_URL"
-SPOOL_VARIABLE = "EMUGPU_MANAGER_SPOOL_BYTES"
-LENGTH_VARIABLE = "EMUGPU_MANAGER_STREAM_LENGTH"
-DEFAULT_SPOOL_BYTES = 64 * 1024 * 1024
-DEFAULT_STREAM_LENGTH = 60_000
-"""An entry takes about 250 bytes in Redis with a real cluster's names: a node has at most 17 MB (a stream may exceed its
-length by a tenth), so 256 MB are enough for a dozen nodes."""
 _IDLE_S = 0.05
 """Maximum time between an event and its shipping if `notify` isn't called (host seconds)."""
 _GATHER_S = 0.01
 """Events within this time are shipped together (host seconds), since each round trip delays the manager's thread."""
 _END_S = 3.0
-
-
-class StoreSettings(Protocol):
-    """The settings that this package reads."""
-
-    @property
-    def node(self) -> str: ...
-    @property
-    def redis_url(self) -> str: ...
-    @property
-    def spool_bytes(self) -> str: ...
-    @property
-    def stream_length(self) -> str: ...
-    @property
-    def state_file(self) -> Path: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,15 +184,16 @@ def _status(shipper: Shipper, counts: Counts, merged: int, oldest_age_s: float) 
 
 
 def connect(
-    settings: StoreSettings, event_log: EventLog, poller: CallSoon, *, report: Callable[[str], None] | None = None
+    settings: Settings, event_log: EventLog, poller: CallSoon, *, report: Callable[[str], None] | None = None
 ) -> RedisStore:
     """Make the store of this node; it connects and starts later.
 
     `event_log` must have created its file (`settings.state_file`) already, because the outbox is that file. Raises
-    InputError for an invalid URL, spool size or stream length, and ClusterError for a file that can't be used.
+    InputError for an invalid URL, and ClusterError for a file that can't be used.
     """
-    link = RedisLink(settings.redis_url, URL_VARIABLE, settings.node)
-    query_client = client_of(settings.redis_url, URL_VARIABLE)
+    variable = Settings.variable("redis_url")
+    link = RedisLink(settings.redis_url, variable, settings.node)
+    query_client = client_of(settings.redis_url, variable)
 
     def open_outbox() -> Outbox:
         return Outbox(settings.state_file, settings.node, lambda: wall_ns() // 1_000_000)
@@ -230,20 +207,9 @@ def connect(
         link,
         progress,
         Backoff(chance),
-        Bounds(
-            _whole(SPOOL_VARIABLE, settings.spool_bytes or str(DEFAULT_SPOOL_BYTES), "bytes", LEAST_SPOOL_BYTES),
-            _whole(
-                LENGTH_VARIABLE, settings.stream_length or str(DEFAULT_STREAM_LENGTH), "events", LEAST_STREAM_LENGTH
-            ),
-        ),
+        Bounds(settings.outbox_bytes, settings.stream_length),
         report or _to_stderr,
     )
-
-
-def _whole(variable: str, text: str, unit: str, least: int) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) >= least):
-        raise InputError(variable, f"must be a whole number of {unit}, at least {least}, got {text!r}")
-    return int(text)
 
 
 def _to_stderr(line: str) -> None:

@@ -32,15 +32,15 @@ length."""
 _TRIM_SHARE = 0.1
 _MARK_EVERY_NS = NS_PER_S
 _ROOM_SHARE = 0.25
-"""Minimum share of a full spool that is freed, so that it isn't full again at once."""
+"""Minimum share of a full outbox that is freed, so that it isn't full again at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`spool_bytes`: maximum size of the waiting entries on this node. `stream_length`: number of this node's entries
+    """`outbox_bytes`: maximum size of the waiting entries on this node. `stream_length`: number of this node's entries
     that stay in Redis unless a consumer group needs more."""
 
-    spool_bytes: int
+    outbox_bytes: int
     stream_length: int
 
 
@@ -70,7 +70,7 @@ class Shipper:
     ) -> None:
         self._outbox, self._link, self._report = outbox, link, report
         self._now_ns, self._now_ms = now_ns, now_ms
-        self._spool_bytes = self._compact_above_bytes = bounds.spool_bytes
+        self._outbox_bytes = self._compact_above_bytes = bounds.outbox_bytes
         self._stream_length = bounds.stream_length
         self._trimmed_ns: int | None = None
         self._shipped_since_trim = 0
@@ -243,15 +243,15 @@ class Shipper:
         self._prune()
         if self.measure().size_bytes <= self._compact_above_bytes:
             return
-        excess = self.backlog.size_bytes - round((1 - _ROOM_SHARE) * self._spool_bytes)
+        excess = self.backlog.size_bytes - round((1 - _ROOM_SHARE) * self._outbox_bytes)
         all_freed = self._outbox.compact(excess) >= excess
         size = self.measure(recount=True).size_bytes
-        if all_freed or size <= self._spool_bytes:
-            self._compact_above_bytes = self._spool_bytes
+        if all_freed or size <= self._outbox_bytes:
+            self._compact_above_bytes = self._outbox_bytes
             return
         self._compact_above_bytes = round(size * (1 + _ROOM_SHARE))  # otherwise each call would search in vain
-        fix = f"raise the spool's size ({self._spool_bytes} bytes) or bring Redis back"
-        self._report(f"the spool holds {size} bytes of events that can't be merged or deleted; {fix}")
+        fix = f"raise EMUGPU_MANAGER_OUTBOX_BYTES ({self._outbox_bytes}) or bring Redis back"
+        self._report(f"the outbox holds {size} bytes of events that can't be merged or deleted; {fix}")
 
     def _prune(self) -> None:
         """Delete entries that were shipped at least TAIL_S ago, one chunk per call, except for the last TAIL_ROWS."""

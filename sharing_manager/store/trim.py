@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.timing.host import wall_ns
+from sharing_manager.settings import Settings
 from sharing_manager.store.client import client_of, place_of
 from sharing_manager.store.entries import NODES, PROGRESS
 from sharing_manager.store.redis_errors import translated
 from sharing_manager.store.trimming import forget_progress, trim
 
-URL_VARIABLE = "EMUGPU_MANAGER_REDIS_URL"
+URL_VARIABLE = Settings.variable("redis_url")
 _DAY_MS = 24 * 3600 * 1000
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 
 from emulator_runtime.domain.errors import ClusterError, ManagerUnavailableError
-from emulator_runtime.http_server import METRICS, TEXT, HttpServer, Now, Reply, pages
+from emulator_runtime.http_server import METRICS, TEXT, HttpServer, Now, Reply, Request, pages
 from emulator_runtime.ipc.poller import CallSoon
 from emulator_runtime.timing.host import monotonic_ns
 from sharing_manager.telemetry.metrics import Figure, NodeCollector
@@ -88,9 +88,9 @@ class Web:
         """The port that it listens on. If port 0 was requested, the system has chosen one."""
         return self._server.port if self._server is not None else self._wanted_port
 
-    def answer(self, path: str) -> Reply:
+    def answer(self, request: Request) -> Reply:
         """The answer of `pages`, or status 503 if the event loop doesn't answer."""
-        return _unless_away(lambda: self._pages(path))
+        return _unless_away(lambda: self._pages(request))
 
     def _metrics(self) -> Reply:
         """The metrics, or status 503. That reply is shared with other waiting clients, which then don't ask the hanging

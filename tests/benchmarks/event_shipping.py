@@ -168,7 +168,7 @@ def node(url: str) -> Iterator[tuple[Callable[[int], None], Any]]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "manager.db"
         log = SqliteEventLog(path)
-        settings = SimpleNamespace(node="n1", redis_url=url, spool_bytes="", stream_length="", state_file=path)
+        settings = SimpleNamespace(node="n1", redis_url=url, outbox_bytes=10**8, stream_length=60_000, state_file=path)
         store = connect(settings, log, Poller())
 
         def record(number: int) -> None:

@@ -291,11 +291,11 @@ def test_every_setting_is_known_to_its_program(render: Render, sets: tuple[str, 
 
 def test_settings_and_extra_variables_reach_the_programs(render: Render) -> None:
     sets = (
-        'node={"manager":{"settings":{"SPOOL_BYTES":134217728,"STREAM_LENGTH":"01000"},"extraEnv":[{"name":"A","value":"b"}]},'
+        'node={"manager":{"settings":{"OUTBOX_BYTES":134217728,"STREAM_LENGTH":"01000"},"extraEnv":[{"name":"A","value":"b"}]},'
         '"plugin":{"settings":{"NVIDIA_SMI":0}}}',
     )
     manager, plugin = render(*sets)["DaemonSet", "emugpu-node"]["spec"]["template"]["spec"]["containers"]
-    given = {"EMUGPU_MANAGER_SPOOL_BYTES": "134217728", "EMUGPU_MANAGER_STREAM_LENGTH": "01000", "A": "b"}
+    given = {"EMUGPU_MANAGER_OUTBOX_BYTES": "134217728", "EMUGPU_MANAGER_STREAM_LENGTH": "01000", "A": "b"}
     assert environment(manager) | given == environment(manager)
     assert environment(plugin)["EMUGPU_PLUGIN_NVIDIA_SMI"] == "0"
 
@@ -728,8 +728,8 @@ def settings(program: str, **given: str | int) -> str:
             "at '/pools/0/gpus/0/count': minimum: got 0, want 1",
         ),
         (
-            'node={"manager":{"settings":{"SPOOL_BYTE":1}}}',
-            "at '/node/manager/settings': additional properties 'SPOOL_BYTE'",
+            'node={"manager":{"settings":{"OUTBOX_BYTE":1}}}',
+            "at '/node/manager/settings': additional properties 'OUTBOX_BYTE'",
         ),
         (
             'controller={"resources":{"limit":{}}}',
@@ -773,8 +773,8 @@ def settings(program: str, **given: str | int) -> str:
         (settings("manager", STREAM_LENGTH="abc"), "STREAM_LENGTH': 'abc' does not match pattern"),
         (settings("manager", STREAM_LENGTH="999"), "STREAM_LENGTH': '999' does not match pattern"),
         (settings("manager", STREAM_LENGTH=999), "STREAM_LENGTH': minimum: got 999, want 1,000"),
-        (settings("manager", SPOOL_BYTES=4095), "SPOOL_BYTES': minimum: got 4,095, want 4,096"),
-        (settings("manager", SPOOL_BYTES="0.5"), "SPOOL_BYTES': '0.5' does not match pattern"),
+        (settings("manager", OUTBOX_BYTES=4095), "OUTBOX_BYTES': minimum: got 4,095, want 4,096"),
+        (settings("manager", OUTBOX_BYTES="0.5"), "OUTBOX_BYTES': '0.5' does not match pattern"),
         (settings("plugin", NVIDIA_SMI="yes"), "NVIDIA_SMI': 'yes' does not match pattern"),
         (settings("plugin", NVIDIA_SMI=2), "NVIDIA_SMI': maximum: got 2, want 1"),
         (

@@ -20,9 +20,9 @@ from cluster_harness.product.chart import NAMESPACE, POOL_LABEL
 from cluster_harness.programs import CLIENTS, Clients
 from cluster_harness.request.flags import plan
 from cluster_harness.requirements.host import CAPABILITY_BITS, PROGRAMS, Host, Volume
-from cluster_harness.requirements.requirements import GO_VERSION
 from cluster_harness.requirements.work import OFFLINE, REGISTRY, Work
 from cluster_harness.up import Request
+from cluster_harness.versions import go_toolchain
 from emulator_runtime.domain.errors import ClusterError, InputError
 from emulator_runtime.domain.units import GIB
 
@@ -41,7 +41,7 @@ def host(files: Iterable[Path]) -> Host:
         inotify_writable=True,
         buildx=True,
         pip=True,
-        go_version=GO_VERSION,
+        go_version=go_toolchain(),
         files=frozenset(files),
     )
 

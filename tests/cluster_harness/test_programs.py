@@ -62,10 +62,14 @@ def test_versions_are_those_of_the_module() -> None:
 
 
 def test_a_module_that_is_not_there(tmp_path: Path) -> None:
-    (tmp_path / "go.mod").write_text("module x\n\nrequire example.org/a v1.2.3\n")
+    (tmp_path / "go.mod").write_text("module x\n\ngo 1.26.3\n\nrequire example.org/a v1.2.3\n")
     assert versions.go_version("example.org/a", tmp_path / "go.mod") == "v1.2.3"
     with pytest.raises(ClusterError, match=r"go get example\.org/b"):
         versions.go_version("example.org/b", tmp_path / "go.mod")
+    assert versions.go_toolchain(tmp_path / "go.mod") == (1, 26, 3)
+    (tmp_path / "go.mod").write_text("module x\n")
+    with pytest.raises(ClusterError, match=r"has no line `go X\.Y\.Z`"):
+        versions.go_toolchain(tmp_path / "go.mod")
 
 
 def test_the_stamp_says_the_version_twice() -> None:

@@ -65,7 +65,7 @@ def test_the_generated_service_code_is_the_generators(tmp_path):
 
 def test_settings():
     settings = Settings.from_env({"EMUGPU_PLUGIN_NVIDIA_SMI": "0", "EMUGPU_PLUGIN_METRICS_PORT": "9500", "HOME": "/"})
-    assert (settings.port, settings.mount_nvidia_smi, settings.node_dir) == (9500, False, "/var/lib/emugpu")
+    assert (settings.metrics_port, settings.nvidia_smi, settings.node_dir) == (9500, False, "/var/lib/emugpu")
     for name, value, text in [
         ("METRICS_PORT", "-1", "EMUGPU_PLUGIN_METRICS_PORT: must be a whole number from 0 to 65535, got '-1'"),
         ("NVIDIA_SMI", "yes", "EMUGPU_PLUGIN_NVIDIA_SMI: must be 1 or 0, got 'yes'"),
@@ -174,7 +174,7 @@ def test_a_socket_that_cant_be_removed_doesnt_end_the_resource(node, plugin, kub
 
 
 def test_the_main_loop_waits_on_descriptors_that_select_does_not_take(crowded, node):
-    daemon = Daemon(Settings(node_dir=str(node.layout.root), kubelet_dir=str(node.kubelet_dir), metrics_port="0"))
+    daemon = Daemon(Settings(node_dir=str(node.layout.root), kubelet_dir=str(node.kubelet_dir), metrics_port=0))
     daemon._woken, waker = socket.socketpair()
     with daemon._woken, waker:
         assert daemon._woken.fileno() >= 1024
@@ -183,7 +183,7 @@ def test_the_main_loop_waits_on_descriptors_that_select_does_not_take(crowded, n
 
 
 def test_health_is_that_of_the_resources_threads(node, resource):
-    daemon = Daemon(Settings(node_dir=str(node.layout.root), kubelet_dir=str(node.kubelet_dir), metrics_port="0"))
+    daemon = Daemon(Settings(node_dir=str(node.layout.root), kubelet_dir=str(node.kubelet_dir), metrics_port=0))
     assert daemon._healthy()
     daemon._running["a.b/c"] = (None, threading.Thread())  # one that doesn't run (any more)
     assert not daemon._healthy()

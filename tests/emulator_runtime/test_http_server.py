@@ -19,7 +19,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from emulator_runtime import http_server
-from emulator_runtime.http_server import MAX_HEAD_BYTES, MAX_REQUESTS, MAX_THREADS, METRICS, HttpServer, Reply, pages
+from emulator_runtime.http_server import (
+    MAX_HEAD_BYTES,
+    MAX_REQUESTS,
+    MAX_THREADS,
+    METRICS,
+    HttpServer,
+    Reply,
+    Request,
+    pages,
+)
 from emulator_runtime.timing.host import monotonic_ns
 
 NS = 1_000_000_000
@@ -228,7 +237,7 @@ class Hanging:
     def __init__(self) -> None:
         self.go_on, self.asked = threading.Event(), threading.Semaphore(0)
 
-    def on_get(self, path: str) -> Reply:
+    def on_get(self, _request: Request) -> Reply:
         self.asked.release()
         self.go_on.wait(10)
         return 200, METRICS, b"served"
@@ -244,7 +253,7 @@ class Hanging:
 
 def test_who_is_served_gives_way_to_another_host_only(server: HttpServer) -> None:
     hanging = Hanging()
-    server._server.on_request = lambda request: hanging.on_get(request.path)
+    server._server.on_request = hanging.on_get
     busy = hanging.full(server, "127.0.0.2")
     with connect(server, "127.0.0.2") as same_host:
         assert hung_up(same_host, 2)

@@ -146,6 +146,9 @@ def test_unknown_tokens(files, problems):
     assert problems == []
 
 
+REST = '"resource":"a.b/c","device_ids":["x"],"minted_ns":"1"'
+
+
 def test_no_directory_has_no_grants(tmp_path):
     assert GrantFiles(tmp_path / "none", lambda: 0).all() == []
 
@@ -155,7 +158,7 @@ def test_no_directory_has_no_grants(tmp_path):
     [
         ("", "is not JSON"),
         ("{}", "version is missing"),
-        ('{"version":1,"token_digest":"%s"}', "must be the SHA-256 that its directory is named by"),
+        (f'{{"version":1,"token_digest":"%s",{REST}}}', "must be the SHA-256 that its directory is named by"),
         (b"\xff", "is not UTF-8"),
         (None, "has no grant.json; delete it"),
     ],

@@ -95,7 +95,7 @@ DEVICE = GOOD["resources"][0]["devices"][0]
         (changed(["resources", 0, "replicas"], 0), "resources[0].replicas: must be from 1 to 1024, got 0"),
         (
             changed(["resources", 0, "devices", 0, "memory_bytes"], 0),
-            "resources[0].devices[0].memory_bytes: must be from 1",
+            "resources[0].devices[0].memory_bytes: must be >= 1",
         ),
         (changed(["resources", 0, "devices", 0, "gpu_type"], 4), "devices[0].gpu_type: must be a string, not 4"),
         (changed(["resources", 0, "devices", 0], {"index": 0}), "resources[0].devices[0]: gpu_type is missing"),

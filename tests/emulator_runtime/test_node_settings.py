@@ -19,12 +19,14 @@ from emulator_runtime.node.settings import EnvSettings, setting
 class Example(EnvSettings):
     PREFIX: ClassVar[str] = "EX_"
     node: str = setting("name of the node")
-    port: str = setting("a port", "80")
-    loud: str = setting("say more", "")
+    port: int = setting("a port", 80, least=1, most=65535)
+    size: int = setting("a size", 10, least=4)
+    loud: bool = setting("say more", default=False)
 
 
 def test_values_defaults_and_other_peoples_variables():
-    assert Example.from_env({"EX_NODE": "n", "EX_LOUD": "1", "EXTRA": "x"}) == Example("n", "80", "1")
+    assert Example.from_env({"EX_NODE": "n", "EX_LOUD": "1", "EXTRA": "x"}) == Example("n", 80, 10, True)
+    assert Example.from_env({"EX_NODE": "n", "EX_LOUD": "", "EX_PORT": ""}) == Example("n")
 
 
 def test_missing_and_unknown_variables():
@@ -39,18 +41,25 @@ def test_help_has_a_line_for_each():
     assert Example.help().splitlines() == [
         "  EX_NODE  name of the node (required)",
         "  EX_PORT  a port (default '80')",
-        "  EX_LOUD  say more (default '')",
+        "  EX_SIZE  a size (default '10')",
+        "  EX_LOUD  say more (default '0')",
     ]
 
 
 def test_whole_numbers_and_flags():
-    assert Example("n", "8080").whole("port", least=1, most=65535) == 8080
-    for text in ("", "-1", "0", "65536", "٣", "1e3", " 1"):
-        with pytest.raises(InputError, match="EX_PORT: must be a whole number from 1 to 65535"):
-            Example("n", text).whole("port", least=1, most=65535)
-    assert [Example("n", loud=text).flag("loud") for text in ("", "0", "1")] == [False, False, True]
+    def of(**given: str) -> Example:
+        return Example.from_env({"EX_NODE": "n"} | {f"EX_{name.upper()}": text for name, text in given.items()})
+
+    assert (of(port="8080").port, of(size="01000").size) == (8080, 1000)
+    for text in ("-1", "0", "65536", "٣", "1e3", " 1"):
+        with pytest.raises(InputError, match=f"EX_PORT: must be a whole number from 1 to 65535, got '{text}'"):
+            of(port=text)
+    for text in ("3", "x", "-1", "1e9"):
+        with pytest.raises(InputError, match=f"EX_SIZE: must be a whole number, at least 4, got '{text}'"):
+            of(size=text)
+    assert [of(loud=text).loud for text in ("0", "1")] == [False, True]
     with pytest.raises(InputError, match="EX_LOUD: must be 1 or 0, got 'true'"):
-        Example("n", loud="true").flag("loud")
+        of(loud="true")
 
 
 def test_directories_and_their_modes_whatever_the_umask(tmp_path):

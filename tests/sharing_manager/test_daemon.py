@@ -113,14 +113,14 @@ BAD_JOB_REQUESTS = [
     ({"op": ["attach"]}, ProtocolError, "field 'op' must be one of"),
     ({}, ProtocolError, "field 'op' must be one of"),
     ({"op": "attach"}, ProtocolError, "field 'version'"),
-    ({"op": "attach", "version": 3}, ProtocolError, "protocol version 3 is not supported, only 1 and 2"),
-    ({"op": "attach", "version": 1, "token": "x"}, ProtocolError, "field 'job_id'"),
+    ({"op": "attach", "version": 3}, ProtocolError, "protocol version 3 is not supported, only 2"),
+    ({"op": "attach", "version": 1, "token": "x", "job_id": "a"}, ProtocolError, "not supported, only 2"),
     ({"op": "attach", "version": 2, "token": "x"}, RefusedError, "unknown token"),
     ({"op": "query"}, ProtocolError, "field 'token'"),
     ({"op": "query", "token": "x"}, RefusedError, "unknown token"),
-    ({"op": "attach", "version": 1, "token": "x", "job_id": "a", "steps_done": 0}, RefusedError, "unknown token"),
-    ({"op": "attach", "version": 1, "token": 1, "job_id": "a", "steps_done": 0}, ProtocolError, "field 'token'"),
-    ({"op": "attach", "version": 1, "token": "x", "job_id": "a", "steps_done": -1}, ProtocolError, "'steps_done'"),
+    ({"op": "attach", "version": 2, "token": "x", "job_id": "a", "steps_done": 0}, RefusedError, "unknown token"),
+    ({"op": "attach", "version": 2, "token": 1, "job_id": "a", "steps_done": 0}, ProtocolError, "field 'token'"),
+    ({"op": "attach", "version": 2, "token": "x", "job_id": "a", "steps_done": -1}, ProtocolError, "'steps_done'"),
 ]
 
 
@@ -129,7 +129,7 @@ def test_bad_requests_of_a_job(daemon, uuids):
     for request, error, message in BAD_JOB_REQUESTS:
         with pytest.raises(error, match=message):
             raise_for(channel.request(request))
-    attachment = {"op": "attach", "version": 1, "token": daemon.grant("a", uuids[:2]), "job_id": "a", "steps_done": 0}
+    attachment = {"op": "attach", "version": 2, "token": daemon.grant("a", uuids[:2]), "job_id": "a", "steps_done": 0}
     raise_for(channel.request(attachment))
     with pytest.raises(RefusedError, match="attached already"):
         raise_for(channel.request(attachment))

@@ -75,7 +75,7 @@ class Daemon:
     def __init__(self, layout, **settings):
         layout.make()
         self.layout, self.left = layout, 0
-        given = {"node": "n1", "node_dir": str(layout.root), "inventory": "kubernetes", "kubernetes": "1"} | settings
+        given = {"node": "n1", "node_dir": str(layout.root), "inventory": "kubernetes", "kubernetes": True} | settings
         self.poller = Poller()
         self.cluster = InCluster(Settings(**given), layout, self.poller, self._leave)
         self.pool = DevicePool()
@@ -341,7 +341,7 @@ def test_without_redis_the_log_stays_bounded(start, border, pod, uuids, monkeypa
 def test_a_daemon_without_kubernetes_says_so(tmp_path, start, border, caplog):
     path = tmp_path / "inventory.json"
     publish(path, inventory())
-    daemon = start(kubernetes="0", inventory=str(path))
+    daemon = start(kubernetes=False, inventory=str(path))
     assert daemon.cluster.identifier is None
     assert (
         "pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0): any process with a token may use it" in caplog.text

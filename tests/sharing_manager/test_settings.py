@@ -30,7 +30,7 @@ def test_a_local_cluster_needs_four_and_other_variables_are_nobodys():
     assert settings.job_socket == Path("/run/emugpu/manager.sock")
     assert settings.admin_socket == Path("/run/emugpu/admin.sock")
     assert settings.state_file == Path("/var/lib/emugpu/manager.db")
-    assert (settings.port, settings.flag("kubernetes")) == (0, False)
+    assert (settings.metrics_port, settings.kubernetes) == (0, False)
 
 
 def test_a_node_of_a_cluster_has_everything_in_its_directory():
@@ -39,7 +39,7 @@ def test_a_node_of_a_cluster_has_everything_in_its_directory():
     assert settings.admin_socket == Path("/var/lib/emugpu/admin/admin.sock")
     assert settings.state_file == Path("/var/lib/emugpu/state/manager.db")
     assert settings.lock_file.parent == settings.lease_file.parent == settings.state_file.parent
-    assert (settings.port, settings.flag("kubernetes")) == (9400, True)
+    assert (settings.metrics_port, settings.kubernetes) == (9400, True)
 
 
 @pytest.mark.parametrize("name", LOCAL)
@@ -63,6 +63,8 @@ def test_a_required_one_is_missing(name, how):
         (LOCAL | {PREFIX + "INVENTORY": "kubernetes"}, "INVENTORY: is kubernetes, which needs"),
         (CLUSTER | {PREFIX + "KUBERNETES": "yes"}, "KUBERNETES: must be 1 or 0, got 'yes'"),
         (CLUSTER | {PREFIX + "METRICS_PORT": "70000"}, "METRICS_PORT: must be a whole number from 0 to 65535"),
+        (CLUSTER | {PREFIX + "OUTBOX_BYTES": "4095"}, "OUTBOX_BYTES: must be a whole number, at least 4096"),
+        (CLUSTER | {PREFIX + "STREAM_LENGTH": "999"}, "STREAM_LENGTH: must be a whole number, at least 1000"),
     ],
 )
 def test_settings_that_contradict_each_other(given, message):

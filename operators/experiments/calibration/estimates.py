@@ -1,9 +1,9 @@
 """How each cost is computed from the observations of probe jobs. Pure; no job of the experiment itself is used.
 
 The scheduler is part of every cost: a start counts from the moment at which the scheduler read the cluster's state for its
-decision until the first step begins; a finish counts from the end of the last step until such a moment. So a cost contains the
-API request, the Job controller, the kubelet, the container's start and the watch event that comes back. Medians are used,
-since one slow image pull says nothing about the other starts.
+decision until the first step begins; a finish lasts from the end of the last step until the scheduler next reads the cluster's
+state for a decision. So a cost contains the API request, the Job controller, the kubelet, the container's start and the watch
+event that comes back. Medians are used, since one slow image pull says nothing about the other starts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def serial_submit_s(seen: Observations, costs: Costs) -> float:
 
 
 def arrive_s(seen: Observations, _costs: Costs) -> float:
-    """Of jobs submitted at once: from one job's submission, as the operator sees it, to the next one's."""
+    """How far apart the operator sees jobs that were submitted at the same instant (seconds from one to the next)."""
     return slope_s([run.submitted_ns for run in max(_batches(seen), key=len)])
 
 

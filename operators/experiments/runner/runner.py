@@ -12,7 +12,7 @@ from emulator_runtime.domain.errors import InputError
 from operators.experiments import run_namespace
 from operators.experiments.cluster_state import read_cluster_state
 from operators.experiments.comparison import Comparison, Step
-from operators.experiments.executor import Connection, Executor, ExecutorSettings, StepReporter
+from operators.experiments.executor import Executor, ExecutorSettings, StepReporter
 from operators.experiments.runner.inputs import Inputs, Settings, load, read
 from operators.experiments.runner.report import JOBS, SUMMARY, read_saved, save
 from operators.experiments.runner.status_results import decimal, results_of
@@ -33,7 +33,7 @@ NUMBERS = 1000
 class RunnerDependencies:
     """What a runner uses. `directory`: its own working directory."""
 
-    connect: Callable[[], Connection]
+    connect: Callable[[], Api]
     wall_ns: Callable[[], int]
     say: Callable[[str], None]
     directory: Path

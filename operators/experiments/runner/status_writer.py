@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
-from operators.experiments.executor import Connection
 from operators.experiments.runner.inputs import RUNNER_MANAGER, Settings
 from operators.experiments.runner.progress import RunnerProgress, status_members
-from operators.kube.api import EXPERIMENT, applied
+from operators.kube.api import EXPERIMENT, Api, applied
 from operators.kube.timestamps import rfc3339
 
 EVERY_S = 2.0
@@ -28,7 +27,7 @@ _FLUSH_S = 60.0
 class StatusWriter:
     """Use as a context manager; its end waits for the last write. `wall_ns` is the wall clock."""
 
-    def __init__(self, settings: Settings, connect: Callable[[], Connection], wall_ns: Callable[[], int]) -> None:
+    def __init__(self, settings: Settings, connect: Callable[[], Api], wall_ns: Callable[[], int]) -> None:
         self._settings, self._connect, self._wall_ns = settings, connect, wall_ns
         self._wanted, self._written = RunnerProgress(), RunnerProgress()
         self._changed = threading.Condition()
@@ -96,7 +95,7 @@ class StatusWriter:
             written = self._written
             self._changed.wait_for(lambda: self._ends or _is_urgent(written, self._wanted), EVERY_S)
 
-    async def _write(self, api: Connection, progress: RunnerProgress) -> None:
+    async def _write(self, api: Api, progress: RunnerProgress) -> None:
         settings = self._settings
         metadata = {"namespace": settings.namespace}
         status = status_members(progress, rfc3339(self._wall_ns()))

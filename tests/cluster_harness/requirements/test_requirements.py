@@ -20,7 +20,7 @@ from cluster_harness.requirements.host import (
     parse_go_version,
 )
 from cluster_harness.requirements.message import files_of, missing, require
-from cluster_harness.requirements.requirements import GO_VERSION, REQUIREMENTS, disk_bytes, inotify_needed, memory_bytes
+from cluster_harness.requirements.requirements import REQUIREMENTS, disk_bytes, inotify_needed, memory_bytes
 from cluster_harness.requirements.work import EXISTING_CLUSTER, OFFLINE, REGISTRY, Work
 from cluster_harness.requirements.work import PROGRAMS as KUBE_PROGRAMS
 from emulator_runtime.domain.errors import ClusterError
@@ -58,7 +58,7 @@ IDEAL = Host(
     inotify_writable=True,
     buildx=True,
     pip=True,
-    go_version=GO_VERSION,
+    go_version=versions.go_toolchain(),
     files=frozenset({CHECKOUT / "images", CHART / "Chart.yaml", KUBECONFIG}),
 )
 """A machine on which no engine runs yet."""
@@ -277,8 +277,3 @@ def test_what_programs_say() -> None:
     assert has_buildkit("Docker version 20.10.24+dfsg1, build 297e128", "")
     assert not has_buildkit("Docker version 28.0.1, build 068a01e", "")
     assert has_buildkit("Docker version 28.0.1, build 068a01e", "github.com/docker/buildx v0.21.1")
-
-
-def test_the_go_version_is_that_of_the_module() -> None:
-    text = (versions.TOOLS_MODULE / "go.mod").read_text(encoding="utf-8")
-    assert f"\ngo {'.'.join(map(str, GO_VERSION))}\n" in text

@@ -13,7 +13,6 @@ import yaml
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.exit_codes import EXIT_WRONG_IN_POD
 from operators.controllers.actions import Plan, RecordEvent, WriteStatus, label_of
-from operators.experiments.controller.for_jobs_program import runner_settings
 from operators.experiments.controller.objects import RunNamespace, RunnerJob
 from operators.experiments.controller.plan import (
     CreateRunner,
@@ -25,6 +24,7 @@ from operators.experiments.controller.plan import (
 from operators.experiments.controller.runner_job import RunnerSettings, runner_document
 from operators.experiments.controller.status import OWN_MEMBERS, Observed
 from operators.experiments.runner.progress import RunnerProgress, status_members
+from operators.jobs.settings import Settings, runner_settings
 from operators.kube.documents import Key, condition_of
 from operators.objects.experiment import COSTS, Experiment, parse_spec
 from operators.objects.names import EXPERIMENT_FINALIZER, experiment_id, runner_name
@@ -281,8 +281,15 @@ def test_all_costs_can_be_given_and_the_schema_knows_them() -> None:
 
 def test_where_and_as_what_runners_are() -> None:
     text = '{"resources": {"limits": {"memory": "1Gi"}}, "nodeSelector": {"a": "b"}, "tolerations": []}'
-    image = {"image": "emugpu-scheduler:2", "pull_policy": "Never"}
-    found = runner_settings(namespace="ns", account="sa", **image, pull_secrets="s1, s2", pod=("POD", text))
+    settings = Settings(
+        "emugpu:2",
+        "me",
+        pull_policy="Never",
+        experiment_image="emugpu-scheduler:2",
+        experiment_pull_secrets="s1, s2",
+        experiment_pod=text,
+    )
+    found = runner_settings(settings)
     job = runner_document(experiment(), parse_spec(SPEC), found)["spec"]
     assert [rule["onExitCodes"]["values"] for rule in job["podFailurePolicy"]["rules"][1:]] == [[EXIT_WRONG_IN_POD]]
     pod = job["template"]["spec"]
@@ -303,5 +310,5 @@ def test_where_and_as_what_runners_are() -> None:
     ],
 )
 def test_mistakes_in_the_pods_setting_are_reported(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        runner_settings(namespace="n", account="a", image="i", pull_policy="Always", pull_secrets="", pod=("POD", text))
+    with pytest.raises(InputError, match=f"EMUGPU_JOBS_EXPERIMENT_{message}"):
+        runner_settings(Settings("emugpu:2", "me", experiment_pod=text))

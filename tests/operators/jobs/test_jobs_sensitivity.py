@@ -73,7 +73,7 @@ def test_a_manager_reads_what_a_scheduler_writes() -> None:
     [
         ("[]", "pod lab/j: must be an object, as job-level schedulers write it"),
         ("{", "pod lab/j:1:2: is not JSON"),
-        ('{"cpu_milli": -1}', "pod lab/j: cpu_milli: must be from 0 to"),
+        ('{"cpu_milli": -1}', "pod lab/j: cpu_milli: must be >= 0"),
         ('{"memory_bytes": "1Gi"}', "pod lab/j: memory_bytes: must be a whole number"),
     ],
 )

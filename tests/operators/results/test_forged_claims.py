@@ -81,7 +81,7 @@ def test_a_tenants_pod_with_a_managers_labels_changes_no_completion_time(
     end = Entry("w1", 2, 1, submitted_ns + 60 * S, kind="finished", from_step=0, steps_done=5, **work)
     link.append(100, [begin, end])
     link.close()
-    settings = Settings("i", "me", redis_url=server.url, store=str(path), metrics_port="0")
+    settings = Settings("i", "me", redis_url=server.url, store=str(path), metrics_port=0)
 
     async def play():
         serving = asyncio.create_task(jobs_program._serve(settings))

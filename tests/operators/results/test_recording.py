@@ -120,15 +120,6 @@ def test_a_store_that_nobody_named_is_gone_at_the_end(record, facts):
     assert not path.parent.exists()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"redis_url": "host:6379"}, "EMUGPU_JOBS_REDIS_URL: 'host://6379' is not a Redis URL"),
-        ({"keep_results": "many"}, "EMUGPU_JOBS_KEEP_RESULTS: must be a whole number"),
-        ({"keep_events_s": "-1"}, "EMUGPU_JOBS_KEEP_EVENTS_S: must be a whole number"),
-    ],
-)
-def test_settings_that_are_wrong_are_reported_before_anything_starts(wrong, words):
-    with pytest.raises(EmuGpuError) as caught:
-        Recording(settings(**wrong), CollectorRegistry(), CLOCKS, Leader().links())
-    assert words in str(caught.value)
+def test_a_wrong_url_is_reported_before_anything_starts():
+    with pytest.raises(EmuGpuError, match="EMUGPU_JOBS_REDIS_URL: 'host://6379' is not a Redis URL"):
+        Recording(settings(redis_url="host:6379"), CollectorRegistry(), CLOCKS, Leader().links())

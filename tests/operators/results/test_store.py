@@ -130,21 +130,6 @@ def test_the_archive_has_a_limit_of_age_and_of_number(store, facts, teller):
     assert store.forget(0, 2) == []
 
 
-def test_a_file_with_a_table_of_clock_offsets_is_read_and_written_as_before(tmp_path, told, facts):
-    """Older versions kept measurements of the nodes' clocks in the same file; these are ignored."""
-    path = tmp_path / "r.db"
-    with closing(ResultStore(path)) as older:
-        columns = (
-            "node text, measured_ns integer, ahead_ns integer, uncertain_ns integer, primary key (node, measured_ns)"
-        )
-        older._db.execute(f"create table offsets ({columns}) without rowid")
-        older._db.execute("insert into offsets values ('n1', ?, 3600000000000, 0)", (T0,))
-        older.note_job(facts())
-    with closing(ResultStore(path)) as later:
-        later.write(Batch(tuple(told)))
-        assert later.job("job").jct_s == 6
-
-
 def test_a_file_that_is_no_store_is_reported(tmp_path):
     (tmp_path / "r.db").write_bytes(b"not a database" * 100)
     with pytest.raises(ClusterError, match=r"can't use this file as the operator's store: .*move the file away"):

@@ -124,7 +124,7 @@ class Served:
         self.leads = True
         self.feed: StoreFeed | None = StoreFeed(path)
         pages = feed_pages(lambda: self.feed, lambda token: token == "good", lambda: self.leads)
-        self.server = HttpServer.of_requests(0, pages, monotonic_ns)
+        self.server = HttpServer(0, pages, monotonic_ns)
         self.server.start()
         self.token = directory / "token"
         self.token.write_text("good\n")
@@ -234,7 +234,7 @@ def test_no_controller_is_reported(served: Served) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"store": "s", "version": "x"}', b"<html>"])
 def test_what_is_no_answer_is_reported(body: bytes, tmp_path: Path) -> None:
-    server = HttpServer.of_requests(0, lambda _request: (200, "application/json", body), monotonic_ns)
+    server = HttpServer(0, lambda _request: (200, "application/json", body), monotonic_ns)
     server.start()
     (tmp_path / "token").write_text("good")
     client = HttpFeed(f"http://127.0.0.1:{server.port}", tmp_path / "token")

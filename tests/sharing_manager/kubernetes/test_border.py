@@ -271,20 +271,19 @@ def test_a_mistake_in_a_thread_reaches_the_pollers_thread(fake, start, poller, e
 class Settings(EnvSettings):
     PREFIX: ClassVar[str] = "EMUGPU_MANAGER_"
     node: str = "n1"
-    inventory: str = "kubernetes"
     pod_resources: str = ""
     pod: str = ""
-    kubernetes: str = "1"
+    kubernetes: bool = True
 
 
 def test_connect_as_the_settings_say(fake, poller, kubelet, monkeypatch, eventually) -> None:
-    border = connect(Settings(kubernetes="0", inventory="file.json", pod_resources=str(kubelet.path)), poller)
+    border = connect(Settings(kubernetes=False, pod_resources=str(kubelet.path)), poller)
     assert border.identifier is None
     seen = []
     border.start(None, seen.append)
     eventually(lambda: seen)
     border.stop()
-    settings = Settings(kubernetes="0", inventory="file.json", pod_resources=str(kubelet.path), pod="emugpu-node-x")
+    settings = Settings(kubernetes=False, pod_resources=str(kubelet.path), pod="emugpu-node-x")
     border = connect(settings, poller)
     border.start(None, seen.append)
     eventually(lambda: "emugpu-node-x" in border.status().kubelet_problem)
@@ -295,16 +294,10 @@ def test_connect_as_the_settings_say(fake, poller, kubelet, monkeypatch, eventua
     border.stop()
 
 
-def test_connect_names_wrong_settings(poller, monkeypatch) -> None:
+def test_connect_outside_a_pod(poller, monkeypatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(InputError, match="KUBERNETES_SERVICE_HOST: is not set"):
         connect(Settings(), poller)
-    with pytest.raises(
-        InputError, match="EMUGPU_MANAGER_INVENTORY: is kubernetes, which needs EMUGPU_MANAGER_KUBERNETES=1"
-    ):
-        connect(Settings(kubernetes="0"), poller)
-    with pytest.raises(InputError, match="EMUGPU_MANAGER_KUBERNETES: must be 1 or 0, got 'yes'"):
-        connect(Settings(kubernetes="yes"), poller)
 
 
 def test_importing_the_package_costs_nothing() -> None:

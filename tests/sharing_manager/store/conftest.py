@@ -210,13 +210,13 @@ def make_store(poller: PollerThread, monkeypatch: pytest.MonkeyPatch) -> Iterato
     with contextlib.ExitStack() as stack:
 
         def make(
-            log: Log, url: str, spool_bytes: str = "", stream_length: str = "", settle_s: float = 0.0
+            log: Log, url: str, outbox_bytes: int = 10**8, stream_length: int = 60_000, settle_s: float = 0.0
         ) -> RedisStore:
             monkeypatch.setattr(progress_queries, "SETTLE_S", settle_s)
             settings = SimpleNamespace(
                 node=log.node,
                 redis_url=url,
-                spool_bytes=spool_bytes,
+                outbox_bytes=outbox_bytes,
                 stream_length=stream_length,
                 state_file=log.path,
             )

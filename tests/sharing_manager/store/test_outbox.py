@@ -60,13 +60,13 @@ def outbox(log):
 def make_shipper(outbox):
     """A shipper whose clock goes on by `turn_s` each time it is read."""
 
-    def make(link, turn_s=2.0, spool_bytes=10_000_000, stream_length=60_000):
+    def make(link, turn_s=2.0, outbox_bytes=10_000_000, stream_length=60_000):
         lines = []
         clock = itertools.count(0, round(turn_s * 1e9))
         shipper = Shipper(
             outbox,
             link,
-            Bounds(spool_bytes, stream_length),
+            Bounds(outbox_bytes, stream_length),
             lines.append,
             now_ns=lambda: next(clock),
             now_ms=lambda: 1_700_000_000_000,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import socket
 import threading
 import time
@@ -12,12 +11,10 @@ import pytest
 import redis
 
 from emulator_runtime.domain.errors import ClusterError, InputError, ManagerUnavailableError
-from sharing_manager.settings import Settings
 from sharing_manager.store.client import client_of, place_of
 from sharing_manager.store.entries import stream_of
 from sharing_manager.store.redis_errors import StoreUnavailableError, StreamMovedError, explain, translated
 from sharing_manager.store.redis_link import risky_settings
-from sharing_manager.store.redis_store import DEFAULT_SPOOL_BYTES, DEFAULT_STREAM_LENGTH
 
 
 @contextlib.contextmanager
@@ -194,26 +191,6 @@ def test_a_url_is_checked_at_the_start_and_shown_without_its_secrets(log, make_s
             make_store(log, url)
     assert place_of("rediss://user:secret@host:6380/2?ssl_ca_certs=/x") == "rediss://host:6380/2"
     assert client_of("rediss://:p@host:6380/2", "V").connection_pool.connection_class is redis.SSLConnection
-
-
-@pytest.mark.parametrize("size", ["4095", "x", "-1", "1e9"])
-def test_a_spool_size_is_checked_at_the_start(log, make_store, size):
-    with pytest.raises(InputError, match="EMUGPU_MANAGER_SPOOL_BYTES: must be a whole number of bytes, at least 4096"):
-        make_store(log, "unix:///nowhere/s", spool_bytes=size)
-
-
-@pytest.mark.parametrize("length", ["999", "x", "-1", "1e9"])
-def test_a_streams_length_is_checked_at_the_start(log, make_store, length):
-    with pytest.raises(
-        InputError, match="EMUGPU_MANAGER_STREAM_LENGTH: must be a whole number of events, at least 1000"
-    ):
-        make_store(log, "unix:///nowhere/s", stream_length=length)
-
-
-def test_the_lengths_that_help_shows_are_those_that_count():
-    defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
-    assert defaults["spool_bytes"] == str(DEFAULT_SPOOL_BYTES)
-    assert defaults["stream_length"] == str(DEFAULT_STREAM_LENGTH)
 
 
 def test_a_file_that_is_no_event_log_is_refused_at_the_start(tmp_path, make_store):

@@ -184,7 +184,7 @@ def test_look_ups_hear_that_redis_is_full(log, link, eventually, problem, expect
 
 def test_a_stream_stays_within_its_length(redis_server, log, make_store, eventually):
     server = redis_server.start()
-    store = make_store(log, server.url, stream_length="1000")
+    store = make_store(log, server.url, stream_length=1000)
     log.run("a", 4_000)
     store.start()
     eventually(lambda: server.progress("team/uid-a/0") == 4_000)

@@ -84,11 +84,11 @@ class ModelRedis:
 
 
 class Machine(RuleBasedStateMachine):
-    @initialize(spool_bytes=st.sampled_from([500, 2_000, 1_000_000]))
-    def begin(self, spool_bytes):
+    @initialize(outbox_bytes=st.sampled_from([500, 2_000, 1_000_000]))
+    def begin(self, outbox_bytes):
         self.stack = contextlib.ExitStack()
         directory = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        self.path, self.spool_bytes = directory / "manager.db", spool_bytes
+        self.path, self.outbox_bytes = directory / "manager.db", outbox_bytes
         self.log = SqliteEventLog(self.path)
         self.redis = ModelRedis()
         self.reached, self.recorded, self.forced_repeats = {}, 0, 0
@@ -123,7 +123,7 @@ class Machine(RuleBasedStateMachine):
         self.shipper = Shipper(
             self.outbox,
             self.redis,
-            Bounds(self.spool_bytes, 1_000),
+            Bounds(self.outbox_bytes, 1_000),
             self.lines.append,
             now_ns=clock,
             now_ms=lambda: 1_000,

@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from pathlib import Path
 from sharing_manager.store import connect
 settings = SimpleNamespace(
-    node=sys.argv[1], redis_url=sys.argv[2], spool_bytes="", stream_length="", state_file=Path(sys.argv[3])
+    node=sys.argv[1], redis_url=sys.argv[2], outbox_bytes=10**8, stream_length=60_000, state_file=Path(sys.argv[3])
 )
 store = connect(settings, None, None)
 store.start()
@@ -137,7 +137,7 @@ def test_two_nodes_and_a_job_that_moved_while_one_of_them_was_cut_off(redis_serv
     there_store = make_store(there, server.url)
     there_store.start()
     eventually(lambda: server.progress("team/uid-j/0") == 90)
-    make_store(here, server.url).start()  # its spool comes late
+    make_store(here, server.url).start()  # its outbox comes late
     eventually(lambda: shipped(server, "here") == here.recorded)
     assert server.progress("team/uid-j/0") == 90
     assert shipped(server, "there") == there.recorded
@@ -145,7 +145,7 @@ def test_two_nodes_and_a_job_that_moved_while_one_of_them_was_cut_off(redis_serv
 
 
 def test_what_does_not_fit_while_redis_is_away_is_merged_and_accounted_for(redis_server, log, make_store, eventually):
-    store = make_store(log, redis_server.url, spool_bytes="20000")
+    store = make_store(log, redis_server.url, outbox_bytes=20_000)
     store.start()
     for step in range(1, 301):
         log.record("progress", "a", step)
@@ -167,14 +167,14 @@ def test_what_does_not_fit_while_redis_is_away_is_merged_and_accounted_for(redis
         assert all(before[1] == after[0] for before, after in pairwise(ranges))
 
 
-def test_a_spool_of_events_that_may_not_be_lost_grows_and_says_so_once(log, make_store, eventually):
-    store = make_store(log, "unix:///nowhere/s", spool_bytes="4096")
+def test_an_outbox_of_events_that_may_not_be_lost_grows_and_says_so_once(log, make_store, eventually):
+    store = make_store(log, "unix:///nowhere/s", outbox_bytes=4096)
     store.start()
     for number in range(100):
         log.record("granted", f"job{number}")
     eventually(lambda: any("can't be merged or deleted" in line for line in store.lines))
     time.sleep(0.2)
-    # logged again when the spool has grown by a quarter
+    # logged again when the outbox has grown by a quarter
     assert len([line for line in store.lines if "can't be merged or deleted" in line]) <= 5
     assert log.sequences() == list(range(1, 101))
     assert store.status().merged == 0
