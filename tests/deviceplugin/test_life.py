@@ -128,7 +128,7 @@ def test_a_resource_is_added_renamed_and_removed(served, kubelet, node, resource
 
 
 def test_a_broken_inventory_changes_nothing_and_is_said_once(served, kubelet, node, resource, eventually):
-    node.layout.inventory_file.write_text('{"version": 1, "node": 3}')
+    node.layout.inventory_file.write_text('{"version": 1, "node": 3, "resources": []}')
     eventually(lambda: "inventory.json: node: must be a string" in node.log)
     time.sleep(0.7)
     assert node.log.count("must be a string") == 1
