@@ -31,7 +31,7 @@ from operators.experiments.run import Hooks, Progress, RunJobs, observe, waits_f
 from operators.experiments.scheduler_process import READY_S, Files, SchedulerProcess
 from operators.kube.api import Api
 from operators.kube.timestamps import rfc3339_micro
-from operators.objects.names import EXPERIMENT_LABEL
+from operators.objects.names import EXPERIMENT_LABEL, RUN_NAMESPACE_PREFIX
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.loop.strategies import Explain
 from scheduler_sims.record import RunRecord
@@ -200,7 +200,7 @@ class Executor:
     def _target(self, request: RunRequest) -> RunTarget:
         number = next(self._numbers)
         return RunTarget(
-            namespace=f"emugpu-exp-{self.experiment}-{number}",
+            namespace=f"{RUN_NAMESPACE_PREFIX}{self.experiment}-{number}",
             experiment=f"{self.experiment}-{number}",
             scheduler=f"exp-{self.experiment}-{number}" if request.policy else "",
             pod_scheduler=request.pod_scheduler,
