@@ -299,6 +299,28 @@ def test_impatience_leaves_nothing_behind_either(inputs: Path) -> None:
 
 
 @pytest.mark.processes
+def test_a_policy_that_catches_the_interrupt_can_still_be_ended(inputs: Path) -> None:
+    (inputs / "deaf.py").write_text(
+        "import time\nclass Deaf:\n    def plan(self, view):\n        print('plans', flush=True)\n        while True:\n"
+        "            try:\n                time.sleep(0.1)\n            except:\n                print('deaf', flush=True)\n"
+    )
+    program = "from emugpu import __main__, interrupts; interrupts.PATIENCE_S = 1; __main__.main()"
+    options = [str(inputs / "w.csv"), "--cluster", str(inputs / "c.yaml"), "--policy", f"{inputs}/deaf.py:Deaf"]
+    command = [sys.executable, "-c", program, "simulate", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=ROOT, text=True) as process:
+        assert process.stderr is not None
+        assert any(line == "plans\n" for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        assert any(line == "deaf\n" for line in process.stderr)
+        give_up = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < give_up:
+            process.terminate()
+            time.sleep(0.1)
+        process.kill()
+    assert process.returncode == -signal.SIGTERM
+
+
+@pytest.mark.processes
 def test_no_process_outlives_a_killed_compare(inputs: Path) -> None:
     process = started_compare(inputs)
     children = descendants(process.pid)
