@@ -8,13 +8,16 @@ where the jobs are EmuJobs and `emugpu scheduler` schedules them.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from emugpu.commands.console import ProgressBars
 from emugpu.commands.on_kubernetes import add_kubernetes, refuse_kubernetes_options, run_on_kubernetes
-from emugpu.commands.runs import add_arguments, load, meta_of, observed_title, write_results
+from emugpu.commands.runs import add_arguments, load, meta_of, observed_title, write_files, write_results
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.clusters.local import LocalOptions
+from scheduler_sims.experiment import Experiment
+from scheduler_sims.record import RunRecord
 
 DEFAULT_SPEED = 10.0
 MOST_REPEATS = 1000
@@ -90,20 +93,32 @@ def _run_locally(args: argparse.Namespace) -> int:
         profiles=str(args.profiles.resolve()) if args.profiles else "",
         realtime=args.realtime,
     )
-    runs, jobs = [], len(experiment.workload.jobs)
-    with ProgressBars(explain=args.explain) as bars:
-        for policy, title in titles.items():
-            bar = bars.bar(f"{title}: predicted", jobs)
-            own = [experiment.simulate(policy, progress=bar.update, explain=bar.explain)]
-            for repeat in range(1, args.repeat + 1):
-                bar = bars.bar(observed_title(title, repeat, args.repeat), jobs)
-                own.append(
-                    experiment.observe(
-                        policy, options, repeat=repeat, progress=bar.update, explain=bar.explain, notify=bar.describe
-                    )
-                )
-            runs += [replace(run, policy=title) for run in own]
     scaled = f"{speed:g} emulated seconds per second"
     between = "warp" if speed == default else f"warp, between jumps {scaled}"
-    clock = between if args.warp else f"scaled, {scaled}"
-    return write_results(args, runs, meta_of(args, experiment, clock))
+    meta = meta_of(args, experiment, between if args.warp else f"scaled, {scaled}")
+    runs: list[RunRecord] = []
+    try:
+        with ProgressBars(explain=args.explain) as bars:
+            for run in _runs(experiment, titles, options, args.repeat, bars):
+                runs.append(run)
+    except BaseException:  # Ctrl-C too
+        if any(run.repeat for run in runs):  # what was observed may have taken hours
+            write_files(args, runs, meta)
+        raise
+    return write_results(args, runs, meta)
+
+
+def _runs(
+    experiment: Experiment, titles: Mapping[str, str], options: LocalOptions, repeats: int, bars: ProgressBars
+) -> Iterator[RunRecord]:
+    """Each policy's predicted run (repeat 0), then its observed runs."""
+    jobs = len(experiment.workload.jobs)
+    for policy, title in titles.items():
+        bar = bars.bar(f"{title}: predicted", jobs)
+        yield replace(experiment.simulate(policy, progress=bar.update, explain=bar.explain), policy=title)
+        for repeat in range(1, repeats + 1):
+            bar = bars.bar(observed_title(title, repeat, repeats), jobs)
+            run = experiment.observe(
+                policy, options, repeat=repeat, progress=bar.update, explain=bar.explain, notify=bar.describe
+            )
+            yield replace(run, policy=title)

@@ -13,6 +13,7 @@ daemon's restart, and the container runtime would create a directory for a missi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,12 @@ JOB_UID_LABEL = "emugpu.dev/job-uid"
 """A label of pods: the uid of their EmuJob. An EmuJob may have several Jobs, so managers track its progress by this uid."""
 _CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 """Labels of the pods of a batch Job: its uid. Kubernetes up to 1.26 has the last."""
+_INDEX = "batch.kubernetes.io/job-completion-index"
+"""A label of the pods of an indexed batch Job; Kubernetes up to 1.27 has it as an annotation only."""
+_UID_FORM = re.compile("[0-9A-Za-z_.-]{1,64}")
+"""A uid of Kubernetes has 36 characters; these are all that a label's value may have."""
+_INDEX_FORM = re.compile("[0-9]{1,10}")
+"""A completion index is an int32."""
 
 GPU_RESOURCE = "emugpu.dev/emuGPU"
 """The resource of emulated GPUs, unless a pool names another."""
@@ -57,10 +64,18 @@ def work_uid(labels: Mapping[str, str], batch_job_uid: str) -> str:
     """The uid of the EmuJob, else of the batch Job, that a pod works for; empty if it works for neither.
 
     `batch_job_uid`: the uid of the batch Job that controls the pod, from its owner references. Any user who may create pods in
-    the namespace can set all of these values, so a job must be identified by the namespace and this uid together.
+    the namespace can set all of these values, so a job must be identified by the namespace and this uid together. A value that
+    isn't a uid doesn't count: the API server takes any text of any length in owner references.
     """
     claims = (labels.get(JOB_UID_LABEL), batch_job_uid, *(labels.get(label) for label in _CONTROLLER_UID_LABELS))
-    return next((uid for uid in claims if uid), "")
+    return next((uid for uid in claims if uid and _UID_FORM.fullmatch(uid)), "")
+
+
+def completion_index(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """The completion index of a pod of an indexed batch Job, else "0". It is its creator's claim, as `work_uid` is; an annotation
+    can have 256 KiB."""
+    claims = (labels.get(_INDEX), annotations.get(_INDEX))
+    return next((index for index in claims if index and _INDEX_FORM.fullmatch(index)), "0")
 
 
 @dataclass(frozen=True, slots=True)

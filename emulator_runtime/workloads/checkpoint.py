@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
@@ -35,8 +36,10 @@ class Checkpoint:
 
     def save(self, steps_done: int) -> None:
         """Write the number of finished steps. Raises InputError if the file can't be written."""
+        path = Path(os.path.realpath(self._path))  # a symbolic link stays one; what it names may be on a volume
+        unfinished = path.with_name(f".{path.name}.emugpu")  # the user's directory may have a file with the suffix .new
         try:
-            write_whole(self._path, json.dumps({"steps_done": steps_done}), sync=True)
+            write_whole(path, json.dumps({"steps_done": steps_done}), sync=True, unfinished=unfinished)
         except OSError as error:
             fix = "give a path in a directory that this process may write"
             raise InputError(str(self._path), f"can't write the checkpoint ({error.strerror}); {fix}") from error

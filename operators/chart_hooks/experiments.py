@@ -24,8 +24,9 @@ async def stop_experiments(api: Api, namespace: str, say: Callable[[str], None])
     for runner in map(runner_job_of, (await api.list(JOB, namespace=namespace, labels=EXPERIMENT_UID_LABEL))[1]):
         await api.delete(JOB, runner.key.name, runner.key.namespace, uid=runner.key.uid)
     for run_namespace in map(run_namespace_of, (await api.list(NAMESPACE, labels=EXPERIMENT_UID_LABEL))[1]):
-        await api.delete(NAMESPACE, run_namespace.key.name)
-        say(f"namespace {run_namespace.key.name} deleted")
+        if run_namespace.owner:
+            await api.delete(NAMESPACE, run_namespace.key.name)
+            say(f"namespace {run_namespace.key.name} deleted")
     for experiment in await _experiments(api):
         if EXPERIMENT_FINALIZER in experiment.finalizers:
             kept = [each for each in experiment.finalizers if each != EXPERIMENT_FINALIZER]

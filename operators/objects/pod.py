@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from emulator_runtime.node.layout import HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL, work_uid
+from emulator_runtime.node.layout import HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL, completion_index, work_uid
 from operators.kube.documents import (
     Key,
     condition_holds,
@@ -33,7 +33,6 @@ _RESIZE_CONDITIONS = {"PodResizePending": "Deferred", "PodResizeInProgress": RES
 """Conditions of a pod whose container doesn't have what it requests (core/v1), with the reason if the condition has none."""
 _REJECTIONS = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError")
 """And OutOf<resource>: status.reason of pods that a kubelet rejected (pkg/kubelet/lifecycle, container managers)."""
-_INDEX = "batch.kubernetes.io/job-completion-index"
 MANAGER = "manager"
 """The sharing manager's container, and the name of its port (charts/emugpu/templates/node)."""
 _MANAGER_LABELS = {"app.kubernetes.io/part-of": "emugpu", "app.kubernetes.io/component": "node"}
@@ -108,7 +107,7 @@ class Pod:
     gates: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    index: str = ""
+    index: str = "0"
     sizing: Sizing = NO_SIZING
     owner_kind: str = ""
     batch_job: str = ""
@@ -142,7 +141,7 @@ class Pod:
             gates=tuple(text_at(gate, "name") for gate in objects_in(spec, "schedulingGates")),
             labels=labels,
             annotations={name: text for name, text in annotations.items() if name.startswith(OWN_DOMAIN)},
-            index=labels.get(_INDEX) or annotations.get(_INDEX, ""),
+            index=completion_index(labels, annotations),
             sizing=sizing_of(document) if JOB_LABEL in labels else NO_SIZING,
             owner_kind=owner_kind,
             batch_job=owner_uid if owner_kind == "Job" and owner_api.startswith("batch/") else "",
@@ -168,7 +167,7 @@ class Pod:
     def job_key(self) -> str:
         """The name of its work within its namespace (sharing_manager.store.entries.Entry)."""
         uid = work_uid(self.labels, self.batch_job)
-        return f"{uid}/{self.index or '0'}" if uid else self.key.uid
+        return f"{uid}/{self.index}" if uid else self.key.uid
 
     @property
     def uses_emugpu(self) -> bool:

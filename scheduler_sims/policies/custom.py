@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import traceback
 from pathlib import Path
@@ -42,21 +41,20 @@ def load_class(path_text: str, class_name: str) -> type[Any]:
 
 
 def _run(path: Path) -> ModuleType:
-    """Executes the file as a new module each time, since its text may have changed."""
+    """Executes the file as a new module each time, since its text may have changed. The import system would use what it has in
+    __pycache__ for another text of the same size and second."""
     if not path.is_file():
         raise InputError(str(path), "no such file; give the path of a Python file with your policy class")
     # The name contains the whole path, so that two files of the same name don't replace each other.
     name = f"emugpu_policy_{path.stem}_{crc32(str(path.resolve()).encode()):08x}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputError(str(path), "is not a Python file; its name must end in .py")
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = str(path.absolute())
     sys.modules[name] = module  # dataclasses look their module up there
     beside = str(path.resolve().parent)
     if beside not in sys.path:
         sys.path.insert(0, beside)  # as for a script: the file may import modules beside it
     try:
-        spec.loader.exec_module(module)
+        exec(compile(path.read_bytes(), module.__file__, "exec", dont_inherit=True), vars(module))
     except EmuGpuError:
         raise
     except SyntaxError as error:
@@ -69,7 +67,7 @@ def _run(path: Path) -> ModuleType:
 
 def _place_in(path: Path, error: BaseException) -> str:
     """FILE:LINE of the deepest call inside the user's file."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path.absolute()]
     return f"{path}:{lines[-1]}" if lines else str(path)
 
 
@@ -82,7 +80,7 @@ def _policy_names(module: ModuleType) -> list[str]:
 
 
 def _line_of(path: Path, class_name: str) -> int:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         if line.lstrip().startswith(f"class {class_name}"):
             return number
     return 1

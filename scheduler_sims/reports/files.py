@@ -89,8 +89,15 @@ def read_table(path: Path, what: str, columns: Sequence[str], row: Callable[[str
             return [row(f"{path}:{reader.line_num}", cells) for cells in reader]
     except OSError as error:
         raise InputError(str(path), f"can't be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(str(path), f"can't be read: {error}") from error
+
+
+def seconds(cell: str) -> float:
+    """The time in a cell of a table. Raises ValueError if it isn't a finite number."""
+    if not math.isfinite(time_s := float(cell)):
+        raise ValueError(f"{cell} is not a time")
+    return time_s
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -133,11 +140,11 @@ def _job_row(place: str, cells: Mapping[str, str]) -> JobRow:
             job_id=cells["job_id"],
             user=cells["user"],
             status=cells["status"],
-            submit_s=float(cells["submit_s"]),
-            start_s=float(cells["start_s"]) if cells["start_s"] else None,
-            finish_s=float(cells["finish_s"]),
-            jct_s=float(cells["jct_s"]),
-            queueing_delay_s=float(cells["queueing_delay_s"]),
+            submit_s=seconds(cells["submit_s"]),
+            start_s=seconds(cells["start_s"]) if cells["start_s"] else None,
+            finish_s=seconds(cells["finish_s"]),
+            jct_s=seconds(cells["jct_s"]),
+            queueing_delay_s=seconds(cells["queueing_delay_s"]),
             preemptions=int(cells["preemptions"]),
             devices=tuple(cells["devices"].split()),
             reason=cells["reason"],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.record import RunRecord, Span
-from scheduler_sims.reports.files import read_table, write_table
+from scheduler_sims.reports.files import read_table, seconds, write_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def _cells(run: RunRecord, span: Span) -> tuple[str | int, ...]:
 def _row(place: str, cells: Mapping[str, str]) -> SpanRow:
     try:
         texts = {name: str(cells[name]) for name in ("policy", "cluster", "job_id", "place")}
-        times = {name: float(cells[name]) for name in ("start_s", "end_s")}
+        times = {name: seconds(cells[name]) for name in ("start_s", "end_s")}
         return SpanRow(**texts, **times, repeat=int(cells["repeat"]))  # type: ignore[arg-type]  # mypy can't see the types
     except (TypeError, ValueError) as error:  # in a short row, the last cells are None
         raise InputError(place, f"is not a row of a spans.csv ({error}); write the file again") from error

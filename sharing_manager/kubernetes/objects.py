@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION
-from emulator_runtime.node.layout import INVENTORY_ANNOTATION, JOB_LABEL, work_uid
+from emulator_runtime.node.layout import INVENTORY_ANNOTATION, JOB_LABEL, completion_index, work_uid
 from sharing_manager.grants.identity import PodIdentity
 from sharing_manager.kubernetes.api_server import ApiServerError
 from sharing_manager.kubernetes.cgroup import PodCgroup
 
-_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"  # only an annotation until Kubernetes 1.27
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """On the mirror pod of a static pod: the UID in the name of the static pod's cgroup. See `_cgroup_uid`."""
 
@@ -203,11 +202,9 @@ def _started(item: object) -> Iterator[tuple[str, str]]:
 def _job_key(item: object) -> str:
     """Empty for a pod that belongs to no job. The namespace, which the API server guarantees, comes first: the pod's creator can
     choose the rest."""
-    labels = _at(item, "metadata", "labels")
-    texts = {name: text for name, text in labels.items() if isinstance(text, str)} if isinstance(labels, dict) else {}
-    uid = work_uid(texts, _batch_job_uid(item))
-    index = texts.get(_INDEX_LABEL) or _text(item, "metadata", "annotations", _INDEX_LABEL) or "0"
-    return f"{_required(item, 'metadata', 'namespace')}/{uid}/{index}" if uid else ""
+    labels, annotations = (_texts(item, "metadata", name) for name in ("labels", "annotations"))
+    uid = work_uid(labels, _batch_job_uid(item))
+    return f"{_required(item, 'metadata', 'namespace')}/{uid}/{completion_index(labels, annotations)}" if uid else ""
 
 
 def _batch_job_uid(item: object) -> str:
@@ -228,6 +225,11 @@ def _at(value: object, *path: str) -> object:
 def _text(value: object, *path: str) -> str:
     text = _at(value, *path)
     return text if isinstance(text, str) else ""
+
+
+def _texts(value: object, *path: str) -> dict[str, str]:
+    texts = _at(value, *path)
+    return {key: text for key, text in texts.items() if isinstance(text, str)} if isinstance(texts, dict) else {}
 
 
 def _items(value: object, *path: str) -> list[object]:

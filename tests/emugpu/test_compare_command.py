@@ -68,6 +68,33 @@ def test_a_report_says_which_clock_it_was(inputs: Path, options: tuple[str, ...]
     assert json.loads((inputs / "out" / "summary.json").read_text())["meta"]["clock"] == clock
 
 
+LATE = (
+    "from scheduler_sims.policies.fifo import Fifo\n"
+    "class Late(Fifo):\n    def plan(self, view):\n"
+    "        if view.now_s > 3:\n            raise {error}\n        return super().plan(view)\n"
+)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("error", "status"), [("ValueError('late')", 2), ("KeyboardInterrupt", 130)])
+def test_a_policy_that_fails_or_is_interrupted_keeps_the_runs_before_it(inputs: Path, error: str, status: int) -> None:
+    (inputs / "late.py").write_text(LATE.format(error=error))
+    out = inputs / "out"
+    policies = ("--policy", "sjf", "--policy", f"{inputs}/late.py:Late")
+    assert run(inputs, "compare", *policies, "--warp", "--out", str(out)) == status
+    policies_in_summary = json.loads((out / "summary.json").read_text())["policies"]
+    assert list(policies_in_summary) == ["sjf"]
+    assert policies_in_summary["sjf"]["error"]["mean_jct"] is not None
+    assert len((out / "jobs.csv").read_text().splitlines()) == 1 + 2 * 3
+    assert {path.name for path in out.iterdir()} == {"jobs.csv", "spans.csv", "summary.json", "report.html"}
+
+
+def test_a_comparison_that_has_observed_nothing_replaces_no_earlier_one(inputs: Path) -> None:
+    (inputs / "late.py").write_text(LATE.format(error="ValueError('late')"))
+    assert run(inputs, "compare", "--policy", f"{inputs}/late.py:Late", "--warp", "--out", str(inputs / "out")) == 2
+    assert not list((inputs / "out").iterdir())
+
+
 def test_explain_says_why(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(inputs, "simulate", "--policy", "sjf", "--explain") == 0
     assert "c: " in capsys.readouterr().err
@@ -269,6 +296,28 @@ def test_impatience_leaves_nothing_behind_either(inputs: Path) -> None:
         time.sleep(0.03)
     process.communicate(timeout=20)
     assert_interrupted_and_gone(process, children)
+
+
+@pytest.mark.processes
+def test_a_policy_that_catches_the_interrupt_can_still_be_ended(inputs: Path) -> None:
+    (inputs / "deaf.py").write_text(
+        "import time\nclass Deaf:\n    def plan(self, view):\n        print('plans', flush=True)\n        while True:\n"
+        "            try:\n                time.sleep(0.1)\n            except:\n                print('deaf', flush=True)\n"
+    )
+    program = "from emugpu import __main__, interrupts; interrupts.PATIENCE_S = 1; __main__.main()"
+    options = [str(inputs / "w.csv"), "--cluster", str(inputs / "c.yaml"), "--policy", f"{inputs}/deaf.py:Deaf"]
+    command = [sys.executable, "-c", program, "simulate", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=ROOT, text=True) as process:
+        assert process.stderr is not None
+        assert any(line == "plans\n" for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        assert any(line == "deaf\n" for line in process.stderr)
+        give_up = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < give_up:
+            process.terminate()
+            time.sleep(0.1)
+        process.kill()
+    assert process.returncode == -signal.SIGTERM
 
 
 @pytest.mark.processes

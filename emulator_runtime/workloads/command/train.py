@@ -23,6 +23,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import TextIO
 
 from emulator_runtime.command_line import OneLineParser, piped
@@ -62,13 +63,17 @@ def main(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
-    return piped("emugpu", lambda: run(parser.parse_args(argv)))
+    return piped("emugpu", lambda: _reporting(lambda: _trained(parser.parse_args(argv))))
 
 
 def run(args: argparse.Namespace) -> int:
     """Train and return the exit code, see the module docstring. A wrong command is one line on stderr."""
+    return _reporting(lambda: _trained(args))
+
+
+def _reporting(train: Callable[[], int]) -> int:
     try:
-        return _trained(args)
+        return train()
     except EmuGpuError as error:
         print(f"emugpu: {error}", file=sys.stderr)
     except BrokenPipeError:

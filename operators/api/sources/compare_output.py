@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class CompareOutput:
         self.changes = changes
         self._directories = dict(zip(_names(directories), directories, strict=True))
         self._stamp = self._stamped()
+        self._problem = ""
         self._snapshot = self._read(1)
 
     def snapshot(self) -> Snapshot:
@@ -50,15 +52,19 @@ class CompareOutput:
                 self.changes.add("reset")
 
     def refresh(self) -> bool:
-        """Reads the files again if one has changed; returns whether the snapshot changed. Unreadable files leave it as it is."""
+        """Reads the files again if one has changed; returns whether the snapshot changed. Unreadable files leave it as it is:
+        what is wrong with them is printed once, and they are read again until it is mended."""
         stamp = self._stamped()
         if stamp == self._stamp:
             return False
         try:
             self._snapshot = self._read(self._snapshot.version + 1)
-        except InputError:
-            return False  # only some of its files are written yet
-        self._stamp = stamp
+        except InputError as error:
+            if str(error) != self._problem:
+                print(f"emugpu: {error} (the pages show what was there before)", file=sys.stderr, flush=True)
+            self._problem = str(error)
+            return False
+        self._stamp, self._problem = stamp, ""
         return True
 
     def _stamped(self) -> Stamp:

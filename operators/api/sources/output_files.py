@@ -71,7 +71,7 @@ def uid_of(experiment: str, row: JobRow) -> str:
 def _summary(path: Path) -> Mapping[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(str(path), f"can't be read ({error}); run `emugpu compare ... --out DIR` again") from error
     if not isinstance(found, dict):
         raise InputError(str(path), "is not a summary.json; run `emugpu compare ... --out DIR` again")

@@ -123,13 +123,14 @@ class Controller:
         experiments = self._experiments.values()
         self._metrics.export_errors(experiments)
         runners = {runner.owner: runner for runner in self._runners.values()}
+        of_runs = [namespace for namespace in self._namespaces.values() if namespace.owner]
         namespaces: dict[str, list[RunNamespace]] = {}
-        for namespace in self._namespaces.values():
+        for namespace in of_runs:
             namespaces.setdefault(namespace.owner, []).append(namespace)
         ready = {experiment.key.uid for experiment in experiments if wants_to_run(experiment)}
         chosen = turn(experiments, runners, namespaces, ready)
         uids = [experiment.key.uid for experiment in experiments]
-        removals = orphans(uids, self._runners.values(), self._namespaces.values())
+        removals = orphans(uids, self._runners.values(), of_runs)
         plans: list[Plan[Action]] = [Plan((removal,)) for removal in removals]
         for experiment in experiments:
             uid = experiment.key.uid

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from operators.kube.documents import Key, condition_holds, condition_of, key_of, object_at, text_at, texts_of, whole_at
-from operators.objects.names import EXPERIMENT_UID_LABEL
+from operators.objects.names import EXPERIMENT_UID_LABEL, RUN_NAMESPACE_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,10 @@ class RunnerJob:
 
 @dataclass(frozen=True, slots=True)
 class RunNamespace:
-    """The namespace of a run. `owner`: the experiment's uid."""
+    """A namespace with the label of runs. `owner`: the experiment's uid; empty if it isn't one of a run.
+
+    Whoever may label its own namespace could else stop all experiments, and have it deleted; the names are reserved.
+    """
 
     key: Key
     owner: str = ""
@@ -73,5 +76,6 @@ def runner_job_of(document: Mapping[str, Any]) -> RunnerJob:
 def run_namespace_of(document: Mapping[str, Any]) -> RunNamespace:
     """A Namespace as the API server sends it."""
     metadata = object_at(document, "metadata")
-    labels = texts_of(metadata, "labels")
-    return RunNamespace(key_of(document), labels.get(EXPERIMENT_UID_LABEL, ""), "deletionTimestamp" in metadata)
+    key, claimed = key_of(document), texts_of(metadata, "labels").get(EXPERIMENT_UID_LABEL, "")
+    owner = claimed if key.name.startswith(RUN_NAMESPACE_PREFIX) else ""
+    return RunNamespace(key, owner, "deletionTimestamp" in metadata)

@@ -12,6 +12,7 @@ from emulator_runtime.domain.errors import InputError
 from operators.experiments import run_namespace
 from operators.experiments.cluster_state import read_cluster_state
 from operators.experiments.comparison import Comparison, Step
+from operators.experiments.controller.objects import run_namespace_of
 from operators.experiments.executor import Executor, ExecutorSettings, StepReporter
 from operators.experiments.runner.inputs import Inputs, Settings, load, read
 from operators.experiments.runner.report import JOBS, SUMMARY, read_saved, save
@@ -160,8 +161,9 @@ class _StepReporter:
 async def remove_leftovers(api: Api, uid: str, wall_ns: Callable[[], int]) -> None:
     """Remove the namespaces of a runner that died, and wait: their jobs would run beside the next ones."""
     _, found = await api.list(NAMESPACE, labels=selector_of({EXPERIMENT_UID_LABEL: uid}))
-    for document in found:
-        await run_namespace.remove(api, str(document["metadata"]["name"]), wall_ns)
+    for namespace in map(run_namespace_of, found):
+        if namespace.owner:
+            await run_namespace.remove(api, namespace.key.name, wall_ns)
 
 
 def _camel(name: str) -> str:

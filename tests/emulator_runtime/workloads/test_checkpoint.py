@@ -22,14 +22,32 @@ def test_the_last_save_counts_and_leaves_nothing_else(tmp_path):
 
 def test_a_crash_while_saving_leaves_the_old_one(tmp_path):
     Checkpoint(tmp_path / "job.json").save(7)
-    (tmp_path / "job.json.new").write_text('{"steps_d')
+    (tmp_path / ".job.json.emugpu").write_text('{"steps_d')
     assert Checkpoint(tmp_path / "job.json").load() == 7
     Checkpoint(tmp_path / "job.json").save(8)
     assert Checkpoint(tmp_path / "job.json").load() == 8
+    assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
+
+
+def test_a_symbolic_link_stays_one(tmp_path):
+    (tmp_path / "volume").mkdir()
+    link = tmp_path / "job.json"
+    link.symlink_to("volume/mine")
+    for steps in (7, 8):
+        Checkpoint(link).save(steps)
+        assert link.is_symlink()
+        assert Checkpoint(tmp_path / "volume" / "mine").load() == Checkpoint(link).load() == steps
+    assert [path.name for path in (tmp_path / "volume").iterdir()] == ["mine"]
+
+
+def test_files_beside_it_stay(tmp_path):
+    (tmp_path / "job.json.new").write_text("the user's")
+    Checkpoint(tmp_path / "job.json").save(1)
+    assert (tmp_path / "job.json.new").read_text() == "the user's"
 
 
 def test_jobs_whose_names_differ_behind_a_dot_do_not_share_the_temporary_file(tmp_path):
-    (tmp_path / "job.1.new").mkdir()  # in the way of job.1 only
+    (tmp_path / ".job.1.emugpu").mkdir()  # in the way of job.1 only
     Checkpoint(tmp_path / "job.2").save(5)
     assert Checkpoint(tmp_path / "job.2").load() == 5
 

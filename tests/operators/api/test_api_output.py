@@ -20,6 +20,7 @@ from scheduler_sims.reports.files import write_jobs_csv
 from scheduler_sims.reports.spans_file import write_spans_csv
 
 ALL = Scope("")
+LONG_FIELD, NESTED = "x" * 200_000 + "\n", "[" * 100_000
 # big waits 1 s, holds two GPUs, is stopped at 4, goes on with one at 6; small fails on a CPU node.
 BIG = JobRecord("big", "ann", 0, 0.0, 1.0, 9.0, 1, ("n1/0", "n1/1", "n2/0"))
 SMALL = JobRecord("small", "bob", 1, 2.0, 2.0, 5.0, 0, ("c1/cpu",), status="failed", reason="out of memory")
@@ -138,12 +139,28 @@ def test_files_that_are_written_again_are_read_again(tmp_path: Path) -> None:
     assert len(same) == 2  # a job keeps its uid
 
 
-def test_half_a_comparison_leaves_the_last_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("jobs.csv", "policy,", "jobs.csv:1: is not a jobs.csv"),
+        ("jobs.csv", LONG_FIELD, "field larger than field limit"),
+        ("spans.csv", LONG_FIELD, "field larger than field limit"),
+        ("summary.json", NESTED, "summary.json: can't be read"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_a_broken_file_leaves_the_last_comparison_and_is_reported_once(
+    tmp_path: Path, name: str, text: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     directory = leave(tmp_path / "mine", OBSERVED)
     found = source(directory)
-    (directory / "jobs.csv").write_text("policy,", encoding="utf-8")
+    (directory / name).write_text(text, encoding="utf-8")
+    assert not found.refresh()
     assert not found.refresh()
     assert len(found.snapshot().jobs) == 2
+    error = capsys.readouterr().err
+    assert problem in error
+    assert error.count("\n") == 1
     leave(directory, PREDICTED, OBSERVED)
     assert found.refresh()
 
@@ -175,11 +192,14 @@ def test_nothing_can_be_changed(tmp_path: Path) -> None:
     [
         ("jobs.csv", None, "jobs.csv: can't be read"),
         ("jobs.csv", "a,b\n", "is not a jobs.csv"),
+        ("jobs.csv", LONG_FIELD, "jobs.csv: can't be read"),
         ("summary.json", None, "summary.json: can't be read"),
         ("summary.json", "{", "summary.json: can't be read"),
         ("summary.json", "[]", "is not a summary.json"),
+        ("summary.json", NESTED, "summary.json: can't be read"),
         ("spans.csv", "a,b\n", "is not a spans.csv"),
     ],
+    ids=lambda text: text and text[:30],
 )
 def test_what_is_no_comparison_is_said(tmp_path: Path, name: str, text: str | None, problem: str) -> None:
     directory = leave(tmp_path / "mine", OBSERVED)

@@ -96,11 +96,12 @@ def test_an_uninstall_holds_and_lets_go() -> None:
         api.put(EXPERIMENT, {"metadata": metadata, "spec": {}, "status": {"phase": phase}})
     api.put(JOB, {"metadata": {"name": "r", "namespace": "emugpu", "uid": "r", **own}})
     api.put(NAMESPACE, {"metadata": {"name": "emugpu-exp-1-1", **own}})
+    api.put(NAMESPACE, {"metadata": {"name": "tenant-a", **own}})
     asyncio.run(stop_experiments(api, "emugpu", said.append))
     found = {name: api.stored(EXPERIMENT, f"lab/{name}") for name in ("u1", "u2", "u3")}
     assert [each["spec"].get("suspend", False) for each in found.values()] == [True, False, True]
     assert {tuple(each["metadata"]["finalizers"]) for each in found.values()} == {("other",)}
-    assert api.objects["jobs"] == api.objects["namespaces"] == {}
+    assert (list(api.objects["jobs"]), list(api.objects["namespaces"])) == ([], ["tenant-a"])
     assert said == [
         "experiment lab/u1 is suspended",
         "experiment lab/u3 is suspended",

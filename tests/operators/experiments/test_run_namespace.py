@@ -4,11 +4,25 @@ import asyncio
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from emulator_runtime.domain.errors import ClusterError
 from operators.experiments import run_namespace
+from operators.experiments.controller.controller import Controller, Dependencies, ExperimentMetrics
+from operators.experiments.controller.runner_job import RunnerSettings
 from operators.experiments.executor import limit_s
-from operators.kube.api import EMUJOB, NAMESPACE, ApiAwayError, ConflictError, ForbiddenError, NotThereError
+from operators.experiments.runner.runner import remove_leftovers
+from operators.kube.api import (
+    EMUJOB,
+    EXPERIMENT,
+    NAMESPACE,
+    ApiAwayError,
+    ConflictError,
+    ForbiddenError,
+    NotThereError,
+)
+from operators.kube.informer import Pauses
+from operators.objects.names import EXPERIMENT_UID_LABEL
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +53,32 @@ def test_somebody_else_s_namespace_is_left_alone(world: Any) -> None:
     world.put(NAMESPACE, {"metadata": {"name": "exp-1"}})
     with pytest.raises(ConflictError):
         asyncio.run(run_namespace.create(world.api(), "exp-1", "1f"))
+
+
+@pytest.mark.parametrize("claimed", ["nonsense", "u"])
+def test_a_namespace_of_a_tenant_that_claims_to_be_a_runs_neither_stops_experiments_nor_is_deleted(
+    world: Any, claimed: str
+) -> None:
+    """Its owner may label it."""
+    metadata = {"name": "e", "namespace": "lab", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    world.put(EXPERIMENT, {"metadata": metadata, "spec": {"workload": {"inline": "job_id\n"}, "policies": ["fifo"]}})
+    world.put(NAMESPACE, {"metadata": {"name": "tenant-a", "labels": {EXPERIMENT_UID_LABEL: claimed}}})
+    dependencies = Dependencies(RunnerSettings("emugpu", "a", "emugpu-scheduler:1"), lambda: 1_767_225_600_000_000_000)
+    pauses = Pauses(settle=0.001, first=0.001, longest=0.01)
+
+    async def until_a_runner_is_there() -> None:
+        controller = Controller(world.api(), ExperimentMetrics(CollectorRegistry()), dependencies, pauses)
+        working = asyncio.create_task(controller.run())
+        async with asyncio.timeout(30):
+            while not world.objects.get("jobs"):
+                await world.wake()
+                await asyncio.sleep(0.002)
+        working.cancel()
+        await asyncio.wait([working])
+        await remove_leftovers(world, "u", clock())
+
+    asyncio.run(until_a_runner_is_there())
+    assert list(world.objects["namespaces"]) == ["tenant-a"]
 
 
 def test_what_is_not_there_needs_no_clearing(world: Any) -> None:

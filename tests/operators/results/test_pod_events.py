@@ -59,6 +59,21 @@ def test_the_work_is_named_as_the_nodes_manager_names_it():
     assert manager_pod(document).job_key == "team/owner/4"
 
 
+@pytest.mark.parametrize("index", ["9" * 253, "12345678901", "-1", "1\n", "1/2", "\u0663", "one"])
+@pytest.mark.parametrize("uid", ["x" * 65, "a/b", "a\nb", "a\n", "\u00e9", " "])
+def test_a_claim_that_has_not_the_form_of_its_value_is_none(index, uid):
+    """The API server takes any text in owner references and annotations; each event of a job has its key twice."""
+    document = pod({"running": {"startedAt": clock(3)}}, labels={"controller-uid": "job"})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}
+    annotations = {"batch.kubernetes.io/job-completion-index": index}
+    document["metadata"] |= {"ownerReferences": [owner], "annotations": annotations}
+    assert [event.job_key for event in events_of(document)] == ["job/0"]
+    assert manager_pod(document).job_key == "team/job/0"
+    owner["uid"], annotations["batch.kubernetes.io/job-completion-index"] = "x" * 64, "2147483647"
+    assert [event.job_key for event in events_of(document)] == [f"{'x' * 64}/2147483647"]
+    assert manager_pod(document).job_key == f"team/{'x' * 64}/2147483647"
+
+
 @pytest.mark.parametrize(
     ("code", "more", "kind"),
     [

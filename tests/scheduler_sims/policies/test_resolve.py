@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -170,6 +171,27 @@ def test_what_is_wrong_with_a_file_is_named_with_its_line(tmp_path, source, line
         resolve_policy(f"{path}:P")
     assert str(caught.value).startswith(f"{path}:{line}: {problem}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_run_as_it_is_whatever_was_compiled_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "edited.py"
+    for value in (1, 2):
+        path.write_text(f"class P:\n    size: int = {value}\n    def plan(self, view): ...\n", encoding="utf-8")
+        os.utime(path, (1_800_000_000, 1_800_000_000))
+        policy = resolve_policy(f"{path}:P")[1]
+        assert (policy.size, policy.__annotations__) == (value, {"size": int})
+    assert not (tmp_path / "__pycache__").exists()
+
+
+def test_the_line_is_known_for_a_relative_path_and_another_encoding_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nNAME = 'J\xfcrg'\nclass P: ...\n")
+    with pytest.raises(InputError, match=r"^latin\.py:3: class P has no method plan"):
+        resolve_policy("latin.py:P")
+    (tmp_path / "broken.py").write_text("\n1 / 0\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"^broken\.py:2: ZeroDivisionError"):
+        resolve_policy("broken.py:P")
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -64,6 +64,10 @@ def test_jobs_csv_round_trip(rows, tmp_path_factory):
         ("", ":1: is not a jobs.csv"),
         (",".join(JOB_COLUMNS) + "\nfifo,simulated,zero,a,u,finished,0,0,1,1,0,0,,\n", ":2: .*zero"),
         (",".join(JOB_COLUMNS) + "\nfifo,simulated,0\n", ":2: is not a row"),
+        (",".join(JOB_COLUMNS) + "\nfifo,simulated,0,a,u,finished,0,0,inf,inf,0,0,,\n", "inf is not a time"),
+        pytest.param(
+            ",".join(JOB_COLUMNS) + "\n" + "x" * 200_000 + "\n", "can't be read: field larger than", id="a long field"
+        ),
     ],
 )
 def test_a_foreign_csv_is_refused_with_file_and_line(tmp_path, text, place):

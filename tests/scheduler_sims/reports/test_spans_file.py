@@ -22,7 +22,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("row", "place"),
-    [("p,c,x,j,n/0,0,1", "spans.csv:2"), ("p,c,1,j,n/0,0", "spans.csv:2"), ("p,c,1,j,n/0,a,1", "spans.csv:2")],
+    [
+        ("p,c,x,j,n/0,0,1", "spans.csv:2"),
+        ("p,c,1,j,n/0,0", "spans.csv:2"),
+        ("p,c,1,j,n/0,a,1", "spans.csv:2"),
+        ("p,c,1,j,n/0,0,nan", "spans.csv:2"),
+    ],
 )
 def test_a_wrong_row_is_named(tmp_path: Path, row: str, place: str) -> None:
     path = tmp_path / "spans.csv"
