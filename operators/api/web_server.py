@@ -48,6 +48,7 @@ async def serve(app: FastAPI, listener: socket.socket, started: Callable[[], Non
     config = uvicorn.Config(
         app,
         http=LimitedConnection,
+        ws="none",  # a WebSocket would be a connection without these limits
         log_level="warning",
         access_log=False,
         server_header=False,
