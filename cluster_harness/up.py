@@ -115,10 +115,10 @@ class Up:
 
     def _existing_cluster(self, state: ClusterState) -> tuple[ExistingCluster, ClusterState]:
         """Nothing is stored before the cluster has answered and has enough nodes."""
+        state = self._with_images_of_registries(state)
         self.site.require(self._work_on_existing(state))
         provider = self.site.existing(state)
         provider.exists()
-        state = self._with_images_of_registries(state)
         product.assign_pools(state.spec, provider.kubectl.nodes())
         return provider, state
 

@@ -22,7 +22,7 @@ _WHOLE = frozenset({"pools"})
 def helm_arguments(texts: Sequence[str], *, existing: bool) -> tuple[str, ...]:
     """The --set options for Helm. `existing`: on an existing cluster the user may choose the Redis image.
 
-    Raises InputError for a value that `up` sets.
+    Raises InputError for a value that `up` sets, and for a text that sets nothing.
     """
     ours = _OURS if existing else _OURS | _OURS_ON_KIND
     for text in texts:
@@ -34,6 +34,8 @@ def helm_arguments(texts: Sequence[str], *, existing: bool) -> tuple[str, ...]:
 
 
 def _keys(text: str) -> Iterator[str]:
-    r"""The paths that are set. Source: Helm, "The Format and Limitations of --set": a=1,b.c={2,3},d=4\,5."""
-    for part in re.finditer(r"((?:\\.|[^=,\\])*)(?:=(?:\{(?:\\.|[^}\\])*\}|(?:\\.|[^,\\])*))?(?:,|$)", text):
+    r"""The paths that are set. Source: Helm, "The Format and Limitations of --set": a=1,b.c={2,3},d=4\,5. Raises InputError."""
+    for part in re.finditer(r"((?:\\.|[^=,\\])*)(=(?:\{(?:\\.|[^}\\])*\}|(?:\\.|[^,\\])*))?(?:,|$)", text):
+        if part[0] and not (part[1] and part[2]):
+            raise InputError(f"--set {text}", "must be KEY=VALUE, or several of them with commas between")
         yield re.sub(r"\\(.)", r"\1", part[1])

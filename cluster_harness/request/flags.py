@@ -76,9 +76,11 @@ def with_emulated_resources(spec: ClusterSpec, cpus: str, memory: str) -> Cluste
     default: a node with GPUs emulates CPUS_PER_GPU and MEMORY_GIB_PER_GPU for each of them, a node without GPUs keeps its
     own. Example: 8 GPUs without flags make 64 CPUs and 512Gi. Raises InputError that names the wrong flag.
     """
-    for flag, amount, example in (("--emulated-cpus", cpus, "24"), ("--emulated-memory", memory, "500Gi")):
-        if amount not in ("", REAL) and parse_quantity(amount, flag) <= 0:
-            raise InputError(flag, f"must be a quantity above 0, such as {example}, or {REAL}, not {amount}")
+    cpu, byte = (1000, "24"), (1, "500Gi")  # Kubernetes counts thousandths of a CPU, and bytes, with 63 bits
+    for flag, amount, (unit, example) in (("--emulated-cpus", cpus, cpu), ("--emulated-memory", memory, byte)):
+        if amount not in ("", REAL) and not 1 <= parse_quantity(amount, flag) * unit < 2**63:
+            what = f"above 0 that Kubernetes can count, such as {example}, or {REAL}"
+            raise InputError(flag, f"must be a quantity {what}, not {amount}")
     return replace(spec, pools=tuple(_emulating(pool, cpus, memory) for pool in spec.pools))
 
 

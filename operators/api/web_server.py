@@ -12,6 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from emulator_runtime.domain.errors import ClusterError
+from operators.api.connections import LimitedConnection
 
 DRAIN_S = 2
 """Seconds from the signal until open connections are closed; event streams don't end by themselves."""
@@ -46,6 +47,8 @@ async def serve(app: FastAPI, listener: socket.socket, started: Callable[[], Non
     """Serves until a signal. Calls `started` when requests are answered. Raises ClusterError if the start fails."""
     config = uvicorn.Config(
         app,
+        http=LimitedConnection,
+        ws="none",  # a WebSocket would be a connection without these limits
         log_level="warning",
         access_log=False,
         server_header=False,

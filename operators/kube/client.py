@@ -252,6 +252,9 @@ async def _configured(to: Connection, credentials: Credentials, client: Any) -> 
     }
     try:
         await loader(document, config_base_path=None).load_and_set(configuration)
+        for name, text in (("token", configuration.api_key.get("BearerToken", "")), ("as", to.user.get("as", ""))):
+            if not text.isprintable():
+                raise ValueError(f"{name} has a line break or another character that no HTTP header may have")
         if client is None:
             client = ApiClient(configuration)
             client.user_agent = "emugpu"

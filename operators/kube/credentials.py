@@ -71,14 +71,15 @@ async def run_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], plac
         raise InputError(f"{place}.apiVersion", f"{version!r} is not supported; use {' or '.join(_VERSIONS)}")
     if not command:
         raise InputError(f"{place}.command", "must name the program to run")
-    arguments = [str(each) for each in plugin.get("args") or ()]
     interactive = _is_interactive(text_at(plugin, "interactiveMode"), place)
     info = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": interactive}}
     if plugin.get("provideClusterInfo"):
-        info["spec"] = {"interactive": interactive, "cluster": _cluster_info(cluster)}
-    environ = {text_at(each, "name"): str(each.get("value", "")) for each in objects_in(plugin, "env")}
+        info["spec"] = {"interactive": interactive, "cluster": _cluster_info(cluster, place)}
+    environ = {text_at(each, "name"): text_at(each, "value") for each in objects_in(plugin, "env")}
     environ = {**os.environ, **environ, "KUBERNETES_EXEC_INFO": json.dumps(info)}
-    out = await _run([command, *arguments], environ, place, text_at(plugin, "installHint"), interactive=interactive)
+    out = await _run(
+        [command, *plugin.get("args", ())], environ, place, text_at(plugin, "installHint"), interactive=interactive
+    )
     return _status(out, version, f"{place}: {command}")
 
 
@@ -86,9 +87,10 @@ async def _run(command: list[str], environ: Mapping[str, str], place: str, hint:
     streams = {"stdin": None, "stderr": None} if interactive else {"stdin": DEVNULL, "stderr": PIPE}
     try:
         process = await asyncio.create_subprocess_exec(*command, env=environ, stdout=PIPE, **streams)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a NUL in an argument, or an `env` whose name has a `=`
         fix = " ".join(hint.split()) or "install it, or correct its path"
-        raise ClusterError(f"{place}: {command[0]} can't be run ({error.strerror}); {fix}") from error
+        what = error.strerror if isinstance(error, OSError) else error
+        raise ClusterError(f"{place}: {command[0]} can't be run ({what}); {fix}") from error
     try:
         async with asyncio.timeout(None if interactive else PLUGIN_S):
             out, complaint = await process.communicate()
@@ -109,7 +111,7 @@ async def _run(command: list[str], environ: Mapping[str, str], place: str, hint:
 def _status(out: bytes, version: str, place: str) -> Mapping[str, Any]:
     try:
         document = json.loads(out)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ClusterError(f"{place} printed no JSON; it must print an ExecCredential") from error
     found = text_at(document, "apiVersion") if isinstance(document, dict) else ""
     if found != version:
@@ -123,7 +125,11 @@ def _status(out: bytes, version: str, place: str) -> Mapping[str, Any]:
 
 def _as_user(status: Mapping[str, Any]) -> dict[str, str]:
     names = {"clientCertificateData": "client-certificate-data", "clientKeyData": "client-key-data"}
-    files = {ours: _base64(text_at(status, name)) for name, ours in names.items() if text_at(status, name)}
+    files = {
+        ours: _base64(text_at(status, name).encode(errors="replace"))
+        for name, ours in names.items()
+        if text_at(status, name)
+    }
     return ({"token": text_at(status, "token").strip()} if text_at(status, "token") else {}) | files
 
 
@@ -141,13 +147,16 @@ def _is_interactive(mode: str, place: str) -> bool:
     return terminal and mode != "Never"
 
 
-def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """What a plugin may know of its cluster (client.authentication.k8s.io/v1, Cluster)."""
+def _cluster_info(cluster: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """What a plugin may know of its cluster (client.authentication.k8s.io/v1, Cluster). Raises ClusterError."""
     members = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
     info = {name: cluster[name] for name in members if cluster.get(name)}
     file = text_at(cluster, "certificate-authority")
     if file and "certificate-authority-data" not in info:
-        info["certificate-authority-data"] = _base64(Path(file).read_text(encoding="utf-8"))
+        try:
+            info["certificate-authority-data"] = _base64(Path(file).read_bytes())
+        except OSError as error:
+            raise ClusterError(f"{place}: {file} can't be read ({error.strerror})") from error
     for each in objects_in(cluster, "extensions"):
         if each.get("name") == "client.authentication.k8s.io/exec":
             info["config"] = each.get("extension")
@@ -164,5 +173,5 @@ def _token(file: Path, source: str) -> str:
     return token
 
 
-def _base64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

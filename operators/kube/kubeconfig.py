@@ -11,6 +11,7 @@ library; credentials.py and client.py turn the chosen entries into connections.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,14 +26,40 @@ from operators.kube.documents import object_at, objects_in, text_at
 HOW = "give --kubeconfig FILE or set KUBECONFIG (`export KUBECONFIG=$(emugpu cluster kubeconfig)`)"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
-_TEXTS = {
-    "cluster": ("server", "certificate-authority", "certificate-authority-data", "tls-server-name", "proxy-url"),
-    "user": (
-        *("token", "tokenFile", "client-certificate", "client-certificate-data", "client-key", "client-key-data"),
-        *("username", "password", "as"),
-    ),
-}
 _REFUSED = ("as-groups", "as-uid", "as-user-extra")
+
+
+def _texts(names: str) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), str)
+
+
+_JSON = object  # anything that JSON can say
+_EXEC = {
+    **_texts("apiVersion command interactiveMode installHint"),
+    "args": [str],
+    "env": [_texts("name value")],
+    "provideClusterInfo": bool,
+}
+_USER = {
+    **_texts("token tokenFile client-certificate client-certificate-data client-key client-key-data"),
+    **_texts("username password as"),
+    **dict.fromkeys(_REFUSED, _JSON),
+    "auth-provider": {"name": str, "config": _JSON},
+    "exec": _EXEC,
+}
+_CLUSTER = {
+    **_texts("server certificate-authority certificate-authority-data tls-server-name proxy-url"),
+    "insecure-skip-tls-verify": bool,
+    "extensions": [{"name": str, "extension": _JSON}],
+}
+_FORM = {
+    "current-context": str,
+    "contexts": [{"name": str, "context": _texts("cluster user namespace")}],
+    "clusters": [{"name": str, "cluster": _CLUSTER}],
+    "users": [{"name": str, "user": _USER}],
+}
+"""The members that are read, and their types. Source: client-go, tools/clientcmd/api/v1, types.go."""
+_TYPES = {str: "a string", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +102,17 @@ def connection(
         raise InputError("kubeconfig", f"no cluster is configured (looked at {_listed(files)}); {HOW}")
     if explicit and not any(path.is_file() for path in files):
         raise InputError("KUBECONFIG", f"names no file that exists ({_listed(files)}); {HOW}")
-    return from_document(merged, _listed(files), context, namespace)
+    return _chosen(merged, _listed(files), context, namespace)
 
 
 def from_document(
     document: Mapping[str, Any], source: str = "kubeconfig", context: str = "", namespace: str = ""
 ) -> Connection:
     """The connection of a context, of the current one by default. Raises InputError naming `source`."""
+    return _chosen(_members(document, _FORM, f"{source}: "), source, context, namespace)
+
+
+def _chosen(document: Mapping[str, Any], source: str, context: str, namespace: str) -> Connection:
     contexts = _by_name(document, "contexts")
     name = context or text_at(document, "current-context")
     if not name:
@@ -103,12 +134,27 @@ def context_names(kubeconfig: Path | None = None, *, environ: Mapping[str, str] 
 
 
 def file_with(context: str, *, environ: Mapping[str, str] = os.environ) -> Path:
-    """The first file that defines this context, of those that kubectl reads. Raises InputError where none does."""
+    """The first file that defines this context, of those that kubectl reads.
+
+    Raises InputError where none does, and where kubectl, which merges the files, finds another cluster or user than in that file.
+    """
     files = _files(environ, None)
+    merged = _merged(files)
     for path in files:
-        if context in _by_name(_document(path), "contexts"):
-            return path
-    raise UnknownNameError("--context", "context", context, context_names(environ=environ))
+        alone = _merged([path])
+        entry = _by_name(alone, "contexts").get(context)
+        if entry is None:
+            continue
+        for kind in ("cluster", "user"):
+            name = text_at(object_at(entry, "context"), kind)
+            own, known = (_by_name(document, f"{kind}s") for document in (alone, merged))
+            if kind == "cluster" and name not in known:
+                raise UnknownNameError(f"--context {context}", kind, name, known)
+            if own.get(name) != known.get(name):
+                fix = f"write one file (kubectl config view --flatten --minify --context {context}) and give --kubeconfig FILE"
+                raise InputError(f"--context {context}", f"is in {path}, but its {kind} {name} in another file; {fix}")
+        return path
+    raise UnknownNameError("--context", "context", context, _by_name(merged, "contexts"))
 
 
 def _files(environ: Mapping[str, str], kubeconfig: Path | None) -> list[Path]:
@@ -116,8 +162,9 @@ def _files(environ: Mapping[str, str], kubeconfig: Path | None) -> list[Path]:
         if not kubeconfig.is_file():
             raise InputError("--kubeconfig", f"{kubeconfig} is no file; {HOW}")
         return [kubeconfig]
-    named = [Path(name).expanduser() for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-    return named or [Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"]
+    named = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    home = environ.get("HOME") or os.path.expanduser("~")  # Path's raises an error for a user without a home directory
+    return named or [Path(home) / ".kube" / "config"]
 
 
 def _listed(files: Sequence[Path]) -> str:
@@ -130,13 +177,13 @@ def _merged(files: Sequence[Path]) -> dict[str, Any]:
     for path in files:
         document = _document(path)
         for kind in ("clusters", "contexts", "users"):
-            known = {entry.get("name") for entry in merged[kind]}
-            merged[kind] += [e for e in _absolute(document, kind, path.parent) if e.get("name") not in known]
+            known = _by_name(merged, kind)
+            merged[kind] += [e for e in _absolute(document, kind, path.parent) if e["name"] not in known]
         merged["current-context"] = merged["current-context"] or text_at(document, "current-context")
     return merged
 
 
-def _document(path: Path) -> Mapping[str, Any]:
+def _document(path: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -146,12 +193,32 @@ def _document(path: Path) -> Mapping[str, Any]:
         raise InputError(str(path), f"can't be read as a kubeconfig ({what}); {HOW}") from error
     if document is None:
         return {}
-    lists = isinstance(document, dict) and all(
-        isinstance(document.get(kind) or [], list) for kind in ("clusters", "contexts", "users")
-    )
-    if not lists:
+    if not isinstance(document, dict):
         raise InputError(str(path), f"is no kubeconfig: it has no lists of clusters, contexts and users; {HOW}")
-    return dict(document)
+    return _members(document, _FORM, f"{path}: ")
+
+
+def _members(value: Mapping[str, Any], form: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Those that `form` has; null is the same as none, as in kubectl."""
+    return {
+        name: _typed(value[name], each, prefix + name) for name, each in form.items() if value.get(name) is not None
+    }
+
+
+def _typed(value: Any, form: Any, place: str) -> Any:
+    """The value, whose types are those of `form`. Raises InputError naming the place: kubectl refuses such a file as well."""
+    if form is _JSON:
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(place, f"can't be written as JSON ({error}); dates need quotes") from error
+        return value
+    wanted, found = form if isinstance(form, type) else type(form), type(value)
+    if found is not wanted:  # the value itself may be a secret
+        raise InputError(place, f"must be {_TYPES[wanted]}, not {_TYPES.get(found, found.__name__)}")
+    if isinstance(form, list):
+        return [_typed(each, form[0], f"{place}[{index}]") for index, each in enumerate(value)]
+    return _members(value, form, f"{place}.") if isinstance(form, dict) else value
 
 
 def _absolute(document: Mapping[str, Any], kind: str, directory: Path) -> list[dict[str, Any]]:
@@ -165,13 +232,13 @@ def _absolute(document: Mapping[str, Any], kind: str, directory: Path) -> list[d
         plugin = object_at(members, "exec")
         if os.sep in text_at(plugin, "command"):
             members["exec"] = {**plugin, "command": str(directory.absolute() / text_at(plugin, "command"))}
-        entries.append({"name": entry.get("name"), single: members})
+        entries.append({"name": text_at(entry, "name"), single: members})
     return entries
 
 
 def _by_name(document: Mapping[str, Any], kind: str) -> dict[str, Mapping[str, Any]]:
     """Entries by name, of two with one name the first."""
-    return {str(entry.get("name")): entry for entry in reversed(objects_in(document, kind))}
+    return {text_at(entry, "name"): entry for entry in reversed(objects_in(document, kind))}
 
 
 def _entry(document: Mapping[str, Any], kind: str, name: str, place: str) -> Mapping[str, Any]:
@@ -179,9 +246,6 @@ def _entry(document: Mapping[str, Any], kind: str, name: str, place: str) -> Map
     if name not in entries:
         raise UnknownNameError(place, kind, name, entries)
     members = object_at(entries[name], kind)
-    for member in _TEXTS[kind]:
-        if not isinstance(members.get(member, ""), str):
-            raise InputError(f"{place}: {kind} {name}", f"{member} must be a string, not {members[member]!r}")
     for member in _REFUSED:
         if members.get(member):
             raise InputError(f"{place}: {kind} {name}", f"{member} is not supported; use a user that needs no {member}")

@@ -148,6 +148,10 @@ def test_an_existing_cluster_needs_its_kubeconfig_and_the_chart(  # type: ignore
     with pytest.raises(ClusterError, match=r"2 things are missing for an existing cluster") as caught:
         clusters.up(replace(request(tmp_path, "lab"), kubeconfig=tmp_path / "gone", image="r/e:1"))
     assert all(f"\n  {name}: " in str(caught.value) for name in ("chart", "kubeconfig"))
+    with pytest.raises(
+        InputError, match="--image: is missing"
+    ):  # a mistake of the command comes before what the machine lacks
+        clusters.up(replace(request(tmp_path, "lab"), kubeconfig=tmp_path / "gone"))
     assert steps.titles == [] and nothing_began(clusters, machine)
 
 

@@ -97,7 +97,10 @@ def test_a_context_alone_means_the_file_of_kubeconfig_that_defines_it(
 ) -> None:
     files = [tmp_path / name for name in ("east", "west")]
     for file in files:
-        file.write_text(f"contexts: [{{name: {file.name}, context: {{cluster: c}}}}]\n", encoding="utf-8")
+        cluster = f"clusters: [{{name: {file.name}}}]\n"
+        file.write_text(
+            f"{cluster}contexts: [{{name: {file.name}, context: {{cluster: {file.name}}}}}]\n", encoding="utf-8"
+        )
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, files)))
     run("up", "--context", "west", "--no-chart")
     (request,) = fake.requests

@@ -38,7 +38,7 @@ async def begin(
         raise SignInError("the token is invalid or was used before; get a new one")
     reply = json_reply(Session, await _session(services, principal, services.sessions.lasts_s))
     reply.status_code = 201
-    _set_cookie(reply, request, services.sessions.begin(kept), services.sessions.lasts_s)
+    _set_cookie(reply, request, services.sessions.begin(principal.tenant, kept), services.sessions.lasts_s)
     return reply
 
 

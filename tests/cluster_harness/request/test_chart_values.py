@@ -29,6 +29,13 @@ def test_what_the_harness_sets_itself_is_refused(text: str, reason: str) -> None
     assert str(caught.value).startswith(f"--set {text}: {reason}")
 
 
+@pytest.mark.parametrize("text", ["a", "=b", "a=1,b", "a=1,,b=2", ",a=1", "a={1,2"])
+def test_what_sets_nothing_is_refused(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        helm_arguments((text,), existing=False)
+    assert str(caught.value) == f"--set {text}: must be KEY=VALUE, or several of them with commas between"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -38,6 +45,8 @@ def test_what_the_harness_sets_itself_is_refused(text: str, reason: str) -> None
         r"node.podAnnotations.a=b\,pools=1",
         "x={a,pools[0]=1}",
         "poolsize=1",
+        "a=",
+        "a=b=c,",
         "",
     ],
 )

@@ -79,8 +79,19 @@ def test_other_emulated_amounts_are_another_shape() -> None:
     ("cpus", "memory", "message"),
     [
         ("many", "", "--emulated-cpus: 'many' is no quantity"),
-        ("0", "", "--emulated-cpus: must be a quantity above 0, such as 24, or real, not 0"),
-        ("4", "-1Gi", "--emulated-memory: must be a quantity above 0, such as 500Gi, or real, not -1Gi"),
+        ("0", "", "--emulated-cpus: must be a quantity above 0 that Kubernetes can count, such as 24, or real, not 0"),
+        (
+            "1e999",
+            "",
+            "--emulated-cpus: must be a quantity above 0 that Kubernetes can count, such as 24, or real, not 1e999",
+        ),
+        ("1n", "", "--emulated-cpus: must be a quantity above 0 that"),
+        (
+            "4",
+            "-1Gi",
+            "--emulated-memory: must be a quantity above 0 that Kubernetes can count, such as 500Gi, or real, not -1Gi",
+        ),
+        ("4", "8Ei", "--emulated-memory: must be a quantity above 0 that"),
     ],
 )
 def test_amounts_that_no_node_can_pretend_to_have(cpus: str, memory: str, message: str) -> None:

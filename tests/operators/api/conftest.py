@@ -154,7 +154,7 @@ class Rights:
 def services_of(
     source: Told, access: Rights, now_ns: Callable[[], int], stream_s: float = 3600.0, heartbeat_s: float = 0.05
 ) -> Services:
-    sessions = Sessions(b"a key of the tests", now_ns, lasts_s=3600)
+    sessions = Sessions(b"a key of the tests", now_ns, lasts_s=3600, most=4, most_each=3)
     streams = Streams(stream_s, heartbeat_s=heartbeat_s, gather_s=0.01, most=4, most_each=3)
     return Services(source, access, sessions, bundled_policies(), frozenset(), streams)
 

@@ -161,14 +161,35 @@ def test_forged_cookies_are_nobodys(place: Any, data: st.DataObject) -> None:
 
 
 def test_a_cookie_of_another_process_is_nobodys(place: Any) -> None:
-    value = Sessions(b"another key", lambda: 0, lasts_s=3600).begin("root-token")
+    value = Sessions(b"another key", lambda: 0, lasts_s=3600).begin("root", "root-token")
     assert place.client.get("/api/v1/nodes", headers={"Cookie": f"emugpu-8765={value}"}).status_code == 401
 
 
-def test_the_oldest_sessions_go_first() -> None:
-    sessions = Sessions(b"k", lambda: 0, most=2)
-    cookies = [sessions.begin(f"token-{n}") for n in range(3)]
-    assert [sessions.token(cookie) for cookie in cookies] == [None, "token-1", "token-2"]
+def test_whoever_signs_in_again_and_again_ends_own_sessions_only() -> None:
+    sessions = Sessions(b"k", lambda: 0, most=5, most_each=3)
+    victim = sessions.begin("victim", "token")
+    own = [sessions.begin("mallory", f"token-{n}") for n in range(4)]
+    assert [sessions.token(cookie) for cookie in (victim, *own)] == ["token", None, "token-1", "token-2", "token-3"]
+    sessions.end(own[1])
+    assert sessions.token(sessions.begin("mallory", "another")) == "another"
+    assert sessions.token(own[2]) == "token-2", "an ended session takes no place"
+
+
+def test_when_all_places_are_taken_the_tenant_with_most_sessions_loses_the_oldest() -> None:
+    sessions = Sessions(b"k", lambda: 0, most=3, most_each=3)
+    victim = sessions.begin("victim", "token")
+    own = [sessions.begin("mallory", f"token-{n}") for n in range(2)]
+    other = sessions.begin("other", "of-other")
+    assert [sessions.token(cookie) for cookie in (victim, *own, other)] == ["token", None, "token-1", "of-other"]
+
+
+def test_a_user_who_signs_in_too_often_loses_an_own_session(place: Any) -> None:
+    cookies = []
+    for token in ("root-token", *["ann-token"] * 4):
+        cookies.append(sign_in(place, token).headers["set-cookie"].split(";")[0])
+        place.client.cookies.clear()
+    codes = [place.client.get("/api/v1/session", headers={"Cookie": cookie}).status_code for cookie in cookies]
+    assert codes == [200, 401, 200, 200, 200]
 
 
 @pytest.mark.parametrize(

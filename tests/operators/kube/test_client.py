@@ -201,6 +201,9 @@ def test_a_plugin_learns_the_cluster_where_it_asks_for_it(tmp_path: Path) -> Non
         ({"interactiveMode": "Always"}, {"token": "t"}, 0, "but there is no terminal"),
         ({"command": ""}, {}, 0, "must name the program to run"),
         ({"command": "/bin/echo", "args": ["hello"]}, {}, 0, "/bin/echo printed no JSON"),
+        ({"command": "/bin/echo", "args": ["[" * 100_000]}, {}, 0, "/bin/echo printed no JSON"),
+        ({"args": ["a\0b"]}, {}, 0, "can't be run (embedded null byte)"),
+        ({"env": [{"name": "a=b", "value": ""}]}, {}, 0, "can't be run (illegal environment variable name)"),
     ],
 )
 def test_what_is_wrong_with_a_plugin_is_said_in_one_line(
@@ -213,6 +216,36 @@ def test_what_is_wrong_with_a_plugin_is_said_in_one_line(
         assert "config: context c: exec" in str(caught.value)
 
     assert ask(once, EMPTY, user={"exec": plugin(tmp_path, status, code=code) | members}).requests == []
+
+
+def test_a_plugin_gets_a_certificate_authority_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "ca").write_bytes(b"\xff")
+    server = Server(EMPTY)
+
+    async def play() -> None:
+        user = {"exec": plugin(tmp_path, {"token": "t"}) | {"provideClusterInfo": True}}
+        async with serving(server, user, **{"certificate-authority": str(tmp_path / "ca")}) as api:
+            await api.list(NODE)
+
+    asyncio.run(play())
+    assert asked(tmp_path)[0]["spec"]["cluster"]["certificate-authority-data"] == "/w=="
+
+
+@pytest.mark.parametrize(
+    ("user", "name"),
+    [({"token": "t\n"}, "token"), ({"token": "t", "as": "a\r\nX-More: b"}, "as"), ({"exec": {}}, "token")],
+)
+def test_what_no_header_can_carry_is_an_error_in_one_line(user: dict[str, Any], name: str, tmp_path: Path) -> None:
+    if "exec" in user:
+        user = {"exec": plugin(tmp_path, {"token": "t\nu"})}
+
+    async def once(api: KubeApi) -> None:
+        with pytest.raises(ClusterError) as caught:
+            await api.list(NODE)
+        assert f"config: context c: its cluster or user can't be used ({name} has a line break" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    assert ask(once, EMPTY, user=user).requests == []
 
 
 def test_a_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import yaml
 
 from emugpu.kubectl.__main__ import main
 from emulator_runtime.domain.errors import InputError
-from operators.kube.kubeconfig import connection, context_names
+from operators.kube.kubeconfig import connection, context_names, file_with
 
 
 def config(name: str, *, current: bool = True, namespace: str = "", **user: Any) -> dict[str, Any]:
@@ -129,12 +130,18 @@ def with_cluster(**members: object) -> dict[str, Any]:
     return {**config("c"), "clusters": [{"name": "c", "cluster": {"server": "https://c", **members}}]}
 
 
+SKIPS_TLS = {"insecure-skip-tls-verify": "false"}  # as a text, which is not empty and therefore true in Python
+
+
 @pytest.mark.parametrize(
     ("document", "context", "message"),
     [
         ("- a\n", "", "is no kubeconfig"),
         ("job_id,submit_s\n", "", "is no kubeconfig"),
-        ("clusters: 5\n", "", "is no kubeconfig"),
+        ("clusters: 5\n", "", "clusters: must be a list, not a number"),
+        ("contexts: [c]\n", "", "contexts[0]: must be an object, not a string"),
+        ("contexts: [{name: [x]}]\n", "", "contexts[0].name: must be a string, not a list"),
+        ("users: [{name: {a: b}}]\n", "", "users[0].name: must be a string, not an object"),
         ("a: [", "", "can't be read as a kubeconfig"),
         ("a: " + "[" * 5_000, "", "can't be read as a kubeconfig"),
         ("a: 2001-99-99", "", "can't be read as a kubeconfig"),
@@ -147,10 +154,21 @@ def with_cluster(**members: object) -> dict[str, Any]:
         ({**config("c"), "current-context": "x"}, "", "unknown context 'x'"),
         (without(config("c"), "clusters"), "", "context c: unknown cluster 'c'"),
         (without(config("c"), "users"), "", "context c: unknown user 'c'"),
-        (config("c", token=7), "", "context c: user c: token must be a string, not 7"),
+        (config("c", token=7), "", "users[0].user.token: must be a string, not a number"),
+        (config("c", exec=5), "", "users[0].user.exec: must be an object, not a number"),
+        (config("c", exec={"args": "abc"}), "", "users[0].user.exec.args: must be a list, not a string"),
+        (config("c", exec={"args": ["a", 5]}), "", "users[0].user.exec.args[1]: must be a string, not a number"),
+        (config("c", exec={"env": [{"name": "a", "value": 1}]}), "", "exec.env[0].value: must be a string"),
+        (config("c", exec={"provideClusterInfo": "no"}), "", "provideClusterInfo: must be true or false, not a string"),
         (config("c", tokenFile="gone"), "", "gone is no file"),
         (config("c", **{"as-groups": ["g"]}), "", "as-groups is not supported"),
-        (with_cluster(server=5), "", "server must be a string, not 5"),
+        (with_cluster(server=5), "", "clusters[0].cluster.server: must be a string, not a number"),
+        (with_cluster(**SKIPS_TLS), "", "insecure-skip-tls-verify: must be true or false, not a string"),
+        (
+            with_cluster(extensions=[{"extension": date(2026, 1, 2)}]),
+            "",
+            "extensions[0].extension: can't be written as JSON",
+        ),
         (with_cluster(server="c:6443"), "", "must begin with https:// or http://, not be 'c:6443'"),
         (with_cluster(**{"proxy-url": "socks5://p"}), "", "proxy-url must begin with https:// or http://"),
         (with_cluster(**{"certificate-authority": "/nowhere/ca"}), "", "certificate-authority: /nowhere/ca is no file"),
@@ -174,6 +192,39 @@ def test_the_error_names_the_file_and_what_is_wrong(
 
 def by(path: Path) -> dict[str, str]:
     return {"KUBECONFIG": str(path)}
+
+
+def test_members_that_are_null_or_unknown_are_left_out(tmp_path: Path) -> None:
+    document = config("c", token="t", password=None, exec=None, later={"a": 1}) | {"preferences": {}}
+    assert connection(written(tmp_path / "c", document), environ={}).user == {"token": "t"}
+
+
+def test_a_tilde_is_a_character_of_a_file_name_as_in_kubectl() -> None:
+    with pytest.raises(InputError, match=r"KUBECONFIG: names no file that exists \(~nosuchuser/x\)"):
+        connection(environ=by(Path("~nosuchuser/x")))
+
+
+def test_the_file_with_a_context_alone_means_what_all_files_mean(tmp_path: Path) -> None:
+    context = {"contexts": config("c")["contexts"]}
+    rest = {name: config("c")[name] for name in ("clusters", "users")}
+
+    def found(*documents: dict[str, Any]) -> Path:
+        files = [written(tmp_path / f"{number}.yaml", each) for number, each in enumerate(documents)]
+        return file_with("c", environ={"KUBECONFIG": os.pathsep.join(map(str, files))})
+
+    assert found(config("b"), config("c")) == tmp_path / "1.yaml"
+    assert (
+        found(context | {"users": rest["users"], "clusters": rest["clusters"]}, with_cluster()) == tmp_path / "0.yaml"
+    )
+    fix = r"\(kubectl config view --flatten --minify --context c\) and give --kubeconfig FILE"
+    with pytest.raises(InputError, match=rf"--context c: is in .*0.yaml, but its cluster c in another file; .*{fix}"):
+        found(context, rest)
+    with pytest.raises(InputError, match="its user c in another file"):
+        found(context | {"clusters": rest["clusters"]}, rest)
+    with pytest.raises(InputError, match=r"is in .*1.yaml, but its cluster c in another file"):
+        found({"clusters": with_cluster(server="https://first")["clusters"]}, config("c"))
+    with pytest.raises(InputError, match="--context c: unknown cluster 'c'; known: none"):
+        found(context)
 
 
 def test_no_cluster_at_all(tmp_path: Path) -> None:
