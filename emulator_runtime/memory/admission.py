@@ -6,18 +6,9 @@ Example: holders with (persistent, peak) of (2, 5) and (3, 4) GiB need 2 + 3 + m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from emulator_runtime.domain.errors import OutOfMemoryError
 from emulator_runtime.domain.units import gib
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """The memory that one holder reserves on a device, in bytes; `peak_bytes` includes `persistent_bytes`."""
-
-    persistent_bytes: int
-    peak_bytes: int
+from emulator_runtime.memory.rules import Reservation, one_peak_at_a_time
 
 
 class MemoryBook:
@@ -31,12 +22,12 @@ class MemoryBook:
     @property
     def used_bytes(self) -> int:
         """The persistent memory of all holders plus the largest transient part."""
-        return _need(list(self.held.values()))
+        return one_peak_at_a_time(self.held.values())
 
     def reserve(self, holder: str, wanted: Reservation) -> None:
         """Set the reservation of `holder`. Raises OutOfMemoryError if it doesn't fit; nothing changes then."""
         others = {name: held for name, held in self.held.items() if name != holder}
-        if _need([*others.values(), wanted]) > self._usable_bytes:
+        if one_peak_at_a_time([*others.values(), wanted]) > self._usable_bytes:
             raise OutOfMemoryError(self._refusal(holder, wanted, others))
         self.held[holder] = wanted
 
@@ -48,15 +39,10 @@ class MemoryBook:
         self.held.pop(holder, None)
 
     def _refusal(self, holder: str, wanted: Reservation, others: dict[str, Reservation]) -> str:
-        free = max(0, self._usable_bytes - _need(list(others.values())))
+        free = max(0, self._usable_bytes - one_peak_at_a_time(others.values()))
         rest = ", ".join(f"{name} {gib(held.persistent_bytes)}" for name, held in others.items()) or "nobody"
         return (
             f"out of memory on {self._device}: {holder} asks for {gib(wanted.peak_bytes)} "
             f"({gib(wanted.persistent_bytes)} of it persistent), {gib(free)} of {gib(self._usable_bytes)} usable are free, "
             f"the rest is held by {rest}"
         )
-
-
-def _need(reservations: list[Reservation]) -> int:
-    persistent = sum(r.persistent_bytes for r in reservations)
-    return persistent + max((r.peak_bytes - r.persistent_bytes for r in reservations), default=0)

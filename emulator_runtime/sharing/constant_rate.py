@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from emulator_runtime.domain.errors import RefusedError
-from emulator_runtime.sharing.demands import WHOLE_MILLI, Answer, Demand, Piece, Session, Sessions
+from emulator_runtime.sharing.demands import WHOLE_MILLI, Answer, Demand, Piece, Session, WithSessions
 
 
-class ConstantRate:
+class ConstantRate(WithSessions):
     """One session at a time; its demands follow each other at a rate of `milli` thousandths of the whole device.
 
     A piece is rounded up to whole nanoseconds. Example: 10 ns of work at 3/7 of a device (428 thousandths) take 24 ns.
     """
 
     def __init__(self, milli: int = WHOLE_MILLI) -> None:
+        super().__init__()
         self._milli = milli
-        self._sessions = Sessions()
         self._free_ns = 0
 
     def join(self, session: Session) -> None:
@@ -23,7 +23,7 @@ class ConstantRate:
             raise RefusedError(
                 f"it is exclusive and {', '.join(sorted(others))} holds it; wait until that ends, or share the device"
             )
-        self._sessions.join(session)
+        super().join(session)
 
     def submit(self, demand: Demand) -> None:
         self._sessions.queue(demand)
@@ -34,12 +34,6 @@ class ConstantRate:
     def advance(self, now_ns: int) -> list[Answer]:
         """Answers at once, also demands that become ready after `now_ns`: no other session can come before them."""
         return [self._served(queued.demand) for queued in list(self._sessions.queued.values())]
-
-    def waits(self, session: str) -> bool:
-        return session in self._sessions.queued
-
-    def withdraw(self, session: str) -> None:
-        del self._sessions.queued[session]
 
     def leave(self, session: str, now_ns: int) -> None:
         self._sessions.leave(session)

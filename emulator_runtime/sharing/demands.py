@@ -158,3 +158,19 @@ class Sessions:
     def leave(self, name: str) -> None:
         self.joined.pop(name, None)
         self.queued.pop(name, None)
+
+
+class WithSessions:
+    """What all engines do alike with their sessions (see Engine)."""
+
+    def __init__(self) -> None:
+        self._sessions = Sessions()
+
+    def join(self, session: Session) -> None:
+        self._sessions.join(session)
+
+    def waits(self, session: str) -> bool:
+        return session in self._sessions.queued
+
+    def withdraw(self, session: str) -> None:
+        del self._sessions.queued[session]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Protocol
 
-from emulator_runtime.sharing.demands import Answer, Demand, Piece, Place, Queued, Session, Sessions
+from emulator_runtime.sharing.demands import Answer, Demand, Piece, Place, Queued, Session, WithSessions
 
 Key = tuple[float, ...]
 
@@ -32,7 +32,7 @@ class Order(Protocol):
 _Entry = tuple[Key, Place, Queued]
 
 
-class PickNext:
+class PickNext(WithSessions):
     """Answers at dispatch: when the resource is free and a demand is ready, it is known when the demand will end.
 
     A session should queue its next demand before the present one ends. Otherwise others are always served first, whatever the
@@ -40,16 +40,13 @@ class PickNext:
     """
 
     def __init__(self, order: Order) -> None:
+        super().__init__()
         self._order = order
-        self._sessions = Sessions()
         self._coming: list[tuple[Place, Queued]] = []
         self._ready: list[_Entry] = []
         self._start_ns = self._free_ns = 0
         self._served = ""
         self._within_unit = False
-
-    def join(self, session: Session) -> None:
-        self._sessions.join(session)
 
     def submit(self, demand: Demand) -> None:
         queued = self._sessions.queue(demand)
@@ -70,12 +67,6 @@ class PickNext:
         while (when_ns := self.next_ns()) is not None and when_ns <= now_ns:
             answers.append(self._serve(when_ns))
         return answers
-
-    def waits(self, session: str) -> bool:
-        return session in self._sessions.queued
-
-    def withdraw(self, session: str) -> None:
-        del self._sessions.queued[session]
 
     def leave(self, session: str, now_ns: int) -> None:
         left = self._sessions.joined.get(session)

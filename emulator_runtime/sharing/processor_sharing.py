@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from emulator_runtime.sharing.demands import Answer, Demand, Piece, Place, Queued, Session, Sessions
+from emulator_runtime.sharing.demands import Answer, Demand, Piece, Place, Queued, WithSessions
 from emulator_runtime.sharing.fluid import Entry, Fluid
 
 LEAD_NS = 1_000_000
@@ -27,20 +27,17 @@ class _Served(Entry):
         self.gone = False
 
 
-class ProcessorSharing:
+class ProcessorSharing(WithSessions):
     """`speed`: how fast the resource works with so many demands at once; 1 is its speed with one."""
 
     def __init__(self, speed: Callable[[int], float] = lambda _number: 1.0, lead_ns: int = LEAD_NS) -> None:
+        super().__init__()
         self._fluid, self._lead_ns = Fluid(speed), lead_ns
-        self._sessions = Sessions()
         self._coming: list[tuple[Place, Queued]] = []
         self._present: dict[str, _Served] = {}
         self._ends: list[tuple[int, Place, _Served]] = []
         self._owed_ns: dict[str, int] = {}
         """By session: work that its last piece did too little (negative: too much)."""
-
-    def join(self, session: Session) -> None:
-        self._sessions.join(session)
 
     def submit(self, demand: Demand) -> None:
         queued = self._sessions.queue(demand)
@@ -58,12 +55,6 @@ class ProcessorSharing:
             self._fluid.move_to(when_ns)
             if (answer := act()) is not None:
                 answers.append(answer)
-
-    def waits(self, session: str) -> bool:
-        return session in self._sessions.queued
-
-    def withdraw(self, session: str) -> None:
-        del self._sessions.queued[session]
 
     def leave(self, session: str, now_ns: int) -> None:
         self._sessions.leave(session)

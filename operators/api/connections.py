@@ -60,9 +60,8 @@ class LimitedConnection(H11Protocol):
         waits = self in self.connections and (self.flow.write_paused or not is_answered)
         if waits and self._timer is None:
             self._start_timer()
-        elif not waits and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        elif not waits:
+            self._stop_timer()
 
     def _start_timer(self) -> None:
         self._unread_bytes = self.transport.get_write_buffer_size()
@@ -75,10 +74,13 @@ class LimitedConnection(H11Protocol):
         else:
             self._close()
 
-    def _close(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _close(self) -> None:
+        self._stop_timer()
         self.transport.abort()
 
     def _make_room(self) -> None:

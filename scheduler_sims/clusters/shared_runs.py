@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.sharing.demands import Demand, Engine
 from emulator_runtime.sharing.modes import MODES
-from scheduler_sims.interface.plan import Allocation
+from scheduler_sims.clusters.base import Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +59,19 @@ class SharedRuns:
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._runs
 
-    def begin(
-        self, run: tuple[str, int, StepTimes], first: int, begin_ns: int, devices: Allocation, modes: Mapping[str, str]
-    ) -> None:
-        """Begins a run of (job id, row of the job, its steps) at step `first`. `modes`: of the devices, by UUID."""
-        job_id, row, times = run
-        names = {}
-        for rank, task in enumerate(devices.tasks):
+    def begin(self, start: Start, times: StepTimes, begin_ns: int, modes: Mapping[str, str]) -> None:
+        """Begins a run whose first step may be prepared from `begin_ns` on. `modes`: of its devices, by UUID."""
+        job_id, names = start.job.job_id, {}
+        for rank, task in enumerate(start.allocation.tasks):
             for share in task.shares:
                 assert share.device is not None
                 mode = MODES[modes[share.device]]
-                session = mode.session(f"{job_id}/{rank}", row, rank, share.milli)
+                session = mode.session(f"{job_id}/{rank}", start.job.row, rank, share.milli)
                 self._engines.setdefault(share.device, mode.engine()).join(session)
                 names[share.device] = session.name
                 self._jobs[session.name] = job_id
         issue_ns = begin_ns + times.input_ns
-        found = self._runs[job_id] = _SharedRun(job_id, times, names, first, issue_ns, 0, times.steps)
+        found = self._runs[job_id] = _SharedRun(job_id, times, names, start.steps_done, issue_ns, 0, times.steps)
         self._issue(found)
 
     def next_ns(self) -> int | None:
@@ -104,12 +101,9 @@ class SharedRuns:
         run = self._runs[job_id]
         if run.last <= run.next:
             return None
-        if run.end_ns or not all(self._engines[uuid].waits(name) for uuid, name in run.devices.items()):
+        if run.end_ns or not self._withdrawn(run):
             run.last = run.next + 1
             return None
-        for uuid, name in run.devices.items():
-            self._engines[uuid].withdraw(name)
-            self._touch(uuid)
         run.last = run.next
         run.unanswered.clear()
         return RunEnd(job_id, max(now_ns, run.issue_ns), run.next)
@@ -118,13 +112,7 @@ class SharedRuns:
         """Gives the steps that aren't issued yet another speed."""
         run = self._runs[job_id]
         run.times = times
-        if (
-            run.issue_ns > now_ns
-            and run.last > run.next
-            and all(self._engines[u].waits(n) for u, n in run.devices.items())
-        ):
-            for uuid, name in run.devices.items():
-                self._engines[uuid].withdraw(name)
+        if run.issue_ns > now_ns and run.last > run.next and self._withdrawn(run):
             self._issue(run)
 
     def steps_done(self, job_id: str, now_ns: int) -> int:
@@ -148,6 +136,15 @@ class SharedRuns:
         run.issue_ns = max(run.ended_ns, run.issue_ns + run.times.input_ns)
         self._issue(run)
         return []
+
+    def _withdrawn(self, run: _SharedRun) -> bool:
+        """Takes back the present step, unless a device has begun it."""
+        if not all(self._engines[uuid].waits(name) for uuid, name in run.devices.items()):
+            return False
+        for uuid, name in run.devices.items():
+            self._engines[uuid].withdraw(name)
+            self._touch(uuid)
+        return True
 
     def _issue(self, run: _SharedRun) -> None:
         work_ns = run.times.device_ns(run.next)

@@ -114,7 +114,7 @@ class SimulatedCluster:
         self._runs[start.job.job_id] = run
         self._push(run, start.at_ns, Happening.STARTED, run.first)
         if sharing:
-            self._shared.begin((start.job.job_id, start.job.row, times), run.first, begin_ns, start.allocation, sharing)
+            self._shared.begin(start, times, begin_ns, sharing)
         else:
             self._plan_end(run)
 

@@ -13,8 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from emulator_runtime.domain.sensitivity import HostShare
+from emulator_runtime.sharing.demands import WHOLE_MILLI
 
-WHOLE_DEVICE_MILLI = 1000
+WHOLE_DEVICE_MILLI = WHOLE_MILLI
 
 
 @dataclass(frozen=True, slots=True)

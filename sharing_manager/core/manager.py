@@ -15,7 +15,7 @@ from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, Refu
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.units import NS_PER_S, to_s
-from emulator_runtime.memory.admission import Reservation
+from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.grant_files import token_digest
 from emulator_runtime.node.inventory import Inventory
 from sharing_manager.core.ledger import Ledger, OnEvent

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from emulator_runtime.domain.errors import DeviceLostError, RefusedError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
-from emulator_runtime.memory.admission import MemoryBook, Reservation
+from emulator_runtime.memory.admission import MemoryBook
+from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from sharing_manager.arbitration import mode_of
 from sharing_manager.arbitration.base import Arbiter

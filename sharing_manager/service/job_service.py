@@ -14,7 +14,7 @@ from emulator_runtime.ipc.control import resize_message
 from emulator_runtime.ipc.fields import text, whole
 from emulator_runtime.ipc.frames import PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.poller import Connection
-from emulator_runtime.memory.admission import Reservation
+from emulator_runtime.memory.rules import Reservation
 from sharing_manager.core.manager import Manager
 from sharing_manager.devices.host_shares import HostShares
 from sharing_manager.grants.grant import Grant

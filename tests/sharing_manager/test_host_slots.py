@@ -4,7 +4,7 @@ import pytest
 
 from emulator_runtime.domain.errors import RefusedError
 from emulator_runtime.domain.lease import Lease
-from emulator_runtime.memory.admission import Reservation
+from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.grant_files import GrantRecord
 from emulator_runtime.node.inventory import Inventory
 from sharing_manager.grants.binding import check_held

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from emulator_runtime.memory.rules import MemoryRule
 from emulator_runtime.sharing.demands import WHOLE_MILLI, Engine, Session
-from emulator_runtime.sharing.memory import MemoryRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator_runtime.sharing.memory import sum_of_peaks
+from emulator_runtime.memory.rules import sum_of_peaks
 from emulator_runtime.sharing.modes.mode import Mode
 from emulator_runtime.sharing.processor_sharing import ProcessorSharing
 

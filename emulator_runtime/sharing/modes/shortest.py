@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from emulator_runtime.memory.rules import one_peak_at_a_time
 from emulator_runtime.sharing.demands import Demand, Session
-from emulator_runtime.sharing.memory import one_peak_at_a_time
 from emulator_runtime.sharing.modes.fifo import Fifo
 from emulator_runtime.sharing.modes.mode import Mode
 from emulator_runtime.sharing.pick_next import Key, PickNext

@@ -5,7 +5,7 @@ As a fluid: n processes get 1 / n each of what the switches leave. tests/emulato
 
 from __future__ import annotations
 
-from emulator_runtime.sharing.memory import sum_of_peaks
+from emulator_runtime.memory.rules import sum_of_peaks
 from emulator_runtime.sharing.modes.mode import Mode
 from emulator_runtime.sharing.processor_sharing import ProcessorSharing
 

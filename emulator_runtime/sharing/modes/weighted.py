@@ -7,8 +7,8 @@ session can't save up time while it doesn't use the device.
 
 from __future__ import annotations
 
+from emulator_runtime.memory.rules import one_peak_at_a_time
 from emulator_runtime.sharing.demands import Demand, Session
-from emulator_runtime.sharing.memory import one_peak_at_a_time
 from emulator_runtime.sharing.modes.mode import Mode
 from emulator_runtime.sharing.pick_next import Key, PickNext
 

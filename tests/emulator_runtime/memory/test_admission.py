@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import OutOfMemoryError
 from emulator_runtime.domain.units import GIB
-from emulator_runtime.memory.admission import MemoryBook, Reservation
+from emulator_runtime.memory.admission import MemoryBook
+from emulator_runtime.memory.rules import Reservation
 
 reservations = st.builds(lambda p, extra: Reservation(p, p + extra), st.integers(0, 60), st.integers(0, 60))
 requests = st.lists(st.tuples(st.sampled_from("abc"), st.none() | reservations), max_size=20)

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import RefusedError
+from emulator_runtime.memory.rules import Reservation, one_peak_at_a_time, sum_of_peaks
 from emulator_runtime.sharing.constant_rate import ConstantRate
 from emulator_runtime.sharing.demands import Answer, Demand, Engine, Piece, Session
-from emulator_runtime.sharing.memory import Footprint, one_peak_at_a_time, sum_of_peaks
 from emulator_runtime.sharing.modes import MODES
 from emulator_runtime.sharing.modes.mps import mps
 from emulator_runtime.sharing.modes.time_slicing import time_slicing
@@ -215,8 +215,8 @@ def test_a_part_of_a_device_takes_as_many_times_as_long() -> None:
 
 
 def test_memory_is_counted_as_the_mode_overlaps() -> None:
-    footprints = [Footprint(2, 6), Footprint(3, 5)]
-    assert (sum_of_peaks(footprints), one_peak_at_a_time(footprints)) == (11, 9)
+    reservations = [Reservation(2, 6), Reservation(3, 5)]
+    assert (sum_of_peaks(reservations), one_peak_at_a_time(reservations)) == (11, 9)
     assert {name: mode.memory for name, mode in MODES.items() if mode.memory is sum_of_peaks}.keys() == {
         "exclusive",
         *SHARING,

@@ -4,7 +4,7 @@ import pytest
 
 from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, RefusedError
 from emulator_runtime.domain.lease import Lease
-from emulator_runtime.memory.admission import Reservation
+from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from sharing_manager.core.manager import MAX_SHARED_NS
 from sharing_manager.grants.grant import GrantState

@@ -4,7 +4,7 @@ import pytest
 
 from emulator_runtime.domain.errors import DeviceLostError, OutOfMemoryError, RefusedError
 from emulator_runtime.domain.lease import Lease
-from emulator_runtime.memory.admission import Reservation
+from emulator_runtime.memory.rules import Reservation
 from sharing_manager.grants import registry
 from sharing_manager.grants.grant import GrantState
 from sharing_manager.grants.identity import PodAllocation

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from emulator_runtime.domain.errors import ClusterError, RefusedError
-from emulator_runtime.memory.admission import Reservation
+from emulator_runtime.memory.rules import Reservation
 from sharing_manager.persistence.event_log import SqliteEventLog
 
 STEPS = 4

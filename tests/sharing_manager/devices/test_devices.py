@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from emulator_runtime.domain.errors import InputError, OutOfMemoryError, RefusedError
 from emulator_runtime.domain.gpu import Device, device_uuid
 from emulator_runtime.domain.lease import Lease
-from emulator_runtime.memory.admission import Reservation
+from emulator_runtime.memory.rules import Reservation
 from sharing_manager.arbitration.exclusive import Exclusive
 from sharing_manager.arbitration.fifo import Fifo
 from sharing_manager.devices.inventories import read_inventory

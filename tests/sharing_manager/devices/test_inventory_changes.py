@@ -5,7 +5,7 @@ import pytest
 from emulator_runtime.domain.errors import DeviceLostError, OutOfMemoryError, RefusedError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
-from emulator_runtime.memory.admission import Reservation
+from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from sharing_manager.devices.pool import REMOVED, REPLACED, DevicePool, Loss
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator_runtime.memory.admission import Reservation
+from emulator_runtime.memory.rules import Reservation
 from sharing_manager.devices.busy_time import WINDOW_NS, BusyTime
 
 GIB = 1024**3
